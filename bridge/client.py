@@ -336,7 +336,7 @@ class Client:
     def sweep(self, older_than: timedelta, *, remote: bool = False, dry_run: bool = False) -> Swept:
         """Forget requests that are older and, with ``remote``, delete the finished ones among them from the remote.
 
-        A request that has no answer yet is never deleted from the remote.
+        A request that a runner may still answer is never deleted from the remote.
         """
         return sweep(
             self.git, self.remote, self.sent, self.patterns, older_than, on_remote=remote, dry_run=dry_run
@@ -363,5 +363,8 @@ class Client:
             # A request's place in the queue depends on the others that wait.
             more = {branch: listed[branch] for branch in newest[limit:_QUEUE]}
             reasons = self._reasons(views | history.read_views(self.git, self.remote.fetch_listed(more)))
-            shown = [replace(status, reason=reasons.get(status.branch)) for status in shown]
+            shown = [
+                replace(status, reason=reasons.get(status.branch)) if status.waits_for else status
+                for status in shown
+            ]
         return mark_unsigned(self.git, self.pin, shown, views)

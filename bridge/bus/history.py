@@ -46,6 +46,11 @@ class View:
         return self.state.state if self.state else State.REQUESTED
 
     @property
+    def is_withdrawn(self) -> bool:
+        """Return whether the requester cancelled it before a runner took it: runners only confirm that."""
+        return self.cancel is not None and self.stands is State.REQUESTED
+
+    @property
     def token(self) -> int:
         """The highest fencing token given out so far; 0 before the first claim."""
         return self.state.token if self.state else 0

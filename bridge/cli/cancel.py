@@ -17,13 +17,15 @@ def command(context: click.Context, request: str | None, reason: str, *, as_json
     """Cancel a request: ask the runner to stop the job.
 
     REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
-    The runner confirms the cancellation; `kakeya wait` then exits with 6.
+    A runner confirms the cancellation; `kakeya wait` then exits with 6, also if no runner had taken the request.
     """
     status = run_of(context, request).cancel(reason)
     if as_json:
         put_json(status.as_dict())
-    elif status.state.is_final:
+    elif status.answered:
         say(f"{status.branch} had already ended: {status.state}")
+    elif status.state.is_final:
+        say(f"{status.branch} is cancelled: no runner had taken it")
     else:
         say(f"asked the runner to stop {status.branch}")
         say(f"next: kakeya wait {status.branch}")

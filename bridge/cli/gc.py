@@ -28,8 +28,8 @@ def command(
 ) -> None:
     """Remove records of old requests, here or on the remote.
 
-    In this clone only the records of sent requests are removed. On the remote, a request without an answer is never
-    deleted.
+    In this clone only the records of sent requests are removed. On the remote, a request without an answer is deleted
+    only if it was cancelled before a runner took it, or has expired.
     """
     swept = client_of(context).sweep(older_than, remote=remote_branches, dry_run=dry_run)
     if as_json:

@@ -30,11 +30,7 @@ def command(
         return int(EXIT_CODES[follow(run, timeout, as_json=as_json).state])
     status = run.status()
     text = run.logs()
-    cut = (
-        [log.path for log in run.client.result(run.branch).logs if log.truncated]
-        if status.state.is_final
-        else []
-    )
+    cut = [log.path for log in run.client.result(run.branch).logs if log.truncated] if status.answered else []
     if as_json:
         put_json({"branch": run.branch, "state": status.state, "truncated": cut, "log": text})
         return 0

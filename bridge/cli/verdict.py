@@ -14,6 +14,16 @@ def conclude(run: Run, status: Status, *, as_json: bool) -> int:
 
     That is the one that the state stands for, and 1 for an answer that does not hold: it may say anything.
     """
+    if not status.answered:
+        no_answer = "no runner had taken it, so there is no answer to verify"
+        if as_json:
+            put_json({
+                "event": "answer", "branch": run.branch, "state": status.state, "exit_code": status.exit_code,
+                "holds": None, "signed": None, "verified": no_answer, "reason": None, "gate": None,
+            })  # fmt: skip
+        else:
+            say(no_answer)
+        return int(status.exit_code or 0)
     report = run.verify()
     result = report.result
     gate = result.gate if result else None

@@ -125,7 +125,11 @@ def standing(found: Run) -> models.Standing:
         outlook=short(now.outlook_for_agents) or None,
         untrusted_last_line=short(now.last_line) or None,
     )
-    return _conclude(found, now, answer) if now.state.is_final else answer
+    return (
+        _conclude(found, now, answer)
+        if now.answered
+        else answer.model_copy(update={"exit_code": now.exit_code})
+    )
 
 
 def _ages(client: Client, statuses: Sequence[Status]) -> list[float]:

@@ -103,7 +103,7 @@ def trends(client: Client, limit: int, name: str | None = None) -> list[Trend]:
 
     Figures from rows that are not claimed are included only if a name is given. Unreadable answers have no figures.
     """
-    branches = [status.branch for status in client.list(limit) if status.state.is_final]
+    branches = [status.branch for status in client.list(limit) if status.answered]
     figures: list[Figure] = []
     for branch in reversed(branches):
         with suppress(VerificationError, InfrastructureError):

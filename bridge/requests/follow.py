@@ -14,6 +14,7 @@ from bridge.bus.nearby import Changes
 from bridge.bus.wire import State
 from bridge.common import limits
 from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
+from bridge.requests.expiry import expires_at
 from bridge.requests.status import REWRITTEN, Event, Status, events, status_of
 from bridge.requests.waiting import Reason
 from bridge.system import github
@@ -41,6 +42,8 @@ NOTE_S = 60.0
 # So long a branch must be gone or rewritten: a server that has several copies may show an older one for a moment.
 CHANGED_S = 3.0
 CHANGED_POLL_S = 0.5
+# So long a runner has to confirm that a request was cancelled before it was taken, or has expired.
+CONFIRM_S = 10.0
 
 
 def follow(
@@ -58,13 +61,13 @@ def follow(
     without news. ``sent`` is the request commit that this clone sent, if it sent one.
 
     Raises:
-        WaitTimeout: the request has not ended after ``timeout`` seconds.
+        WaitTimeout: the request has not ended after ``timeout`` seconds, or has expired before a runner took it.
         RefusedError: the branch was deleted or rewritten meanwhile.
         InfrastructureError: the surrounding ``stopped_by`` block is told to stop.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     longest = LONGEST_POLL_S[url.startswith(("/", "file://", "."))]
-    notes = _Notes(about, longest)
+    notes, over = _Notes(about, longest), _Over(git)
     changes = Changes(url, [branch])
     # Where a push is noticed, looks without one would only take time from a runner on this machine.
     first = longest if changes.are_seen else FIRST_POLL_S
@@ -85,6 +88,11 @@ def follow(
             notes.moved(view)
         if view.stands.is_final:
             return
+        if over.is_due(view):
+            if not view.is_withdrawn:
+                raise _expired(view)
+            yield Event(status_of(view))
+            return
         if deadline is not None and time.monotonic() >= deadline:
             raise no_answer(url, view, timeout or 0, notes.reason)
         yield from notes.due(view)
@@ -95,6 +103,28 @@ def follow(
             least=LEAST_S,
         )
         pause = min(pause * 1.3, longest)
+
+
+class _Over:
+    """Says when a request has ended without a runner: it was cancelled or expired, and no runner confirms that."""
+
+    def __init__(self, git: Git) -> None:
+        self._git = git
+        self._since: float | None = None
+        self._ends: dict[str, float | None] = {}
+
+    def is_due(self, view: View) -> bool:
+        """Return whether to wait no longer."""
+        if view.request not in self._ends:
+            self._ends = {view.request: expires_at(self._git, view)}
+        ends = self._ends[view.request]
+        is_expired = view.stands is State.REQUESTED and ends is not None and ends < time.time()
+        if not (view.is_withdrawn or is_expired):
+            self._since = None
+            return False
+        if self._since is None:
+            self._since = time.monotonic()
+        return time.monotonic() - self._since >= CONFIRM_S
 
 
 class _Notes:
@@ -196,6 +226,11 @@ def _patiently(look: Callable[[], View], pause: float, deadline: float | None) -
 def _no_remote(error: InfrastructureError, waited: float) -> WaitTimeout:
     what = f"the remote did not answer within {waited:g} s: {error.message}"
     return WaitTimeout(what, fix="Try again; `kakeya doctor` checks the remote.", code="no_answer_in_time")
+
+
+def _expired(view: View) -> WaitTimeout:
+    message = f"{view.branch} expired before a runner took it, and none will"
+    return WaitTimeout(message, fix="Send it again: kakeya run.", code="expired")
 
 
 def no_answer(url: str, view: View, waited: float, reason: Reason | None = None) -> WaitTimeout:

@@ -40,6 +40,8 @@ class Status:
     at: str | None = None
     detail: str = ""
     exit_code: int | None = None
+    # Whether a runner has answered it. One that was cancelled before a runner took it has ended without an answer.
+    answered: bool = False
     # What an unanswered request waits for: "approval", "runner" (to claim it) or "job" (its end).
     waits_for: str | None = None
     # Set only if a single request is shown: its heartbeat, its place in the queue, and the job's last line of output.
@@ -106,13 +108,14 @@ def status_of(view: View) -> Status:
     parsed = branch_names.parse_branch(view.branch)
     state = view.state
     detail = state.detail if state else ""
-    if view.stands is State.REQUESTED and view.cancel:
-        detail = "cancelled by the requester; waits for a runner to confirm"
+    stands = State.CANCELLED if view.is_withdrawn else view.stands
+    if view.is_withdrawn:
+        detail = "cancelled by the requester before a runner took it"
     elif view.cancel and not view.stands.is_final:
         detail = "the requester cancelled; waits for the runner to stop the job"
     return Status(
         branch=view.branch,
-        state=view.stands,
+        state=stands,
         request=view.request,
         tip=view.tip,
         preset=parsed.preset if parsed else None,
@@ -121,7 +124,8 @@ def status_of(view: View) -> Status:
         step=state.step if state else None,
         at=state.at if state else None,
         detail=detail,
-        exit_code=int(wire.EXIT_CODES[view.stands]) if view.stands.is_final else None,
+        exit_code=int(wire.EXIT_CODES[stands]) if stands.is_final else None,
+        answered=view.stands.is_final,
         waits_for=_waits_for(view),
     )
 
@@ -144,7 +148,7 @@ def mark_unsigned(
 
 
 def _waits_for(view: View) -> str | None:
-    if view.stands.is_final:
+    if view.stands.is_final or view.is_withdrawn:
         return None
     if view.stands.is_taken:
         return "job"

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from bridge.bus import history, times
+from bridge.bus.history import View
 from bridge.bus.remote import Pushed, Remote
+from bridge.requests.expiry import is_expired
 from bridge.requests.outbox import Sent, asked_at
 from bridge.system.git import Git
 
@@ -27,7 +29,7 @@ class Swept:
         if self.young:
             yield f"{self.young} are younger than {older_than}: --older-than DUR takes younger ones too"
         if self.unanswered:
-            yield f"{self.unanswered} have no answer yet, and stay on the remote until they have"
+            yield f"{self.unanswered} have no answer yet, and stay on the remote until they have, or expire"
         if self.only_remote:
             yield f"{self.only_remote} finished ones stay on the remote: --remote-branches deletes them there"
 
@@ -44,7 +46,7 @@ def sweep(
 ) -> Swept:
     """Remove the records of older requests and, with ``on_remote``, delete the finished ones from the remote.
 
-    An unanswered request is never deleted from the remote.
+    A request that a runner may still answer is never deleted from the remote.
     """
     listed = remote.listed(*patterns)
     # Do not rely on this machine's clock alone: the newest request's time is an upper bound of the current time.
@@ -53,7 +55,7 @@ def sweep(
     old = {branch: tip for branch, tip in listed.items() if 0 < asked_at(branch) < before}
     old = remote.fetch_listed(old)
     views = history.read_views(git, old)
-    finished = [branch for branch, view in views.items() if view.stands.is_final]
+    finished = [branch for branch, view in views.items() if _has_ended(git, view)]
     unanswered = len(views) - len(finished)
     known = sent.branches()
     mine = [branch for branch in known if asked_at(branch) < before]
@@ -69,3 +71,8 @@ def sweep(
         unanswered=unanswered if on_remote else 0,
         only_remote=0 if on_remote else len(finished),
     )
+
+
+def _has_ended(git: Git, view: View) -> bool:
+    """Return whether a request is answered, or no runner will take it: it was cancelled before, or has expired."""
+    return view.stands.is_final or view.is_withdrawn or is_expired(git, view)

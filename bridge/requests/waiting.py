@@ -20,6 +20,7 @@ class Code(StrEnum):
     """Why a request waits, as a code for programs."""
 
     CANCELLED = "cancelled"
+    EXPIRED = "expired"
     APPROVAL = "approval"
     # No runner has announced itself on this bus. Earlier versions and GitHub Actions mode never do.
     UNKNOWN = "unknown"
@@ -38,7 +39,16 @@ class Code(StrEnum):
 
 # Codes for which waiting does not help: somebody has to act.
 STUCK = frozenset(
-    {Code.NO_RUNNER, Code.BRANCH, Code.LABELS, Code.PRESET, Code.MAINTENANCE, Code.DRAINING, Code.APPROVAL}
+    {
+        Code.EXPIRED,
+        Code.NO_RUNNER,
+        Code.BRANCH,
+        Code.LABELS,
+        Code.PRESET,
+        Code.MAINTENANCE,
+        Code.DRAINING,
+        Code.APPROVAL,
+    }
 )
 
 
@@ -53,6 +63,8 @@ class WaitingRequest:
     # The labels of the manifest and of the preset that is installed here.
     labels: frozenset[str] = frozenset()
     cancelled: bool = False
+    # When it expires, in Unix seconds; None if it does not say.
+    expires_at: float | None = None
     # Why it waits for approval, and on which runner; empty if it does not.
     held: str = ""
     held_by: str = ""
@@ -143,6 +155,9 @@ def why(asked: WaitingRequest, runners: Sequence[Seen], place: Place, now: float
     if asked.cancelled:
         by = "a runner confirms it, or does so once one serves this bus"
         return Reason(Code.CANCELLED, f"the requester cancelled it; {by}")
+    if asked.expires_at is not None and asked.expires_at < now:
+        message = f"it expired {span(now - asked.expires_at)} ago, before a runner took it, and none will"
+        return Reason(Code.EXPIRED, message, "Send it again: kakeya run.")
     if asked.held:
         fix = f"On the machine of {asked.held_by or 'the runner'}: kakeya-runner approve {asked.commit}"
         return Reason(Code.APPROVAL, asked.held, fix, asked.held_by or None)

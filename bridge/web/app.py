@@ -60,7 +60,7 @@ class Site:
         snapshot, row = self._watch.snapshot, self._row(request)
 
         def make() -> str:
-            if row.state.is_final:
+            if row.status.answered:
                 answer = self._runs.answered(row.view)
                 with self._turn:
                     return self._pages.request(snapshot, row, answer, None)

@@ -83,7 +83,7 @@ def _request(runs: Runs, pages: Pages, snapshot: Snapshot, row: Row) -> Iterator
     # Git has no branch below another branch, so the paths of pages do not collide. `is_safe` forbids `..`.
     folder = f"run/{row.branch}"
     there = pages.at("../" * (folder.count("/") + 1))
-    if row.state.is_final:
+    if row.status.answered:
         yield f"{folder}/index.html", there.request(snapshot, row, runs.answered(row.view), None)
     else:
         yield f"{folder}/index.html", there.request(snapshot, row, None, runs.log(row.view))

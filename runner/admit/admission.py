@@ -68,6 +68,12 @@ def admit(
 OF_AGE = ("expired", "not_yet_valid")
 
 
+def ends_at(request: Request) -> float:
+    """Return when no runner may start a request any more, in Unix seconds."""
+    latest = branch_names.nonce_time(request.nonce) + MAX_LIFETIME.total_seconds()
+    return min(latest, parse_time(request.expires_at).timestamp()) if request.expires_at else latest
+
+
 def wants_another(request: Request, presets: Mapping[str, Preset], policy: Policy) -> bool:
     """Return whether the request asks for labels that this runner lacks. Such a request is left to other runners."""
     preset = presets.get(request.preset)
@@ -90,9 +96,8 @@ def _check_time(request: Request, policy: Policy) -> None:
     made = parse_time(request.created_at).timestamp() if request.created_at else nonce_at
     if max(made, nonce_at) > now + skew:
         raise Refusal("not_yet_valid", "the request was made in the future by this runner's clock")
-    latest = nonce_at + MAX_LIFETIME.total_seconds()
-    ends = parse_time(request.expires_at).timestamp() if request.expires_at else latest
-    if min(ends, latest) + skew < now:
+    # Its requester said when: a difference between two clocks must not let it run later.
+    if ends_at(request) < now:
         raise Refusal("expired", "the request expired before a runner took it")
     if nonce_at + policy.limits.max_age_s + skew < now:
         raise Unable("expired", f"the request is older than limits.max_age_s of the runner {policy.id}")

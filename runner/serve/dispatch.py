@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from bridge.bus import history, objects
 from bridge.bus.history import View
 from bridge.bus.wire import Reason, State
-from runner.admit.admission import OF_AGE, Admitted, admit, wants_another
+from runner.admit.admission import OF_AGE, Admitted, admit, ends_at, wants_another
 from runner.admit.manifests import Candidate, belongs
 from runner.admit.trust import WAITS
 from runner.bus.backoff import Backoff
@@ -124,10 +125,11 @@ def flush(context: RunnerContext, backoff: Backoff) -> dict[str, str]:
 
 
 def is_for_others(context: RunnerContext, candidate: Candidate) -> bool:
-    """Return whether a request asks for labels that this runner lacks."""
+    """Return whether a request asks for labels that this runner lacks, and has not expired."""
     request = candidate.request
     return (
         request is not None
+        and ends_at(request) >= time.time()
         and wants_another(request, context.presets, context.policy)
         and belongs(context.bus.git, candidate.view)
     )

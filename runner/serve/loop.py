@@ -46,9 +46,6 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
     box = context.sandbox
     context.status_file.serves(serving=True, sandbox={"kind": box.kind, "why": box.why})
     _begin(context)
-    if context.announcer:
-        # Before the first request, so that other runners leave alone what only this one can run.
-        context.announcer.maybe()
     while not context.stop.is_set():
         context.pulse.beat()
         looked_at = _check_store(context, looked_at)
@@ -108,6 +105,8 @@ def _begin(context: RunnerContext) -> None:
     context.orders.begin()
     if context.announcer:
         context.announcer.begin()
+        # Before the first request, so that other runners leave alone what only this one can run.
+        context.announcer.maybe()
 
 
 def once(context: RunnerContext, branch: str, commit: str | None = None) -> State | None:

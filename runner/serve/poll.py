@@ -9,6 +9,7 @@ from bridge.bus.history import View
 from bridge.bus.wire import State
 from bridge.common import limits
 from bridge.errors import InfrastructureError
+from runner.admit.admission import ends_at
 from runner.admit.manifests import Candidate, Manifests
 from runner.bus.backoff import Backoff
 from runner.bus.reading import read_each
@@ -47,6 +48,8 @@ class Poller:
         self._held: dict[str, tuple[float, str]] = {}
         self._manifests = Manifests(context.bus.git)
         self._turns = Turns(self._manifests, context.bus.git, context.policy, context.ledger, context.tell)
+        # When requests for runners with other labels expire, which any runner then says.
+        self._ends: dict[str, float] = {}
         self._warned: set[str] = set()
         self._left_out: set[str] = set()
         # Back-off for failures, by branch and tip, or by answer.
@@ -73,6 +76,7 @@ class Poller:
         if tips is not self._tips:
             self._watch.see(tips)
             self._settled = {branch: tip for branch, tip in self._settled.items() if tips.get(branch) == tip}
+            self._ends = {branch: ends for branch, ends in self._ends.items() if branch in self._settled}
             self._known &= set(tips.values())
             self._tips = tips
         self._backoff.keep({*(_at(*one) for one in tips.items()), *waiting.values()})
@@ -80,6 +84,9 @@ class Poller:
         self._again.keep(tips)
         self._why = {branch: why for branch, why in self._why.items() if branch in tips}
         self._why |= dict.fromkeys(waiting, "its answer is kept until the bus takes it")
+        for branch in [branch for branch, ends in self._ends.items() if ends < time.time()]:
+            del self._ends[branch]
+            self._settled.pop(branch, None)
         worked = False
         if not order.takes_requests:
             left = dict.fromkeys((branch for branch in tips if branch not in self._settled), str(order.state))
@@ -237,8 +244,9 @@ class Poller:
                 self._settled[view.branch] = view.tip
                 return False
             candidate = self._manifests.of(view)
-            if is_for_others(self._context, candidate):
+            if action is Action.TAKE and is_for_others(self._context, candidate):
                 self._settled[view.branch] = view.tip
+                self._ends[view.branch] = ends_at(candidate.demand())
                 self._why[view.branch] = "asks for labels that this runner lacks"
                 return False
             if not self._context.obey().takes_requests:

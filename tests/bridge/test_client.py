@@ -99,8 +99,8 @@ def test_a_running_job_is_cancelled(served, wait_for):
 def test_a_request_that_nobody_took_is_cancelled_before_it_runs(clone, jobs, runners):
     client = Client(clone, presets=jobs)
     run = client.run("noop")
-    assert run.cancel().detail == "cancelled by the requester; waits for a runner to confirm"
-    assert run.cancel().detail == "cancelled by the requester; waits for a runner to confirm"
+    assert run.cancel().detail == "cancelled by the requester before a runner took it"
+    assert run.cancel().detail == "cancelled by the requester before a runner took it"
     runners.start(preset_folder=jobs)
     assert run.wait(30).state is State.CANCELLED
 

@@ -234,6 +234,19 @@ def test_without_a_runner_the_read_commands_print_json_and_nothing_else(kakeya, 
     assert len(json.loads(kakeya(clone, "presets", "--json").stdout)) >= 4
 
 
+@pytest.mark.bus
+def test_a_request_that_is_cancelled_before_a_runner_took_it_ends_with_6(kakeya, clone, client, monkeypatch):
+    monkeypatch.setattr("bridge.requests.follow.CONFIRM_S", 0.0)
+    client.run("noop")
+    cancelled = kakeya(clone, "cancel")
+    assert (cancelled.returncode, "no runner had taken it" in cancelled.stderr) == (0, True)
+    waited = kakeya(clone, "wait")
+    assert (waited.returncode, "there is no answer to verify" in waited.stderr) == (6, True)
+    answer = ndjson(kakeya(clone, "wait", "--json").stdout)[-1]
+    assert (answer["event"], answer["exit_code"], answer["holds"]) == ("answer", 6, None)
+    assert kakeya(clone, "logs").returncode == 0
+
+
 @pytest.mark.long
 @pytest.mark.bus
 def test_the_whole_path_as_json(kakeya, clone, runners, tmp_path):

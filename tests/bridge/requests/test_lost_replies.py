@@ -58,7 +58,7 @@ def test_a_request_that_may_have_arrived_is_known_and_can_be_cancelled(client, v
     assert caught.value.code == "unsure"
     assert caught.value.fix == f"Look before you send it again, or it may run twice: kakeya status {branch}"
     assert client.find().branch == branch
-    assert client.find().cancel().detail == "cancelled by the requester; waits for a runner to confirm"
+    assert client.find().cancel().detail == "cancelled by the requester before a runner took it"
 
 
 def test_a_call_with_the_same_key_sends_nothing_twice(client, vanishing, bus, git):

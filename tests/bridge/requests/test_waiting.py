@@ -169,7 +169,7 @@ def test_as_data():
         "it was stopped", "fix": "On the machine of mac: kakeya-runner serve", "runner": "mac", "missing": [],
         "sure": True, "said": "", "stuck": True,
     }  # fmt: skip
-    assert len(STUCK) == 7
+    assert len(STUCK) == 8
 
 
 def test_many_names_are_counted():
