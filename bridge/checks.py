@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from bridge.console import Colored, put, put_json, say
-from bridge.errors import ExitCode
+from bridge.errors import ExitCode, KakeyaError
 
 # The name of the check that says whose key signed an answer.
 SIGNATURE = "signature"
@@ -20,10 +20,17 @@ class Check:
     ok: bool | None
     message: str
     fix: str | None = None
+    # The message without what others wrote, if it quotes somebody.
+    own_message: str | None = None
+
+    @classmethod
+    def failed(cls, name: str, error: KakeyaError, *, ok: bool | None = False) -> Check:
+        """Return the check that ended with an error."""
+        return cls(name, ok, error.message, error.fix, error.own_message)
 
     def as_dict(self) -> dict[str, object]:
         """Return what ``--json`` prints."""
-        return asdict(self)
+        return {"name": self.name, "ok": self.ok, "message": self.message, "fix": self.fix}
 
 
 def show(checks: Iterable[Check]) -> None:

@@ -16,7 +16,7 @@ import click
 
 from bridge.common import sanitize
 from bridge.common.lazy import LazyGroup
-from bridge.errors import ExitCode, InfrastructureError, KakeyaError, as_told
+from bridge.errors import ExitCode, InfrastructureError, KakeyaError, UsageError, as_told
 
 # What a full disk, a quota, a limit on a file's size and a closed or broken terminal answer to printing.
 _CANNOT_PRINT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -87,7 +87,7 @@ def is_read_by_people() -> bool:
 
 def put_block(text: str, *, err: bool = False) -> None:
     """Print several lines, such as a job's log, with control characters replaced by visible escapes."""
-    click.echo(sanitize.block(text), nl=False, err=err)
+    click.echo(sanitize.printed(sanitize.block(text)), nl=False, err=err)
 
 
 def put_json(value: object) -> None:
@@ -97,12 +97,16 @@ def put_json(value: object) -> None:
 
 def _print(parts: tuple[str | Colored | Path, ...], *, err: bool) -> None:
     shown = (
-        click.style(sanitize.line(part.text), fg=part.color)
+        click.style(_one_line(part.text), fg=part.color)
         if isinstance(part, Colored)
-        else sanitize.line(str(part))
+        else _one_line(str(part))
         for part in parts
     )
     click.echo("".join(shown), err=err)
+
+
+def _one_line(text: str) -> str:
+    return sanitize.printed(sanitize.line(text))
 
 
 def run_program(cli: click.Command, name: str) -> NoReturn:
@@ -126,7 +130,7 @@ def run_program(cli: click.Command, name: str) -> NoReturn:
         )
         # Click breaks long lists of choices into lines.
         message = " ".join(error.format_message().split())
-        _fail(message, where, ExitCode.USAGE, as_json=as_json, code="usage")
+        _tell(UsageError(message, fix=where), as_json=as_json)
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
         sys.exit(ExitCode.INTERRUPTED)
@@ -175,13 +179,9 @@ def _fail_as_a_bug(error: Exception, *, as_json: bool) -> NoReturn:
 
 
 def _tell(error: KakeyaError, *, as_json: bool) -> NoReturn:
-    _fail(error.message, error.fix, error.exit_code, as_json=as_json, code=error.code)
-
-
-def _fail(message: str, fix: str | None, exit_code: int, *, as_json: bool, code: str) -> NoReturn:
-    say(f"error: {message}")
-    if fix:
-        say(f"  {fix}")
+    say(f"error: {error.message}")
+    if error.fix:
+        say(f"  {error.fix}")
     if as_json:
-        put_json({"error": message, "code": code, "fix": fix, "exit_code": int(exit_code)})
-    sys.exit(int(exit_code))
+        put_json(error.as_dict())
+    sys.exit(int(error.exit_code))

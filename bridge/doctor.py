@@ -6,6 +6,7 @@ import importlib.util
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from bridge.bus import branch_names, history, objects
@@ -42,7 +43,7 @@ def examine(repo: Path | str, remote: str, public_key: str | None = None) -> Ite
         namespace = client.namespace
         presets = client.presets
     except KakeyaError as error:
-        yield Check("repository", ok=False, message=error.message, fix=error.fix)
+        yield Check.failed("repository", error)
         return
     yield from _repository(client)
     yield Check("presets", ok=True, message=f"{len(presets)} installed")
@@ -110,7 +111,8 @@ def _git() -> Check:
     try:
         found = git.version()
     except ProcessError as error:
-        return Check("git", ok=False, message=error.message, fix="Install git and put it on the PATH.")
+        fix = "Install git and put it on the PATH."
+        return Check("git", ok=False, message=error.message, fix=fix, own_message=error.own_message)
     text = ".".join(map(str, found))
     least = ".".join(map(str, git.MINIMUM))
     if found < git.MINIMUM:
@@ -122,7 +124,7 @@ def _remote(client: Client) -> Iterator[Check]:
     try:
         url = client.remote.url
     except KakeyaError as error:
-        yield Check("remote", ok=False, message=error.message, fix=error.fix)
+        yield Check.failed("remote", error)
         return
     yield from _reached(client, url)
     yield _github(url)
@@ -134,7 +136,7 @@ def _reached(client: Client, url: str) -> Iterator[Check]:
         newest_first = sorted(listed, key=by_age, reverse=True)[:_LOOKED_AT]
         here = client.remote.fetch_listed({branch: listed[branch] for branch in newest_first})
     except KakeyaError as error:
-        yield Check("remote", ok=False, message=error.message, fix=error.fix)
+        yield Check.failed("remote", error)
         return
     yield Check("remote", ok=True, message=f"{url}: reached, with {len(listed)} requests on it")
     yield from check_addresses(client.remote, url)
@@ -160,7 +162,8 @@ def _runners(client: Client, views: Mapping[str, View]) -> Iterator[Check]:
     try:
         runners = with_jobs(client.runners(), views)
     except KakeyaError as error:
-        yield Check("runner", ok=None, message=f"the runners' records cannot be read: {error.message}")
+        own = "the runners' records cannot be read"
+        yield Check("runner", ok=None, message=f"{own}: {error.message}", own_message=own)
         runners = []
     now = time.time()
     alive = [seen for seen in runners if seen.is_alive(now)]
@@ -194,8 +197,11 @@ def _last_writer(views: Iterable[View]) -> Check:
     newest = max((view.state for view in views if view.state), key=lambda state: state.at, default=None)
     waiting = sum(view.stands is State.REQUESTED and not view.is_withdrawn for view in views)
     if newest:
-        said = f"{newest.runner.id} last wrote at {newest.at} by its own clock; waiting requests: {waiting}"
-        return Check("runner", ok=True, message=said)
+        message = (
+            f"{newest.runner.id} last wrote at {newest.at} by its own clock; waiting requests: {waiting}"
+        )
+        own = f"a runner that keeps no record wrote here; waiting requests: {waiting}"
+        return Check("runner", ok=True, message=message, own_message=own)
     fix = "Start a runner on the machine that should run the jobs: kakeya-runner serve"
     return Check("runner", ok=None, message="no runner has answered on this remote yet", fix=fix)
 
@@ -209,8 +215,8 @@ def _push_right(client: Client) -> Check:
     try:
         client.remote.try_push(branch, commit)
     except KakeyaError as error:
-        fix = OTHER_PREFIX if isinstance(error, RefusedError) else error.fix
-        return Check("push", ok=False, message=error.message, fix=fix)
+        check = Check.failed("push", error)
+        return replace(check, fix=OTHER_PREFIX) if isinstance(error, RefusedError) else check
     message = f"a dry run to {branch} succeeded (the server's own rules may still refuse a real push)"
     return Check("push", ok=True, message=message)
 

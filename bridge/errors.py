@@ -78,7 +78,8 @@ class ProcessError(InfrastructureError):
         self.returncode = returncode
         self.stdout = stdout
         self.stderr = stderr
-        super().__init__(message or f"{argv[0]} ended with {returncode}: {self.words()}", fix=fix)
+        quoting = "" if returncode is None else self.words()
+        super().__init__(message or f"{argv[0]} ended with {returncode}", fix=fix, quoting=quoting)
 
     def words(self) -> str:
         """Return what the program said went wrong: its last line; the message if it was not run to its end."""
@@ -132,6 +133,7 @@ class VerificationError(KakeyaError):
     """An answer does not hold what it says."""
 
     kind = "not_verified"
+    own_sentence = "the answer does not hold what it says"
 
 
 def as_told(error: Exception) -> KakeyaError:
@@ -146,7 +148,8 @@ def as_told(error: Exception) -> KakeyaError:
             code="system",
         )
     told = KakeyaError(
-        f"this is a bug: {type(error).__name__}: {error}",
+        "this is a bug",
+        quoting=f"{type(error).__name__}: {error}",
         fix="Please report it with the lines above.",
         code="bug",
     )

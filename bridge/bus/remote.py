@@ -45,6 +45,12 @@ _NO_RIGHT = re.compile(
     rf"returned error: 403|\[remote rejected\] \([^)\n]*{_NO}|^(?:remote: |error: permission ).*{_NO}",
     re.IGNORECASE | re.MULTILINE,
 )
+# Sentences of git and curl themselves. A server may say the same, and nothing else, in these forms.
+_GITS_OWN = re.compile(
+    r"fatal: '[^'\s]+' does not appear to be a git repository"
+    r"|fatal: unable to access '[^'\s]+': (?:Could not resolve host: \S+|Failed to connect to \S+ port \d+"
+    r"(?: after \d+ ms)?: (?:Could(?:n't| not) connect to server|Connection refused))"
+)
 _NO_ACCESS = re.compile(
     r"could not read|does not appear to be a git repository|repository .*not found|authentication failed"
     r"|terminal prompts disabled",
@@ -408,9 +414,9 @@ class Remote:
                     return Pushed.DONE
         if is_stale:
             return Pushed.STALE
-        message = f"the reply of {self.name} to the push of {branch} is lost: {error.words()}"
+        message = f"the reply of {self.name} to the push of {branch} is lost"
         fix = "It may have arrived nevertheless: `kakeya list` tells once the remote answers."
-        raise InfrastructureError(message, fix=fix, code="unsure") from error
+        raise InfrastructureError(message, fix=fix, code="unsure", quoting=error.words()) from error
 
     def _has_arrived(self, branch: str, commit: str | None) -> bool:
         tip = self.fetch(branch).get(branch)
@@ -444,33 +450,36 @@ class Remote:
                 f"a branch named {blocking!r} stands in the way of {branch!r}", fix=fix, code="squatted"
             )
         if _NO_RIGHT.search(said):
-            message = f"{self.name} does not let you push {branch!r}: {error.words()}"
+            message = f"{self.name} does not let you push {branch!r}"
             fix = "Whoever administers the remote can give this account the right to."
-            return RefusedError(message, fix=fix, code="no_push_right")
+            return RefusedError(message, fix=fix, code="no_push_right", quoting=error.words())
         return None
 
     def _failed(self, error: ProcessError, said: str) -> InfrastructureError:
         """Return why the server was not reached, or did not do what it was asked for."""
-        message, code = f"{self.name}: {error.words()}", "remote_failed"
+        message, code = f"{self.name} did not do what it was asked for", "remote_failed"
         fix = "Try again; `kakeya doctor` checks the remote."
         if _CERTIFICATE.search(said):
-            message = f"cannot tell whether the server of {self.name} is the right one: {error.words()}"
+            message = f"cannot tell whether the server of {self.name} is the right one"
             fix = (
                 "Check this machine's clock, the address and the server's certificate. If its authority is your "
                 "own, name it with: git config http.sslCAInfo FILE"
             )
             code = "unreachable"
         elif _MOVED.search(said):
-            message = f"{self.name} redirects to another address: {error.words()}"
+            message = f"{self.name} redirects to another address"
             fix = (
                 "Name the new address with `git remote set-url`. No redirect is followed after git has contacted "
                 "the server, or if http.extraHeader is set, which may hold a token."
             )
             code = "unreachable"
         elif _NO_ACCESS.search(said):
-            message, code = f"cannot reach {self.name}: {error.words()}", "unreachable"
+            message, code = f"cannot reach {self.name}", "unreachable"
             fix = self._how_to_check()
-        return InfrastructureError(message, fix=fix, code=code)
+        words = error.words()
+        if _GITS_OWN.fullmatch(words):
+            return InfrastructureError(f"{message}: {words}", fix=fix, code=code)
+        return InfrastructureError(message, fix=fix, code=code, quoting=words)
 
     def _how_to_check(self) -> str:
         """Return commands that work where the user is, for a remote that was named and for an address alike."""

@@ -22,7 +22,7 @@ class Screen(Console):
             if segment.control or segment.text == "\n":
                 yield segment
             else:
-                yield Segment(sanitize.block(segment.text), segment.style)
+                yield Segment(sanitize.printed(sanitize.block(segment.text)), segment.style)
 
 
 class Grid(Table):

@@ -11,6 +11,7 @@ KakeyaError
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import ClassVar
 
 from bridge.common import sanitize
 
@@ -55,14 +56,24 @@ def one_line(text: str) -> str:
 
 
 class KakeyaError(Exception):
-    """A failure that is reported in one line, with the fix where one is known."""
+    """A failure that is reported in one line, with the fix where one is known.
+
+    ``quoting`` is text that somebody else wrote: a server, git, or whoever made an answer. People read it behind the
+    message; agents get it in a field of its own.
+    """
 
     exit_code = ExitCode.FAILED
     # What `code` says where a raiser says nothing closer. Programs compare it, so it is no class's name.
     kind = "failed"
+    # Stands for messages that are about text of others from beginning to end.
+    own_sentence: ClassVar[str] = ""
 
-    def __init__(self, message: str, *, fix: str | None = None, code: str | None = None) -> None:
-        self.message = one_line(message)
+    def __init__(
+        self, message: str, *, fix: str | None = None, code: str | None = None, quoting: str = ""
+    ) -> None:
+        self.message = one_line(f"{message}: {quoting}" if quoting else message)
+        self.own_message = self.own_sentence or one_line(message)
+        self.quoting = self.message if self.own_sentence else one_line(quoting)
         super().__init__(self.message)
         self.fix = one_line(fix) if fix else fix
         self.code = code or self.kind

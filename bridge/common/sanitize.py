@@ -1,8 +1,13 @@
 r"""The one sanitiser: no text from the bus, a server or another program is shown except through here.
 
-Two things are taken out of a text. What steers: control characters (C0, C1, so every terminal sequence), line and
-paragraph separators, and marks that reorder text are spelled out, as ``\x1b`` or ``\u202e``. What is secret: the
-credentials in URLs become ``***``.
+Characters are shown by list: letters, numbers, punctuation, symbols and the plain space, and marks on one of these, a
+few at most. All others are spelled out, as ``\x1b`` or ``\u202e``: what steers a terminal, reorders text, or is not
+seen. What is secret, the credentials in URLs, becomes ``***``. Each consumer has its function:
+
+- a terminal or the log of a workflow: ``printed``, after ``line`` or ``block``;
+- a program: ``data``;
+- an agent: ``line`` and ``log`` (``bridge.mcp.bounds``);
+- a page or Markdown: ``line``, and what escapes their own signs (``bridge.report.markup``, ``bridge.report.markdown``).
 
 All text leaves a program through ``bridge.console``, ``bridge.cli.screen`` or ``bridge.report.text``, which call this
 for all of it. tests/repo/test_output.py fails for a module that prints in another way.
@@ -12,6 +17,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable
 
 HIDDEN = "***"
@@ -33,6 +39,18 @@ _STEERING = re.compile(
     r"|[ -/]*(?:[0-~]|\Z))"
 )
 
+# Characters that are not seen although `str.isprintable` allows them: what Unicode calls default-ignorable
+# (DerivedCoreProperties.txt), and letters, marks and symbols that are blank.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufffc\u2d7f\U0001107f"
+    "\U00013430-\U00013442\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+# Marks on one base beyond these are spelled out, so that no stack of them covers other lines (Unicode TR 39, 5.4).
+MARKS = 4
+# What a workflow's runner may take for a command: GitHub's `::name::`, and `##[name]`, `##vso[` and `##teamcity[` of
+# others, which count anywhere in a line.
+_COMMAND = re.compile(r"(?<!\S):{2,}(?=[A-Za-z])|##(?=[A-Za-z]*\[)")
+
 
 def line(text: str) -> str:
     """Return text as one line in which nothing steers, without the credentials in its addresses."""
@@ -42,6 +60,11 @@ def line(text: str) -> str:
 def block(text: str) -> str:
     """Return text of several lines, likewise; line feeds and tabs stay."""
     return _spelled(hide_credentials(text), "\n\t")
+
+
+def printed(text: str) -> str:
+    """Return text in which the log of a workflow finds no command. It has to be one of ``line`` or ``block``."""
+    return _COMMAND.sub(lambda match: " ".join(match[0]) if match[0][0] == ":" else "## ", text)
 
 
 def log(text: str) -> str:
@@ -60,7 +83,8 @@ def data(value: object) -> str:
     Only the credentials in its addresses are replaced.
     """
     text = json.dumps(_without_credentials(value), ensure_ascii=False, default=str)
-    return _spelled(text, "", lambda c: json.dumps(c)[1:-1])
+    shown = _spelled(text, "", lambda c: json.dumps(c)[1:-1])
+    return shown.replace("##", "#\\u0023") if _COMMAND.search(shown) else shown
 
 
 def hide_credentials(text: str) -> str:
@@ -107,9 +131,39 @@ def _without_credentials(value: object) -> object:
     return value
 
 
-def _spelled(text: str, allowed: str, spell: Callable[[str], str] = lambda c: repr(c)[1:-1]) -> str:
-    """Return text with the characters spelled out that are not printable, but for those in ``allowed``."""
-    if text.isprintable():
+def _spell(character: str) -> str:
+    # The blank cell of Braille, which plots are made of, has the width of a space.
+    return " " if character == "\u2800" else ascii(character)[1:-1]
+
+
+def _spelled(text: str, allowed: str, spell: Callable[[str], str] = _spell) -> str:
+    """Return text with the characters spelled out that are not shown, except those in ``allowed``."""
+    if text.isascii() and text.isprintable():
         return text
-    unprintable = {c for c in set(text) if not c.isprintable() and c not in allowed}
-    return text.translate({ord(c): spell(c) for c in unprintable}) if unprintable else text
+    characters = set(text)
+    hidden = {c for c in characters if c not in allowed and not _is_shown(c)}
+    marks = "".join(c for c in characters - hidden if _is_mark(c))
+    if marks:
+        text = re.sub(f"[{marks}]+", lambda stack: _bounded(stack, spell), text)
+    return text.translate({ord(c): spell(c) for c in hidden}) if hidden else text
+
+
+def _is_shown(character: str) -> bool:
+    return character.isprintable() and not _UNSEEN.match(character)
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character).startswith("M")
+
+
+def _bounded(stack: re.Match[str], spell: Callable[[str], str]) -> str:
+    """Return marks that stand together, spelled out from the first one that is too many or has no base."""
+    base = stack.string[stack.start() - 1 : stack.start()]
+    most = MARKS if base and base != " " and _is_shown(base) else 0
+    shown = above = 0
+    for mark in stack[0]:
+        above += unicodedata.category(mark) != "Mc"
+        if above > most or not most:
+            break
+        shown += 1
+    return stack[0][:shown] + "".join(map(spell, stack[0][shown:]))

@@ -14,8 +14,8 @@ MOST_BYTES = 2048
 
 # Limit of one text in an answer; logs have their own limit.
 _LINE_BYTES = 300
-# Limits of an error's message and fix.
-_ERROR_BYTES = 900
+# Limit of each text of an error.
+_ERROR_BYTES = 600
 
 _Item = TypeVar("_Item")
 
@@ -42,9 +42,12 @@ def short(text: str, most: int = _LINE_BYTES) -> str:
 
 
 def told(error: KakeyaError) -> dict[str, object]:
-    """Return an error as ``--json`` prints it, cut to the limits, because it may contain long names and paths."""
-    fix = short(error.fix, _ERROR_BYTES) if error.fix else None
-    return {**error.as_dict(), "error": short(error.message, _ERROR_BYTES), "fix": fix}
+    """Return an error as ``--json`` prints it, cut to the limits, and apart from it what it quotes from others."""
+    quoted = {"untrusted_error": error.quoting} if error.quoting else {}
+    return {
+        name: short(value, _ERROR_BYTES) if isinstance(value, str) else value
+        for name, value in {**error.as_dict(), "error": error.own_message, **quoted}.items()
+    }
 
 
 def page(items: Sequence[_Item], offset: int, make: Callable[[list[_Item], int | None], Answer]) -> Answer:

@@ -18,7 +18,7 @@ from bridge.presets import Preset, find_preset, split_params
 from bridge.requests.outbox import asked_at
 from bridge.requests.status import Status, status_of
 from bridge.verify.check import Report
-from bridge.verify.verdict import verified
+from bridge.verify.verdict import failed_check, verdict
 
 # How many of the gate's fixes one answer contains.
 _MEND = 3
@@ -53,7 +53,13 @@ def doctor(place: Place, args: models.Page) -> models.Answer:
     """Check what is needed to send requests from here."""
     checks = [
         models.Check(
-            name=check.name, ok=check.ok, message=short(check.message), fix=short(check.fix or "") or None
+            name=check.name,
+            ok=check.ok,
+            message=short(check.message if check.own_message is None else check.own_message),
+            untrusted_message=short(check.message)
+            if check.own_message not in (None, check.message)
+            else None,
+            fix=short(check.fix or "") or None,
         )
         for check in examine(place.repo, place.remote, place.public_key)
     ]
@@ -148,7 +154,8 @@ def _conclude(found: Run, now: Status, answer: models.Standing) -> models.Standi
     answer = answer.model_copy(
         update={
             "exit_code": exit_code(now, report),
-            "verified": short(verified(report)),
+            "verified": short(verdict(report)),
+            "untrusted_check": short(failed_check(report)) or None,
             "gate": gate.verdict if gate else None,
         }
     )
@@ -194,7 +201,7 @@ def fetch(place: Place, args: models.Fetch) -> models.Answer:
             folder=str(fetched.folder),
             untrusted_files=some,
             exit_code=int(fetched.result.exit_code),
-            verified=short(verified(fetched.report)),
+            verified=short(verdict(fetched.report)),
             next_offset=more,
         ),
     )

@@ -114,6 +114,7 @@ class Check(Answer):
     name: str
     ok: bool | None = None
     message: str
+    untrusted_message: str | None = None
     fix: str | None = None
 
 
@@ -161,6 +162,7 @@ class Standing(Answer):
     outlook: str | None = None
     untrusted_last_line: str | None = None
     verified: str | None = None
+    untrusted_check: str | None = None
     gate: Literal["ACCEPTED", "ACCEPTED_BY_REQUESTER", "REJECTED", "INCOMPLETE"] | None = None
     untrusted_mend: list[str] | None = None
 

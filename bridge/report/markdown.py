@@ -21,8 +21,8 @@ _EVIDENCE = {
 # What to escape: anywhere; after `www`, which makes a link; and at a line's start, where it makes a list or a title.
 _MEANS_SOMETHING = re.compile(r"([\\`*_\[\]#|~:$]|(?<=www)\.|^[-+](?=\s|$)|^[-=](?=[-=\s]*$))", re.IGNORECASE)
 _LISTS = re.compile(r"^(\d+)([.)])(?=\s|$)")
-# GitHub would notify a person, or link an issue, that is named right after one of these.
-_NAMES = re.compile(r"((?<!\w)@(?=\w)|#(?=\w))")
+# GitHub would notify a person, or link an issue, that is named right after one of these, whatever stands before them.
+_NAMES = re.compile(r"(@|#(?=\w)|\bGH-(?=\d))", re.IGNORECASE)
 _NOTHING = "\u200b"
 
 

@@ -224,8 +224,9 @@ def _patiently(look: Callable[[], View], pause: float, deadline: float | None) -
 
 
 def _no_remote(error: InfrastructureError, waited: float) -> WaitTimeout:
-    what = f"the remote did not answer within {waited:g} s: {error.message}"
-    return WaitTimeout(what, fix="Try again; `kakeya doctor` checks the remote.", code="no_answer_in_time")
+    what = f"the remote did not answer within {waited:g} s: {error.own_message}"
+    fix = "Try again; `kakeya doctor` checks the remote."
+    return WaitTimeout(what, fix=fix, code="no_answer_in_time", quoting=error.quoting)
 
 
 def _expired(view: View) -> WaitTimeout:
@@ -237,10 +238,11 @@ def no_answer(url: str, view: View, waited: float, reason: Reason | None = None)
     """Return the error for a request without an answer after ``waited`` seconds, with why it waits if known."""
     run = github.actions_run(url, view.branch)
     seen = f" GitHub Actions: {run.status} {run.url or ''}." if run and run.status else ""
+    quoting = ""
     if reason and reason.is_stuck and view.stands is State.REQUESTED:
         what, fix = f"{view.branch} is not claimed after {waited:g} s: {reason.message}.{seen}", reason.fix
     elif view.stands is State.REQUESTED and view.state and view.state.detail:
-        what = f"{view.branch} is not claimed yet after {waited:g} s: {view.state.detail}.{seen}"
+        what, quoting = f"{view.branch} is not claimed yet after {waited:g} s.{seen}", view.state.detail
         fix = "To keep waiting: `kakeya wait`. To withdraw the request: `kakeya cancel`."
     elif view.stands is State.REQUESTED:
         what = f"no runner took {view.branch} within {waited:g} s.{seen}"
@@ -248,4 +250,4 @@ def no_answer(url: str, view: View, waited: float, reason: Reason | None = None)
     else:
         what = f"{view.branch} is still {view.stands} after {waited:g} s.{seen}"
         fix = "To keep waiting: `kakeya wait`. To see the job's output: `kakeya logs -f`."
-    return WaitTimeout(what, fix=fix, code="no_answer_in_time")
+    return WaitTimeout(what, fix=fix, code="no_answer_in_time", quoting=quoting)

@@ -133,10 +133,8 @@ class Git:
         except ProcessError as error:
             raise self._failed(argv, None, message=error.message) from error
         if done.returncode not in set(ok):
-            failed = self._failed(argv, done.returncode, done.stdout, done.stderr)
-            failed.message = f"git {args[0]} failed: {failed.words()}"
-            failed.args = (failed.message,)
-            raise failed
+            message = f"git {args[0]} failed"
+            raise self._failed(argv, done.returncode, done.stdout, done.stderr, message=message)
         return done
 
     def start(self, *args: str, timeout: float | None = None) -> Child:

@@ -21,10 +21,20 @@ MEANINGS = {
 
 
 def verified(report: Report) -> str:
-    """Return one line: whether all checks of an answer hold, and whether a pinned key signed it."""
+    """Return one line for people: whether all checks of an answer hold, and whether a pinned key signed it."""
+    return ": ".join(filter(None, (verdict(report), failed_check(report))))
+
+
+def failed_check(report: Report) -> str:
+    """Return the message of the first check that failed, which may quote the answer; empty if all hold."""
+    return next((check.message for check in report.checks if check.ok is False), "")
+
+
+def verdict(report: Report) -> str:
+    """Return the same line in words of our own alone."""
     failed = [check for check in report.checks if check.ok is False]
     if failed:
-        return f"NOT verified: {failed[0].name}: {failed[0].message}"
+        return f"NOT verified: {failed[0].name}"
     kept = sum(check.ok is True for check in report.checks)
     if report.signed:
         return f"verified: {kept} checks hold, signed with the pinned key"

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from bridge import console
+from bridge.cli import screen
 from bridge.common import sanitize
 
 PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
@@ -88,6 +90,94 @@ STEERING = {
 @pytest.mark.parametrize(("text", "shown"), STEERING.values(), ids=STEERING)
 def test_what_steers_is_spelled_out(text, shown):
     assert sanitize.line(text) == shown
+
+
+UNSEEN = {
+    "a variation selector": "\ufe01",
+    "a supplementary one": "\U000e0101",
+    "a filler of Hangul": "\u3164",
+    "a narrow filler": "\uffa0",
+    "an inherent vowel of Khmer": "\u17b4",
+    "a selector of Mongolian": "\u180b",
+    "a joiner": "\u200d",
+    "a joiner of marks": "\u034f",
+    "a tag": "\U000e0041",
+    "a mark of direction": "\u2067",
+    "an invisible operator": "\u2063",
+    "a soft hyphen": "\u00ad",
+    "a note without a head": "\U0001d159",
+    "an unassigned one": "\U000e0fff",
+}
+
+
+@pytest.mark.parametrize("character", UNSEEN.values(), ids=UNSEEN)
+def test_no_character_passes_that_is_not_seen(character):
+    for text in (f"a{character}b", f"日{character}", character * 3, f"a\n{character}"):
+        assert character not in sanitize.line(text)
+        assert character not in sanitize.block(text)
+        assert character not in sanitize.log(text)
+        assert character not in sanitize.data(text)
+    assert json.loads(sanitize.data(f"a{character}b")) == f"a{character}b"
+
+
+STACKS = {
+    "an accent": ("e\u0301te\u0301", "e\u0301te\u0301"),
+    "vowels of Hebrew and Thai": (
+        "\u05d1\u05bc\u05b0 \u0e01\u0e34\u0e48",
+        "\u05d1\u05bc\u05b0 \u0e01\u0e34\u0e48",
+    ),
+    "more than a few": ("e" + "\u0301" * 6, "e" + "\u0301" * sanitize.MARKS + r"\u0301\u0301"),
+    "without a base": ("\u0301e", r"\u0301e"),
+    "upon a space": ("a \u0301", r"a \u0301"),
+    "upon what is not seen": ("\u200b\u0301", r"\u200b\u0301"),
+    "a blank cell of Braille": ("\u28ff\u2800\u28ff", "\u28ff \u28ff"),
+}
+
+
+@pytest.mark.parametrize(("text", "shown"), STACKS.values(), ids=STACKS)
+def test_marks_stand_on_a_base_and_are_few(text, shown):
+    assert sanitize.line(text) == shown
+
+
+COMMANDS = {
+    "at a line's start": ("::error::x", ": :error::x"),
+    "behind spaces": ("  ::add-mask::x", "  : :add-mask::x"),
+    "inside a line": ("so ::stop-commands::x", "so : :stop-commands::x"),
+    "of another form": ("by a ##[error]x", "by a ## [error]x"),
+    "of other systems": ("##vso[task.x]y ##teamcity[z]", "## vso[task.x]y ## teamcity[z]"),
+    "after more signs": (":::error::x ###[group]", ": : :error::x ### [group]"),
+    "no command": (
+        "std::vector tests/a.py::b [::1]:80 ::1 ## [x]",
+        "std::vector tests/a.py::b [::1]:80 ::1 ## [x]",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "shown"), COMMANDS.values(), ids=COMMANDS)
+def test_no_command_of_a_workflow_is_printed(text, shown):
+    assert sanitize.printed(text) == shown
+    assert sanitize.printed(shown) == shown
+
+
+def test_every_way_to_print_breaks_up_commands_of_workflows(capsys):
+    hostile = "by ##[error]x ::add-mask::y"
+    console.put(hostile)
+    console.say(console.Colored(hostile, "red"))
+    console.put_block(f"a\n{hostile}\n")
+    screen.console().print(screen.styled(hostile))
+    grid = screen.Grid()
+    grid.add_row(hostile)
+    screen.console().print(grid)
+
+    printed = "".join(capsys.readouterr())
+    assert printed.count("by ## [error]x : :add-mask::y") == 5
+
+
+def test_json_holds_no_command_of_a_workflow_and_reads_back():
+    value = {"by": "##[error]x", "##vso[y]": "a"}
+    shown = sanitize.data(value)
+    assert "##" not in shown
+    assert json.loads(shown) == value
 
 
 PLAIN = [

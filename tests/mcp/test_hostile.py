@@ -259,4 +259,35 @@ def test_free_text_in_an_answer_reaches_an_agent_only_in_marked_fields(served, c
 
     answers = served.play(scene)
 
-    assert [text for text in unmarked(answers) if "Ignore" in text and FILE not in text] == []
+    assert [text for text in unmarked(answers) if "Ignore" in text] == []
+
+
+@pytest.mark.long
+def test_what_a_server_says_reaches_an_agent_only_in_marked_fields(door, bus):
+    hook = bus / "hooks" / "pre-receive"
+    hook.write_text(f"#!/bin/sh\necho '{STEER}' >&2\nexit 1\n")
+    hook.chmod(0o755)
+
+    async def scene(agent):
+        return [
+            await agent.bad("kakeya_run", preset="noop"),
+            await agent.good("kakeya_doctor"),
+        ]
+
+    answers = door.play(scene)
+
+    assert [text for text in unmarked(answers) if "Ignore" in text] == []
+    assert any("Ignore" in text for text in texts(answers))
+
+
+@pytest.mark.long
+def test_the_last_writers_name_reaches_an_agent_only_in_a_marked_field(door, clone, forger):
+    run = Client(clone, presets=door.presets).run("noop")
+    forge_state(forger, run, state="claimed", runner={"id": STEER, "instance": "x", "version": "1"}, at=STEER)
+
+    async def scene(agent):
+        return await agent.good("kakeya_doctor")
+
+    answer = door.play(scene)
+
+    assert [text for text in unmarked(answer) if "Ignore" in text] == []
