@@ -45,12 +45,16 @@ def console(*, err: bool = False, markup: bool = False) -> Screen:
 def styled(*parts: str | tuple[str, str]) -> Text:
     """Return one line made of texts, and of texts with a style."""
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
-    return Text.assemble(*((sanitize.line(text), style) for text, style in pairs))
+    return Text.assemble(*((_printed(text), style) for text, style in pairs))
 
 
 def _one_line(cell: RenderableType | None) -> RenderableType | None:
     if isinstance(cell, str):
-        return Text(sanitize.line(cell))
+        return Text(_printed(cell))
     if isinstance(cell, Text):
-        cell.plain = sanitize.line(cell.plain)
+        cell.plain = _printed(cell.plain)
     return cell
+
+
+def _printed(text: str) -> str:
+    return sanitize.printed(sanitize.line(text))
