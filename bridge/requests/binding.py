@@ -1,7 +1,8 @@
 """What a requester's signature covers: one branch of one repository, and one definition of the preset.
 
 These are trailers of the commit's message, because the commit's signature covers the message. Without them, a commit
-signed for one runner could be pushed to another bus, or run with another definition of the preset.
+signed for one runner could be pushed to another bus, or run with another definition of the preset. A maintainer signs
+ordinary commits with the same key, so the message of a request says that it is one, and nothing else.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+# The line by which a client recognizes its own request: see bridge.requests.idempotency.
+_KEY = re.compile(r"Key: [0-9a-f]{64}\n\Z")
 _SCP = re.compile(r"(?:[^@/:]+@)?(?P<host>[A-Za-z0-9._-]+):(?P<path>[^/].*)")
 
 
@@ -27,6 +30,10 @@ class Binding:
         """The trailer lines for the commit's message."""
         return f"Branch: {self.branch}\nRepository: {self.repository}\nPreset: {self.preset}\n"
 
+    def is_all_of(self, message: str, preset: str) -> bool:
+        """Return whether a message is that of a request for a preset with this binding."""
+        return _KEY.sub("", message) == f"{subject(preset)}\n\n{self.trailers}"
+
     @classmethod
     def parse(cls, message: str) -> Binding | None:
         """Read the trailers of a message; None if one of them is missing or appears twice."""
@@ -36,6 +43,11 @@ class Binding:
         if len(found) != len(pairs) or not {"Branch", "Repository", "Preset"} <= found.keys():
             return None
         return cls(found["Branch"], found["Repository"], found["Preset"])
+
+
+def subject(preset: str) -> str:
+    """Return the first line of the message of a request for a preset."""
+    return f"Request {preset}"
 
 
 def repository_name(url: str, base: Path | str = ".") -> str:

@@ -15,7 +15,7 @@ from bridge.bus.objects import Identity
 from bridge.common import environment
 from bridge.errors import GitError, UsageError
 from bridge.manifest import MAX_LIFETIME, Request, format_time, parse_manifest
-from bridge.requests.binding import Binding
+from bridge.requests.binding import Binding, subject
 from bridge.system import git_output
 from bridge.system.git import Git
 
@@ -101,7 +101,7 @@ def prepare(
     branch = namespace.branch(preset, request.nonce)
     trailers = bind(branch).trailers if bind else f"Branch: {branch}\n"
     trailers += prove(Content(branch, tree, workload)) if prove else ""
-    message = f"Request {preset}\n\n{trailers}"
+    message = f"{subject(preset)}\n\n{trailers}"
     make = _commit_signed if bind else objects.commit
     commit = make(git, tree, [workload], message, who)
     return Prepared(branch, commit, request)

@@ -31,6 +31,9 @@ _TIMEOUT_S = 30
 _ARMOR = re.compile(
     rb"-----BEGIN SSH SIGNATURE-----\n(?:[A-Za-z0-9+/=]{1,76}\n)+-----END SSH SIGNATURE-----\n?"
 )
+_ROLES = (b"author ", b"committer ")
+_MAGIC = b"SSHSIG"
+_CERTIFICATE = b"-cert-v01@openssh.com"
 _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9@._+-]{0,199}")
 # Every key in SSH's format begins with the length of its type, so its base64 begins with zeros.
 _KEY = re.compile(r"\sAAAA[A-Za-z0-9+/]*=*(?!\S)")
@@ -48,6 +51,8 @@ class Signed:
     payload: bytes
     signature: bytes
     message: str
+    # Whether one person made it in one moment. Git keeps the author of a commit that it copies, such as by cherry-pick.
+    is_original: bool
 
 
 def read_signed(git: Git, commit: str) -> Signed | None:
@@ -78,7 +83,9 @@ def take_apart(raw: bytes, commit: str) -> Signed | None:
     if not _ARMOR.fullmatch(armor.rstrip(b"\n") + b"\n"):
         raise BadSignature("the signature is not an SSH signature")
     kept = b"\n".join(field for field in fields if field is not signatures[0])
-    return Signed(kept + b"\n\n" + message, armor, message.decode("utf-8", "replace"))
+    people = [[field[len(role) :] for field in fields if field.startswith(role)] for role in _ROLES]
+    is_original = len(people[0]) == 1 and people[0] == people[1]
+    return Signed(kept + b"\n\n" + message, armor, message.decode("utf-8", "replace"), is_original)
 
 
 def signer_of(signed: Signed, allowed_signers: Path) -> str:
@@ -91,20 +98,55 @@ def signer_of(signed: Signed, allowed_signers: Path) -> str:
         PolicyError: others may write to the list.
     """
     check_list(allowed_signers)
+    if not signed.is_original:
+        raise BadSignature(
+            "its author and its committer differ, as in a copy: the signer need not have asked for it"
+        )
     with tempfile.TemporaryDirectory(prefix="kakeya-") as folder:
         file = Path(folder) / "signature"
         file.write_bytes(signed.signature)
-        found = _ssh_keygen("find-principals", "-f", str(allowed_signers), "-s", str(file))
+        _check_certificate(signed.signature, Path(folder) / "certificate.pub")
+        found = _ssh_keygen("-Y", "find-principals", "-f", str(allowed_signers), "-s", str(file))
         names = [name for name in found.text.splitlines() if _PRINCIPAL.fullmatch(name)]
         if found.returncode != 0 or not names:
             raise BadSignature("it is signed with a key that is not on this host's list of signers")
         for name in names:
-            argv = ("verify", "-f", str(allowed_signers), "-I", name, "-n", NAMESPACE, "-s", str(file))
+            argv = ("-Y", "verify", "-f", str(allowed_signers), "-I", name, "-n", NAMESPACE, "-s", str(file))
             if _ssh_keygen(*argv, stdin=signed.payload).returncode == 0:
                 return name
     raise BadSignature(
         "the signature does not fit the commit, was made for another purpose, or its key is not valid now"
     )
+
+
+def _check_certificate(armor: bytes, file: Path) -> None:
+    """Raise BadSignature if a signature is by a certificate with critical options. ``ssh-keygen`` overlooks them.
+
+    They say under which conditions the certificate counts, and none of these can be met by a commit.
+    """
+    try:
+        blob = base64.b64decode(b"".join(armor.strip().split(b"\n")[1:-1]), validate=True)
+        key = _string(blob, len(_MAGIC) + 4)
+        kind = _string(key, 0)
+    except (binascii.Error, struct.error) as error:
+        raise BadSignature("the signature is damaged") from error
+    if not kind.endswith(_CERTIFICATE):
+        return
+    file.write_bytes(kind + b" " + base64.b64encode(key) + b"\n")
+    shown = _ssh_keygen("-L", "-f", str(file))
+    options = [
+        line.strip() for line in shown.text.split("\n") if line.strip().startswith("Critical Options:")
+    ]
+    if shown.returncode != 0 or options != ["Critical Options: (none)"]:
+        raise BadSignature(
+            "its key is a certificate with conditions (critical options) that no commit can meet"
+        )
+
+
+def _string(data: bytes, at: int) -> bytes:
+    """Return the string at a place, as SSH writes it. Raises struct.error if there is none."""
+    (length,) = struct.unpack_from(">I", data, at)
+    return data[at + 4 : at + 4 + length]
 
 
 def check_list(path: Path) -> None:
@@ -143,7 +185,9 @@ def _lists_somebody(line: str) -> bool:
         alone.write_text(f"{line}\n", encoding="utf-8")
         for armor in _empty_signatures(line):
             file.write_bytes(armor)
-            found_names = _ssh_keygen("find-principals", "-f", str(alone), "-s", str(file)).text.splitlines()
+            found_names = _ssh_keygen(
+                "-Y", "find-principals", "-f", str(alone), "-s", str(file)
+            ).text.splitlines()
             if any(_PRINCIPAL.fullmatch(name) for name in found_names):
                 return True
     return False
@@ -157,13 +201,13 @@ def _empty_signatures(line: str) -> Iterator[bytes]:
         except binascii.Error:
             continue
         fields = (blob, NAMESPACE.encode(), b"", b"sha512", b"")
-        whole = b"SSHSIG" + struct.pack(">I", 1) + b"".join(struct.pack(">I", len(f)) + f for f in fields)
+        whole = _MAGIC + struct.pack(">I", 1) + b"".join(struct.pack(">I", len(f)) + f for f in fields)
         text = base64.encodebytes(whole)
         yield b"-----BEGIN SSH SIGNATURE-----\n" + text + b"-----END SSH SIGNATURE-----\n"
 
 
-def _ssh_keygen(action: str, *args: str, stdin: bytes = b"") -> Completed:
-    argv = ("ssh-keygen", "-Y", action, *args)
+def _ssh_keygen(*args: str, stdin: bytes = b"") -> Completed:
+    argv = ("ssh-keygen", *args)
     try:
         return run(*argv, env=environment.for_isolated_git(), stdin=stdin, timeout=_TIMEOUT_S, check=False)
     except ProcessError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from datetime import datetime, timedelta
 
 import pytest
@@ -106,6 +107,90 @@ def test_what_git_itself_signed_is_read_as_git_reads_it(clone, git, signers):
 
     assert signer_of(read_signed(Git.of_user(clone), commit), signers.file) == "alice@example.invalid"
     git(clone, "-c", f"gpg.ssh.allowedSignersFile={signers.file}", "verify-commit", commit)
+
+
+def picked(trusting, git, commit, *, author="A Stranger <stranger@example.invalid>"):
+    """Let Alice cherry-pick an unsigned commit of that author, as maintainers do, and return her signed commit."""
+    clone = trusting.client.git.directory
+    raw = trusting.client.git("cat-file", "commit", commit).stdout
+    header, _, message = raw.partition(b"\n\n")
+    lines = [line for line in header.split(b"\n") if line.startswith((b"tree ", b"parent ", b"committer "))]
+    lines.insert(2, f"author {author} 1700000000 +0000".encode())
+    theirs = trusting.client.git(
+        "hash-object", "-t", "commit", "-w", "--stdin", stdin=b"\n".join(lines) + b"\n\n" + message
+    ).text
+    key = f"user.signingkey={trusting.signers.key('alice')}.pub"
+    git(clone, "-c", "gpg.format=ssh", "-c", key, "cherry-pick", "-S", theirs)
+    return git(clone, "rev-parse", "HEAD")
+
+
+@pytest.mark.parametrize(
+    "author",
+    ["A Stranger <stranger@example.invalid>", "A Tester <tester@example.invalid>"],
+    ids=["own", "forged"],
+)
+def test_row_119_a_cherry_picked_commit_is_no_signed_request(trusting, git, author):
+    """A stranger's commit has the form of a request, perhaps under the maintainer's name. Its copy is signed."""
+    run = trusting.ask("alice")
+    commit = picked(trusting, git, run.commit, author=author)
+    assert git(trusting.client.git.directory, "log", "-1", "--format=%cn", commit) == "A Tester"
+    git(
+        trusting.client.git.directory,
+        "push",
+        "--quiet",
+        "--force",
+        "origin",
+        f"{commit}:refs/heads/{run.branch}",
+    )
+
+    assert "its author and its committer differ" in trusting.refused(run)
+
+
+@pytest.mark.parametrize("change", ["subject", "body", "trailer"])
+def test_row_119_an_ordinary_commit_with_the_trailers_of_a_request_is_none(trusting, git, change):
+    run = trusting.ask("alice")
+    clone = trusting.client.git.directory
+    message = git(clone, "log", "-1", "--format=%B", run.commit)
+    subject, _, trailers = message.partition("\n\n")
+    ordinary = {
+        "subject": f"Fix a typo\n\n{trailers}",
+        "body": f"{subject}\n\nAs discussed.\n\n{trailers}",
+        "trailer": f"{message}\nSigned-off-by: A Tester <tester@example.invalid>",
+    }[change]
+    git(clone, "checkout", "--quiet", run.commit)
+    git(clone, "checkout", "--quiet", "--detach", "main")
+    git(clone, "checkout", run.commit, "--", ".mac-bridge")
+    git(clone, "-c", "gpg.format=ssh", "commit", "--quiet", "-S", "-m", ordinary)
+    git(clone, "push", "--quiet", "--force", "origin", f"HEAD:refs/heads/{run.branch}")
+
+    assert "a commit of another kind" in trusting.refused(run)
+
+
+@pytest.mark.parametrize(
+    ("options", "counts"),
+    [
+        ((), True),
+        (("-O", "clear"), True),
+        (("-O", "force-command=/bin/true"), False),
+        (("-O", "source-address=192.0.2.1"), False),
+        (("-O", "critical:of-ours@example.invalid=x"), False),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_row_120_a_certificate_with_conditions_that_nobody_checks_signs_nothing(trusting, options, counts):
+    authority, key = trusting.signers.key("authority"), trusting.signers.key("carol")
+    trusting.signers.allow(
+        "authority", options='cert-authority,namespaces="git"', principal="carol@example.invalid"
+    )
+    name = ["-I", "carol", "-n", "carol@example.invalid"]
+    subprocess.run(["ssh-keygen", "-q", "-s", authority, *name, *options, f"{key}.pub"], check=True)
+    trusting.client.git("config", "user.signingkey", f"{key}-cert.pub")
+    run = trusting.client.run("here", sign=True)
+
+    if counts:
+        assert trusting.answer(run).trusted_by == "signature of carol@example.invalid"
+    else:
+        assert "a certificate with conditions" in trusting.refused(run)
 
 
 def test_signing_without_a_key_sends_nothing_and_says_what_to_do(client, git, bus):
