@@ -28,6 +28,9 @@ Files = Mapping[str, bytes | Existing | None]
 
 _TREE = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})(\^\{tree\})?")
 
+# A reference with its whole name, and no expression about one. Of a missing one git takes another with a like name.
+_REF = re.compile(r"refs/[^\s~^:?*\[\\@]+")
+
 # The tree with nothing in it, under SHA-1 and under SHA-256. Git keeps no empty folders.
 EMPTY_TREES = (
     "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
@@ -255,7 +258,9 @@ def commit(
 
 
 def resolve(git: Git, name: str) -> str | None:
-    """Return the id of the commit that a name stands for, or None."""
+    """Return the id of the commit that a name stands for, or None. A whole reference stands for itself alone."""
+    if _REF.fullmatch(name):
+        name = git.maybe("show-ref", "--verify", "--hash", "--", name) or ""
     commit = f"{name}^{{commit}}"
     try:
         found = locate(git, [commit]).get(commit)

@@ -13,14 +13,14 @@ from functools import cached_property
 from heapq import nlargest
 from pathlib import Path
 
-from bridge.bus import branch_names, history, objects, presence
+from bridge.bus import branch_names, exact_refs, history, objects, presence
 from bridge.bus.set_aside import SetAside
 from bridge.bus.slow_commits import SlowCommits
 from bridge.common import limits
 from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
 from bridge.system import git_output
 from bridge.system.deadline import pause, time_left, within
-from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
+from bridge.system.git import Git
 from bridge.system.git_output import refuses_objects
 
 # Neither branches nor tags: nothing that the user lists, merges or pushes by habit.
@@ -67,6 +67,8 @@ _OTHER_HASH = re.compile(
 )
 _BLOCKED = re.compile(r"'refs/heads/([^']+)' exists; cannot create|directory file conflict")
 _LOCKED = re.compile(r"cannot lock ref|[Uu]nable to create '[^']*\.lock'")
+# What was listed is not there any more.
+_GONE = re.compile(r"not our ref|unadvertised object|remote ref")
 # Somebody else was faster, between the server's first look at the branch and its last.
 _OVERTAKEN = re.compile(r"cannot lock ref '[^']+': (?:is at|reference already exists|unable to resolve)")
 # The server was not reached, or said no before git sent anything.
@@ -156,36 +158,45 @@ class Remote:
 
     def _fetch_one(self, branch: str) -> dict[str, str]:
         try:
-            self._fetch_into_place(branch)
-        except GitError as error:
-            if "couldn't find remote ref" in error.message.lower():
-                self.git("update-ref", "-d", self.private + branch)
-                return {}
+            tip = self._fetch_into_place(branch) if branch_names.is_safe(branch) else None
+        except ProcessError as error:
             raise self._explain(error) from error
-        tips = self.known(branch)
+        if tip is None:
+            self.git("update-ref", "-d", self.private + branch)
+            return {}
+        tips = {branch: tip}
         self._slow.forget(tips.values())
         self._set_aside.put(tips, self.private)
         return tips
 
-    def _fetch_into_place(self, branch: str) -> None:
-        argv = ("fetch", *FETCH_FLAGS, self.name, f"+refs/heads/{branch}:{self.private}{branch}")
+    def _fetch_into_place(self, branch: str) -> str | None:
         for tries_left in reversed(range(_TRIES)):
+            tip = exact_refs.find_branch(self.git, self.name, branch)
+            if tip is None or self.known(branch).get(branch) == tip:
+                return tip
+            if len(tip) != _ID_DIGITS:
+                raise _other_hash(self.name)
             try:
-                self.git(*argv, timeout=NETWORK_TIMEOUT)
+                exact_refs.fetch(self.git, self.name, {self.private + branch: tip})
             except GitError as error:
-                # Either what is gone stands in the way, or another command in this clone notes the same branch.
-                if not tries_left or not (self._make_way([branch]) or _LOCKED.search(error.printed())):
+                # Either what is gone stands in the way, or another command in this clone notes the same branch, or it
+                # has moved since it was listed.
+                said = error.printed()
+                if not tries_left or not (
+                    self._make_way([branch]) or _LOCKED.search(said) or _GONE.search(said)
+                ):
                     raise
                 pause(random.uniform(0.0, PAUSE_S))  # noqa: S311 - no secret
             else:
-                return
+                return tip
+        raise AssertionError("the last try returns or raises")
 
     def listed(self, *patterns: str) -> dict[str, str]:
         """Return ``{branch: commit id}`` of the branches under the patterns as the server lists them, without a fetch.
 
         Left out are names that no request can have.
         """
-        child = self.git.start("ls-remote", "--heads", "--refs", self.name, timeout=NETWORK_TIMEOUT)
+        child = exact_refs.start_listing(self.git, self.name, "--heads")
         heads = tuple(f"refs/heads/{pattern.partition('*')[0]}" for pattern in patterns)
         found: dict[str, str] = {}
         try:
@@ -250,10 +261,10 @@ class Remote:
         left = time_left()
         if not listed or left < _SHORTEST_S:
             return {}
-        specs = "".join(f"+{oid}:{self.private}{branch}\n" for branch, oid in listed.items())
+        commits = {f"{self.private}{branch}": oid for branch, oid in listed.items()}
         try:
             # Each part gets a share too, and the next ones shares of what is left then.
-            self.git("fetch", *FETCH_FLAGS, "--stdin", self.name, stdin=specs, timeout=left / 3)
+            exact_refs.fetch(self.git, self.name, commits, timeout=left / 3)
         except GitError as error:
             if len(listed) == 1:
                 if error.returncode is None and left / 3 >= _SLOW_S:
@@ -301,7 +312,7 @@ class Remote:
             raise self._explain(error) from error
 
     def _listed_presences(self) -> dict[str, str]:
-        child = self.git.start("ls-remote", "--refs", self.name, f"{presence.REFS}*", timeout=NETWORK_TIMEOUT)
+        child = exact_refs.start_listing(self.git, self.name)
         try:
             listed = git_output.each_ref(git_output.each_line(child.chunks()))
             records = ((ref, oid) for ref, oid in listed if presence.is_ref(ref))
@@ -357,12 +368,7 @@ class Remote:
         """
         ref = f"refs/heads/{branch}"
         try:
-            self.git(
-                "push", "--quiet", "--porcelain", "--no-verify", "--no-signed", "--no-follow-tags",
-                "--recurse-submodules=no",
-                f"--force-with-lease={ref}:{expect or ''}", self.name, f"{commit}:{ref}",
-                timeout=NETWORK_TIMEOUT,
-            )  # fmt: skip
+            exact_refs.push(self.git, self.name, {ref: commit}, {ref: expect})
         except GitError as error:
             if self._after_failure(error, branch, commit) is Pushed.STALE:
                 return Pushed.STALE
@@ -379,17 +385,16 @@ class Remote:
     def try_push(self, branch: str, commit: str) -> None:
         """Go through all of a push but the sending. Raises as ``push`` does."""
         try:
-            flags = ("--quiet", "--dry-run", "--no-verify", "--recurse-submodules=no")
-            self.git("push", *flags, self.name, f"{commit}:refs/heads/{branch}", timeout=NETWORK_TIMEOUT)
+            exact_refs.push(self.git, self.name, {f"refs/heads/{branch}": commit}, {}, "--dry-run")
         except GitError as error:
             raise self._explain(error, branch) from error
 
     def delete(self, branch: str, *, expect: str) -> Pushed:
         """Delete a branch if it still is at ``expect``."""
         ref = f"refs/heads/{branch}"
-        flags = ("--quiet", "--porcelain", "--no-verify", f"--force-with-lease={ref}:{expect}")
+        others = [f"refs/heads/{name}" for name in self.listed(f"{branch}*") if name != branch]
         try:
-            self.git("push", *flags, self.name, f":{ref}", timeout=NETWORK_TIMEOUT)
+            exact_refs.delete(self.git, self.name, {ref: expect}, others=others)
         except GitError as error:
             if self._after_failure(error, branch, None) is Pushed.STALE:
                 return Pushed.STALE

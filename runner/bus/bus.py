@@ -9,10 +9,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
-from bridge.bus import history
+from bridge.bus import exact_refs, history
 from bridge.errors import GitError, InfrastructureError
 from bridge.system import git_output
-from bridge.system.git import NETWORK_TIMEOUT, Git
+from bridge.system.git import Git
 from bridge.system.process import Completed
 from runner import policy
 from runner.bus.fetch import Fetcher
@@ -37,7 +37,7 @@ class Rider(Protocol):
         return ""
 
     def take(self) -> str | None:
-        """Return what is to be pushed along, as ``+commit:reference``; None if nothing is."""
+        """Return the commit to be pushed along; None if nothing is."""
 
     def arrived(self) -> None:
         """Note that it is on the bus."""
@@ -136,7 +136,7 @@ class Bus:
         along = self.rider.take() if self.rider else None
         self.budget.spend()
         try:
-            self._push(f"--force-with-lease={ref}:{expect}", f"{commit}:{ref}", *([along] if along else []))
+            exact_refs.push(self.git, self.url, {ref: commit, **self._carried(along)}, {ref: expect})
         except GitError as error:
             self._tell_rider(along, error)
             return self._after_failure(branch, commit, expect)
@@ -144,22 +144,19 @@ class Bus:
         self._tips.set({branch: commit})
         return Pushed.DONE
 
-    def push_record(self, spec: str) -> bool:
+    def push_record(self, commit: str) -> bool:
         """Push what the rider gave, alone. Says whether it arrived."""
         self.budget.spend()
         try:
-            self._push("--no-force-with-lease", spec)
+            exact_refs.push(self.git, self.url, self._carried(commit), {})
         except GitError as error:
-            self._tell_rider(spec, error)
+            self._tell_rider(commit, error)
             return False
-        self._tell_rider(spec)
+        self._tell_rider(commit)
         return True
 
-    def _push(self, lease: str, *specs: str) -> None:
-        self.git(
-            "push", "--quiet", "--porcelain", "--no-verify", "--no-signed", "--recurse-submodules=no",
-            lease, "--", self.url, *specs, timeout=NETWORK_TIMEOUT,
-        )  # fmt: skip
+    def _carried(self, along: str | None) -> dict[str, str]:
+        return {self.rider.ref: along} if self.rider and along else {}
 
     def _tell_rider(self, along: str | None, error: GitError | None = None) -> None:
         """Tell the rider what became of what it gave; of a push that failed as a whole it is not known."""
@@ -205,12 +202,8 @@ class Bus:
 
     def _push_deletions(self, tips: Mapping[str, str], *flags: str) -> Completed:
         self.budget.spend()
-        leases = [f"--force-with-lease=refs/heads/{branch}:{tip}" for branch, tip in tips.items()]
-        return self.git(
-            "push", "--quiet", "--porcelain", "--no-verify", "--no-signed", "--recurse-submodules=no", *flags,
-            *leases, "--", self.url, *(f":refs/heads/{branch}" for branch in tips),
-            timeout=NETWORK_TIMEOUT, ok=range(256),
-        )  # fmt: skip
+        refs = {f"refs/heads/{branch}": tip for branch, tip in tips.items()}
+        return exact_refs.delete(self.git, self.url, refs, *flags, ok=range(256))
 
     def _after_failure(self, branch: str, commit: str, expect: str) -> Pushed:
         try:

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bridge.bus import exact_refs
 from bridge.bus.objects import is_commit
 from bridge.bus.requesters import prefixes, unsigned
 from bridge.common import limits
 from bridge.errors import InfrastructureError, ProcessError
 from bridge.system.child import Child
-from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
+from bridge.system.git import NETWORK_TIMEOUT, Git
 from bridge.system.git_output import refuses_objects
 from runner.bus.listing import Listing
 from runner.bus.litter import unfinished
@@ -292,15 +293,20 @@ class Fetcher:
         whole = NETWORK_TIMEOUT if timeout is None and not self._tips.at else timeout or limits.TIP_S
         if timeout is None and time.monotonic() < self._late.get(branch, 0.0):
             raise _SlowError(TOO_SLOW, code="slow")
-        child = start_fetch(self.git, self._url, f"+refs/heads/{branch}:{_LOOK}")
+        began = time.monotonic()
         try:
-            came = child.ended(whole)
+            tip = exact_refs.find_branch(self.git, self._url, branch, timeout=whole)
+        except ProcessError as error:
+            raise explain_failure(error) from error
+        if tip is None or self._tips.at.get(branch) == tip:
+            self._tips.set({branch: tip})
+            return tip
+        child = start_fetch(self.git, self._url, tip, at=_LOOK)
+        try:
+            came = child.ended(max(0.0, whole - (time.monotonic() - began)))
             if came:
                 self._check_whole(self.git)
         except ProcessError as error:
-            if b"couldn't find remote ref" in error.stderr.lower():
-                self._tips.set({branch: None})
-                return None
             child.close()
             self._sweep_up()
             raise explain_failure(error) from error
@@ -312,7 +318,6 @@ class Fetcher:
             self._late = {name: until for name, until in self._late.items() if now < until}
             self._late[branch] = now + PAUSES * limits.TIP_S
             raise _SlowError(TOO_SLOW, code="slow")
-        tip = self.git.text("rev-parse", "--verify", "--quiet", _LOOK)
         if why := weigh(self.git, [tip], limits.FETCH_S if self._tips.at else NETWORK_TIMEOUT)[tip]:
             self.git("update-ref", "-d", _LOOK)
             raise InfrastructureError(why, code=HOSTILE)
@@ -334,19 +339,16 @@ class Fetcher:
         raise InfrastructureError("the bus sent a history that is cut off", code="unreachable")
 
 
-def start_fetch(git: Git, url: str, *specs: str) -> Child:
-    """Start a fetch of commits or refspecs.
+def start_fetch(git: Git, url: str, *commits: str, at: str = "") -> Child:
+    """Start a fetch of commits. A single one is put at the reference ``at``.
 
     Raises:
         InfrastructureError: it ended before it read them.
     """
-    child = git.start("fetch", *FETCH_FLAGS, "--stdin", *fetch_flags(url), "--", url, timeout=NETWORK_TIMEOUT)
     try:
-        child.write("".join(f"{spec}\n" for spec in specs))
+        return exact_refs.start_fetch(git, url, commits, *fetch_flags(url), at=at)
     except ProcessError as error:
-        child.close()
         raise explain_failure(error) from error
-    return child
 
 
 def explain_failure(error: ProcessError) -> InfrastructureError:

@@ -14,11 +14,11 @@ from array import array
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from bridge.bus import branch_names
+from bridge.bus import branch_names, exact_refs
 from bridge.common import limits
 from bridge.errors import InfrastructureError, ProcessError
 from bridge.system import git_output
-from bridge.system.git import NETWORK_TIMEOUT, Git
+from bridge.system.git import Git
 
 ODD = "no request can have their names"
 
@@ -106,9 +106,7 @@ class Listing:
         Raises:
             InfrastructureError: the bus cannot be reached, or names its objects by SHA-256.
         """
-        child = self._git.start(
-            "ls-remote", "--heads", "--refs", "--symref", "--", self._url, timeout=NETWORK_TIMEOUT
-        )
+        child = exact_refs.start_listing(self._git, self._url, "--heads", "--symref")
         digest, held, size = hashlib.blake2b(), [], 0
         self._polls += 1
         try:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from bridge.bus import exact_refs
 from runner.bus.store import beside_of
 
 # Processes that inherit the children of dead processes.
@@ -23,7 +24,7 @@ _REAPERS = ("init", "systemd", "launchd")
 def remove_litter(repository: Path) -> list[str]:
     """Remove leftovers, and return the names of the removed files, relative to the repository."""
     removed = []
-    for path in [*unfinished(repository), *_locks(repository)]:
+    for path in [*unfinished(repository), *_locks(repository), *_outgoing(repository)]:
         with suppress(FileNotFoundError):
             path.unlink()
             removed.append(str(path.relative_to(repository)))
@@ -47,6 +48,11 @@ def end_orphans(repository: Path) -> int:
                 os.killpg(process.pid, signal.SIGKILL)
                 ended += 1
     return ended
+
+
+def _outgoing(repository: Path) -> Iterator[Path]:
+    """Yield the references of pushes that were ended."""
+    yield from (path for path in (repository / exact_refs.OUTGOING).rglob("*") if path.is_file())
 
 
 def unfinished(repository: Path) -> Iterator[Path]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bridge.errors import GitError, InfrastructureError
+from bridge.bus import exact_refs
+from bridge.errors import InfrastructureError, ProcessError
 from bridge.system import git_output
-from bridge.system.git import NETWORK_TIMEOUT
 from runner.bus.bus import Bus
 
 _HEADS = "refs/heads/"
-_MOST = 1 << 20
 
 
 def squatters(bus: Bus) -> list[str]:
@@ -19,12 +18,16 @@ def squatters(bus: Bus) -> list[str]:
     Raises:
         InfrastructureError: the bus cannot be reached.
     """
-    wanted = [_HEADS + folder for folder in folders(bus.patterns)]
+    wanted = {_HEADS + folder for folder in folders(bus.patterns)}
     try:
-        listed = bus.git("ls-remote", "--heads", "--", bus.url, *wanted, timeout=NETWORK_TIMEOUT, most=_MOST)
-    except GitError as error:
+        child = exact_refs.start_listing(bus.git, bus.url, "--heads")
+        try:
+            listed = git_output.each_ref(git_output.each_line(child.chunks()))
+            return [name.removeprefix(_HEADS) for name, _ in listed if name in wanted]
+        finally:
+            child.close()
+    except ProcessError as error:
         raise InfrastructureError(f"cannot list the bus: {error.words()}", code="unreachable") from error
-    return [name.removeprefix(_HEADS) for name in git_output.refs(listed.stdout) if name in wanted]
 
 
 def folders(patterns: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from bridge.bus import branch_names, objects
+from bridge.bus import branch_names, exact_refs, objects
 from bridge.checks import Check
 from bridge.common import environment
 from bridge.errors import GitError, InfrastructureError, KakeyaError, one_line
@@ -116,7 +116,7 @@ def _bus(context: RunnerContext) -> Iterator[Check]:
     commit = objects.commit(repo, repo.text("mktree", stdin=""), [], "Nothing\n", WHO)
     ref = f"refs/heads/mac-bridge/check-{branch_names.new_nonce()}"
     try:
-        repo("push", "--quiet", "--dry-run", "--", context.bus.url, f"{commit}:{ref}", timeout=60)
+        exact_refs.push(repo, context.bus.url, {ref: commit}, {}, "--dry-run", timeout=60)
     except GitError as error:
         fix = "On the git server, give the runner's key or token the right to push request branches."
         yield Check("push", ok=False, message=error.words(), fix=fix)

@@ -108,7 +108,7 @@ class Announcer:
         self._job, self._job_since = branch, time.monotonic()
 
     def take(self) -> str | None:
-        """Return the refspec to add to another push, as ``+commit:reference``; None if the record is recent enough."""
+        """Return the record's commit, to add it to another push; None if the last record is recent enough."""
         now = time.monotonic()
         if not self._serves or now < self._not_before:
             return None
@@ -120,7 +120,7 @@ class Announcer:
         except (InfrastructureError, OSError):
             # For example a full disk. The push that this would be added to may still succeed.
             return None
-        return f"+{self._made.commit}:{self.ref}"
+        return self._made.commit
 
     @property
     def ref(self) -> str:
@@ -128,7 +128,7 @@ class Announcer:
         return f"{presence.REFS}{self._identity.instance}"
 
     def arrived(self) -> None:
-        """Record that the refspec that ``take`` returned was pushed."""
+        """Record that the commit that ``take`` returned was pushed."""
         if self._last:
             self._forget(self._last, self._made)
         self._last, self._last_at, self.refused = self._made, time.monotonic(), ""
@@ -146,10 +146,10 @@ class Announcer:
             self._fitness.check()
         if not self._is_due() or not self._bus.budget.spare():
             return
-        spec = self.take()
-        if spec is not None:
+        commit = self.take()
+        if commit is not None:
             self.pushes += 1
-            if self._bus.push_record(spec):
+            if self._bus.push_record(commit):
                 self._failures = 0
             else:
                 pause = min(_AGAIN_S * 2**self._failures, self._every_s or 0.0)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bridge.bus import branch_names, times
+from bridge.bus import branch_names, exact_refs, times
 from bridge.bus.history import View
 from bridge.errors import InfrastructureError, one_line
 from bridge.manifest import parse_time
@@ -130,9 +130,7 @@ def store(git: Git, archive: Path, tips: Mapping[str, str]) -> None:
             places[branch] = f"{_HEADS}{branch}"
             heads[branch] = tip
             within.update(folders)
-    flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=", "--stdin")
-    specs = "".join(f"{HEADS}{branch}:{place}\n" for branch, place in places.items())
-    kept("fetch", *flags, "--", str(git.directory), stdin=specs)
+    exact_refs.fetch(kept, str(git.directory), {place: tips[branch] for branch, place in places.items()})
     kept("pack-refs", "--all")
     there = _refs(kept)
     missing = [branch for branch, place in places.items() if there.get(place) != tips[branch]]

@@ -371,6 +371,7 @@ def test_a_partial_clone_has_all_of_a_request_after_one_fetch(bus, tmp_path, clo
 def test_commands_that_fetch_one_branch_at_a_time_do_not_fail_each_other(remote, monkeypatch):
     commit = another(remote)
     remote.push(BRANCH, commit, expect=None)
+    remote.git("update-ref", "-d", PRIVATE + BRANCH)
     fetches: list[str] = []
 
     class Busy(Git):

@@ -129,7 +129,7 @@ def picked(trusting, git, commit, *, author="A Stranger <stranger@example.invali
     ["A Stranger <stranger@example.invalid>", "A Tester <tester@example.invalid>"],
     ids=["own", "forged"],
 )
-def test_row_119_a_cherry_picked_commit_is_no_signed_request(trusting, git, author):
+def test_row_122_a_cherry_picked_commit_is_no_signed_request(trusting, git, author):
     """A stranger's commit has the form of a request, perhaps under the maintainer's name. Its copy is signed."""
     run = trusting.ask("alice")
     commit = picked(trusting, git, run.commit, author=author)
@@ -147,7 +147,7 @@ def test_row_119_a_cherry_picked_commit_is_no_signed_request(trusting, git, auth
 
 
 @pytest.mark.parametrize("change", ["subject", "body", "trailer"])
-def test_row_119_an_ordinary_commit_with_the_trailers_of_a_request_is_none(trusting, git, change):
+def test_row_122_an_ordinary_commit_with_the_trailers_of_a_request_is_none(trusting, git, change):
     run = trusting.ask("alice")
     clone = trusting.client.git.directory
     message = git(clone, "log", "-1", "--format=%B", run.commit)
@@ -177,7 +177,7 @@ def test_row_119_an_ordinary_commit_with_the_trailers_of_a_request_is_none(trust
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_row_120_a_certificate_with_conditions_that_nobody_checks_signs_nothing(trusting, options, counts):
+def test_row_123_a_certificate_with_conditions_that_nobody_checks_signs_nothing(trusting, options, counts):
     authority, key = trusting.signers.key("authority"), trusting.signers.key("carol")
     trusting.signers.allow(
         "authority", options='cert-authority,namespaces="git"', principal="carol@example.invalid"

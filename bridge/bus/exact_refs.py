@@ -1,0 +1,138 @@
+"""The only module that names a server's references to git, in the forms that git does not complete.
+
+To git, a name in a refspec or a pattern of a listing may be short, even ``refs/heads/x``: a branch with that whole name
+(``refs/heads/refs/heads/x``) or such a tag is in the way of the branch ``x``, and stands in for it if that is gone.
+Exact are only the lines of a listing, the ids of objects, and the two sides of a refspec with an asterisk.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+
+from bridge.errors import KakeyaError
+from bridge.system import git_output
+from bridge.system.child import Child
+from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
+from bridge.system.process import Completed
+
+HEADS = "refs/heads/"
+# Local references to what is being pushed, below a random name for each push.
+OUTGOING = "refs/kakeya-push/"
+
+_PUSH_FLAGS = (
+    "--quiet", "--porcelain", "--no-verify", "--no-signed", "--no-follow-tags", "--recurse-submodules=no",
+)  # fmt: skip
+
+
+def start_listing(git: Git, address: str, *flags: str, timeout: float = NETWORK_TIMEOUT) -> Child:
+    """Start a listing of a server's references. Its lines are compared by whoever reads them.
+
+    Raises:
+        GitError: git cannot be started.
+    """
+    return git.start("ls-remote", "--refs", *flags, "--", address, timeout=timeout)
+
+
+def find_branch(git: Git, address: str, branch: str, timeout: float = NETWORK_TIMEOUT) -> str | None:
+    """Return the id of a branch's commit on a server, or None if it has no such branch.
+
+    Raises:
+        GitError: the server cannot be reached.
+    """
+    child = start_listing(git, address, "--heads", timeout=timeout)
+    try:
+        listed = git_output.each_ref(git_output.each_line(child.chunks()))
+        # Read to the end: git would report a listing that is not read as failed.
+        ids = [oid for ref, oid in listed if ref == HEADS + branch]
+    finally:
+        child.close()
+    return ids[0] if ids else None
+
+
+def fetch(git: Git, address: str, commits: Mapping[str, str], *, timeout: float = NETWORK_TIMEOUT) -> None:
+    """Fetch commits by their ids, given by the local references that they are put at.
+
+    Raises:
+        GitError: one of them does not come.
+    """
+    specs = "".join(f"+{oid}:{ref}\n" for ref, oid in commits.items())
+    git("fetch", *FETCH_FLAGS, "--stdin", "--", address, stdin=specs, timeout=timeout)
+
+
+def start_fetch(git: Git, address: str, commits: Iterable[str], *flags: str, at: str = "") -> Child:
+    """Start a fetch of commits by their ids, and return it. The last one is put at the local reference ``at``.
+
+    Raises:
+        ProcessError: it ended before it read them.
+    """
+    child = git.start("fetch", *FETCH_FLAGS, "--stdin", *flags, "--", address, timeout=NETWORK_TIMEOUT)
+    try:
+        child.write("".join(f"+{oid}:{at}\n" if at else f"{oid}\n" for oid in commits))
+    except BaseException:
+        child.close()
+        raise
+    return child
+
+
+def push(
+    git: Git,
+    address: str,
+    commits: Mapping[str, str],
+    expect: Mapping[str, str | None],
+    *flags: str,
+    timeout: float = NETWORK_TIMEOUT,
+) -> None:
+    """Set references of a server to commits.
+
+    ``expect`` says at which commit each of them must still be (None: it must not exist). One that is not in it is
+    overwritten.
+
+    Raises:
+        GitError: one of them could not be set.
+    """
+    folder = f"{OUTGOING}{secrets.token_hex(8)}/"
+    # The asterisk stands for the last character.
+    local = {ref: f"{folder}{i}/{ref[-1]}" for i, ref in enumerate(commits)}
+    specs = [f"{'' if ref in expect else '+'}{here[:-1]}*:{ref[:-1]}*" for ref, here in local.items()]
+    git(
+        "update-ref",
+        "--stdin",
+        stdin="".join(f"create {here} {commits[ref]}\n" for ref, here in local.items()),
+    )
+    try:
+        git("push", *_PUSH_FLAGS, *flags, *_leases(expect), "--", address, *specs, timeout=timeout)
+    finally:
+        with suppress(KakeyaError):
+            git("update-ref", "--stdin", stdin="".join(f"delete {here}\n" for here in local.values()))
+
+
+def delete(
+    git: Git,
+    address: str,
+    tips: Mapping[str, str],
+    *flags: str,
+    others: Collection[str] = (),
+    ok: Iterable[int] = (0,),
+    timeout: float = NETWORK_TIMEOUT,
+) -> Completed:
+    """Delete references of a server that still are at the commits in ``tips``.
+
+    Git deletes exactly what it is told to only as what a pattern matches and this side lacks. A pattern matches longer
+    names too: the server's ``others`` stay, and so does what this side does not track.
+
+    Raises:
+        GitError: it ends with none of the ``ok`` codes; also if a longer name had to be left alone.
+    """
+    nothing = f"{OUTGOING}{secrets.token_hex(8)}/*"
+    leases = _leases({**dict.fromkeys(others), **tips})
+    specs = [f"{nothing}:{ref}*" for ref in tips]
+    return git(
+        "push", *_PUSH_FLAGS, "--prune", "--force-with-lease", *flags, *leases, "--", address, *specs,
+        timeout=timeout, ok=ok,
+    )  # fmt: skip
+
+
+def _leases(expect: Mapping[str, str | None]) -> list[str]:
+    return [f"--force-with-lease={ref}:{oid or ''}" for ref, oid in expect.items()]
