@@ -182,7 +182,7 @@ class TestPushes:
         call = Git.__call__
 
         def record(self, *args, **more):
-            if args[0] == "push" and "--" in args:  # the client names no URL
+            if args[0] == "push" and args[args.index("--") + 1] != "origin":  # that is the client
                 found.append(args[args.index("--") + 2 :])
             return call(self, *args, **more)
 
@@ -199,7 +199,7 @@ class TestPushes:
             context.announcer.maybe()
         assert context.announcer.pushes == 0
         assert len(pushed[0]) == 2, "it rides on the claim"
-        assert {specs[0].partition(":")[2] for specs in pushed} == {f"refs/heads/{run.branch}"}
+        assert {specs[0].partition(":")[2] for specs in pushed} == {f"refs/heads/{run.branch[:-1]}*"}
         record = record_on(bus)
         assert (record.state, record.busy_with) == (Standing.SERVING, None)
 
