@@ -35,6 +35,7 @@ from runner.policy import Policy
 from runner.state import signing_key
 from runner.state.activity import StatusFile
 from runner.state.announcer import Announcer
+from runner.state.health import Health
 from runner.state.identity import instance_of
 from runner.state.ledger import Ledger
 from runner.state.orders import Order, Orders
@@ -64,6 +65,7 @@ class RunnerContext:
     fitness: Fitness
     # The other runners of the bus.
     others: Others
+    health: Health
     tell: Callable[[str], None]
     sandbox: Sandbox = field(default_factory=Sandbox)
     # Signs this runner's states and answers; None if it has no key.
@@ -155,6 +157,7 @@ def _open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[Runner
                 interpreter=interpreter,
                 fitness=fitness,
                 others=Others(Presences(policy.bus, state, reader.keys), identity.instance),
+                health=Health(state, bus),
                 tell=tell,
                 sandbox=choose(policy, tell),
                 signer=signer,

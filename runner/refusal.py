@@ -41,14 +41,21 @@ class Unable(Refusal):
     """A request that this runner cannot run, by its policy or its installation. Another runner may be able to.
 
     ``definition`` is the digest of the preset that does not fit the request: another runner with the same definition
-    cannot run it either.
+    cannot run it either. ``is_new`` says that this process could run the preset before: the fault may pass.
     """
 
     def __init__(
-        self, code: str, message: str, request: Request | None = None, *, definition: str | None = None
+        self,
+        code: str,
+        message: str,
+        request: Request | None = None,
+        *,
+        definition: str | None = None,
+        is_new: bool = False,
     ) -> None:
         super().__init__(code, message, request)
         self.definition = definition
+        self.is_new = is_new
 
 
 class Held(Refusal):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Mapping
+
+# By these the system, a user or a closed terminal asks a program to end.
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def answer(*argv: str, env: Mapping[str, str] | None = None, timeout: float = 5.0) -> str | None:

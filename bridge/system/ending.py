@@ -6,12 +6,13 @@ import os
 import signal
 from types import FrameType
 
+from bridge.common.process import ENDING_SIGNALS
 from bridge.errors import ExitCode
 
 
 def end_on_signals() -> None:
-    """End on SIGTERM and SIGHUP as any program does, but end git first. Signals that are ignored stay so."""
-    for signum in (signal.SIGTERM, signal.SIGHUP):
+    """End on a signal as any program does, but end git first. Python handles ^C, and ignored signals stay so."""
+    for signum in ENDING_SIGNALS:
         if signal.getsignal(signum) is signal.SIG_DFL:
             signal.signal(signum, _end)
 

@@ -47,6 +47,8 @@ class Ending(uvicorn.Server):
     def until_signal(self, listening: socket.socket) -> NoReturn:
         """Serve until a signal, then end the process."""
         threading.Thread(target=self._supervise, name="supervisor", daemon=True).start()
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # uvicorn handles the other ending signals
+            signal.signal(signal.SIGHUP, self.handle_exit)
         self.run(sockets=[listening])
         if self._reason:
             _leave(ExitCode.FAILED)

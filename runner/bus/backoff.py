@@ -7,12 +7,14 @@ from collections.abc import Collection
 
 FIRST_S = 0.5
 LONGEST_S = 60.0
+_MOST_DOUBLED = 20
 
 
 class Backoff:
     """Counts failures by key, and says from when on each may be retried."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest_s: float = LONGEST_S) -> None:
+        self._longest_s = longest_s
         self._tried: dict[str, tuple[int, float]] = {}
 
     def allows(self, key: str) -> bool:
@@ -26,8 +28,13 @@ class Backoff:
     def failed(self, key: str) -> int:
         """Record a failure and return how many there were."""
         times = self.failures(key) + 1
-        self._tried[key] = times, time.monotonic() + min(FIRST_S * 2 ** (times - 1), LONGEST_S)
+        pause = FIRST_S * 2.0 ** min(times - 1, _MOST_DOUBLED)
+        self._tried[key] = times, time.monotonic() + min(pause, self._longest_s)
         return times
+
+    def succeeded(self, key: str) -> None:
+        """Forget the failures of a key."""
+        self._tried.pop(key, None)
 
     def keep(self, known: Collection[str]) -> None:
         """Forget all other keys."""

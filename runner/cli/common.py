@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from types import FrameType
 
+from bridge.common.process import ENDING_SIGNALS
 from bridge.console import say
 from bridge.system.stop import StopRequest
 from runner.check.presets import refused_by
@@ -35,7 +36,7 @@ def say_refused(policy: Policy) -> None:
 
 
 def stop_on_signals(stop: StopRequest) -> None:
-    """Let SIGTERM and ^C request a clean stop. A second signal ends the process at once."""
+    """Let every ending signal request a clean stop. A second one ends the process at once."""
 
     def ask(signum: int, frame: FrameType | None) -> None:
         del frame
@@ -45,5 +46,7 @@ def stop_on_signals(stop: StopRequest) -> None:
         with suppress(RuntimeError):  # the signal came while a line was written
             tell(f"{signal.Signals(signum).name}: stopping")
 
-    signal.signal(signal.SIGTERM, ask)
-    signal.signal(signal.SIGINT, ask)
+    for signum in ENDING_SIGNALS:
+        # After `nohup`, a closed terminal ends nothing.
+        if signum != signal.SIGHUP or signal.getsignal(signum) is not signal.SIG_IGN:
+            signal.signal(signum, ask)

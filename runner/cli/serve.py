@@ -14,7 +14,8 @@ from runner.cli.common import stop_on_signals, tell
 from runner.context import open_runner
 from runner.host.awake import awake
 from runner.policy import Policy, load_policy
-from runner.serve.loop import DAMAGED, serve
+from runner.serve.loop import serve
+from runner.state.health import DAMAGED
 
 
 @click.command()
@@ -24,8 +25,8 @@ from runner.serve.loop import DAMAGED, serve
 def command(policy: Path | None, limit: int | None, *, keep_awake: bool) -> None:
     """Serve requests from the bus until stopped.
 
-    SIGTERM and ^C return a running job to the queue (or finish it, with `on_stop: finish` in the policy) and stop the
-    runner.
+    SIGTERM, SIGHUP and ^C stop the runner and return a running job to the queue (or finish it, with `on_stop: finish`
+    in the policy).
     """
     rules = load_policy(policy)
     handled = None

@@ -36,6 +36,9 @@ class Fitness:
         self._interpreter = interpreter
         self._models = models
         self._failed: set[str] = set()
+        # Those that passed it once in this process, and those of which all parts were there.
+        self._passed: set[str] = set()
+        self._present: set[str] = set()
 
     @property
     def presets(self) -> dict[str, str]:
@@ -49,7 +52,14 @@ class Fitness:
                 self._failed.add(preset.name)
                 return code, problem
         self._failed.discard(preset.name)
+        self._passed.add(preset.name)
         return None
+
+    def has_lost(self, preset: Preset) -> bool:
+        """Return whether a preset that fails its check could run before, or a part of it was there: that may pass."""
+        if preset.name in self._passed or preset.name not in self._present:
+            return preset.name in self._passed
+        return bool(self._interpreter.absent_for([preset]) or self._models.problem_for(preset))
 
     def check(self) -> None:
         """Check all presets. Modules are only looked for; they are imported before a job."""
@@ -59,3 +69,5 @@ class Fitness:
                 self.problem_for(preset)
             elif name in absent or self._models.problem_for(preset):
                 self._failed.add(name)
+            else:
+                self._present.add(name)

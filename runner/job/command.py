@@ -8,16 +8,19 @@ import secrets
 import selectors
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bridge.system.process import PIPE, Expired, Popen, start
+from bridge.system.process import PIPE, Popen, start
 from runner.job import supervisor, usage
 from runner.job.logs import LogSink
 
 _READ_BYTES = 1 << 16
+# Once the supervisor has ended, its report ends too.
+_REPORT_S = 5.0
 
 # Core size limit that prevents core dumps. Linux ignores 0 if cores are piped to a program (such as systemd-coredump,
 # which stores them), but writes none at 1: see `do_coredump` in its fs/coredump.c.
@@ -26,7 +29,10 @@ NO_CORE = 1 if sys.platform == "linux" else 0
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended. ``exit_code`` is negative for a signal, None if it is unknown."""
+    """How a command ended. ``exit_code`` is negative for a signal, None if it is unknown.
+
+    If it has not ``began``, nothing of the job ran.
+    """
 
     exit_code: int | None
     seconds: float
@@ -37,6 +43,7 @@ class Ended:
     exceeded: str | None = None
     peaks: Mapping[str, int] = field(default_factory=dict)
     error: str | None = None
+    began: bool = True
 
 
 def job_environment(home: Path, *, interpreter: Path, extra: Mapping[str, str]) -> dict[str, str]:
@@ -128,6 +135,7 @@ class Command:
         ready: Ready | None = None,
     ) -> None:
         self._sink = sink
+        self.inside = inside
         self._mark = secrets.token_hex(16)
         spec = {
             "argv": list(argv),
@@ -144,6 +152,7 @@ class Command:
         if taken is None:
             raise BrokenPipeError("the supervisor ended before its job began")
         self._child, self._report = taken
+        self._reported = b""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self._ended: Ended | None = None
@@ -151,16 +160,23 @@ class Command:
     def poll(self, wait_s: float = 0.0) -> Ended | None:
         """Wait up to ``wait_s`` seconds for the end. Returns how the command ended, or None if it still runs."""
         if self._ended is None:
-            try:
-                # A report is noticed at once. For a process's end, Python looks only now and then.
-                with selectors.DefaultSelector() as selector:
-                    selector.register(self._report, selectors.EVENT_READ)
-                    has_reported = selector.select(wait_s)
-                self._child.wait(wait_s if has_reported else 0)
-            except Expired:
+            if not self._is_reported(wait_s):
                 return None
+            self._child.wait()
             self._ended = self._finish()
         return self._ended
+
+    def _is_reported(self, wait_s: float) -> bool:
+        """Wait for the end of the report, which is that of the supervisor: its process's end Python sees only later."""
+        until = time.monotonic() + wait_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._report, selectors.EVENT_READ)
+            while selector.select(max(0.0, until - time.monotonic())):
+                data = os.read(self._report, _READ_BYTES)
+                if not data:
+                    return True
+                self._reported += data
+        return False
 
     def stop(self) -> Ended:
         """End the command and everything that it started. Returns when that is done."""
@@ -168,7 +184,7 @@ class Command:
         if self._ended is None and not self._child.stdin.closed:
             self._child.stdin.close()
         self._child.wait()
-        ended = self.poll(0)
+        ended = self.poll(_REPORT_S)
         assert ended is not None  # noqa: S101 - it was waited for
         return ended
 
@@ -179,28 +195,29 @@ class Command:
                 self._sink.write(data)
 
     def _finish(self) -> Ended:
-        with os.fdopen(self._report, encoding="utf-8") as pipe:
-            text = pipe.read()
-        if not text:
-            supervisor.end_marked(self._mark)
+        os.close(self._report)
+        # Only whole lines: the supervisor may have been killed while it wrote one.
+        facts = [json.loads(line) for line in self._reported.split(b"\n")[:-1]]
+        said = {name: value for fact in facts for name, value in fact.items()}
+        is_clean = "survivors" in said or "error" in said
+        survivors = said.get("survivors", []) if is_clean else supervisor.end_marked(self._mark)
         # All writers of the pipe were ended with the job. Do not wait for a survivor, which is reported.
         self._reader.join(timeout=5)
         self._sink.close()
         if self._child.stdin and not self._child.stdin.closed:
             self._child.stdin.close()
-        if not text:
+        if "seconds" not in said:
             message = f"the supervisor ended with {self._child.returncode} and no report"
-            return Ended(None, 0.0, error=message)
-        said = json.loads(text)
+            return Ended(None, 0.0, survivors=survivors, error=message, began="began" in said)
         if "error" in said:
-            return Ended(127, said["seconds"], error=said["error"])
+            return Ended(127, said["seconds"], error=said["error"], began=False)
         return Ended(
             exit_code=said["exit_code"],
             seconds=said["seconds"],
             timed_out=said["why"] == "timeout",
             stopped=said["why"] in ("stop", "orphaned"),
-            max_rss_bytes=said["max_rss"],
-            survivors=said["survivors"],
+            max_rss_bytes=said.get("max_rss"),
+            survivors=survivors,
             exceeded=said["why"] if said["why"] in usage.BOUNDS else None,
-            peaks=said["peaks"],
+            peaks=said.get("peaks", {}),
         )

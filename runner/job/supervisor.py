@@ -24,11 +24,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import psutil
 
 from bridge.common import limits
+from bridge.common.process import ENDING_SIGNALS
 from runner.job import syscalls
 from runner.job.usage import Usage
 
@@ -80,7 +81,7 @@ def main() -> int:
     report = os.fdopen(job["report_fd"], "w", encoding="utf-8", buffering=1)
     os.set_inheritable(job["report_fd"], False)
     _become_reaper()
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for signum in ENDING_SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
     began = time.monotonic()
     family = Family(job["env"][MARK], psutil.Process())
@@ -92,30 +93,36 @@ def main() -> int:
         child = _spawn(job)
     except OSError as error:
         message = f"cannot run {job['argv'][0]}: {error.strerror}"
-        report.write(json.dumps({"error": message, "seconds": _seconds_since(began)}) + "\n")
+        _report(report, error=message, seconds=_seconds_since(began))
         return 0
+    _report(report, began=True)
     watched = Usage(job["bounds"], job["watched"])
     why, status, usage = _watch(child, family, wake, deadline=began + job["timeout_s"], watched=watched)
     seconds = _seconds_since(began)
     # bubblewrap remains as the job's parent; sandbox-exec becomes the job.
     wrapped = bool(job["inside"]) and sys.platform == "linux"
     watched.note(usage)
+    # What is known already, in case that this process does not survive what follows.
+    _report(report, exit_code=_exit_code(status, wrapped=wrapped), why=why, seconds=seconds)
     survivors, ended = _end_all(
         child, family, grace=job["grace_s"] if why else 0.0, wrapped=wrapped, watched=watched
     )
     status, usage = ended or (status, usage)
     watched.release()
-    said = {
-        "exit_code": _exit_code(status, wrapped=wrapped) if status is not None else None,
-        "why": why,
-        "seconds": seconds,
-        "max_rss": watched.largest or None,
-        "survivors": survivors,
-        "peaks": watched.peaks,
-    }
-    with suppress(BrokenPipeError):  # the runner may be gone
-        report.write(json.dumps(said) + "\n")
+    _report(
+        report,
+        exit_code=_exit_code(status, wrapped=wrapped),
+        max_rss=watched.largest or None,
+        survivors=survivors,
+        peaks=watched.peaks,
+    )
     return 0
+
+
+def _report(report: TextIO, **facts: object) -> None:
+    """Tell the runner facts, which replace earlier ones of the same name."""
+    with suppress(BrokenPipeError):  # the runner may be gone
+        report.write(json.dumps(facts) + "\n")
 
 
 def _seconds_since(began: float) -> float:
@@ -123,13 +130,14 @@ def _seconds_since(began: float) -> float:
     return max(0.001, round(time.monotonic() - began, 3))
 
 
-def end_marked(mark: str) -> None:
-    """End all processes with a mark and their descendants. Used if the supervisor itself was killed."""
+def end_marked(mark: str) -> list[str]:
+    """End all processes with a mark and their descendants, and return the survivors. For a supervisor that was lost."""
     family = Family(mark)
     until = time.monotonic() + _KILL_S
     while (members := family.look_everywhere()) and time.monotonic() < until:
         _signal(members, signal.SIGKILL)
         time.sleep(0.01)
+    return _named(members)
 
 
 def _first_line() -> bytes:
@@ -265,7 +273,11 @@ def _end_all(
         _signal(members, signal.SIGSTOP)
         _signal(family.look(), signal.SIGKILL)
         time.sleep(0.01)
-    return first_of([f"{p.pid} {_name(p)}" for p in family.look_everywhere()]), ended
+    return _named(family.look_everywhere()), ended
+
+
+def _named(survivors: list[psutil.Process]) -> list[str]:
+    return first_of([f"{process.pid} {_name(process)}" for process in survivors])
 
 
 def first_of(survivors: list[str]) -> list[str]:
@@ -275,7 +287,7 @@ def first_of(survivors: list[str]) -> list[str]:
 
 
 def _kill_children(reap: Callable[[], None]) -> None:
-    """Kill this process's children until there are none, if the system lists them.
+    """Kill this process's children until none is left that can be killed, if the system lists them.
 
     Every orphan becomes a child of its reaper, so this also ends processes that keep forking. An unreaped child keeps
     its process id, so no unrelated process can be killed.
@@ -284,14 +296,23 @@ def _kill_children(reap: Callable[[], None]) -> None:
     for _ in range(_ROUNDS):
         reap()
         children = listed.read_text().split() if listed.exists() else []
-        if not children:
+        killed = [_can_kill(int(pid)) for pid in children]
+        if not any(killed):
             return
-        for pid in children:
-            os.kill(int(pid), signal.SIGKILL)
 
 
-def _exit_code(status: int, *, wrapped: bool) -> int:
-    """Return the job's exit code. A sandbox reports a signal like a shell: 128 plus its number."""
+def _can_kill(pid: int) -> bool:
+    """Kill a child, and return whether that is allowed: it is not if the child runs as another user."""
+    with suppress(PermissionError):
+        os.kill(pid, signal.SIGKILL)
+        return True
+    return False
+
+
+def _exit_code(status: int | None, *, wrapped: bool) -> int | None:
+    """Return the job's exit code, if its status is known. A sandbox reports a signal as a shell does: 128 + number."""
+    if status is None:
+        return None
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if wrapped and 128 < code <= 128 + signal.NSIG else code  # noqa: PLR2004
 

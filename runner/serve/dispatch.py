@@ -85,6 +85,9 @@ def _turn_down(context: RunnerContext, view: View, refusal: Refusal) -> State | 
         and leave(context, view, refusal.request, refusal.message, refusal.definition)
     ):
         return State.REQUESTED
+    if isinstance(refusal, Unable) and refusal.is_new:
+        context.waits[view.branch] = f"waits until this host can run it again: {refusal.message}"
+        return State.REQUESTED
     message = with_place(refusal.code, refusal.message, context.identity.id)
     outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=message))
     return answer_without_running(context, Lease(context, view), refusal.request, outcome)
@@ -95,7 +98,8 @@ def _check_host(context: RunnerContext, admitted: Admitted) -> None:
     if found := context.fitness.problem_for(admitted.preset):
         code, problem = found
         where = f"The operator of the runner {context.identity.id} can fix it there"
-        raise Unable(code, f"{problem.message}. {where}: {problem.fix}", admitted.request)
+        is_new = context.fitness.has_lost(admitted.preset)
+        raise Unable(code, f"{problem.message}. {where}: {problem.fix}", admitted.request, is_new=is_new)
 
 
 def hold(context: RunnerContext, view: View, held: Held) -> State:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 
 from bridge.bus import wire
 from bridge.bus.wire import CommandResult, LogDigest, State
-from bridge.errors import one_line
+from bridge.errors import InfrastructureError, one_line
 from bridge.gate import RunBinding, run_id
 from bridge.manifest import Request
 from bridge.presets.params import Value
@@ -81,29 +82,18 @@ def _run(context: RunnerContext, lease: Lease, admitted: Admitted, ready: Ready)
     outcome = Outcome(
         State.SUCCEEDED, wire.Reason(code="ok", message="every step ended with 0"), request, admitted
     )
-    with workspace(context.policy.state, request.preset) as place:
-        try:
-            left = _prepare(context, lease, admitted, place)
-            if left and hand_on(context, lease, admitted.request, lfs.told(left)):
-                return None
-            if left:
-                outcome.end(State.FAILED, "lfs_pointers", lfs.told(left))
-            halt = None if left else _run_steps(context, lease, admitted, place, outcome, ready)
-            if halt is None:
-                _gather(context, lease, admitted, place, outcome)
-        except Refusal as refusal:
-            if isinstance(refusal, Unable) and hand_on(context, lease, request, refusal.message):
-                return None
-            message = with_place(refusal.code, refusal.message, context.identity.id)
-            outcome.end(State.REFUSED, refusal.code, message)
-            halt = None
-        except Halted as ended:
-            halt = ended.halt
-            if halt in _CANCELLED:
-                outcome.end(State.CANCELLED, halt.value, _CANCELLED[halt])
-        if halt in (Halt.FENCED, Halt.STOPPING):
-            _let_go(context, lease, halt)
-            return None
+    try:
+        with workspace(context.policy.state, request.preset) as place:
+            halt = _work(context, lease, admitted, place, outcome, ready)
+    except (InfrastructureError, OSError):
+        if not outcome.commands:
+            _hand_back(context, lease)
+        raise
+    if halt is Halt.HANDED_ON:
+        return None
+    if halt in (Halt.FENCED, Halt.STOPPING):
+        _let_go(context, lease, halt)
+        return None
     # This runner's presence record is pushed together with the answer.
     context.holds(None)
     published = deliver(context, lease, outcome)
@@ -112,6 +102,46 @@ def _run(context: RunnerContext, lease: Lease, admitted: Admitted, ready: Ready)
         Approvals(context.policy.state).withdraw(lease.branch, lease.request)
     _tell_end(context, lease, outcome, published)
     return published
+
+
+def _work(
+    context: RunnerContext,
+    lease: Lease,
+    admitted: Admitted,
+    place: Workspace,
+    outcome: Outcome,
+    ready: Ready,
+) -> Halt | None:
+    """Run the steps and collect the reports into the outcome. Returns why it was stopped from outside, or None."""
+    request = admitted.request
+    try:
+        left = _prepare(context, lease, admitted, place)
+        if left and hand_on(context, lease, request, lfs.told(left)):
+            return Halt.HANDED_ON
+        if left:
+            outcome.end(State.FAILED, "lfs_pointers", lfs.told(left))
+        halt = None if left else _run_steps(context, lease, admitted, place, outcome, ready)
+        if halt is None:
+            _gather(context, lease, admitted, place, outcome)
+    except Refusal as refusal:
+        if isinstance(refusal, Unable) and hand_on(context, lease, request, refusal.message):
+            return Halt.HANDED_ON
+        message = with_place(refusal.code, refusal.message, context.identity.id)
+        outcome.end(State.REFUSED, refusal.code, message)
+        return None
+    except Halted as ended:
+        if ended.halt in _CANCELLED:
+            outcome.end(State.CANCELLED, ended.halt.value, _CANCELLED[ended.halt])
+        return ended.halt
+    else:
+        return halt
+
+
+def _hand_back(context: RunnerContext, lease: Lease) -> None:
+    """Return a request of which nothing ran: what this host could not do is not held against it."""
+    with suppress(InfrastructureError, OSError):
+        lease.advance(State.REQUESTED, detail="handed back: its runner could not begin it")
+        context.ledger.settled(branch=lease.branch, state="handed_back")
 
 
 def _prepare(context: RunnerContext, lease: Lease, admitted: Admitted, place: Workspace) -> lfs.Left:
@@ -228,6 +258,8 @@ def _run_steps(
             ended = command.stop()
         if halt in (Halt.FENCED, Halt.STOPPING):
             return halt
+        if not ended.began and (why := _host_fault(context, admitted, command.inside, ended)):
+            raise InfrastructureError(f"nothing of the job ran: {why}", code="not_begun")
         _note(outcome, preset.name, i, argv, ended, sink)
         if halt:
             outcome.end(State.CANCELLED, halt.value, _CANCELLED[halt])
@@ -239,6 +271,18 @@ def _run_steps(
             )
             return None
     return None
+
+
+def _host_fault(
+    context: RunnerContext, admitted: Admitted, inside: Sequence[str], ended: Ended
+) -> str | None:
+    """Return which fault of this host kept a step from beginning; None if the step's own program cannot be run."""
+    if ended.exit_code is None:
+        return ended.error
+    if inside and not os.access(inside[0], os.X_OK):
+        return f"cannot run {inside[0]}"
+    found = context.fitness.problem_for(admitted.preset)
+    return found[1].message if found else None
 
 
 def _note(outcome: Outcome, preset: str, i: int, argv: list[str], ended: Ended, sink: LogSink) -> None:

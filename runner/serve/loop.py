@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import random
-import time
 
 from bridge.bus import branch_names
 from bridge.bus.nearby import Changes
@@ -14,7 +12,6 @@ from bridge.errors import InfrastructureError, RefusedError
 from bridge.system.git import NETWORK_TIMEOUT
 from runner.admit.manifests import read_candidate
 from runner.bus.backoff import Backoff
-from runner.bus.damage import damage
 from runner.context import RunnerContext
 from runner.faults import explain
 from runner.serve.dispatch import flush, handle
@@ -24,9 +21,6 @@ from runner.upkeep.chores import Chores
 
 PAUSE_GROWTH = 1.5
 LONGEST_TROUBLE_S = 60.0
-DAMAGED = "damaged"
-# Git fails for many reasons. So often at most the store is searched for damage after that.
-_LOOK_AGAIN_S = 600.0
 
 
 def serve(context: RunnerContext, *, limit: int | None = None) -> int:
@@ -35,20 +29,29 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
     Requesters take turns. While the bus cannot be reached, polling is retried. Returns how many requests were handled.
 
     Raises:
-        InfrastructureError: with code ``DAMAGED`` if the store has to be made anew, which needs a new context.
+        InfrastructureError: this process may not go on, as ``Health.check`` says.
     """
-    shortest, longest = context.policy.bus.poll
-    poller, chores = Poller(context), Chores(context)
-    pause, handled, looked_at = shortest, 0, -math.inf
-    changes = Changes(
-        context.policy.bus.url, [pattern.rpartition("/")[0] for pattern in context.bus.patterns]
-    )
     box = context.sandbox
     context.status_file.serves(serving=True, sandbox={"kind": box.kind, "why": box.why})
     _begin(context)
+    try:
+        return _serve(context, limit)
+    finally:
+        context.status_file.serves(serving=False)
+        if context.announcer:
+            context.announcer.end()
+
+
+def _serve(context: RunnerContext, limit: int | None) -> int:
+    shortest, longest = context.policy.bus.poll
+    poller, chores = Poller(context), Chores(context)
+    pause, handled = shortest, 0
+    changes = Changes(
+        context.policy.bus.url, [pattern.rpartition("/")[0] for pattern in context.bus.patterns]
+    )
     while not context.stop.is_set():
         context.pulse.beat()
-        looked_at = _check_store(context, looked_at)
+        context.health.check()
         try:
             order = context.obey()
             if order.state is Standing.DRAINING:
@@ -74,24 +77,7 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
         if not worked:
             spread = random.uniform(0.7, 1.3)  # noqa: S311 - spreads polls, guards nothing
             changes.wait(pause * spread, context.stop.wait, least=shortest)
-    context.status_file.serves(serving=False)
-    if context.announcer:
-        context.announcer.end()
     return handled
-
-
-def _check_store(context: RunnerContext, looked_at: float) -> float:
-    """Look for damage if the store is suspect and was not looked at lately; return when it was looked at.
-
-    Raises:
-        InfrastructureError: with code ``DAMAGED``.
-    """
-    if not context.bus.is_suspect or time.monotonic() - looked_at < _LOOK_AGAIN_S:
-        return looked_at
-    context.bus.is_suspect = False
-    if why := damage(context.bus.git.directory, quick=False):
-        raise InfrastructureError(f"the store is damaged: {why}", code=DAMAGED)
-    return time.monotonic()
 
 
 def _drain(context: RunnerContext) -> None:

@@ -24,6 +24,7 @@ from runner.state.orders import Order
 
 _SERVE = Order()
 _FAILURES = 3
+_LONGEST_FAULT_S = 600.0
 APPROVAL_RECHECK_S = 2.0
 _UNFETCHED = "is not fetched yet: others that came with it take long"
 # How many left-out branches are named one by one; the rest are only counted.
@@ -57,6 +58,8 @@ class Poller:
         # Branches that this process has answered, and back-off for those that it answers again and again.
         self._answered: set[str] = set()
         self._again = Backoff()
+        # Back-off for those that this host could not handle.
+        self._faults = Backoff(_LONGEST_FAULT_S)
         # Why each unanswered request waits, as text for the operator.
         self._why: dict[str, str] = {}
 
@@ -82,6 +85,7 @@ class Poller:
         self._backoff.keep({*(_at(*one) for one in tips.items()), *waiting.values()})
         self._answered &= tips.keys()
         self._again.keep(tips)
+        self._faults.keep(tips)
         self._why = {branch: why for branch, why in self._why.items() if branch in tips}
         self._why |= dict.fromkeys(waiting, "its answer is kept until the bus takes it")
         for branch in [branch for branch, ends in self._ends.items() if ends < time.time()]:
@@ -108,6 +112,7 @@ class Poller:
             and branch not in waiting
             and self._backoff.allows(_at(branch, tip))
             and self._again.allows(branch)
+            and self._faults.allows(branch)
         }
         self._held = {branch: held for branch, held in self._held.items() if branch in fresh}
         for view in self._in_turn(self._read(fresh)):
@@ -123,9 +128,10 @@ class Poller:
                 self._context.tell(f"{view.branch}: {error.message}; trying again")
                 break
             except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
-                self._failed(view.branch, view.tip, error)
+                self._failed(view.branch, error)
                 continue
             if done:
+                self._faults.succeeded(view.branch)
                 self._note_turn(view)
                 self._why.pop(view.branch, None)
                 return True
@@ -166,7 +172,7 @@ class Poller:
         return views
 
     def _unreadable(self, branch: str, error: Exception) -> None:
-        self._failed(branch, self._tips[branch], error)
+        self._failed(branch, error)
 
     def _leave(self, branch: str, tip: str, why: str) -> None:
         """Skip a branch until its tip changes."""
@@ -181,7 +187,7 @@ class Poller:
             try:
                 (answered if view.stands.is_final else waiting).append(view)
             except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
-                self._failed(view.branch, view.tip, error)
+                self._failed(view.branch, error)
         for view in answered:
             self._why.pop(view.branch, None)
         ordered = self._order(waiting)
@@ -207,7 +213,7 @@ class Poller:
                 self._turns.place(view)
                 good.append(view)
             except Exception as error:  # noqa: BLE001
-                self._failed(view.branch, view.tip, error)
+                self._failed(view.branch, error)
         try:
             return self._turns.order(good)
         except Exception as error:  # noqa: BLE001
@@ -258,7 +264,7 @@ class Poller:
         except Exception as error:
             if isinstance(error, InfrastructureError) and error.code == "unreachable":
                 raise
-            self._failed(view.branch, view.tip, error)
+            self._failed(view.branch, error)
             return False
         # Usually this runner or a faster one has moved the branch now. If not, the bus drops pushes: back off.
         self._backoff.failed(_at(view.branch, view.tip))
@@ -304,8 +310,8 @@ class Poller:
         self._held[view.branch] = time.monotonic(), why
         self._why[view.branch] = why
 
-    def _failed(self, branch: str, tip: str, error: Exception) -> None:
-        """Record that a branch could not be handled.
+    def _failed(self, branch: str, error: Exception) -> None:
+        """Record that a branch could not be handled. It is never given up: the cause may be a fault of this host.
 
         Raises:
             InfrastructureError: the host's disk is the cause.
@@ -316,9 +322,9 @@ class Poller:
             raise InfrastructureError(message, code="no_room") from error
         self._why[branch] = f"failed here: {error}"
         self._context.tell(f"{branch}: {type(error).__name__}: {error}")
-        if self._backoff.failed(_at(branch, tip)) >= _FAILURES:
-            self._context.tell(f"{branch}: left alone until it changes")
-            self._settled[branch] = tip
+        # By the branch, because a request that was handed back is at another commit.
+        if self._faults.failed(branch) == _FAILURES:
+            self._context.tell(f"{branch}: tried less and less often from now on")
 
     def _tell_left_out(self) -> None:
         """Tell the operator, once for each branch, which branches cannot be fetched and why."""

@@ -24,12 +24,14 @@ _NOTE_S = 5.0
 
 
 class Halt(Enum):
-    """Why a running job was stopped from outside."""
+    """Why a job does not run to its end."""
 
     CANCELLED = "cancelled"
     SUPERSEDED = "superseded"
     FENCED = "fenced"
     STOPPING = "stopping"
+    # This runner cannot run it after all, and another one may.
+    HANDED_ON = "handed_on"
 
 
 class Halted(Exception):  # noqa: N818 - an end from outside, no fault
@@ -72,7 +74,11 @@ def attendant(
 def attend(
     context: RunnerContext, lease: Lease, command: Command, heartbeat: Heartbeat, step: int
 ) -> Halt | None:
-    """Wait until a command ends. Returns why it has to be stopped from outside, or None if it ended by itself."""
+    """Wait until a command ends. Returns why it has to be stopped from outside, or None if it ended by itself.
+
+    Raises:
+        InfrastructureError: this process no longer has its state folder.
+    """
     shortest, _ = context.policy.bus.poll
     between_looks = max(shortest, _LOOK_S)
     last_look = last_note = last_obeyed = time.monotonic()
@@ -87,6 +93,7 @@ def attend(
         if now - last_obeyed >= _LOOK_S:
             # No order stops a running job, but the status file shows that the order was received.
             last_obeyed = now
+            context.health.check_lock()
             context.obey()
         if now - last_note >= _NOTE_S:
             last_note = now

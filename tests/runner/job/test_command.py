@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -424,3 +425,43 @@ class TestReady:
         done = subprocess.run([sys.executable, "-P", "-c", program], stdout=subprocess.PIPE, check=False)
 
         wait_for(lambda: not psutil.pid_exists(int(done.stdout)))
+
+
+# A runner that is root, but may not signal processes of other users, as any user may not.
+LEAVE_A_CHILD = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    os.setuid(65534)
+    time.sleep(600)
+time.sleep(0.5)
+os._exit(7)
+"""
+WITHOUT_KILL = """
+import json, sys
+from dataclasses import asdict
+from pathlib import Path
+from runner.job.command import Command, job_environment
+from runner.job.logs import LogSink
+folder = Path(sys.argv[1])
+env = job_environment(folder, interpreter=Path(sys.executable), extra={})
+argv, sink = [sys.executable, "-c", sys.argv[2]], LogSink(1000)
+command = Command(argv, env=env, cwd=folder, timeout_s=60, grace_s=0.1, sink=sink)
+while command.poll(0.1) is None:
+    pass
+print(json.dumps(asdict(command.stop())))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not (os.geteuid() == 0 and shutil.which("setpriv")), reason="needs root and setpriv")
+def test_a_process_that_cannot_be_killed_is_listed_and_the_end_of_the_step_is_known(tmp_path):
+    weak = ["setpriv", "--bounding-set=-kill", "--inh-caps=-kill"]
+    argv = [*weak, sys.executable, "-c", WITHOUT_KILL, str(tmp_path), LEAVE_A_CHILD]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    ended = json.loads(done.stdout)
+    (survivor,) = ended["survivors"]
+    os.kill(int(survivor.split()[0]), signal.SIGKILL)
+
+    assert ended["exit_code"] == 7
+    assert ended["error"] is None

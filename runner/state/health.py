@@ -1,0 +1,74 @@
+"""What has to hold while a runner serves: its state folder, its installation and its store are what they were.
+
+If one of them is not, the process ends: whatever it took then would fail, and another runner may be able to run it. A
+service starts it again.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from pathlib import Path
+
+import bridge
+import presets
+import runner
+from bridge.errors import InfrastructureError
+from runner.bus.bus import Bus
+from runner.bus.damage import damage
+
+# The store has to be made anew, which needs the state folder's lock, and thus a new context.
+DAMAGED = "damaged"
+# Git fails for many reasons. So often at most the store is searched for damage after that.
+_LOOK_AGAIN_S = 600.0
+# An upgrade replaces these or, for a moment, removes them.
+_PACKAGES = [Path(module.__path__[0]) for module in (bridge, runner, presets)]
+_INSTALLED = [Path(sys.executable), *_PACKAGES, Path(runner.__path__[0], "job", "supervisor.py")]
+
+
+class Health:
+    """Remembers how things were when a runner began to serve."""
+
+    def __init__(self, state: Path, bus: Bus) -> None:
+        self._lock = state / "lock"
+        self._bus = bus
+        self._locked = _identity(self._lock)
+        self._installed = [_identity(path) for path in _INSTALLED]
+        self._looked_at = -math.inf
+
+    def check(self) -> None:
+        """Check that this process may take a request.
+
+        Raises:
+            InfrastructureError: it may not; with code ``DAMAGED`` if it has to open its state folder again.
+        """
+        self.check_lock()
+        for path, before in zip(_INSTALLED, self._installed, strict=True):
+            if before != _identity(path):
+                message = f"this installation changed while the runner served: {path}"
+                raise InfrastructureError(message, fix="Start it again.", code="installation_changed")
+        if self._bus.is_suspect and time.monotonic() - self._looked_at >= _LOOK_AGAIN_S:
+            self._looked_at, self._bus.is_suspect = time.monotonic(), False
+            if why := damage(self._bus.git.directory, quick=False):
+                raise InfrastructureError(f"the store is damaged: {why}", code=DAMAGED)
+
+    def check_lock(self) -> None:
+        """Check that the state folder is still this process's own.
+
+        Raises:
+            InfrastructureError: it is not.
+        """
+        if self._locked != _identity(self._lock):
+            message = f"{self._lock} is gone or was replaced, so this runner no longer has its state folder"
+            raise InfrastructureError(message, fix="Start it again.", code="state_lost")
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Return what tells a file or folder from its replacement; None if there is none. Folders change when used."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    changed = () if path.is_dir() else (about.st_size, about.st_mtime_ns)
+    return about.st_dev, about.st_ino, *changed
