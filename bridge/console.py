@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import click
 
-from bridge.common import sanitize
+from bridge.common import sanitize, terminal
 from bridge.common.lazy import LazyGroup
 from bridge.errors import ExitCode, InfrastructureError, KakeyaError, UsageError, as_told
 
@@ -87,22 +87,27 @@ def is_read_by_people() -> bool:
 
 def put_block(text: str, *, err: bool = False) -> None:
     """Print several lines, such as a job's log, with control characters replaced by visible escapes."""
-    click.echo(sanitize.printed(sanitize.block(text)), nl=False, err=err)
+    _echo(sanitize.printed(sanitize.block(text)), nl=False, err=err)
 
 
 def put_json(value: object) -> None:
     """Print one value as one line of JSON, at once."""
-    click.echo(sanitize.data(value))
+    _echo(sanitize.data(value))
 
 
 def _print(parts: tuple[str | Colored | Path, ...], *, err: bool) -> None:
     shown = (
         click.style(_one_line(part.text), fg=part.color)
-        if isinstance(part, Colored)
-        else _one_line(str(part))
+        if isinstance(part, Colored) and not terminal.is_plain()
+        else _one_line(part.text if isinstance(part, Colored) else str(part))
         for part in parts
     )
-    click.echo("".join(shown), err=err)
+    _echo("".join(shown), err=err)
+
+
+def _echo(text: str, *, nl: bool = True, err: bool = False) -> None:
+    # Named, because click writes UTF-8 where it takes a stream in ASCII for a wrong setting.
+    click.echo(text, file=sys.stderr if err else sys.stdout, nl=nl)
 
 
 def _one_line(text: str) -> str:
@@ -112,6 +117,7 @@ def _one_line(text: str) -> str:
 def run_program(cli: click.Command, name: str) -> NoReturn:
     """Run a command line to its exit code: the one place where exceptions become messages."""
     as_json = "--json" in sys.argv[1:]
+    terminal.accept_any_text()
     try:
         code = cli.main(prog_name=name, standalone_mode=False)
         if sys.stdout is not None:
@@ -122,6 +128,9 @@ def run_program(cli: click.Command, name: str) -> NoReturn:
         _tell(error, as_json=as_json)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        put_block(f"{error.format_message()}\n", err=True)
+        sys.exit(ExitCode.USAGE)
     except click.ClickException as error:
         where = (
             f"`{error.ctx.command_path} --help` shows how it is used."

@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from bridge.common import sanitize
+from bridge.common import sanitize, terminal
 
 
 class Screen(Console):
@@ -39,7 +39,9 @@ class Grid(Table):
 
 def console(*, err: bool = False, markup: bool = False) -> Screen:
     """Return where rich text goes. With ``markup`` the caller escapes what is not its own."""
-    return Screen(stderr=err, highlight=False, soft_wrap=True, markup=markup, emoji=False)
+    return Screen(
+        **terminal.styles(), stderr=err, highlight=False, soft_wrap=True, markup=markup, emoji=False
+    )
 
 
 def styled(*parts: str | tuple[str, str]) -> Text:

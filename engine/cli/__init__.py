@@ -1,13 +1,14 @@
 """The command line ``kakeya-engine``."""
 
+import json
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 import click
 
-from bridge.common import install
-from bridge.common.errors import ExitCode, KakeyaError
+from bridge.common import install, terminal
+from bridge.common.errors import ExitCode, KakeyaError, UsageError
 from bridge.common.lazy import LazyGroup
 from bridge.common.version import version_option
 from engine import commit
@@ -38,13 +39,16 @@ def cli() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit with one of :class:``bridge.common.errors.ExitCode``."""
+    as_json = "--json" in (sys.argv[1:] if argv is None else argv)
+    terminal.accept_any_text()
     try:
         code = cli.main(args=argv, prog_name="kakeya-engine", standalone_mode=False)
     except KakeyaError as error:
-        _say(error.message, error.fix)
-        sys.exit(error.exit_code)
+        _end(error, as_json=as_json)
     except click.ClickException as error:
         error.show()
+        if as_json:
+            _put(UsageError(error.format_message()))
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(ExitCode.INTERRUPTED)
@@ -52,28 +56,37 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stderr.close()
         sys.exit(ExitCode.FAILED)
     except ModuleNotFoundError as error:
-        _end_without(error)
+        _end_without(error, as_json=as_json)
     except Exception:  # noqa: BLE001 - the one place where a bug is told from a failure
-        _report_bug()
+        _report_bug(as_json=as_json)
     sys.exit(code if isinstance(code, int) else ExitCode.SUCCEEDED)
 
 
-def _end_without(error: ModuleNotFoundError) -> NoReturn:
+def _end_without(error: ModuleNotFoundError, *, as_json: bool) -> NoReturn:
     """End because a module is absent: a package of the extras that is not installed, or else a bug."""
     package = (error.name or "").partition(".")[0]
     if package in ("", "engine") or package in sys.modules:
-        _report_bug()
-    missing = MissingPackage(f"the package {package} is not installed", install.how())
-    _say(missing.message, missing.fix)
-    sys.exit(missing.exit_code)
+        _report_bug(as_json=as_json)
+    _end(MissingPackage(f"the package {package} is not installed", install.how()), as_json=as_json)
 
 
-def _report_bug() -> NoReturn:
+def _report_bug(*, as_json: bool) -> NoReturn:
     """End because of the exception that is being handled."""
     sys.excepthook(*sys.exc_info())
-    _say("this is a bug in kakeya-engine", "please report it with the lines above")
-    sys.exit(ExitCode.BUG)
+    bug = KakeyaError(
+        "this is a bug in kakeya-engine", fix="please report it with the lines above", code="bug"
+    )
+    bug.exit_code = ExitCode.BUG
+    _end(bug, as_json=as_json)
 
 
-def _say(message: str, fix: str | None) -> None:
-    click.echo(f"error: {message}" + (f"; {fix}" if fix else ""), err=True)
+def _end(error: KakeyaError, *, as_json: bool) -> NoReturn:
+    """Report an error on standard error, with ``as_json`` also as JSON on standard output, and exit with its code."""
+    click.echo(f"error: {error.message}" + (f"; {error.fix}" if error.fix else ""), err=True)
+    if as_json:
+        _put(error)
+    sys.exit(error.exit_code)
+
+
+def _put(error: KakeyaError) -> None:
+    click.echo(json.dumps(error.as_dict()))

@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from bridge.common.terminal import rich_console
+
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
@@ -29,7 +31,6 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
 
 
 def _show(facts: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(show_header=False, box=None, pad_edge=False)
@@ -48,4 +49,4 @@ def _show(facts: dict[str, Any]) -> None:
         table.add_row("blas", f"{bound['name']}, {bound['gflops']} GFLOP/s float32  {bound['library']}")
         table.add_row("computation", "checked" if facts["check"]["ok"] else "WRONG")
     table.add_row("engine", "healthy" if facts["healthy"] else "cannot run here")
-    Console(soft_wrap=True).print(table)
+    rich_console(soft_wrap=True).print(table)

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 import click
 
+from bridge.common.terminal import rich_console
+
 FIRST, MOST = (
     5.0,
     30.0,
@@ -24,9 +26,7 @@ def progress(title: str, unit: str) -> Iterator[Callbacks]:
         title: the word beside the bar.
         unit: what a step is, in the plural, for the lines: ``progress 3/20 prompts, 12 s``.
     """
-    from rich.console import Console
-
-    console = Console(stderr=True)
+    console = rich_console(stderr=True)
     if console.is_terminal:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

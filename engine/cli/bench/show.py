@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from bridge.common.terminal import rich_console
 from bridge.reports.claims.decoding import Table as Rows
 from bridge.reports.claims.decoding import acceptance_rate, decode_rate, one_graph_loses, paired_speedups, tau
 from bridge.reports.claims.unclaimed import why_no_speed
@@ -139,7 +139,7 @@ def verify_table(reports: dict[str, dict[str, Any]]) -> None:
 
 
 def _print(shown: Table) -> None:
-    Console(width=max(Console().width, WIDTH)).print(shown)
+    rich_console(width=max(rich_console().width, WIDTH)).print(shown)
 
 
 def _table(title: str, *heads: str) -> Table:

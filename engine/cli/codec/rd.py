@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from bridge.common.terminal import rich_console
 from engine.cli.output import put_out
 from engine.cli.progress import progress
 from engine.cli.types import ListOf
@@ -66,7 +67,6 @@ def _data(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(report: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     names = list(dict.fromkeys(row["distribution"] for row in report["rows"]))
@@ -82,7 +82,7 @@ def _show(report: dict[str, Any]) -> None:
         cell = by_codec[rate, label, limit]
         errors = [f"{cell[name]:.2e}" if name in cell else "" for name in names]
         shown.add_row(label, f"{rate:.3f}", *errors, f"{limit:.2e}")
-    Console().print(shown)
+    rich_console().print(shown)
 
 
 def _label(row: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from bridge.common.terminal import rich_console
 from engine.cli.measured import carry_out
 from engine.cli.progress import progress
 
@@ -57,7 +58,6 @@ def find_needles(
 
 def show_needles(report: dict[str, Any]) -> None:
     """Print codes found by arm and length of the prompt, and what is claimed: recall with its interval, divergence."""
-    from rich.console import Console
     from rich.table import Table
 
     lengths = sorted({prompt["length"] for prompt in report["prompts"]})
@@ -88,4 +88,4 @@ def show_needles(report: dict[str, Any]) -> None:
         cells += [f"{apart[arm['name']]:.3g}" if arm["name"] in apart else ""] if apart else []
         cells += [f"{paces[arm['name']]:.3g}"] if arm["name"] in paces else []
         table.add_row(arm["name"], arm["role"], *recall, *cells)
-    Console().print(table)
+    rich_console().print(table)

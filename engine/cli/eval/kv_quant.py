@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from bridge.common.terminal import rich_console
 from engine.cli.bench import options
 from engine.cli.eval import common
 from engine.cli.measured import carry_out
@@ -114,7 +115,6 @@ def _texts(
 
 def show(report: dict[str, Any]) -> None:
     """Print an arm a line, in the order of their stored bits."""
-    from rich.console import Console
     from rich.table import Table
 
     from bridge.reports.claims.quant import by_arm, verdicts
@@ -130,6 +130,6 @@ def show(report: dict[str, Any]) -> None:
         bits = f"{figures['stored_bits_per_value']:.3f}" + (f" [{nominal:.3f}]" if nominal else "")
         rest = (f"{figures['rel_mse']:.2e}", f"{figures['kl']:.2e}", f"{figures['same_top']:.4f}")
         table.add_row(arm["name"], bits.replace("[", "\\["), *rest, f"{figures['perplexity']:.3f}")
-    Console().print(table)
+    rich_console().print(table)
     for line in verdicts(arm_figures, report["arms"]):
         click.echo(line)
