@@ -81,7 +81,7 @@ def _repository(client: Client) -> Iterator[Check]:
     yield Check("repository", ok=True, message="; ".join(parts))
     if about.changed:
         message = "the working tree has changes, which a request does not contain"
-        fix = "To send them, add --snapshot to `kakeya run`, or commit them first."
+        fix = "To send changes of tracked files, add --snapshot to `kakeya run`; `git add` new files first."
         yield Check("changes", ok=None, message=message, fix=fix)
 
 

@@ -10,7 +10,9 @@ import click
 from bridge.cli.common import client_of, complete_preset, finish, follow, param_option, remote_option
 from bridge.common import environment
 from bridge.console import Duration, json_option, put, put_json, say
+from bridge.errors import one_line
 from bridge.presets import find_preset, load_presets, split_params
+from bridge.requests import request_commit
 
 
 class _Limit(Duration):
@@ -32,6 +34,8 @@ class _Limit(Duration):
 
 
 _NO_LIMIT = "inf"
+# How many files that were not sent are named.
+_NAMED = 5
 
 
 @click.command()
@@ -39,7 +43,7 @@ _NO_LIMIT = "inf"
 @param_option
 @click.option("--ref", default="HEAD", show_default=True, help="Commit for the job to work on.")
 @click.option("--sign", is_flag=True, help="Sign the request with your SSH key (git's user.signingkey).")
-@click.option("--snapshot", is_flag=True, help="Send the working tree with its uncommitted changes.")
+@click.option("--snapshot", is_flag=True, help="Send the uncommitted changes of tracked files too.")
 @click.option(
     "--wait", "wait", type=_Limit(), is_flag=False, flag_value=_NO_LIMIT, default=None, metavar="[DUR]",
     help="Follow the job until it ends, or for at most DUR (90s, 15m, 2h).",
@@ -103,6 +107,10 @@ def command(
         sign=sign,
         idempotency_key=key,
     )
+    if snapshot and (left_out := request_commit.untracked(client.git)):
+        more = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
+        some = one_line(", ".join(left_out[:_NAMED])) + more
+        say(f"note: untracked files were not sent: {some}. To send a file, `git add` it first")
     if as_json:
         sent = {"branch": run.branch, "request": run.commit, "preset": preset, "existing": run.existing}
         put_json({"event": "sent", **sent})

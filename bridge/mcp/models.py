@@ -59,7 +59,7 @@ class Ask(Arguments):
     # The schema asks for texts, because hosts with strict schemas cannot fill an object whose names they do not know.
     params: Annotated[list[str], BeforeValidator(_as_texts), Field(description="NAME=VALUE each")] = []
     ref: Annotated[str, Field(description="Commit or branch to run on", max_length=255)] = "HEAD"
-    snapshot: Annotated[bool, Field(description="Send the working tree with its changes")] = False
+    snapshot: Annotated[bool, Field(description="Send the uncommitted changes of tracked files too")] = False
     labels: Annotated[list[str], Field(description="Labels that the runner must have")] = []
     expires_s: Annotated[
         int, Field(description="May wait for a runner so long", ge=1, le=int(MAX_LIFETIME.total_seconds()))

@@ -57,10 +57,10 @@ def prepare(
 ) -> Prepared:
     """Build the request commit in the user's repository with plumbing commands.
 
-    HEAD, branches, index and working tree do not change. With ``snapshot``, the current working tree (tracked and
-    untracked files, but not ignored ones) becomes the workload. With ``bind``, the commit is signed for the binding
-    that it returns for the branch. Without ``nonce``, a new one is made. ``prove`` returns one more trailer
-    for the commit's message.
+    HEAD, branches, index and working tree do not change. With ``snapshot``, the tracked files as they are in the
+    working tree become the workload: a file that git was never told of may be a secret, or large. With ``bind``, the
+    commit is signed for the binding that it returns for the branch. Without ``nonce``, a new one is made. ``prove``
+    returns one more trailer for the commit's message.
 
     Raises:
         UsageError: ``ref`` is not a commit, or if the user has no key to sign with.
@@ -137,8 +137,15 @@ def identity(git: Git) -> Identity:
     )
 
 
+def untracked(git: Git) -> list[str]:
+    """Return the files and folders of the working tree that a snapshot leaves out, without those that git ignores."""
+    top = Git.of_user(git.text("rev-parse", "--show-toplevel"))
+    listed = top("ls-files", "-z", "--others", "--exclude-standard", "--directory", "--no-empty-directory")
+    return [name for name in git_output.decode(listed.stdout).split("\0") if name]
+
+
 def _snapshot(git: Git) -> str:
-    """Commit the current working tree through a copy of the index, and return the commit's id."""
+    """Commit the tracked files of the working tree through a copy of the index, and return the commit's id."""
     if git.text("rev-parse", "--is-bare-repository") == "true":
         raise UsageError(
             "a bare repository has no working tree to snapshot", fix="Leave --snapshot out, or use --ref."
@@ -152,7 +159,7 @@ def _snapshot(git: Git) -> str:
             # The copied index contains file times, so unchanged files are not read again.
             index.write_bytes(real.read_bytes())
         apart = top.with_env(GIT_INDEX_FILE=str(index))
-        apart("add", "--all", "--", ".")
+        apart("add", "--update", "--", ".")
         tree = apart.text("write-tree")
     if head and git.text("rev-parse", f"{head}^{{tree}}") == tree:
         return head

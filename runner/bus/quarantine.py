@@ -41,6 +41,11 @@ class Quarantine:
         """How many commits are left out only for a while."""
         return len(self._unreadable)
 
+    @property
+    def hostile(self) -> int:
+        """How many branches are left out for good."""
+        return sum(commit in self._hostile for commit in self._listed.values())
+
     def put(self, commit: str, error: InfrastructureError) -> None:
         """Leave out every branch at a commit: for ever if the commit is refused, otherwise for a while."""
         if error.code == HOSTILE:

@@ -110,7 +110,12 @@ def _bus(context: RunnerContext) -> Iterator[Check]:
         fix = "Check bus.url in the policy, and the SSH key or bus.token_file of the runner's user on this machine."
         yield Check("bus", ok=False, message=error.message, fix=fix)
         return
-    yield Check("bus", ok=True, message=f"{context.bus.url}: reached, {len(tips)} request branches")
+    listed = len(context.bus.listing.tips)
+    yield Check("bus", ok=True, message=f"{context.bus.url}: reached, {listed} request branches")
+    if late := listed - len(tips) - context.bus.quarantine.hostile:
+        message = f"{late} of the {listed} request branches are not fetched yet: they come slowly, or cannot be sent"
+        fix = "A serving runner goes on fetching them. If that does not end: git fsck in the repository of the bus."
+        yield Check("branches", None, message, fix)
     yield from _left_out(context)
     repo = context.bus.git
     commit = objects.commit(repo, repo.text("mktree", stdin=""), [], "Nothing\n", WHO)
@@ -126,15 +131,16 @@ def _bus(context: RunnerContext) -> Iterator[Check]:
 
 
 def _left_out(context: RunnerContext) -> Iterator[Check]:
-    """Yield a check for each branch that is left out; of many, only for the first few."""
-    listing = context.bus.listing
-    why = dict.fromkeys(listing.some_odd, "no request can have this name") | context.bus.quarantine.why
+    """Yield a check for each branch that is left out for good; of many, only for the first few."""
+    listing, quarantine = context.bus.listing, context.bus.quarantine
+    refused = {branch: why for branch, why in quarantine.why.items() if quarantine.is_hostile(branch)}
+    why = dict.fromkeys(listing.some_odd, "no request can have this name") | refused
     for branch in list(why)[:_SHOWN]:
         # Anybody can choose the branch name, and this command is made to be pasted, so it is quoted.
         command = shlex.join(["git", "push", context.bus.url, f":refs/heads/{branch}"])
         message = one_line(f"{branch} is left out: {why[branch]}")
         yield Check("branch", None, message, f"If nobody needs it, delete it: {one_line(command)}")
-    more = len(context.bus.quarantine.why) + listing.odd - min(len(why), _SHOWN)
+    more = len(refused) + listing.odd - min(len(why), _SHOWN)
     if more > 0:
         yield Check("branch", None, f"{more} more branches are left out", "See the lines above.")
 

@@ -235,6 +235,18 @@ def test_without_a_runner_the_read_commands_print_json_and_nothing_else(kakeya, 
 
 
 @pytest.mark.bus
+def test_a_snapshot_names_the_untracked_files_that_it_leaves_out(kakeya, clone):
+    for name in (".env", *(f"file-{i}" for i in range(9))):
+        (clone / name).write_text("x")
+    done = kakeya(clone, "run", "noop", "--snapshot")
+    assert done.returncode == 0
+    assert (
+        "untracked files were not sent: .env, file-0, file-1, file-2, file-3 and 5 more. To send a file"
+        in done.stderr
+    )
+
+
+@pytest.mark.bus
 def test_a_request_that_is_cancelled_before_a_runner_took_it_ends_with_6(kakeya, clone, client, monkeypatch):
     monkeypatch.setattr("bridge.requests.follow.CONFIRM_S", 0.0)
     client.run("noop")

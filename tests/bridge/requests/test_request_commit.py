@@ -125,7 +125,11 @@ def test_a_request_is_sent_and_nothing_here_has_changed(places, kind, bus, git, 
 def test_a_snapshot_holds_the_working_tree_and_changes_nothing_here(places, kind, bus, git, files_of):
     here = places[kind]()
     top = Path(git(here, "rev-parse", "--show-toplevel"))
-    (top / "untracked.txt").write_text("new here")
+    (top / "added.txt").write_text("new here")
+    git(top, "add", "added.txt")
+    for name in (".env", "id_rsa", "notes/untracked.txt"):
+        (top / name).parent.mkdir(exist_ok=True)
+        (top / name).write_text("a password")
     (top / "readme.txt").write_text("as it is now")
     (top / ".gitignore").write_text("*.secret\n")
     (top / "token.secret").write_text("hidden")
@@ -135,7 +139,8 @@ def test_a_snapshot_holds_the_working_tree_and_changes_nothing_here(places, kind
 
     assert state_of(here, git) == before
     sent = files_of(bus, f"refs/heads/{run.branch}")
-    assert sent["untracked.txt"] == "new here"
+    assert sent["added.txt"] == "new here"
+    assert "a password" not in sent.values()
     assert sent["readme.txt"] == "as it is now"
     assert "token.secret" not in sent
     assert git(bus, "rev-parse", f"refs/heads/{run.branch}^^") == git(here, "rev-parse", "HEAD")
@@ -156,6 +161,7 @@ def test_a_snapshot_before_the_first_commit_can_be_sent(tmp_path, bus, git, file
     git(tmp_path, "init", "--quiet", "young")
     git(tmp_path / "young", "remote", "add", "origin", str(bus))
     (tmp_path / "young" / "a.txt").write_text("a")
+    git(tmp_path / "young", "add", "a.txt")
     run = Client(tmp_path / "young").run("noop", snapshot=True)
     assert files_of(bus, f"refs/heads/{run.branch}")["a.txt"] == "a"
 

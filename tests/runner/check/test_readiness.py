@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 
 from bridge.bus.wire import State
-from bridge.common import install
+from bridge.common import install, limits
+from bridge.errors import GitError
 from bridge.presets import load_presets
+from bridge.system.child import Child
+from runner.bus import fetch as fetching
 from runner.check.presets import allowed_names
+from runner.check.readiness import examine
 from runner.cli.check import next_step
 from runner.policy import load_policy
 
@@ -210,3 +214,20 @@ def test_serving_names_the_presets_that_are_not_refused(runners):
         runners.policy("one", presets=["noop", "pytest-path"], trust={"code_request": "deny"})
     )
     assert allowed_names(load_presets(), policy) == ["noop"]
+
+
+@pytest.mark.bus
+def test_a_slow_first_contact_counts_all_branches_and_advises_to_delete_none(host, requester, monkeypatch):
+    branches = [requester.send(requester.manifest()) for _ in range(3)]
+    argv = ("/bin/sleep", "60")
+    monkeypatch.setattr(limits, "FETCH_S", 0.1)
+    monkeypatch.setattr(
+        fetching, "start_fetch", lambda *_: Child(argv, env={}, own_session=True, error=GitError)
+    )
+    checks = list(examine(host.policy("one")))
+    told = {check.name: check for check in checks}
+    assert told["bus"].message.endswith("reached, 3 request branches")
+    assert (told["branches"].ok, "3 of the 3" in told["branches"].message) == (None, True)
+    assert [
+        check for check in checks if any(branch in f"{check.message}{check.fix}" for branch in branches)
+    ] == []
