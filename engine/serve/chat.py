@@ -101,7 +101,7 @@ async def count(server: Server, request: ChatRequest) -> int:
 
 def _prompt(resident: Resident, request: ChatRequest, tools: list[dict[str, Any]]) -> tuple[list[int], str]:
     text = render(resident, request, tools)
-    return resident.encode(text), text
+    return resident.encode(text, begins=not resident.pair.tokenizer.has_chat_template), text
 
 
 async def whole(chat: Chat) -> dict[str, Any]:

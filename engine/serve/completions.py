@@ -3,9 +3,10 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from engine.errors import BadInput
 from engine.serve.constraints import of_format
 from engine.serve.deltas import new_id, usage
 from engine.serve.errors import ApiError, unsupported
@@ -25,12 +26,23 @@ class Completion:
         resident: the model.
         asked: its answers.
         offsets: the length of each answer's text so far.
+        cached: the number of tokens of each prompt that came from the prefix cache, in any of its answers.
     """
 
     request: CompletionRequest
     resident: Resident
     asked: Asked
-    offsets: list[int] = field(default_factory=list)
+    offsets: list[int]
+    cached: list[int]
+
+    def ended(self, piece: Piece) -> None:
+        """Note what the last piece of an answer reports."""
+        at = piece.index // (self.request.n or 1)
+        self.cached[at] = max(self.cached[at], piece.report["cached_tokens"])
+
+    def usage(self, tokens: int) -> dict[str, Any]:
+        """Return the usage, given the number of generated tokens."""
+        return usage(self.asked.prompt_tokens, tokens, sum(self.cached))
 
 
 async def begin(server: Server, request: CompletionRequest) -> Completion:
@@ -50,14 +62,17 @@ async def begin(server: Server, request: CompletionRequest) -> Completion:
         options = replace(options, logprobs=request.logprobs)
     made = await asyncio.to_thread(of_format, request.response_format, resident)
     asked = server.ask(chosen, prompts, replace(options, grammar=made), n)
-    return Completion(request, resident, asked, [0] * len(asked.jobs))
+    return Completion(request, resident, asked, [0] * len(asked.jobs), [0] * len(prompts))
 
 
 def _prompts(request: CompletionRequest, resident: Resident) -> list[list[int]]:
     prompt: Any = request.prompt
     if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)):
         prompt = [prompt]
-    prompts = [resident.encode(each) if isinstance(each, str) else each for each in prompt]
+    try:
+        prompts = [resident.encode(each, begins=True) if isinstance(each, str) else each for each in prompt]
+    except BadInput as error:
+        raise ApiError(400, f"{error.message}; {error.fix}.", param="prompt", code="invalid_value") from error
     for ids in prompts:
         if not ids:
             raise ApiError(400, "The prompt is empty.", param="prompt", code="invalid_value")
@@ -73,7 +88,7 @@ async def whole(completion: Completion) -> dict[str, Any]:
     """Return the answer in one object."""
     count = len(completion.asked.jobs)
     choices: list[dict[str, Any]] = [{"index": i, "text": "", "logprobs": None} for i in range(count)]
-    tokens = cached = 0
+    tokens = 0
     async for piece in completion.asked.pieces():
         choice = choices[piece.index]
         tokens += piece.tokens
@@ -82,18 +97,18 @@ async def whole(completion: Completion) -> dict[str, Any]:
             _join(choice, _logprobs(completion, piece))
         if piece.finish_reason:
             choice["finish_reason"], choice["x_kakeya"] = piece.finish_reason, piece.report
-            cached += piece.report["cached_tokens"]
+            completion.ended(piece)
     return {
         **_head(completion),
         "choices": choices,
-        "usage": usage(completion.asked.prompt_tokens, tokens, cached),
+        "usage": completion.usage(tokens),
         "x_kakeya": choices[0]["x_kakeya"],
     }
 
 
 async def streamed(completion: Completion) -> AsyncIterator[bytes]:
     """Yield the answer's events."""
-    head, tokens, cached = _head(completion), 0, 0
+    head, tokens = _head(completion), 0
     try:
         async for piece in completion.asked.pieces():
             tokens += piece.tokens
@@ -106,20 +121,15 @@ async def streamed(completion: Completion) -> AsyncIterator[bytes]:
             if piece.report:
                 choice["x_kakeya"] = piece.report
             if piece.finish_reason:
-                cached += piece.report["cached_tokens"]
-            live = (
-                {"usage": usage(completion.asked.prompt_tokens, tokens, cached)}
-                if completion.request.live
-                else {}
-            )
+                completion.ended(piece)
+            live = {"usage": completion.usage(tokens)} if completion.request.live else {}
             yield event({**head, "choices": [choice], **live})
     except ApiError as error:
         yield failed(error)
         return
     options = completion.request.stream_options
     if options and options.include_usage:
-        prompt = completion.asked.prompt_tokens
-        yield event({**head, "choices": [], "usage": usage(prompt, tokens, cached)})
+        yield event({**head, "choices": [], "usage": completion.usage(tokens)})
     yield event(DONE)
 
 

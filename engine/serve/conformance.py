@@ -224,7 +224,7 @@ def tell_partings(answers: Sequence[Answer], resident: Resident) -> None:
 
 def _parting(resident: Resident, cache: str, ours: Answer, theirs: Answer) -> dict[str, Any] | None:
     """Return where two answers part, None if one is the beginning of the other."""
-    target, prompt = resident.pair.target, resident.encode(ours.prompt)
+    target, prompt = resident.pair.target, resident.encode(ours.prompt, begins=True)
 
     def fresh() -> list[Cache]:
         return make_caches(target, cache)

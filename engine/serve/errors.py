@@ -51,7 +51,7 @@ class ApiError(Exception):
         """Return the answer's JSON, in the form of the API that a path belongs to."""
         if path == ANTHROPIC or path.startswith(f"{ANTHROPIC}/"):
             kind = "api_error" if self.kind == "server_error" else self.kind
-            return {"type": "error", "error": {"type": kind, "message": self.message}}
+            return {"type": "error", "error": {"type": kind, "message": self.message}, "request_id": None}
         error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
         return {"error": error}
 

@@ -167,14 +167,14 @@ async def whole(begun: chat.Chat) -> dict[str, Any]:
     if message.get("reasoning_content"):
         content.append({"type": "thinking", "thinking": message["reasoning_content"], "signature": ""})
     if message["content"]:
-        content.append({"type": "text", "text": message["content"], "citations": None})
+        content.append({"type": "text", "text": message["content"], "citations": []})
     for call in message.get("tool_calls", ()):
         function = call["function"]
         block = {"type": "tool_use", "id": call["id"], "name": function["name"], "caller": DIRECT}
         content.append({**block, "input": _object(function["arguments"])})
     return {
         **_head(begun),
-        "content": content or [{"type": "text", "text": "", "citations": None}],
+        "content": content or [{"type": "text", "text": "", "citations": []}],
         **_end(choice["finish_reason"], found["x_kakeya"]),
         "usage": _usage(found["usage"]),
         "x_kakeya": found["x_kakeya"],
@@ -217,7 +217,8 @@ class Blocks:
         if kind == "call" or (kind in ("text", "thinking") and kind != self._kind):
             events = self.close()
             self._index, self._kind = self._index + 1, kind
-            opened: dict[str, Any] = {"type": kind, kind: ""}
+            more: dict[str, Any] = {"signature": ""} if kind == "thinking" else {"citations": []}
+            opened: dict[str, Any] = {"type": kind, kind: "", **more}
             if kind == "call":
                 opened = {
                     "type": "tool_use",

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from engine.checkpoints import files
+from engine.dflash import loop
 from engine.dflash.joint import Joint
 from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.target.products import bytes_of_copies, keep_once
@@ -113,16 +114,24 @@ class Resident:
         """The most characters that a text can have and still fit the context."""
         return SHRINKS * self.context * max(map(len, self.pair.tokenizer.get_vocab()))
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, begins: bool = False) -> list[int]:
         """Return the tokens of a text that may contain special tokens.
+
+        Args:
+            text: the text.
+            begins: whether the tokenizer's opening token goes before it, as in ``kakeya-engine generate``. A chat
+                template writes that token itself.
 
         Raises:
             ApiError: 400, the text cannot fit the context. Encoding it would occupy the tokenizer for seconds.
+            BadInput: it begins a prompt and is empty.
         """
         if len(text) > self.longest:
             said = f"A text of {len(text)} characters does not fit the {self.context} tokens that {self.name} reads."
             raise ApiError(400, said, param="messages", code="context_length_exceeded")
         with self.lock:
+            if begins:
+                return loop.encode(self.pair.tokenizer, text)
             return [int(token) for token in self.pair.tokenizer.encode(text, add_special_tokens=False)]
 
     def decode(self, tokens: list[int]) -> str:

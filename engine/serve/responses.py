@@ -184,7 +184,7 @@ class Response:
             "truncation": "disabled",
             "usage": usage,
             "metadata": given.metadata or {},
-            "x_kakeya": report,
+            **({"x_kakeya": report} if report is not None else {}),
         }
 
 
@@ -336,7 +336,7 @@ class Item:
 def _usage(prompt: int, completion: int, cached: int, thought: int) -> dict[str, Any]:
     return {
         "input_tokens": prompt,
-        "input_tokens_details": {"cached_tokens": cached},
+        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
         "output_tokens": completion,
         "output_tokens_details": {"reasoning_tokens": thought},
         "total_tokens": prompt + completion,

@@ -43,7 +43,8 @@ def _transcript(server: Process, path: str, body: dict[str, Any]) -> str:
     response = server.http.post(path, json={"model": "tiny", "stream": True, "temperature": 0, **body})
     adaptive = body.get("x_kakeya", {}).get("draft", "auto") == "auto"
     head = [f"POST {path} {json.dumps(body)}", f"{response.status_code} {response.headers['content-type']}"]
-    blocks = [_parse(block) for block in response.text.split("\n\n") if block]
+    alive = (":", "event: ping")  # on a busy machine
+    blocks = [_parse(block) for block in response.text.split("\n\n") if block and not block.startswith(alive)]
     lines = [
         f"{name}{json.dumps(_normal(data, adaptive), ensure_ascii=False)}" for name, data in _joined(blocks)
     ]

@@ -36,7 +36,7 @@ def events(server, path, body):
 @pytest.mark.long
 def test_message(server):
     found = messages(server).json()
-    assert found["content"] == [{"type": "text", "text": chat(server), "citations": None}]
+    assert found["content"] == [{"type": "text", "text": chat(server), "citations": []}]
     assert (found["type"], found["role"], found["stop_reason"]) == ("message", "assistant", "end_turn")
     assert found["usage"]["output_tokens"] > 0
     assert found["usage"]["input_tokens"] + found["usage"]["cache_read_input_tokens"] > 0
