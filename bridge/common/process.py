@@ -10,13 +10,17 @@ from collections.abc import Mapping
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def answer(*argv: str, env: Mapping[str, str] | None = None, timeout: float = 5.0) -> str | None:
+def answer(
+    *argv: str, env: Mapping[str, str] | None = None, text: str = "", timeout: float = 5.0
+) -> str | None:
     """Return what ``argv`` prints, stripped; None if it is absent, fails, exceeds ``timeout`` s or prints nothing.
 
-    ``env`` replaces the environment.
+    ``env`` replaces the environment, and ``text`` is its standard input.
     """
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=timeout, check=True)
+        done = subprocess.run(
+            argv, input=text, capture_output=True, text=True, env=env, timeout=timeout, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() or None

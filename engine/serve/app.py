@@ -20,7 +20,7 @@ from engine.serve.messages import CountRequest, MessagesRequest
 from engine.serve.protocol import ChatRequest, CompletionRequest, Loose, parse
 from engine.serve.responses import ResponsesRequest
 from engine.serve.server import OVERDUE, Server
-from engine.serve.streams import COMMENT, EventStream, attended
+from engine.serve.streams import COMMENT, EventStream, attended, unless_gone
 
 REF = "#/components/schemas/{model}"
 BEGIN_SECONDS = 5.0  # in which a stream's request may still be refused with its own HTTP status
@@ -81,7 +81,7 @@ def _dialect(app: FastAPI, server: Server, name: str, path: str, kind: type[Loos
         body = parse(kind, await read_body(request, server.settings))
         if body.stream:
             return await _stream(server, made, body)
-        begun = await _in_time(server, made.begin(server, body))
+        begun = await unless_gone(request, _in_time(server, made.begin(server, body)))
         async with attended(request, begun.asked):
             return JSONResponse(await made.whole(begun))
 

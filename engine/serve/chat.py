@@ -79,13 +79,13 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
         raise ApiError(400, "The messages make an empty prompt.", param="messages", code="invalid_value")
     most = request.max_completion_tokens or request.max_tokens
     options = server.options(request, chosen, resident, ids, most)
-    options = await asyncio.to_thread(constrained, request, options, resident, tools, forced=forced)
+    options = await constrained(request, options, resident, tools, forced=forced)
     start = resident.pair.tokenizer.think_start
     thinks = start is not None and text.rstrip().endswith(start)
     if thinks and options.grammar is not None:
         end = resident.pair.tokenizer.think_end_tokens or ()
         made = grammar.behind_thought(options.grammar, end)
-        await asyncio.to_thread(resident.grammars.compiled, made)
+        await grammar.apart(resident.grammars.compiled, made)
         options = replace(options, grammar=made)
     asked = server.ask(chosen, [ids], options, request.n or 1)
     return Chat(request, resident, asked, tools, forced, thinks)

@@ -60,7 +60,7 @@ async def begin(server: Server, request: CompletionRequest) -> Completion:
     options = server.options(request, chosen, resident, longest, request.max_tokens or 16)
     if request.logprobs is not None:
         options = replace(options, logprobs=request.logprobs)
-    made = await asyncio.to_thread(of_format, request.response_format, resident)
+    made = await of_format(request.response_format, resident)
     asked = server.ask(chosen, prompts, replace(options, grammar=made), n)
     return Completion(request, resident, asked, [0] * len(asked.jobs), [0] * len(prompts))
 

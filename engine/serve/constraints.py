@@ -1,5 +1,6 @@
 """Translates a chat request's constraints (tool calls, JSON schemas) and log-probabilities into options."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +42,7 @@ def tools_of(request: ChatRequest) -> tuple[list[dict[str, Any]], bool]:
     )
 
 
-def constrained(
+async def constrained(
     request: ChatRequest, options: Options, resident: Resident, tools: list[dict[str, Any]], *, forced: bool
 ) -> Options:
     """Add log-probabilities and the grammar to the options; ApiError if the grammar cannot be enforced.
@@ -56,18 +57,18 @@ def constrained(
     if request.logprobs:
         options = replace(options, logprobs=request.top_logprobs or 0)
     if forced:
-        made = grammar.of_tools(tools)
-        resident.grammars.check(made, "tools")
+        made = await asyncio.to_thread(grammar.of_tools, tools)
+        await grammar.apart(resident.grammars.check, made, "tools")
         return replace(options, grammar=made, stop=())
-    answer = of_format(request.response_format, resident)
+    answer = await of_format(request.response_format, resident)
     if answer is not None and tools:
         in_json = form_of(resident.pair.tokenizer)[2] is parse_json
         answer = grammar.with_calls(answer, *resident.grammars.marks(), tools if in_json else None)
-        resident.grammars.check(answer, "tools")
+        await grammar.apart(resident.grammars.check, answer, "tools")
     return replace(options, grammar=answer)
 
 
-def of_format(wanted: Any, resident: Resident) -> str | None:
+async def of_format(wanted: Any, resident: Resident) -> str | None:
     """Return the grammar of a ``response_format``; None for text."""
     if wanted is None or wanted.type == "text":
         return None
@@ -77,8 +78,8 @@ def of_format(wanted: Any, resident: Resident) -> str | None:
         if wanted.json_schema is None or wanted.json_schema.schema_ is None:
             said = "response_format json_schema needs json_schema.schema."
             raise ApiError(400, said, param="response_format", code="missing")
-        made = grammar.of_schema(wanted.json_schema.schema_)
+        made = await asyncio.to_thread(grammar.of_schema, wanted.json_schema.schema_)
     else:
         raise unsupported(f"response_format {wanted.type!r}", "response_format")
-    resident.grammars.check(made, "response_format")
+    await grammar.apart(resident.grammars.check, made, "response_format")
     return made

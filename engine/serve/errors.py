@@ -79,6 +79,11 @@ def bug(error_id: str) -> ApiError:
     )
 
 
+def gone() -> ApiError:
+    """Return the error for a request whose client has disconnected."""
+    return ApiError(499, "The client has gone.", code="cancelled")
+
+
 def late() -> ApiError:
     """Return the error for a request that exceeds the time limit."""
     message = "The request took longer than this server allows."

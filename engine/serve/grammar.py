@@ -1,19 +1,25 @@
 """Grammars for answers, with llguidance: JSON, a JSON schema, or a tool call.
 
-Clients supply the grammars. llguidance limits their cost; if it refuses a grammar, the request is refused.
+Clients supply the grammars. What they cost is limited: compiling by :mod:``engine.serve.trial``, a mask by llguidance,
+and all masks of an answer by :class:``Walk``. A request whose grammar exceeds a limit is refused.
 """
 
+import asyncio
 import json
 import re
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import llguidance
 import numpy as np
 
+from engine.serve import trial
 from engine.serve.calls import form_of
 from engine.serve.errors import ApiError, unsupported
 from engine.tokens import Tokenizer
@@ -25,7 +31,13 @@ NEAR = 256  # tokens before the limit from which on the way to a complete answer
 SPARE = 24  # tokens by which the shortest way to a complete answer may grow with one more token
 DETOUR = 16  # tokens of a way that is looked for behind each of the preferred tokens
 COMPILED = 16  # grammars to keep compiled, between a request's check and its answers
+COMPILED_BYTES = 256 << 20  # bytes that they may take together
 LONGEST = 192  # tokens of the shortest way that are looked for
+AGAIN = 16  # tokens after which a way is looked for again if there was none
+ALLOWANCE, PER_ROW = (
+    4.0,
+    0.005,
+)  # CPU seconds for the masks of an answer, and how many more for each of its rows
 # What closes an open value first: the first tokens of these are preferred, in this order. Of the formats, a time ends
 # with a Z, and an address needs an @.
 CLOSING = ('"}', '"]', '"', "}", "]", "Z", "@", ":", "0", "null", "true", "{", "[", ",")
@@ -45,6 +57,17 @@ MISSING = (
         "the JSON schema keyword {} with alternatives that overlap",
     ),
 )
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+# Few threads: grammars that take long then delay other grammars alone.
+_POOL = ThreadPoolExecutor(2, thread_name_prefix="grammar")
+
+
+async def apart(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function that may compile grammars in a thread for these. A call that still waits ends with its task."""
+    return await asyncio.wrap_future(_POOL.submit(function, *args, **kwargs))
 
 
 def of_schema(schema: Any) -> str:
@@ -160,7 +183,7 @@ class Grammars:
     def __init__(self, tokenizer: Tokenizer, vocabulary: int) -> None:
         self._wrapper, self._vocabulary = tokenizer, vocabulary
         self._tokenizer: llguidance.LLTokenizer | None = None
-        self._compiled: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
+        self._compiled: OrderedDict[str, tuple[llguidance.LLMatcher, int]] = OrderedDict()
         self._lock = threading.Lock()  # of the compiled grammars
 
     @property
@@ -177,32 +200,36 @@ class Grammars:
 
     def check(self, grammar: str, param: str) -> None:
         """Refuse a grammar that is too complex or invalid (ApiError)."""
-        if grammar not in self._compiled:  # compiles it too, but says more about what is wrong
-            wrong, messages = llguidance.LLMatcher.validate_grammar_with_warnings(grammar, self.tokenizer)
-            if wrong:
-                raise _refusal(" ".join(" ".join(messages).split()), param)
-        matcher = self.compiled(grammar)
+        matcher = self.compiled(grammar, param)
         if matcher.is_accepting() or matcher.is_stopped():  # at once: the empty text is no JSON
             raise _refusal("no JSON satisfies it", param)
 
-    def compiled(self, grammar: str) -> llguidance.LLMatcher:
-        """Return a matcher at a grammar's beginning.
+    def compiled(self, grammar: str, param: str | None = None) -> llguidance.LLMatcher:
+        """Return a matcher at a grammar's beginning; ApiError if it is too complex or invalid.
 
         Compiling can take seconds, so it must not happen first in the engine's thread, where all answers would wait.
         """
         with self._lock:
             if grammar in self._compiled:
                 self._compiled.move_to_end(grammar)
-                return self._compiled[grammar].deep_copy()
-        matcher = llguidance.LLMatcher(self.tokenizer, grammar, log_level=0)
-        if matcher.is_error():
-            raise _refusal(" ".join(matcher.get_error().split()), None)
+                return self._compiled[grammar][0].deep_copy()
+        if (cost := trial.cost(grammar)) is None:
+            raise _refusal("it is too complex", param)
+        limits = trial.limits()
+        matcher = llguidance.LLMatcher(self.tokenizer, grammar, log_level=0, limits=limits)
+        if matcher.is_error():  # validating says more about what is wrong
+            _, messages = matcher.validate_grammar_with_warnings(grammar, self.tokenizer, limits=limits)
+            raise _refusal(" ".join(" ".join(messages or [matcher.get_error()]).split()), param)
         matcher.compute_bitmask()
         with self._lock:
-            self._compiled[grammar] = matcher
-            while len(self._compiled) > COMPILED:
+            self._compiled[grammar] = matcher, cost
+            while len(self._compiled) > COMPILED or self._bytes > COMPILED_BYTES:
                 self._compiled.popitem(last=False)
             return matcher.deep_copy()
+
+    @property
+    def _bytes(self) -> int:
+        return sum(cost for _, cost in self._compiled.values())
 
     def walk(self, grammar: str) -> "Walk":
         """Return a walk through a grammar, at its beginning."""
@@ -234,6 +261,10 @@ def _refusal(said: str, param: str | None) -> ApiError:
     return ApiError(400, f"The schema cannot be enforced: {said}.", param=param, code="invalid_schema")
 
 
+def _too_complex(why: str) -> ApiError:
+    return ApiError(400, f"The schema is too complex to enforce: {why}.", code="invalid_schema")
+
+
 class Walk:
     """An answer's position in its grammar.
 
@@ -254,6 +285,8 @@ class Walk:
     ) -> None:
         self._matcher, self._tokenizer = matcher, tokenizer
         self.landed = False
+        self._spent, self._began, self._rows = 0.0, 0.0, 0  # CPU seconds, also for the current call, and rows
+        self._read = self._clear = 0  # tokens so far, and those up to which the limit cannot force a token
         self._forced_rows: list[bool] = []
         self._preferred = [*closing]
         self._preferred += [ids[0] for text in CLOSING if (ids := tokenizer.tokenize_str(text))]
@@ -267,7 +300,7 @@ class Walk:
         """Return the error for a matcher that stopped before its grammar's end."""
         said = " ".join(self._matcher.get_error().split("<state>")[0].split())[:300]
         if TOO_COMPLEX.search(said):  # found only while it is read, as in an endless recursion
-            return ApiError(400, f"The schema is too complex to enforce: {said}.", code="invalid_schema")
+            return _too_complex(said)
         return RuntimeError(f"the grammar refused a token of its own: {said}")
 
     def accepts(self, tokens: list[int]) -> int:
@@ -287,13 +320,26 @@ class Walk:
 
     def masks(self, drafts: list[int], vocabulary: int, room: int) -> np.ndarray:
         """Return the allowed tokens of each row, ``[drafts + 1, vocabulary]``. The drafts must be allowed tokens."""
+        with self._timed():
+            return self._masks(drafts, vocabulary, room)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        self._began = time.thread_time()
+        try:
+            yield
+        finally:
+            self._spent += time.thread_time() - self._began
+
+    def _masks(self, drafts: list[int], vocabulary: int, room: int) -> np.ndarray:
         found = np.zeros((len(drafts) + 1, vocabulary), bool)
         read, self._forced_rows = 0, []
         for i in range(len(drafts) + 1):
+            self._rows += 1
             found[i] = self._row(self._matcher, vocabulary)
             if self._matcher.is_error():
                 raise self._failed()
-            forced = self._forced(self._matcher, room - i)
+            forced = self._forced(self._matcher, room - i, i)
             # If only one token is allowed, it is not the limit that forces it.
             self._forced_rows.append(forced is not None and bool(found[i].sum() > 1))
             if forced is not None:
@@ -311,6 +357,7 @@ class Walk:
     def commit(self, tokens: list[int]) -> None:
         """Advance by these tokens, which the last masks allowed."""
         self.landed = self.landed or any(self._forced_rows[: len(tokens)])
+        self._read += len(tokens)
         for token in tokens:
             if self._matcher.is_stopped():
                 return
@@ -318,17 +365,24 @@ class Walk:
                 raise self._failed()
 
     def _row(self, matcher: llguidance.LLMatcher, vocabulary: int) -> np.ndarray:
+        spent = self._spent + time.thread_time() - self._began
+        if spent > ALLOWANCE + PER_ROW * self._rows:
+            raise _too_complex(f"its masks have taken {spent:.1f} s of CPU time")
         bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
         return np.unpackbits(bits, bitorder="little")[:vocabulary].astype(bool)
 
-    def _forced(self, matcher: llguidance.LLMatcher, room: int) -> int | None:
+    def _forced(self, matcher: llguidance.LLMatcher, room: int, row: int) -> int | None:
         """Return the token that must come next for the answer to be complete within ``room`` more tokens."""
-        if room > NEAR or matcher.is_accepting():
+        if room > NEAR or self._read + row < self._clear or matcher.is_accepting():
             return None
         way = self._way(matcher, room) or self._detour(matcher, room)
-        if way is None or len(way) + SPARE < room:
-            return None
-        return way[0]
+        spare = 0 if way is None else room - len(way) - SPARE
+        if way is not None and spare <= 0:
+            return way[0]
+        if row == 0:  # what is known of a draft holds only if it is accepted
+            # Each token takes one of those left, and may make the way longer.
+            self._clear = self._read + (AGAIN if way is None else 1 + (spare - 1) // (SPARE + 1))
+        return None
 
     def _detour(self, matcher: llguidance.LLMatcher, most: int) -> list[int] | None:
         """Return the shortest way that begins with any of the preferred tokens.

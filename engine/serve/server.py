@@ -10,7 +10,7 @@ from typing import Any
 from engine.errors import BadInput, EngineError
 from engine.models import catalogue
 from engine.serve.channels import Channel
-from engine.serve.errors import ApiError, late
+from engine.serve.errors import ApiError, gone, late
 from engine.serve.job import DRAFTS, Failed, Job, Options, Piece
 from engine.serve.metrics import Metrics
 from engine.serve.models import Resident
@@ -236,7 +236,7 @@ class Asked:
         """End all answers within one round; has no effect on complete ones. Call it only in the event loop."""
         for job in self.jobs:
             job.cancel()
-        self._events.put_nowait(Failed(0, ApiError(499, "The client has gone.", code="cancelled")))
+        self._events.put_nowait(Failed(0, gone()))
 
 
 def why_boundary(reference: str) -> str:

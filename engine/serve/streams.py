@@ -2,15 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.serve.errors import ApiError
+from engine.serve.errors import ApiError, gone
 
+T = TypeVar("T")
 DONE = "[DONE]"
 MOST = 64 << 10  # bytes of events to write at once
 COMMENT = b": keep-alive\n\n"  # clients skip it
@@ -141,7 +142,26 @@ async def attended(request: Request, asked: Cancellable) -> AsyncIterator[None]:
             await watcher
 
 
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of work for a request; cancel it if the client disconnects (ApiError 499)."""
+    task = asyncio.create_task(work)
+    watcher = asyncio.create_task(_disconnected(request.receive))
+    try:
+        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise gone()
+        return task.result()
+    finally:
+        for each in (task, watcher):
+            each.cancel()
+        await asyncio.wait({task, watcher})
+
+
 async def _gone(receive: Any, asked: Cancellable) -> None:
+    await _disconnected(receive)
+    asked.cancel()
+
+
+async def _disconnected(receive: Any) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    asked.cancel()

@@ -1,0 +1,126 @@
+"""What a client's schema may cost: the process that tries it, the masks of its answers, and everybody else's time."""
+
+import asyncio
+import resource
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import httpx
+import pytest
+
+from engine.serve import grammar, trial
+from engine.serve.errors import ApiError
+from engine.serve.models import load_resident
+
+BOMBS = {
+    "a large divisor": {"type": "integer", "multipleOf": 9_999_991},
+    "several divisors": {"allOf": [{"type": "integer", "multipleOf": n} for n in (97, 101, 103, 107)]},
+    "many divisors": {
+        "type": "object",
+        "properties": {f"p{i}": {"type": "integer", "multipleOf": 99_991 + i} for i in range(12)},
+    },
+}
+STEPS = {
+    "nested counts": "^(a{1000}){1000}$",
+    "nested counts after a letter": "^x(a{1000}){1000}$",
+    "optional letters": "^((a?b?){100}c?){100}$",
+    "searches": "^(.*a.{50}|.*b.{60}|.*c.{70}){10}$",
+}
+
+
+@pytest.fixture(scope="module")
+def resident():
+    return load_resident("tiny", "none", "float32")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", BOMBS)
+def test_row_124_a_costly_schema_is_refused_within_limits(resident, name):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with pytest.raises(ApiError) as refused:
+        resident.grammars.check(grammar.of_schema(BOMBS[name]), "response_format")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (refused.value.status, refused.value.code) == (400, "invalid_schema")
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < trial.CPU_SECONDS + 1
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_costly_pattern_takes_little_time_at_once(resident, name):
+    began = time.thread_time()
+    with suppress(ApiError):  # it is refused, or proves too complex while it is read
+        walk = resident.grammars.walk(grammar.of_schema({"type": "string", "pattern": STEPS[name]}))
+        for token in resident.encode('"xaaaaaaaaab'):
+            step = time.thread_time()
+            walk.masks([], resident.vocabulary, 300)
+            assert time.thread_time() - step < 1
+            if not walk.accepts([token]):
+                break
+            walk.commit([token])
+    assert time.thread_time() - began < 3
+
+
+def test_an_answer_whose_masks_take_too_long_is_refused(resident, monkeypatch):
+    walk = resident.grammars.walk(grammar.of_schema({"type": "string"}))
+    walk.masks([], resident.vocabulary, 300)
+    monkeypatch.setattr(grammar, "ALLOWANCE", 0.0)
+    monkeypatch.setattr(grammar, "PER_ROW", 0.0)
+    with pytest.raises(ApiError, match="too complex to enforce") as refused:
+        walk.masks([], resident.vocabulary, 300)
+    assert (refused.value.status, refused.value.code) == (400, "invalid_schema")
+
+
+def test_compiled_grammars_take_little_memory_together(resident, monkeypatch):
+    texts = [grammar.of_schema({"const": i}) for i in range(3)]
+    grammars = grammar.Grammars(resident.pair.tokenizer, resident.vocabulary)
+    monkeypatch.setattr(trial, "cost", lambda _: grammar.COMPILED_BYTES // 2)
+    for text in texts:
+        grammars.compiled(text)
+    tried = []
+    monkeypatch.setattr(trial, "cost", lambda text: tried.append(text) or 0)
+    for text in reversed(texts):
+        grammars.compiled(text)
+    assert tried == texts[:1]
+
+
+def test_a_queued_compilation_ends_with_its_request():
+    going, ran = threading.Event(), []
+
+    async def leave():
+        busy = [asyncio.create_task(grammar.apart(going.wait, 30)) for _ in range(2)]
+        waiting = asyncio.create_task(grammar.apart(ran.append, 1))
+        await asyncio.sleep(0.05)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        going.set()
+        await asyncio.gather(*busy)
+        await grammar.apart(ran.append, 2)
+
+    asyncio.run(leave())
+    assert ran == [2]
+
+
+@pytest.mark.long
+def test_row_124_plain_requests_do_not_wait_for_costly_schemas(server):
+    server.chat()
+
+    def attack(i):
+        form = {
+            "type": "json_schema",
+            "json_schema": {"schema": {"type": "integer", "multipleOf": 9_999_991 + i}},
+        }
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "response_format": form}
+        with pytest.raises(httpx.TimeoutException):
+            httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=0.5)
+
+    with ThreadPoolExecutor(6) as pool:
+        attacks = [pool.submit(attack, i) for i in range(6)]
+        plain = [server.chat().status_code for _ in range(4)]
+        began = time.monotonic()
+        form = {"type": "json_schema", "json_schema": {"schema": {"const": "after"}}}
+        assert server.chat(response_format=form).status_code == 200
+        assert time.monotonic() - began < 30  # two compilations, not six
+        for each in attacks:
+            each.result()
+    assert plain == [200] * 4
