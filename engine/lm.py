@@ -32,6 +32,7 @@ try:
         from mlx_lm.generate import generate_step, generation_stream, stream_generate
         from mlx_lm.models import base, cache, rope_utils
         from mlx_lm.sample_utils import make_sampler
+        from transformers import PreTrainedTokenizerFast
 except ImportError as error:
     from bridge.common import install
     from engine.errors import MissingPackage
@@ -42,6 +43,7 @@ except ImportError as error:
     ) from error
 
 __all__ = [
+    "PreTrainedTokenizerFast",
     "base",
     "cache",
     "generate_step",

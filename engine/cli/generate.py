@@ -20,7 +20,9 @@ LIVE_EVERY = 0.2  # seconds
 @model
 @draft
 @click.option("--no-draft", is_flag=True, help="Decode without a draft model.")
-@click.option("--prompt", help="The text to continue.")
+@click.option("--prompt", help="The text: a user's message to a model that chats, else what is continued.")
+@click.option("--system", help="What comes before it as the system's message.")
+@click.option("--raw", is_flag=True, help="Continue the text itself, also with a model that chats.")
 @click.option("--prompt-file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--max-tokens", type=click.IntRange(1, 1 << 20), default=256, show_default=True)
 @click.option("--temperature", type=click.FloatRange(0, 100), default=0.0, show_default="greedy")
@@ -35,8 +37,19 @@ LIVE_EVERY = 0.2  # seconds
 @click.option("--lookup/--no-lookup", default=True, show_default=True, help="Also draft by prompt lookup.")
 @click.option("--adaptive/--no-adaptive", default=True, show_default=True, help="Draft only if it is faster.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per step, then totals.")
-def command(*, prompt: str | None, prompt_file: Path | None, as_json: bool, **options: Any) -> None:
-    """Continue the text of --prompt, of --prompt-file, or of standard input.
+def command(
+    *,
+    prompt: str | None,
+    prompt_file: Path | None,
+    system: str | None,
+    raw: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Answer or continue the text of --prompt, of --prompt-file, or of standard input.
+
+    A model with a chat template answers the text as a user's message. Other models, and all models with --raw, continue
+    it.
 
     Prints the text to standard output as it is decoded, and figures to standard error. A verify step is one forward
     pass of the model over several drafts; its token count includes the model's own token. Ctrl-C stops and prints
@@ -44,6 +57,8 @@ def command(*, prompt: str | None, prompt_file: Path | None, as_json: bool, **op
     """
     if options["draft"] and options["no_draft"]:
         raise click.UsageError("--draft and --no-draft exclude each other")
+    if system is not None and raw:
+        raise click.UsageError("--system and --raw exclude each other")
     text = _prompt(prompt, prompt_file)
     from engine.cache import make_caches
     from engine.dflash import Stats, stream_generate
@@ -53,12 +68,16 @@ def command(*, prompt: str | None, prompt_file: Path | None, as_json: bool, **op
     names = ("model", "draft", "no_draft", "dtype", "kv")
     name, drafter, no_draft, dtype, kv = (options.pop(each) for each in names)
     pair = load(name, False if no_draft else drafter, dtype=dtype)
+    chat = pair.chats and not raw
+    if system is not None and not chat:
+        raise click.UsageError(f"{pair.name} has no chat template, so --system has nowhere to go")
+    start = _turns(pair.tokenizer, text, system) if chat else text
     caches, stats = make_caches(pair.target, kv), Stats()
     show = _Lines() if as_json else _Text(stats)
-    steps = stream_generate(pair.target, pair.draft, pair.tokenizer, text, caches=caches, **options)
+    steps = stream_generate(pair.target, pair.draft, pair.tokenizer, start, caches=caches, **options)
 
     def sums() -> dict[str, Any]:
-        about = {"model": pair.name, "kv": kv, "cache_bytes": live_bytes(caches)}
+        about = {"model": pair.name, "chat_template": chat, "kv": kv, "cache_bytes": live_bytes(caches)}
         return {**about, **stats.as_dict()}
 
     try:
@@ -85,6 +104,15 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
         from engine.errors import BadInput
 
         raise BadInput(f"the prompt cannot be read: {error}", "it has to be text in UTF-8") from error
+
+
+def _turns(tokenizer: Any, text: str, system: str | None) -> list[int]:
+    """Return the token ids of a conversation that the model has to answer."""
+    turns = [{"role": "system", "content": system}] if system is not None else []
+    ids = tokenizer.apply_chat_template(
+        [*turns, {"role": "user", "content": text}], add_generation_prompt=True
+    )
+    return [int(each) for each in ids]
 
 
 class _Lines:

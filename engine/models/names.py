@@ -3,7 +3,7 @@
 from typing import Any
 
 from engine.checkpoints import hub
-from engine.checkpoints.published import ALONE, BUNDLED, PUBLISHED
+from engine.checkpoints.published import ALONE, BUNDLED, FETCHED, PUBLISHED
 from engine.models import catalogue, registry
 
 CHANNEL = "e8-q38"
@@ -16,7 +16,11 @@ def pairs() -> list[dict[str, Any]]:
     missing, none for bundled pairs. ``channel`` is the pair's name in channel form,
     ``<name>@<lattice>-q<range>[-b<boundary>]``.
     """
-    return [_bundled(name) for name in BUNDLED] + [_published(name) for name in (*PUBLISHED, *ALONE)]
+    return [
+        *map(_bundled, BUNDLED),
+        *map(_fetched, FETCHED),
+        *map(_published, (*PUBLISHED, *ALONE)),
+    ]
 
 
 def _bundled(name: str) -> dict[str, Any]:
@@ -27,6 +31,19 @@ def _bundled(name: str) -> dict[str, Any]:
         "draft": name,
         "here": registry.is_bundled_here(name),
         "get": [],
+        "channel": f"{name}@{CHANNEL}",
+    }
+
+
+def _fetched(name: str) -> dict[str, Any]:
+    here = registry.is_fetched(name)
+    return {
+        "name": name,
+        "source": "index",
+        "target": name,
+        "draft": name if (registry.fetched(name) / "draft").is_dir() else None,
+        "here": here,
+        "get": [] if here else [f"kakeya-engine models get {name}"],
         "channel": f"{name}@{CHANNEL}",
     }
 

