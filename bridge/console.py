@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import click
 
-from bridge.common import sanitize, terminal
+from bridge.common import doors, sanitize, terminal
 from bridge.common.lazy import LazyGroup
 from bridge.errors import ExitCode, InfrastructureError, KakeyaError, UsageError, as_told
 
@@ -189,6 +189,7 @@ def _fail_as_a_bug(error: Exception, *, as_json: bool) -> NoReturn:
 
 def _tell(error: KakeyaError, *, as_json: bool) -> NoReturn:
     say(f"error: {error.message}")
+    error.fix = doors.for_reader(error.fix, error.code)
     if error.fix:
         say(f"  {error.fix}")
     if as_json:

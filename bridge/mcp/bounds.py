@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from bridge.common import sanitize
+from bridge.common import doors, sanitize
 from bridge.errors import KakeyaError
 from bridge.mcp.models import Answer
 
@@ -46,7 +46,12 @@ def told(error: KakeyaError) -> dict[str, object]:
     quoted = {"untrusted_error": error.quoting} if error.quoting else {}
     return {
         name: short(value, _ERROR_BYTES) if isinstance(value, str) else value
-        for name, value in {**error.as_dict(), "error": error.own_message, **quoted}.items()
+        for name, value in {
+            **error.as_dict(),
+            "error": error.own_message,
+            "fix": doors.for_agents(error.fix),
+            **quoted,
+        }.items()
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from bridge.cli.mcp import command
+from bridge.common import doors
 from bridge.errors import UsageError
 
 pytestmark = pytest.mark.bus
@@ -38,10 +39,11 @@ SAME = {
 
 
 def said(door, *args: str) -> dict:
-    """Return what the command line says of an error with --json."""
+    """Return what the command line says of an error with --json, its advice in the words of the tools."""
     argv = [sys.executable, "-P", "-m", "bridge", "-C", str(door.clone), *args, "--json"]
     done = subprocess.run(argv, env=door.env, capture_output=True, text=True, check=False)
     told = json.loads(done.stdout.splitlines()[-1])
+    told["fix"] = doors.for_agents(told["fix"])
     assert done.returncode == told["exit_code"]
     return told
 

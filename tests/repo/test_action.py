@@ -313,6 +313,8 @@ def test_a_token_that_cannot_push_fails_the_step_and_asks_for_nothing(use, git, 
 
     assert (job.failed, job.code) == (True, 4)
     assert "Permission to OWNER/REPO.git denied" in job.log
+    assert "contents: write" in job.log
+    assert "--prefix" not in job.log
     assert "mac-bridge/" not in git(bus, "for-each-ref")
 
 
