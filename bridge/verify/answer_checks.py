@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from bridge.bus import wire
@@ -33,8 +33,10 @@ def contradiction(result: Result) -> str | None:
     return None
 
 
-def check_files(result: Result, files: Files, odd: Iterable[str] = ()) -> Check:
-    """Check that all files of the answer exist unchanged, and that there are no others. ``odd`` are further faults."""
+def check_files(
+    result: Result, files: Files, odd: Iterable[str] = (), besides: Collection[str] = ()
+) -> Check:
+    """Check that all files of the answer exist unchanged, and no others but ``besides``. ``odd`` are further faults."""
     wrong = []
     digests = files.digests(file.path for file in result.files)
     for file in result.files:
@@ -45,7 +47,7 @@ def check_files(result: Result, files: Files, odd: Iterable[str] = ()) -> Check:
         elif digests[file.path] != file.sha256:
             wrong.append(f"{file.path} was changed")
     there = {path for path in (*files.files, *files.others) if path.startswith(f"{wire.FOLDER}/")}
-    wrong += [f"{path} is not part of the answer" for path in sorted(there - own_paths(result))]
+    wrong += [f"{path} is not part of the answer" for path in sorted(there - own_paths(result) - {*besides})]
     places = Folded()
     wrong += [
         f"{path} and another of its files are the same where case is ignored"
@@ -65,9 +67,8 @@ def check_files(result: Result, files: Files, odd: Iterable[str] = ()) -> Check:
 
 
 def own_paths(result: Result) -> set[str]:
-    """Return the paths that an answer may contain: those that it lists, and those of the protocol."""
-    own = {wire.REQUEST, wire.STATE, wire.RESULT, wire.EVIDENCE, wire.CANCEL}
-    return own | {file.path for file in result.files}
+    """Return the paths of an answer: those that it lists, the list, and its signature."""
+    return {wire.RESULT, wire.EVIDENCE, *(file.path for file in result.files)}
 
 
 def check_job(

@@ -20,6 +20,9 @@ from bridge.verify.plausibility import check_logs, check_times
 from bridge.verify.signature import check_signature, on_branch
 from bridge.verify.signed_history import signed_commits
 
+# Files of the protocol that lie beside an answer on its branch.
+_OF_BRANCHES = (wire.REQUEST, wire.STATE, wire.CANCEL)
+
 
 @dataclass(frozen=True)
 class Report:
@@ -83,7 +86,7 @@ def verify(
     checks.append(asked)
     try:
         contents = Contents.of(git, view.tip, result)
-        files = check_files(result, contents, _altered_workload(git, view, result))
+        files = check_files(result, contents, _altered_workload(git, view, result), _OF_BRANCHES)
         checks.append(files)
     except VerificationError as error:
         # The answer exceeds the limits for readers, so its content is not checked.
@@ -173,7 +176,7 @@ def _altered_workload(git: Git, view: View, result: Result) -> list[str]:
     if not history.is_ancestor(git, result.request, view.tip):
         return []
     changed = trees.changed(git, result.request, view.tip)
-    listed = own_paths(result)
+    listed = {*own_paths(result), *_OF_BRANCHES}
     # The list of files covers the answer's folder, except the manifest, which must not change.
     answers = {path for path in changed if path in listed or path.startswith(f"{wire.FOLDER}/")}
     odd = [path for path in changed if path == wire.REQUEST or path not in answers]

@@ -15,7 +15,7 @@ from bridge.common import limits
 from bridge.errors import UsageError
 from bridge.presets import Preset
 from bridge.system.local_files import read_regular
-from bridge.verify.answer_checks import check_files, check_job, contradiction
+from bridge.verify.answer_checks import check_files, check_job, contradiction, own_paths
 from bridge.verify.answer_files import check_bounds
 from bridge.verify.check import Report
 from bridge.verify.pins import Pin
@@ -87,7 +87,7 @@ def verify_folder(
     job, gate = check_job(result.preset, result, files, presets) if result.preset else ([], None)
     checks = [
         Check("answer", ok=False if odd else None, message=odd or _FROM_FOLDER),
-        check_files(result, files),
+        check_files(result, files, _others(result, files)),
         *job,
         check_times(result),
         check_signature(files, result, pin, lambda _signed: (), unseen=(wire.REQUEST,)),
@@ -95,6 +95,12 @@ def verify_folder(
     listed = [file.path for file in result.files if wire.is_answer_path(file.path)]
     report = Report(result.branch, "", result, checks, gate)
     return result, report, files.read(listed, limits.REPORTS_BYTES)
+
+
+def _others(result: Result, files: FolderFiles) -> Iterator[str]:
+    """Yield what is wrong with each report that the answer does not list. On a branch, it may be the workload's."""
+    reports = (path for path in {*files.files, *files.others} if path.startswith(f"{wire.REPORTS}/"))
+    yield from (f"{path} is not part of the answer" for path in sorted({*reports} - own_paths(result)))
 
 
 def _below(root: Path, folder: str) -> Iterator[Path]:

@@ -19,7 +19,7 @@ from runner.admit import trust
 from runner.admit.manifests import Candidate
 from runner.policy import Policy
 from runner.refusal import Refusal, Unable
-from runner.state.ledger import Ledger
+from runner.state.ledger import FENCED, Ledger
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,14 @@ def _check_time(request: Request, policy: Policy) -> None:
 def _check_replay(view: View, request: Request, ledger: Ledger) -> None:
     """Check that the branch had no other request before: one branch is for one request commit, until it is answered.
 
-    The branch name contains nonce, preset and namespace, so nobody can use up a nonce by pushing to another branch.
+    The branch name contains nonce, preset and namespace, so nobody can use up a nonce by pushing to another branch. If
+    the branch was deleted under a job, its answer was dropped; the same request on a new branch would run it again.
     """
     seen = ledger.seen(view.branch)
-    if seen and (seen.request != view.request or seen.state in set(wire.EXIT_CODES)):
+    if not seen:
+        return
+    is_new_branch = seen.state == FENCED and view.state is None
+    if seen.request != view.request or seen.state in set(wire.EXIT_CODES) or is_new_branch:
         raise Refusal(
             "replayed", f"the nonce {request.nonce} was used before, by the request {seen.request[:12]}"
         )

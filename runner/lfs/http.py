@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,7 +30,12 @@ _MAX_HEADERS = 16
 _CONNECT_S, _SILENCE_S, HEADERS_S = 10, 30, 30
 # A thread that waits for a slow server's headers cannot be ended, so the number of such threads is limited.
 WAITING = threading.BoundedSemaphore(16)
-_HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
+# What an LFS server may let us send: who we are, and what storage services sign. Not where a request goes, how it is
+# framed, or what stands between.
+_HEADER = re.compile(
+    r"(?i:authorization|x-(?!forwarded|http-|original|rewrite|real-|host|proxy)[a-z0-9-]{1,60})"
+)
+_VALUE = re.compile(r"[ -~]{0,8192}")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -53,6 +59,8 @@ class HttpSource:
         self._session = requests.Session()
         # Ignore ~/.netrc: requests would send its passwords to any server that it lists.
         self._session.trust_env = False
+        # No server's cookies are sent anywhere.
+        self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
     def announce(self, wanted: Sequence[Pointer]) -> None:
         """Ask for the objects' addresses, a hundred at a time."""
@@ -103,7 +111,7 @@ class HttpSource:
         refused = self._refuses(url)
         if refused:
             return refused
-        if len(given) > _MAX_HEADERS or not all(_is_header(*pair) for pair in given.items()):
+        if not may_be_sent(given):
             return "the bus names headers that cannot be sent"
         if origin_of(url) == origin_of(self._endpoint) and not any(
             k.lower() == "authorization" for k in given
@@ -181,10 +189,12 @@ class HttpSource:
             raise Missing(f"the server did not begin its answer within {HEADERS_S} s") from error
 
 
-def _is_header(name: object, value: object) -> bool:
-    return (
+def may_be_sent(headers: Mapping[object, object]) -> bool:
+    """Return whether all headers that an LFS server names are such that it may choose them."""
+    return len(headers) <= _MAX_HEADERS and all(
         isinstance(name, str)
         and isinstance(value, str)
-        and bool(_HEADER.fullmatch(name))
-        and value.isprintable()
+        and _HEADER.fullmatch(name)
+        and _VALUE.fullmatch(value)
+        for name, value in headers.items()
     )

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from bridge.common import environment, strict_json
 from bridge.errors import ManifestError, ProcessError
 from bridge.system.process import run
-from runner.lfs.http import HttpSource, origin_of
+from runner.lfs.http import HttpSource, may_be_sent, origin_of
 from runner.lfs.source import FolderSource, Missing, Source
 from runner.policy import Bus
 
@@ -62,10 +62,12 @@ def _over_ssh(url: str, hosts: Sequence[str]) -> Source:
             *argv, env=environment.for_isolated_git(), timeout=_SSH_S, own_session=True, most=_SSH_BYTES
         )
         told = strict_json.loads(done.stdout, what="the answer")
-        href, headers = str(told["href"]), {str(k): str(v) for k, v in (told.get("header") or {}).items()}
-    except (ProcessError, ManifestError, KeyError, TypeError, AttributeError) as error:
+        href, headers = str(told["href"]), dict(told.get("header") or {})
+    except (ProcessError, ManifestError, KeyError, TypeError, ValueError, AttributeError) as error:
         why = error.message if isinstance(error, ProcessError) else "its answer is not that of an LFS server"
         raise Missing(f"the bus does not answer git-lfs-authenticate over SSH: {why}") from error
+    if not may_be_sent(headers):
+        raise Missing("the bus names headers that cannot be sent")
     scheme, host, asked_port = origin_of(href)
     if scheme != "https" and host not in ("127.0.0.1", "::1", "localhost"):
         raise Missing(f"the bus names an LFS server that is not https, at {host!a}")

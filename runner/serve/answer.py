@@ -21,7 +21,7 @@ from runner.bus.bus import Pushed
 from runner.context import RunnerContext
 from runner.serve.lease import Lease
 from runner.state.identity import WHO
-from runner.state.ledger import Pending
+from runner.state.ledger import FENCED, Pending
 
 
 @dataclass
@@ -126,7 +126,7 @@ def publish(context: RunnerContext, pending: Pending) -> State | None:
 def _drop(context: RunnerContext, pending: Pending, why: str) -> None:
     """Drop an answer that can no longer be published."""
     context.tell(f"{pending.branch}: {why}; this answer is dropped")
-    context.ledger.settled(branch=pending.branch, state="fenced")
+    context.ledger.settled(branch=pending.branch, state=FENCED)
     context.bus.release(pending.answer)
 
 

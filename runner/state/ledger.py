@@ -51,6 +51,9 @@ DROP TABLE requests;
 _STATES = "CREATE TABLE IF NOT EXISTS states (salt TEXT PRIMARY KEY, request TEXT NOT NULL);"
 _KEEP_TURNS_S = 86_400.0
 
+# The state of a request of which nothing of this runner is on the bus: its branch is gone, or another runner has it.
+FENCED = "fenced"
+
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 

@@ -146,6 +146,13 @@ def test_files_that_were_changed_added_or_removed_do_not_hold(fetched):
     assert fetched.failed() == ["files", "gate"]
 
 
+@pytest.mark.parametrize("path", [wire.CANCEL, wire.STATE, wire.REQUEST, "results/research/more.json"])
+def test_row_125_a_fetched_folder_holds_what_was_fetched_alone(fetched, tmp_path, path):
+    fetched.sign(tmp_path / "state")
+    fetched.put(path, b"{}")
+    assert "files" in fetched.failed()
+
+
 @pytest.mark.parametrize("link", [LOG, ".mac-bridge/logs", ".mac-bridge", "results"])
 def test_nothing_is_read_through_a_link(fetched, tmp_path, link):
     place = fetched.folder / link

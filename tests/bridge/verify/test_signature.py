@@ -178,6 +178,49 @@ def no_envelope(forger, branch):
     forger.put(branch, {wire.EVIDENCE: b'{"payload": 1, "payloadType": [], "signatures": [{}]}'})
 
 
+def cancel_of(forger, branch) -> bytes:
+    request = json.loads(forger.read(branch, wire.RESULT))["request"]
+    about = {
+        "schema_version": 2,
+        "branch": branch,
+        "request": request,
+        "by": "x",
+        "at": "2026-01-31T12:00:00Z",
+    }
+    return json.dumps(about).encode()
+
+
+@pytest.mark.parametrize("place", ["answer", "below it"])
+def test_row_125_a_cancellation_that_the_runner_never_saw_is_no_part_of_its_answer(
+    reader, answered, forger, git, bus, place
+):
+    note = {wire.CANCEL: cancel_of(forger, answered)}
+    upon = ()
+    if place != "answer":
+        answer = forger.tip(answered)
+        below = git(bus, "rev-parse", f"{answer}^")
+        git(bus, "update-ref", f"refs/heads/{answered}", below)
+        upon = (forger.put(answered, note, below),)
+        git(bus, "update-ref", f"refs/heads/{answered}", answer)
+    forger.put(answered, note, *upon)
+    reader.view(answered)
+
+    report = reader.verify(answered)
+
+    assert not report.holds
+    assert "cancel.json is not covered by the signature" in signature(report).message
+
+
+def test_a_signed_answer_to_a_cancelled_request_holds(client, reader, keyed):
+    run = client.run("noop")
+    run.cancel("enough")
+    keyed.handle()
+
+    report = reader.verify(run.branch)
+
+    assert (report.holds, report.signed) == (True, True)
+
+
 @pytest.mark.rows(3)
 @pytest.mark.parametrize(
     ("change", "said"),

@@ -228,3 +228,22 @@ class TestOverview:
         assert not is_alive(Facts(pid=os.getpid(), serving=False))
         assert is_alive(Facts(pid=1, serving=True))
         assert not is_alive(Facts(pid=2**22 - 1, serving=True))
+
+
+@pytest.mark.bus
+def test_row_126_a_request_whose_branch_was_deleted_under_its_job_runs_once(
+    host, requester, presets, bus, tmp_path
+):
+    gone = "git --git-dir \"$0\" for-each-ref --format='delete %(refname)' refs/heads/mac-bridge"
+    script = f'echo x >> "$1"; {gone} | git --git-dir "$0" update-ref --stdin'
+    ran = tmp_path / "ran-here"
+    folder = presets(gone={"steps": [{"argv": [SHELL, "-c", script, str(bus), str(ran)]}]})
+    branch = requester.send(requester.manifest("gone"))
+    commit = requester.git.text("rev-parse", f"refs/remotes/origin/{branch}")
+    host.handle(preset_folder=str(folder))
+
+    requester.push(commit, branch)
+    host.handle(preset_folder=str(folder))
+
+    assert host.result(branch).reason.code == "replayed"
+    assert ran.read_text() == "x\n"

@@ -264,6 +264,26 @@ class TestFolder:
         assert "with lfs in the policy" in said
 
 
+# Where a request goes, how it is framed, who it is said to come from, and what is to come back.
+STEERING = [
+    "Host", "Content-Length", "Transfer-Encoding", "Connection", "TE", "Upgrade", "Expect", "Range", "Cookie",
+    "Proxy-Authorization", "Forwarded", "X-Forwarded-Host", "x-forwarded-for", "X-HTTP-Method-Override",
+    "X-Original-URL", "X-Rewrite-URL", "X-Real-IP", "X-Host", "Accept-Encoding", "Content-Type", "User-Agent", "X-",
+    "X_Y", "x-\u00e4",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEERING)
+def test_row_127_no_server_chooses_a_header_that_steers_a_request(server, tree, name):
+    headers = {"header": {name: "1"}}
+    server.entry = lambda entry: entry | {"actions": {"download": entry["actions"]["download"] | headers}}
+
+    left, _ = tree(Bus(url=server.url), a=pointer_to(CONTENT))
+
+    assert "headers that cannot be sent" in left["a.bin"]
+    assert [asked[0] for asked in server.asked] == ["POST"]
+
+
 class TestHttp:
     """The batch API, against a real server."""
 
@@ -337,6 +357,32 @@ class TestHttp:
             "headers that cannot be sent",
         ),
     )
+
+    @pytest.mark.parametrize(
+        "name", ["Authorization", "authorization", "X-Amz-Date", "x-ms-version", "X-Goog-Hash"]
+    )
+    def test_headers_that_storage_services_sign_are_sent(self, server, tree, name):
+        server.entry = lambda e: (
+            e | {"actions": {"download": {**e["actions"]["download"], "header": {name: "1"}}}}
+        )
+        left, found = tree(Bus(url=server.url), a=pointer_to(CONTENT))
+        assert (left, found["a"]) == ({}, CONTENT)
+        assert server.asked[-1][2][name.lower()] == "1"
+
+    def test_a_cookie_goes_nowhere(self, server, tree):
+        usual = server.answer
+
+        def baking(path):
+            body = json.dumps(server.batch(server.last)).encode() if path.endswith("/batch") else None
+            return (200, {"Set-Cookie": "a=b; Path=/"}, body) if body else usual(path)
+
+        server.last = json.dumps(
+            {"objects": [{"oid": hashlib.sha256(CONTENT).hexdigest(), "size": len(CONTENT)}]}
+        ).encode()
+        server.answer = baking
+        left, found = tree(Bus(url=server.url), a=pointer_to(CONTENT))
+        assert (left, found["a"]) == ({}, CONTENT)
+        assert all("cookie" not in asked[2] for asked in server.asked)
 
     @pytest.mark.parametrize(("entry", "says"), ENTRIES)
     def test_what_the_server_says_is_judged(self, server, tree, entry, says):
@@ -442,6 +488,7 @@ class TestSsh:
             ("what?", "not that of an LFS server"),
             ("{}", "not that of an LFS server"),
             ('{"href": "http://example.invalid/lfs"}', "not https"),
+            ('{"href": "http://127.0.0.1/lfs", "header": {"Host": "x"}}', "headers that cannot be sent"),
             ('{"href": "https://example.invalid/lfs"}', "lfs.hosts in the policy does not name"),
         ],
     )
