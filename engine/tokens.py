@@ -37,7 +37,7 @@ class Tokenizer(Protocol):
 
     @property
     def tool_call_end(self) -> str | None:
-        """What ends a call of a tool; empty for the end of the line."""
+        """What ends a call of a tool; empty if only the end of the answer does."""
 
     @property
     def tool_parser(self) -> Callable[[str, Any], Any] | None:

@@ -24,11 +24,14 @@ def parse_json(text: str, _: Any) -> Any:
 
 
 def form_of(tokenizer: Tokenizer) -> tuple[str, str, Parser]:
-    """Return the marks around a model's calls, and what parses the text between them."""
+    """Return the marks around a model's calls, and what parses the text between them.
+
+    The second mark is empty if nothing but the end of the answer ends a call.
+    """
     start, end, parser = tokenizer.tool_call_start, tokenizer.tool_call_end, tokenizer.tool_parser
     if start is None or parser is None:
         return *MARKS, parse_json
-    return start, end or "\n", parse_json if parser.__module__.endswith(".json_tools") else parser
+    return start, end or "", parse_json if parser.__module__.endswith(".json_tools") else parser
 
 
 def read(text: str, parse: Parser, tools: Sequence[dict[str, Any]]) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from engine.serve import calls, grammar
+from engine.serve import calls, grammar, harmony
 from engine.serve.constraints import constrained, tools_of
 from engine.serve.deltas import added, finish, logprobs_of, merge, new_id, tokens_in, usage
 from engine.serve.errors import ApiError, unsupported
@@ -33,6 +33,7 @@ class Chat:
         tools: the functions that may be called.
         forced: whether the answer must be one tool call.
         thinks: whether the prompt ends inside a thought.
+        on_channels: whether the answer is in the harmony format.
     """
 
     request: ChatRequest
@@ -41,10 +42,14 @@ class Chat:
     tools: list[dict[str, Any]]
     forced: bool
     thinks: bool
+    on_channels: bool
 
     def parts(self) -> Parts:
         """Return a new parser that splits an answer's text into parts."""
         tokenizer = self.resident.pair.tokenizer
+        single = self.request.parallel_tool_calls is False
+        if self.on_channels:
+            return harmony.Harmony(self.tools, single=single)
         start, end = tokenizer.think_start, tokenizer.think_end
         *marks, parser = calls.form_of(tokenizer)
         return Parts(
@@ -52,7 +57,7 @@ class Chat:
             open_thought=self.thinks,
             calling=(marks[0], marks[1]) if self.tools and not self.forced else None,
             parse_call=partial(calls.read, parse=parser, tools=self.tools),
-            single=self.request.parallel_tool_calls is False,
+            single=single,
             only_call=self.forced,
         )
 
@@ -74,7 +79,7 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
     chosen = server.choose(request)
     resident = await server.resident(chosen)
     tools, forced = tools_of(request)
-    ids, text = await asyncio.to_thread(_prompt, resident, request, tools)
+    ids, text = await asyncio.to_thread(_prompt, resident, request, tools, forced=forced)
     if not ids:
         raise ApiError(400, "The messages make an empty prompt.", param="messages", code="invalid_value")
     most = request.max_completion_tokens or request.max_tokens
@@ -88,19 +93,25 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
         await grammar.apart(resident.grammars.compiled, made)
         options = replace(options, grammar=made)
     asked = server.ask(chosen, [ids], options, request.n or 1)
-    return Chat(request, resident, asked, tools, forced, thinks)
+    on_channels = harmony.speaks(resident.pair.tokenizer) and not text.endswith(harmony.FINAL)
+    return Chat(request, resident, asked, tools, forced, thinks, on_channels)
 
 
 async def count(server: Server, request: ChatRequest) -> int:
     """Return the number of tokens of a request's prompt; ApiError as :func:``begin``."""
     resident = await server.resident(server.choose(request))
-    tools, _ = tools_of(request)
-    ids, _ = await asyncio.to_thread(_prompt, resident, request, tools)
+    tools, forced = tools_of(request)
+    ids, _ = await asyncio.to_thread(_prompt, resident, request, tools, forced=forced)
     return len(ids)
 
 
-def _prompt(resident: Resident, request: ChatRequest, tools: list[dict[str, Any]]) -> tuple[list[int], str]:
+def _prompt(
+    resident: Resident, request: ChatRequest, tools: list[dict[str, Any]], *, forced: bool
+) -> tuple[list[int], str]:
     text = render(resident, request, tools)
+    formatted = request.response_format is not None and request.response_format.type != "text"
+    if harmony.speaks(resident.pair.tokenizer) and (forced or formatted):
+        text += harmony.FINAL  # grammars know no channels
     return resident.encode(text, begins=not resident.pair.tokenizer.has_chat_template), text
 
 

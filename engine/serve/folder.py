@@ -75,6 +75,9 @@ class Folder:
         for folder in (self.path, path.parent):  # somebody may have deleted either
             folder.mkdir(mode=0o700, exist_ok=True)
         temporary = self._temporary(path.parent)
+        replaced = 0
+        with suppress(OSError):
+            replaced = path.lstat().st_size
         try:
             with temporary.open("xb") as file:
                 os.fchmod(file.fileno(), 0o600)
@@ -84,7 +87,7 @@ class Folder:
             with suppress(OSError):
                 temporary.unlink()
             raise
-        self.nbytes += len(data)
+        self.nbytes += len(data) - replaced
         self._written += len(data)
         return gone
 

@@ -111,7 +111,8 @@ def with_calls(answer: str, start: "Mark", end: "Mark", tools: Sequence[dict[str
         tools: the functions, if the form is ``{"name": ..., "arguments": ...}``; None leaves a call's text free.
     """
     if tools is None:
-        body = f"body{'' if end.token else f'[suffix={json.dumps(end.text)}]'}: /(?s:.*)/"
+        suffix = f"[suffix={json.dumps(end.text)}]" if end.text and not end.token else ""
+        body = f"body{suffix}: /(?s:.*)/"
         behind = end.rule if end.token else ""
     else:
         calls = [

@@ -14,7 +14,7 @@ class Parts:
     Args:
         thinking: the strings around thoughts, or None.
         open_thought: whether the prompt ends inside a thought.
-        calling: the strings around tool calls, or None.
+        calling: the strings around tool calls, or None. An empty second one leaves the end to the answer's.
         parse_call: converts the text of a call to functions as :func:``engine.serve.calls.read`` does.
         single: whether only the first call is wanted.
         only_call: the whole text is one call, in the form of :func:``engine.serve.grammar.of_tools``.
@@ -77,7 +77,7 @@ class Parts:
         if self._state == "thought":
             return [(self._thinking[1], "text")] if self._thinking else []
         if self._state == "call":
-            return [(self._calling[1], "text")] if self._calling else []
+            return [(self._calling[1], "text")] if self._calling and self._calling[1] else []
         marks = [(self._thinking[0], "thought")] if self._thinking else []
         return marks + ([(self._calling[0], "call")] if self._calling else [])
 

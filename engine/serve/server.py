@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ class Server:
         watch(
             "kakeya_prefix_bytes", "Kept prefixes.", lambda: engine.prefixes.nbytes if engine.prefixes else 0
         )
-        self.names = {_short(reference): reference for reference in settings.models}
+        self.names = names_of(settings.models)
 
     def choose(self, request: Sampled) -> Chosen:
         """Return the model and cache for a request; ApiError 404 or 422 if they do not exist."""
@@ -251,10 +251,30 @@ def least_boundary(reference: str, cache: str) -> int:
     return known.boundary if known is not None and cache != RAW else 0
 
 
-def _short(reference: str) -> str:
-    """Return a model's name in requests: the folder's name, or else the reference."""
-    path = Path(reference).expanduser()
-    return path.resolve().name if path.is_dir() else reference
+def names_of(references: Sequence[str]) -> dict[str, str]:
+    """Return the references by the models' names in requests.
+
+    A folder is called by its own name, preceded by the names of the folders above it as far as another model needs it.
+    """
+    paths = {each: Path(each).expanduser() for each in references}
+    full = {each: str(path.resolve()) if path.is_dir() else each for each, path in paths.items()}
+    return {_name(path, set(full.values()) - {path}): reference for reference, path in full.items()}
+
+
+def _name(path: str, others: set[str]) -> str:
+    if not path.startswith("/"):  # a bundled or published name, or a hub id
+        return path
+    parts = path.split("/")
+    tails = ("/".join(parts[-n:]) for n in range(1, len(parts)))
+    same = [other for other in others if other.startswith("/")]
+    return next(
+        (
+            tail
+            for tail in tails
+            if tail not in others and not any(each.endswith(f"/{tail}") for each in same)
+        ),
+        path,
+    )
 
 
 def _seeded(options: Options, index: int) -> Options:

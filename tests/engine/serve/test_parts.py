@@ -2,14 +2,16 @@
 
 import json
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mlx_lm.tool_parsers import mistral
 
 from engine.cache.spec import parse
 from engine.errors import BadInput
-from engine.serve.calls import parse_json, read
+from engine.serve.calls import form_of, parse_json, read
 from engine.serve.channels import FORM as CHANNEL_FORM
 from engine.serve.channels import Channel
 from engine.serve.parts import Parts
@@ -47,6 +49,27 @@ def test_calls_are_parsed_and_what_is_none_stays_text(size):
     assert calls[0]["function"] == {"name": "f", "arguments": '{"x": 1}'}
     text, _, calls = told("<tool_call>nonsense</tool_call>!", size, calling=CALLING, parse_call=PARSE)
     assert (text, calls) == ("nonsense!", [])
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[TOOL_CALLS][{"name": "f",\n "arguments": {"x": 1}},\n{"name": "f", "arguments": {"x": 2}}]\n',
+        '[TOOL_CALLS]f[ARGS]{\n  "x": 1\n}[TOOL_CALLS]f[ARGS]{"x": 2}',
+    ],
+)
+def test_calls_of_mistral_end_with_the_answer(text, size):
+    tokenizer = SimpleNamespace(
+        tool_call_start=mistral.tool_call_start,
+        tool_call_end=mistral.tool_call_end,
+        tool_parser=mistral.parse_tool_call,
+    )
+    start, end, parser = form_of(tokenizer)
+    reading = partial(read, parse=parser, tools=[{"name": "f"}])
+    shown, _, calls = told(f"Let me see.\n{text}", size, calling=(start, end), parse_call=reading)
+    assert shown == "Let me see.\n"
+    assert [json.loads(call["function"]["arguments"]) for call in calls] == [{"x": 1}, {"x": 2}]
 
 
 CALL = '<tool_call>{"name": "f", "arguments": {"x": 1}}'

@@ -9,7 +9,7 @@ from engine.serve import listing
 from engine.serve.channels import Channel
 from engine.serve.errors import ApiError
 from engine.serve.protocol import ChatRequest
-from engine.serve.server import Server
+from engine.serve.server import Server, names_of
 from engine.serve.settings import Settings
 
 DISTILL = "deepseek-r1-distill-qwen-1.5b"
@@ -109,3 +109,13 @@ def test_distill_keeps_its_outer_layers_raw(server):
         assert f"{DISTILL}@" in refused.value.message
         assert "-b2" in refused.value.message
     assert choose(server, "qwen3-4b@e8-q38").boundary == 0
+
+
+def test_folders_of_the_same_name_are_all_reachable(tmp_path):
+    folders = [tmp_path / each for each in ("a/model", "b/model", "b/other", "b/tiny", "c/b/model")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    names = names_of(["tiny", *map(str, folders), "org/model"])
+    inner = f"{tmp_path.name}/b/model"
+    assert set(names) == {"a/model", "b/tiny", "c/b/model", "org/model", "other", "tiny", inner}
+    assert sorted(names.values()) == sorted(["tiny", *map(str, folders), "org/model"])

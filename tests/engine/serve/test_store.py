@@ -53,6 +53,16 @@ def files(folder):
     return sorted(folder.glob("*/*.kv"), key=lambda path: path.stat().st_mtime_ns)
 
 
+def test_replaced_file_counts_once(tmp_path):
+    folder = Folder(tmp_path, budget=1000)
+    for size in (100, 300, 50):
+        folder.write("shelf/block.kv", bytes(size))
+        assert folder.nbytes == size
+    folder.write("shelf/other.kv", bytes(900))
+    assert sorted(path.name for path in tmp_path.glob("*/*.kv")) == ["block.kv", "other.kv"]
+    assert folder.nbytes == 950
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("spec", "memory"),

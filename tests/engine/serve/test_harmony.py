@@ -1,0 +1,108 @@
+"""Answers in the harmony format of gpt-oss: thoughts, calls and the final text, however the text is cut."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from engine.models import registry
+from engine.serve.harmony import Harmony, speaks
+from tests.engine.serve.world import serving
+
+TEMPLATES = Path(__file__).parent / "templates"
+TOOLS = [
+    {"name": "get_weather", "parameters": {"properties": {"city": {"type": "string"}}}},
+    {"name": "noop"},
+]
+THOUGHT = "<|channel|>analysis<|message|>They ask a < b.<|end|>"
+NEXT = "<|start|>assistant"
+FINAL = "<|channel|>final<|message|>Hello!"
+CALL = '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Oslo"}'
+OTHER_ORDER = ' to=functions.get_weather<|channel|>commentary json<|message|>{"city":\n "Oslo"}'
+OSLO = ("get_weather", {"city": "Oslo"})
+
+
+def told(text, size, *, cut=False, tools=TOOLS, single=False):
+    """Return content, thoughts and calls of an answer that arrives in pieces."""
+    parts = Harmony(tools, single=single)
+    deltas = [each for at in range(0, len(text), size) for each in parts.add(text[at : at + size])]
+    deltas += parts.add("", last=True, cut=cut)
+    content, thought = (
+        "".join(each.get(name, "") for each in deltas) for name in ("content", "reasoning_content")
+    )
+    functions = [call["function"] for each in deltas for call in each.get("tool_calls", ())]
+    assert parts.calls == len(functions)
+    assert parts.thought == thought
+    return content, thought, [(each["name"], json.loads(each["arguments"])) for each in functions]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 1000])
+@pytest.mark.parametrize(
+    ("text", "content", "thought", "calls"),
+    [
+        (FINAL, "Hello!", "", []),
+        (THOUGHT + NEXT + FINAL, "Hello!", "They ask a < b.", []),
+        (FINAL + "<|return|>", "Hello!", "", []),
+        (THOUGHT + NEXT + CALL, "", "They ask a < b.", [OSLO]),
+        (OTHER_ORDER, "", "", [OSLO]),
+        (
+            CALL + "<|call|>" + NEXT + CALL.replace("Oslo", "Rome"),
+            "",
+            "",
+            [OSLO, (OSLO[0], {"city": "Rome"})],
+        ),
+        ("<|channel|>commentary<|message|>First.<|end|>" + NEXT + CALL, "First.", "", [OSLO]),
+        (THOUGHT + NEXT, "", "They ask a < b.", []),
+        (THOUGHT + NEXT + "<|channel|>fin", "", "They ask a < b.", []),
+        (CALL.replace("get_weather", "unknown"), '{"city": "Oslo"}', "", []),
+        ("no channels at all", "no channels at all", "", []),
+        ("<|channel|>final<|message|>a <|en", "a <|en", "", []),
+    ],
+)
+def test_parts_of_an_answer(text, size, content, thought, calls):
+    assert told(text, size) == (content, thought, calls)
+
+
+def test_text_is_given_out_as_it_arrives():
+    parts = Harmony([])
+    assert parts.add("<|channel|>analysis<|message|>So") == [{"reasoning_content": "So"}]
+    assert parts.add("<|end|><|start|>assistant<|channel|>final<|message|>Hel") == [{"content": "Hel"}]
+    assert parts.add("lo<") == [{"content": "lo"}]
+
+
+def test_call_that_is_cut_is_no_call():
+    assert told(CALL, 3, cut=True)[2] == []
+
+
+def test_only_the_first_call_if_one_is_wanted():
+    assert told(f"{CALL}<|call|>{NEXT}{CALL}", 4, single=True)[2] == [OSLO]
+
+
+def test_template_says_which_models_write_it():
+    speaking = {
+        path.stem
+        for path in TEMPLATES.glob("*.jinja")
+        if speaks(SimpleNamespace(chat_template=path.read_text(encoding="utf-8")))
+    }
+    assert speaking == {"gpt-oss"}
+    assert not speaks(SimpleNamespace(chat_template=None))
+
+
+@pytest.mark.long
+def test_format_and_forced_call_are_written_to_the_final_channel(tmp_path):
+    folder = tmp_path / "channels"
+    shutil.copytree(registry.data() / "tiny" / "target", folder)
+    about = json.loads((folder / "tokenizer_config.json").read_text())
+    template = (TEMPLATES / "gpt-oss.jinja").read_text(encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps({**about, "chat_template": template}))
+    schema = {"type": "object", "properties": {"city": {"enum": ["Oslo"]}}, "required": ["city"]}
+    formatted = {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    with serving(tmp_path, "--model", str(folder)) as server:
+        message = server.chat(model="channels", max_tokens=64, **formatted).json()["choices"][0]["message"]
+        assert json.loads(message["content"]) == {"city": "Oslo"}
+        forced = server.chat(model="channels", max_tokens=64, tools=tools, tool_choice="required").json()
+        (call,) = forced["choices"][0]["message"]["tool_calls"]
+        assert json.loads(call["function"]["arguments"]) == {"city": "Oslo"}
