@@ -51,7 +51,7 @@ def test_without_a_number_the_first_ten_of_a_set_are_used_and_all_of_a_file(tmp_
     own = tmp_path / "own.jsonl"
     own.write_text("".join(json.dumps({"id": str(i), "text": "x"}) + "\n" for i in range(30)))
 
-    found = prompts.prompts.read_sets(["code", "sums", str(own)], None, "chat")
+    found = prompts.read_sets(["code", "sums", str(own)], None, "chat")
 
     assert [len(workload.prompts) for workload in found] == [10, 10, 30]
 
@@ -75,7 +75,7 @@ def test_a_single_file_is_named_as_its_source(tmp_path):
 
 
 def test_there_are_three_kinds_of_prompts():
-    code, functions, sums = prompts.prompts.read_sets(["code", "functions", "sums"], ENOUGH, "chat")
+    code, functions, sums = prompts.read_sets(["code", "functions", "sums"], ENOUGH, "chat")
     assert [one.task for one in (functions, sums)] == ["code", "maths"]
     assert [p.id for p in (*code.prompts, *functions.prompts) if not goes_on(p.text)] == []
     assert [p.id for p in functions.prompts if '"""' not in p.text or len(p.text) > 400] == []
