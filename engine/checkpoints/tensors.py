@@ -1,10 +1,10 @@
 """The tensors of a drafter or a restorer on disk: checked before they are read, replaced whole or not at all."""
 
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from bridge.common.whole_files import written_whole
 from engine.checkpoints import files
 from engine.errors import BadInput
 from engine.mx import load, mx, nn, tree
@@ -43,12 +43,9 @@ def save(folder: Path, config: dict[str, Any], tensors: dict[str, mx.array]) -> 
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as name:
-            part = Path(name)
-            mx.save_safetensors(str(part / WEIGHTS), tensors, {"format": "mlx"})
-            (part / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-            for file in (WEIGHTS, CONFIG):
-                (part / file).replace(folder / file)
+        with written_whole(folder / CONFIG) as about, written_whole(folder / WEIGHTS) as weights:
+            mx.save_safetensors(str(weights), tensors, {"format": "mlx"})
+            about.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise BadInput(
             f"cannot write {folder}: {error.strerror}", "choose a folder that can be written"

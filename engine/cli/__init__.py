@@ -50,16 +50,32 @@ def main(argv: Sequence[str] | None = None) -> None:
         if as_json:
             _put(UsageError(error.format_message()))
         sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
+        if isinstance(error.__cause__, EOFError):
+            # Click takes the end of any file for that of the standard input.
+            _report_bug(as_json=as_json)
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(ExitCode.FAILED)
+    except OSError as error:
+        _end_for_the_system(error, as_json=as_json)
     except ModuleNotFoundError as error:
         _end_without(error, as_json=as_json)
     except Exception:  # noqa: BLE001 - the one place where a bug is told from a failure
         _report_bug(as_json=as_json)
     sys.exit(code if isinstance(code, int) else ExitCode.SUCCEEDED)
+
+
+def _end_for_the_system(error: OSError, *, as_json: bool) -> NoReturn:
+    """End because the system does not let a file be read or written: the disk is full, or it may not be accessed."""
+    if error.errno is None:
+        _report_bug(as_json=as_json)
+    name = error.filename if error.filename is not None else "a file cannot be read or written"
+    fix = "free some space, or choose a place that can be written"
+    fault = KakeyaError(f"{name}: {error.strerror}", fix=fix, code="system")
+    fault.exit_code = ExitCode.INFRASTRUCTURE
+    _end(fault, as_json=as_json)
 
 
 def _end_without(error: ModuleNotFoundError, *, as_json: bool) -> NoReturn:

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from bridge.common.whole_files import written_whole
+
 
 def put_out(
     document: dict[str, Any],
@@ -22,7 +24,8 @@ def put_out(
     if out:
         report.write(out, document)
         if picture is not None:
-            out.with_suffix(".svg").write_text(picture, encoding="utf-8")
+            with written_whole(out.with_suffix(".svg")) as part:
+                part.write_text(picture, encoding="utf-8")
     if as_json:
         click.echo(json.dumps(document, indent=2, allow_nan=False))
     else:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bridge.common.whole_files import written_whole
 from engine.errors import BadInput
 
 
@@ -80,7 +81,8 @@ class Journal:
                 raise BadInput(f"{path} holds rows of another run", "remove it, or choose another --out")
             path.parent.mkdir(parents=True, exist_ok=True)
             text = "".join(json.dumps(line) + "\n" for line in whole or [head])
-            path.write_text(text, encoding="utf-8")
+            with written_whole(path) as part:
+                part.write_text(text, encoding="utf-8")
         except (OSError, ValueError) as error:
             raise BadInput(f"{path} cannot be used: {error}", "remove it, or choose another --out") from error
         self.rows = whole[1:]

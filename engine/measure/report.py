@@ -2,12 +2,11 @@
 
 import datetime as dt
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bridge.common.whole_files import written_whole
 from bridge.reports import SCHEMA_VERSION
 from bridge.reports.claims import derive_claims
 from engine.errors import BadInput
@@ -71,15 +70,8 @@ def write(path: Path, report: Mapping[str, Any]) -> None:
     """Write a report whole or not at all; its folder is made. NaN and infinities are a bug (ValueError)."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(dumps(report))
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        finally:
-            # Gone after the replacement; left where the disk is full.
-            Path(name).unlink(missing_ok=True)
+        with written_whole(path) as part:
+            part.write_text(dumps(report), encoding="utf-8")
     except OSError as error:
         raise BadInput(f"cannot write {path}: {error.strerror}", "choose another --out") from error
 

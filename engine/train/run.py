@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from bridge.common.whole_files import written_whole
 from engine.errors import BadInput
 from engine.train.schedule import Schedule
 
@@ -122,19 +123,28 @@ class Trainer(Generic[L]):
         path = self.folder / "state.json"
         if not path.exists():
             return
-        state = json.loads(path.read_text(encoding="utf-8"))
-        self.step = state.pop("step")
+        try:
+            state = json.loads(path.read_text(encoding="utf-8"))
+            self.step = state.pop("step")
+        except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+            raise self._damaged(path, error) from error
         if state != self.begun:
             raise BadInput(f"{path} was begun with another plan", "choose another folder, or remove it")
-        self.learner.load(self.folder / f"checkpoint{self.learner.suffix}")
+        checkpoint = self.folder / f"checkpoint{self.learner.suffix}"
+        try:
+            self.learner.load(checkpoint)
+        except Exception as error:  # each library has its own errors for a damaged file
+            raise self._damaged(checkpoint, error) from error
+
+    def _damaged(self, path: Path, error: Exception) -> BadInput:
+        return BadInput(f"{path} is damaged: {error}", f"choose another folder, or remove {self.folder}")
 
     def save(self) -> None:
         """Write the checkpoint; an interrupted write leaves the one before it."""
-        half = self.folder / f"checkpoint.part{self.learner.suffix}"
-        self.learner.save(half)
-        half.replace(self.folder / f"checkpoint{self.learner.suffix}")
-        text = json.dumps({**self.begun, "step": self.step})
-        (self.folder / "state.json").write_text(text, encoding="utf-8")
+        checkpoint = self.folder / f"checkpoint{self.learner.suffix}"
+        with written_whole(self.folder / "state.json") as state, written_whole(checkpoint) as part:
+            self.learner.save(part)
+            state.write_text(json.dumps({**self.begun, "step": self.step}), encoding="utf-8")
 
     def run(self, say: Callable[[dict[str, Any]], None], *, every: int = 25, save_every: int = 250) -> None:
         """Train to the plan's end; ``say`` gets a line of figures every ``every`` steps. ^C loses nothing."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bridge.common.whole_files import written_whole
 from engine.cli.train.progress import sayer
 
 if TYPE_CHECKING:
@@ -54,5 +55,6 @@ def carry_out(
     run.run(lambda line: say(line, line["s_per_step"]))
     save(folder)
     text = json.dumps({"plan": asdict(run.plan), **described}, indent=2) + "\n"
-    (folder / "training.json").write_text(text, encoding="utf-8")
+    with written_whole(folder / "training.json") as part:
+        part.write_text(text, encoding="utf-8")
     click.echo(folder)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from bridge.common.whole_files import written_whole
 from engine.cli.progress import progress
 
 
@@ -51,5 +52,6 @@ def fit_restorer(
     }
     rounded = [round(error, 4) for error in errors]
     described = {"target": pair.name, "plan": {**plan, "layers": layers}, "held_out_error": rounded}
-    (out / "restore" / "training.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    with written_whole(out / "restore" / "training.json") as part:
+        part.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     click.echo(out / "restore")

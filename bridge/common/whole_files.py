@@ -1,0 +1,36 @@
+"""Writes a file whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Yield a path to write to, of the same name in a temporary folder. At the end its file replaces ``path``.
+
+    If writing fails, nothing is left behind, and ``path`` is what it was.
+
+    Raises:
+        OSError: it cannot be written, with an error number also if a library raised an error of its own.
+    """
+    folder = ""
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+            part = Path(folder) / path.name
+            yield part
+            with part.open("rb+") as file:
+                os.fsync(file.fileno())
+            part.replace(path)
+    except (OSError, RuntimeError) as error:
+        number, why = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
+        name = error.filename if isinstance(error, OSError) else None
+        if number and name is not None and not (folder and str(name).startswith(folder)):
+            raise
+        # NumPy, MLX and torch give no number, and Python no name if writing fails after the file was opened.
+        raise OSError(number or errno.EIO, why or f"cannot be written: {error}", str(path)) from error
