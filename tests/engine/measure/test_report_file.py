@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ def test_a_report_that_cannot_be_written_leaves_no_file(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "chmod", full)
+    monkeypatch.setattr("os.fsync", full)
 
     with pytest.raises(BadInput, match="No space left"):
         report.write(tmp_path / "report.json", {"rows": []})
