@@ -80,7 +80,7 @@ class Presence(_Record):
     instance: Annotated[str, StringConstraints(pattern=rf"^{_INSTANCE.pattern}$")]
     version: Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z.+_-]{1,32}$")]
     state: Annotated[Standing, Field(strict=False)]
-    # The operator's reason why it is not serving.
+    # The operator's reason why it is not serving; if it is, what keeps it from working.
     reason: Annotated[Sentence, Field(max_length=limits.PRESENCE_REASON)] = ""
     # The request that it holds.
     busy_with: Annotated[str, AfterValidator(_is_branch)] | None = None

@@ -14,6 +14,8 @@ from bridge.bus.presence import Presence, Standing
 from bridge.bus.times import TOLERANCE_S
 
 _SHOWN = 3
+# More than two polls of a runner that is set up as usual.
+_POLLS_S = 60.0
 
 
 class Code(StrEnum):
@@ -35,6 +37,8 @@ class Code(StrEnum):
     TURN = "turn"
     # A runner is free, and no other request is first.
     SOON = "soon"
+    # The same, but the runner reports a fault, or has let the request wait for longer than its polls take.
+    DOUBT = "doubt"
 
 
 # Codes for which waiting does not help: somebody has to act.
@@ -65,6 +69,8 @@ class WaitingRequest:
     cancelled: bool = False
     # When it expires, in Unix seconds; None if it does not say.
     expires_at: float | None = None
+    # When it was made, in Unix seconds of the requester's clock; 0 if that is unknown.
+    made_at: float = 0.0
     # Why it waits for approval, and on which runner; empty if it does not.
     held: str = ""
     held_by: str = ""
@@ -273,7 +279,14 @@ def _queued(asked: WaitingRequest, fit: Sequence[Seen], place: Place, now: float
         return Reason(Code.BUSY, message, "", busy.id, sure=sure)
     if where:
         return Reason(Code.TURN, f"{where} on {_names(able)}", "", free[0].id, sure=sure)
-    return Reason(Code.SOON, f"{free[0].id} is free and takes it at its next poll", "", free[0].id, sure=sure)
+    first = min(free, key=lambda record: record.reason != "")
+    waited_s = now - asked.made_at if asked.made_at else 0.0
+    if first.reason or waited_s > _POLLS_S:
+        what = "reports a fault" if first.reason else f"has not taken it for {span(waited_s)}"
+        message = f"{first.id} announced that it is free, but it {what}"
+        fix = f"On the machine of {first.id}: kakeya-runner status"
+        return Reason(Code.DOUBT, message, fix, first.id, sure=False, said=first.reason)
+    return Reason(Code.SOON, f"{first.id} is free and takes it at its next poll", "", first.id, sure=sure)
 
 
 def _over_quota(record: Presence, place: Place) -> str:

@@ -88,6 +88,7 @@ def _asked(view: View, found: Request | None, presets: Mapping[str, Preset]) -> 
         preset=found.preset if found else None,
         labels=frozenset(labels),
         cancelled=view.cancel is not None,
+        made_at=parse_time(found.created_at).timestamp() if found and found.created_at else 0.0,
         expires_at=parse_time(found.expires_at).timestamp() if found and found.expires_at else None,
         held=state.detail if state and held else "",
         held_by=state.runner.id if state and held else "",

@@ -65,6 +65,8 @@ class Bus:
         self._secret = token_of(settings)
         # Set by each failure of git: the store may be damaged.
         self.is_suspect = False
+        # Why the last push of a branch, and the last deletion, failed, in the words of the bus; empty if it did not.
+        self.push_fault = self.deletion_fault = ""
         opened = open_store(settings, state / "store.git", self._secret)
         self.git = replace(opened, on_failure=self._suspect)
         self._tips = Tips(self.git)
@@ -139,8 +141,11 @@ class Bus:
             exact_refs.push(self.git, self.url, {ref: commit, **self._carried(along)}, {ref: expect})
         except GitError as error:
             self._tell_rider(along, error)
-            return self._after_failure(branch, commit, expect)
+            pushed = self._after_failure(branch, commit, expect)
+            self.push_fault = error.words() if pushed is Pushed.FAILED else ""
+            return pushed
         self._tell_rider(along)
+        self.push_fault = ""
         self._tips.set({branch: commit})
         return Pushed.DONE
 
@@ -162,11 +167,11 @@ class Bus:
         """Tell the rider what became of what it gave; of a push that failed as a whole it is not known."""
         if along is None or self.rider is None:
             return
-        refused = dict(git_output.rejected(error.stdout)) if error else {}
         if error is None:
             self.rider.arrived()
         else:
-            self.rider.failed(refused.get(self.rider.ref))
+            refused = dict(git_output.rejected(error.stdout))
+            self.rider.failed(error.words() if self.rider.ref in refused else None)
 
     def delete(self, tips: Mapping[str, str]) -> list[str]:
         """Delete branches that still are where they are said to be, and return those that are gone then.
@@ -203,7 +208,10 @@ class Bus:
     def _push_deletions(self, tips: Mapping[str, str], *flags: str) -> Completed:
         self.budget.spend()
         refs = {f"refs/heads/{branch}": tip for branch, tip in tips.items()}
-        return exact_refs.delete(self.git, self.url, refs, *flags, ok=range(256))
+        done = exact_refs.delete(self.git, self.url, refs, *flags, ok=range(256))
+        failed = GitError(("git", "push"), done.returncode, done.stdout, done.stderr)
+        self.deletion_fault = failed.words() if done.returncode else ""
+        return done
 
     def _after_failure(self, branch: str, commit: str, expect: str) -> Pushed:
         try:

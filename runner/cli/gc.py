@@ -29,6 +29,7 @@ def command(policy: Path | None, *, dry_run: bool, as_json: bool) -> None:
         raise PolicyError("the policy has no section `retention`, so nothing is removed", fix=fix)
     with open_runner(rules, tell) as context:
         swept = sweep(context, rules.retention, dry_run=dry_run)
+        fault = context.bus.deletion_fault
     if as_json:
         put_json({"dry_run": dry_run, **swept.as_dict()})
         return
@@ -41,6 +42,4 @@ def command(policy: Path | None, *, dry_run: bool, as_json: bool) -> None:
     if swept.deleted:
         say(f"to read the archive: kakeya verify --remote {swept.archive} BRANCH")
     if swept.stayed:
-        say(
-            f"{len(swept.stayed)} could not be deleted: they moved, or this credential may not delete branches"
-        )
+        say(f"{len(swept.stayed)} could not be deleted: {fault or 'they moved'}")

@@ -22,6 +22,7 @@ from runner.serve.leave import leave
 from runner.serve.next_action import Action
 from runner.state.ledger import Pending
 
+UNFIT = "waits until this host can run it again"
 _CLOSED = {
     Action.CANCEL: (State.CANCELLED, "cancelled", "the requester cancelled it before it ran"),
     Action.SUPERSEDE: (State.CANCELLED, "superseded", "the branch was pushed to again"),
@@ -86,7 +87,7 @@ def _turn_down(context: RunnerContext, view: View, refusal: Refusal) -> State | 
     ):
         return State.REQUESTED
     if isinstance(refusal, Unable) and refusal.is_new:
-        context.waits[view.branch] = f"waits until this host can run it again: {refusal.message}"
+        context.waits[view.branch] = f"{UNFIT}: {refusal.message}"
         return State.REQUESTED
     message = with_place(refusal.code, refusal.message, context.identity.id)
     outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=message))

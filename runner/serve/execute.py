@@ -39,6 +39,8 @@ from runner.serve.leave import hand_on
 from runner.serve.watch_job import Halt, Halted, attend, attendant
 from runner.state import signing_key
 
+# The code of the error for a job of which this host could not begin a step.
+NOT_BEGUN = "not_begun"
 _CANCELLED = {
     Halt.CANCELLED: "the requester cancelled it",
     Halt.SUPERSEDED: "the branch was pushed to again",
@@ -62,7 +64,8 @@ def _execute(context: RunnerContext, admitted: Admitted, ready: Ready) -> State 
     context.ledger.begin(lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset)
     claimed = lease.advance(State.CLAIMED)
     if claimed is not Pushed.DONE:
-        why = "another runner was faster" if claimed is Pushed.STALE else "the claim could not be pushed"
+        failed = f"the claim could not be pushed: {context.bus.push_fault}"
+        why = "another runner was faster" if claimed is Pushed.STALE else failed
         context.tell(f"{lease.branch}: {why}")
         return None
     what = describe(request, admitted.params)
@@ -197,7 +200,8 @@ def _tell_end(context: RunnerContext, lease: Lease, outcome: Outcome, published:
     )
     said = f"{lease.branch}: {outcome.state} ({outcome.reason.message}) after {seconds:.1f} s"
     said += f"; {what}" if what else ""
-    context.tell(said + ("; the answer is kept until the bus takes it" if kept else ""))
+    unsent = f"; the answer is kept until the bus takes it ({context.bus.push_fault})"
+    context.tell(said + (unsent if kept else ""))
     reason, state = outcome.reason.message, str(outcome.state)
     context.status_file.answered(lease.branch, what, state, reason, seconds, published=not kept)
 
@@ -259,7 +263,7 @@ def _run_steps(
         if halt in (Halt.FENCED, Halt.STOPPING):
             return halt
         if not ended.began and (why := _host_fault(context, admitted, command.inside, ended)):
-            raise InfrastructureError(f"nothing of the job ran: {why}", code="not_begun")
+            raise InfrastructureError(f"nothing of the job ran: {why}", code=NOT_BEGUN)
         _note(outcome, preset.name, i, argv, ended, sink)
         if halt:
             outcome.end(State.CANCELLED, halt.value, _CANCELLED[halt])

@@ -59,14 +59,14 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
                 break
             changes.mark()
             worked = poller.poll(order)
-            if context.announcer:
-                context.announcer.maybe()
+            _announce(context)
             chores.maybe()
         except Exception as error:  # noqa: BLE001 - a bug that one branch reaches must not end the service for all
             if context.stop.is_set():
                 break
             context.tell(f"{explain(error)}; trying again")
             context.status_file.failed(explain(error))
+            _announce(context)
             pause = min(max(pause, 1.0) * 2, LONGEST_TROUBLE_S)
             context.stop.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads polls, guards nothing
             continue
@@ -85,6 +85,15 @@ def _drain(context: RunnerContext) -> None:
     unsent = flush(context, Backoff())
     later = f"; {len(unsent)} answers are pushed at the next start" if unsent else ""
     context.tell(f"drained: no job is running, and no other request is taken{later}")
+
+
+def _announce(context: RunnerContext) -> None:
+    """Let the runners' records say what keeps this one from working, if anything does."""
+    if context.announcer:
+        context.announcer.suffers(context.status_file.trouble)
+        context.announcer.maybe()
+        if news := context.announcer.news():
+            context.tell(news)
 
 
 def _begin(context: RunnerContext) -> None:

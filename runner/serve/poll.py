@@ -16,7 +16,8 @@ from runner.bus.reading import read_each
 from runner.context import RunnerContext
 from runner.faults import explain
 from runner.host.disk_space import why_not_writable
-from runner.serve.dispatch import flush, handle, is_for_others
+from runner.serve.dispatch import UNFIT, flush, handle, is_for_others
+from runner.serve.execute import NOT_BEGUN
 from runner.serve.next_action import Action, TipWatch, decide, in_our_name
 from runner.serve.queue import Turns
 from runner.state.ledger import Ledger
@@ -25,6 +26,9 @@ from runner.state.orders import Order
 _SERVE = Order()
 _FAILURES = 3
 _LONGEST_FAULT_S = 600.0
+_CLOCK = "waits until this machine's clock can be trusted"
+_NOT_BEGUN = "cannot be begun here"
+_HOST_FAULTS = (_CLOCK, _NOT_BEGUN, UNFIT)
 APPROVAL_RECHECK_S = 2.0
 _UNFETCHED = "is not fetched yet: others that came with it take long"
 # How many left-out branches are named one by one; the rest are only counted.
@@ -87,7 +91,9 @@ class Poller:
         self._again.keep(tips)
         self._faults.keep(tips)
         self._why = {branch: why for branch, why in self._why.items() if branch in tips}
-        self._why |= dict.fromkeys(waiting, "its answer is kept until the bus takes it")
+        bus = self._context.bus
+        unsent = f"its answer is kept until the bus takes it: {bus.push_fault}" if waiting else ""
+        self._why |= dict.fromkeys(waiting, unsent)
         for branch in [branch for branch, ends in self._ends.items() if ends < time.time()]:
             del self._ends[branch]
             self._settled.pop(branch, None)
@@ -97,11 +103,16 @@ class Poller:
             self._why = {**left, **self._why}
         elif len(self._settled) < len(tips):
             worked = self._handle_next(tips, waiting)
-        bus = self._context.bus
         self._context.status_file.polled(
-            {**dict.fromkeys(bus.unfetched, _UNFETCHED), **self._why, **bus.quarantine.why}
+            {**dict.fromkeys(bus.unfetched, _UNFETCHED), **self._why, **bus.quarantine.why}, self._fault()
         )
         return worked
+
+    def _fault(self) -> str:
+        """Return which fault of this host or of the bus keeps requests waiting; empty if none does."""
+        if self._context.bus.push_fault and self._why:
+            return f"cannot push to the bus: {self._context.bus.push_fault}"
+        return next((why for why in self._why.values() if why.startswith(_HOST_FAULTS)), "")
 
     def _handle_next(self, tips: Mapping[str, str], waiting: Container[str]) -> bool:
         """Handle the first request in turn that this runner can work on. Returns whether there was one."""
@@ -305,7 +316,7 @@ class Poller:
         if why and self._held.get(view.branch, (0.0, ""))[1] != why:
             self._context.tell(f"{view.branch}: {why}")
         if why is None and self._context.clock.is_doubtful():
-            why = "waits until this machine's clock can be trusted"
+            why = _CLOCK
         why = why or f"waits for approval: kakeya-runner approve {view.request}"
         self._held[view.branch] = time.monotonic(), why
         self._why[view.branch] = why
@@ -320,7 +331,8 @@ class Poller:
         if why := why_not_writable(state):
             message = f"cannot write to {state}: {why}. Requests wait until there is room on this disk"
             raise InfrastructureError(message, code="no_room") from error
-        self._why[branch] = f"failed here: {error}"
+        is_ours = isinstance(error, InfrastructureError) and error.code == NOT_BEGUN
+        self._why[branch] = f"{_NOT_BEGUN if is_ours else 'failed here'}: {error}"
         self._context.tell(f"{branch}: {type(error).__name__}: {error}")
         # By the branch, because a request that was handed back is at another commit.
         if self._faults.failed(branch) == _FAILURES:

@@ -72,9 +72,10 @@ class StatusFile:
             self.facts.mode, self.facts.mode_reason = str(mode), one_line(reason)
             self._write()
 
-    def polled(self, queue: Mapping[str, str]) -> None:
-        """Record a successful poll, and why each waiting request waits."""
-        self.facts.last_poll_at, self.facts.trouble = now(), None
+    def polled(self, queue: Mapping[str, str], fault: str = "") -> None:
+        """Record a successful poll, why each waiting request waits, and the fault that keeps some waiting, if any."""
+        self.facts.last_poll_at = now()
+        self._set_trouble(fault)
         self.facts.waiting = len(queue)
         self.facts.queue = [
             {"branch": one_line(branch), "why": one_line(why)} for branch, why in list(queue.items())[:_SHOWN]
@@ -83,9 +84,17 @@ class StatusFile:
 
     def failed(self, why: str) -> None:
         """Record that the bus cannot be reached, or that this host cannot run jobs."""
-        since = self.facts.trouble["since"] if self.facts.trouble else now()
-        self.facts.trouble = {"since": since, "message": one_line(why)}
+        self._set_trouble(why)
         self._write()
+
+    def _set_trouble(self, why: str) -> None:
+        since = self.facts.trouble["since"] if self.facts.trouble else now()
+        self.facts.trouble = {"since": since, "message": one_line(why)} if why else None
+
+    @property
+    def trouble(self) -> str:
+        """The current fault; empty without one."""
+        return self.facts.trouble["message"] if self.facts.trouble else ""
 
     def began(self, branch: str, what: str) -> None:
         """Record that a job was claimed."""

@@ -18,7 +18,7 @@ from bridge.bus import presence, wire
 from bridge.bus.presence import Presence, Quota, Standing
 from bridge.bus.writer import Writer
 from bridge.common import limits
-from bridge.errors import InfrastructureError
+from bridge.errors import InfrastructureError, one_line
 from bridge.manifest import format_time
 from bridge.system.deadline import within
 from bridge.verify.state_signature import signed_presence
@@ -79,12 +79,13 @@ class Announcer:
         self._every_s = policy.bus.presence_s
         self._serves = False
         self._order = Order()
+        self._fault = ""
         self._job: str | None = None
         self._job_since = 0.0
         self._last: _Made | None = None
         self._last_at = self._not_before = 0.0
         # The bus's message when it last refused the record, for the operator.
-        self.refused = ""
+        self.refused = self._news = ""
         self.pushes = self._failures = 0
 
     def begin(self) -> None:
@@ -102,6 +103,14 @@ class Announcer:
     def obeys(self, order: Order) -> None:
         """Record the operator's order for the next announcement."""
         self._order = order
+
+    def suffers(self, fault: str) -> None:
+        """Record what keeps the runner from working, or an empty text, for the next announcement.
+
+        A fault that is described anew does not count as news: its description may change with each poll.
+        """
+        if bool(fault) != bool(self._fault):
+            self._fault = one_line(fault)[: limits.PRESENCE_REASON]
 
     def holds(self, branch: str | None) -> None:
         """Record the request that the runner has claimed for the next announcement."""
@@ -138,6 +147,12 @@ class Announcer:
         self._forget(self._made, self._last)
         if why is not None:
             self.refused, self._not_before = why, time.monotonic() + _REFUSED_S
+            self._news = f"the bus does not take this runner's record, so requesters do not see it: {why}"
+
+    def news(self) -> str:
+        """Return what the operator has to know and was not told yet, or an empty string."""
+        news, self._news = self._news, ""
+        return news
 
     def maybe(self) -> None:
         """Push the record alone if it is due and the push budget allows it."""
@@ -168,7 +183,7 @@ class Announcer:
 
     def end(self) -> None:
         """Announce that the runner stops, if it was announced before. The push has a few seconds."""
-        self._order, self._job = Order(Standing.STOPPED), None
+        self._order, self._job, self._fault = Order(Standing.STOPPED), None, ""
         if self._serves and self._last is not None:
             with suppress(InfrastructureError, OSError), within(_LAST_S):
                 self.maybe()
@@ -178,7 +193,7 @@ class Announcer:
         is_long = time.monotonic() - self._job_since >= _BUSY_S
         presets = self._fitness.presets
         few = presets if len(presets) <= limits.PRESENCE_PRESETS else None
-        return self._order.state, self._order.reason, few, self._job if is_long else None
+        return self._order.state, self._order.reason or self._fault, few, self._job if is_long else None
 
     def _make(self) -> _Made:
         git, said = self._bus.git, self._said()

@@ -35,6 +35,31 @@ def test_a_free_runner_takes_it_soon():
     assert found.text() == "mac is free and takes it at its next poll"
 
 
+@pytest.mark.parametrize(
+    ("fault", "waited_s", "code", "text"),
+    [
+        ("", 59.0, Code.SOON, "mac is free and takes it at its next poll"),
+        ("", 61.0, Code.DOUBT, "mac announced that it is free, but it has not taken it for 61 s"),
+        (
+            "cannot push",
+            0.0,
+            Code.DOUBT,
+            "mac announced that it is free, but it reports a fault (cannot push)",
+        ),
+    ],
+)
+def test_a_promise_becomes_a_doubt(fault, waited_s, code, text):
+    found = reason(seen(reason=fault), asked=replace(ASKED, made_at=NOW - waited_s))
+    assert (found.code, found.is_stuck) == (code, False)
+    assert found.text().startswith(text)
+    assert "cannot push" not in found.text(said=False)
+
+
+def test_of_two_free_runners_the_one_without_a_fault_is_named():
+    found = reason(seen("broken", reason="cannot push"), seen("whole"))
+    assert (found.code, found.runner) == (Code.SOON, "whole")
+
+
 def test_nobody_has_announced_itself():
     found = reason()
     assert (found.code, found.sure, found.is_stuck) == (Code.UNKNOWN, False, False)

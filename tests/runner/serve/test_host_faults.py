@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,10 @@ import presets as installed_presets
 import runner
 from bridge.bus.wire import State
 from bridge.client import Client
+from bridge.errors import RefusedError
+from bridge.requests.waiting import Code
 from runner.serve.poll import Poller
+from runner.state.activity import read_facts
 
 pytestmark = pytest.mark.bus
 
@@ -129,3 +133,50 @@ def test_each_ending_signal_hands_a_job_back(runners, client, presets, wait_for,
     assert process.stop(signum) == 0
     status = sent.status()
     assert (status.state, status.detail) == (State.REQUESTED, "handed back: the runner was stopped")
+
+
+@pytest.fixture
+def declining(bus):
+    """Let the bus refuse changes of request branches and say why; returns a function that ends that."""
+    hook = bus / "hooks" / "update"
+    hook.parent.mkdir(exist_ok=True)
+    is_new = '[ "$2" = 0000000000000000000000000000000000000000 ]'
+    hook.write_text(
+        f'#!/bin/sh\ncase "$1" in refs/heads/*) {is_new} || {{ echo "branches are frozen"; exit 1; }};; esac\n'
+    )
+    hook.chmod(0o755)
+    return hook.unlink
+
+
+@pytest.mark.long
+def test_what_a_host_says_when_it_refuses_reaches_log_status_and_requester(
+    runners, client, declining, wait_for
+):
+    process = runners.start()
+    sent = client.run("noop")
+    wait_for(lambda: "the claim could not be pushed: remote: branches are frozen" in process.said())
+    wait_for(lambda: sent.status().reason.code is Code.DOUBT)
+    reason = sent.status().reason
+    assert "cannot push to the bus: remote: branches are frozen" in reason.said
+    assert reason.runner == "one"
+    assert "branches are frozen" in read_facts(runners.folder / "state-one").trouble["message"]
+    with pytest.raises(RefusedError, match="branches are frozen") as caught:
+        sent.cancel()
+    assert "--prefix" not in caught.value.fix
+
+    declining()
+    assert sent.wait(timeout=120).state is State.SUCCEEDED
+    wait_for(lambda: read_facts(runners.folder / "state-one").trouble is None)
+
+
+def test_a_host_that_refuses_deletions_is_quoted_to_whoever_cleans_up(host, requester, client, bus, git):
+    branch = requester.send(requester.manifest())
+    host.handle()
+    git(bus, "config", "receive.denyDeletes", "true")
+
+    with pytest.raises(RefusedError, match="deletion prohibited"):
+        client.sweep(timedelta(seconds=-60), remote=True)
+    with host.context(retention={"days": 1}) as context:
+        assert context.bus.delete(context.bus.fetch()) == []
+        assert "deletion prohibited" in context.bus.deletion_fault
+    assert host.result(branch).state is State.SUCCEEDED
