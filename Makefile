@@ -1,6 +1,6 @@
 # Needs Python 3.11 or newer, git, and a POSIX shell. Uses nothing newer than GNU make 3.81, which macOS ships.
 #
-# Each target makes what it needs: `.venv` with the versions locked in requirements/. Three files in `.venv` say what
+# Each target makes what it needs: `.venv` with the versions locked in release/requirements/. Three files in `.venv` say what
 # is in it. `.complete` holds the folder it was made for; it is absent while an installation runs, so a `.venv` that
 # was interrupted, or copied from elsewhere, is made anew. `.demo`, `.dev` and `.parity` say which lock files it was
 # made from.
@@ -114,25 +114,25 @@ define install
 		echo "Name one that is: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -e .venv/.complete || { echo "Making .venv with $(PYTHON)"; $(PYTHON) -m venv --clear .venv; }
 	@rm -f .venv/.complete .venv/.demo .venv/.dev .venv/.parity
-	@echo "Installing requirements/$(1).txt into .venv (log: .venv/install.log)"
-	@{ $(PY) -m pip install --require-hashes -r requirements/$(1).txt && \
+	@echo "Installing release/requirements/$(1).txt into .venv (log: .venv/install.log)"
+	@{ $(PY) -m pip install --require-hashes -r release/requirements/$(1).txt && \
 		$(PY) -m pip install --no-deps --no-build-isolation -e .; } >.venv/install.log 2>&1 || { \
 		tail -n 20 .venv/install.log >&2; exit 1; }
 	@echo "$(CURDIR)" >.venv/.complete
 endef
 
-.venv/.demo: requirements/demo.txt pyproject.toml hatch_build.py
+.venv/.demo: release/requirements/demo.txt pyproject.toml release/hatch_build.py
 	$(call install,demo)
 	@touch $@
 
 # dev.txt holds all of demo.txt in the same versions.
-.venv/.dev: requirements/dev.txt pyproject.toml hatch_build.py
+.venv/.dev: release/requirements/dev.txt pyproject.toml release/hatch_build.py
 	$(call install,dev)
 	@touch .venv/.demo $@
 
 # parity.txt differs from dev.txt where the published package wants other versions, and has nothing of the linters.
-.venv/.parity: requirements/parity.txt .venv/.dev
-	@echo "Adding requirements/parity.txt to .venv (log: .venv/parity.log)"
-	@$(PY) -m pip install --require-hashes -r requirements/parity.txt >.venv/parity.log 2>&1 || { \
+.venv/.parity: release/requirements/parity.txt .venv/.dev
+	@echo "Adding release/requirements/parity.txt to .venv (log: .venv/parity.log)"
+	@$(PY) -m pip install --require-hashes -r release/requirements/parity.txt >.venv/parity.log 2>&1 || { \
 		tail -n 20 .venv/parity.log >&2; exit 1; }
 	@touch $@

@@ -153,7 +153,7 @@ def size(folder: Path, options: argparse.Namespace) -> None:
         str(folder),
     ]
     subprocess.run(
-        [*pip, "--require-hashes", "-r", str(root / "requirements" / "base.txt")],
+        [*pip, "--require-hashes", "-r", str(root / "release" / "requirements" / "base.txt")],
         check=True,
         env=env,
         stderr=subprocess.DEVNULL,

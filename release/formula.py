@@ -1,7 +1,7 @@
 """Writes the Homebrew formula of a release: `python release/formula.py SDIST --url URL --out kakeya-bridge.rb`.
 
 Every dependency is a resource with the address and the digest of its source distribution. Versions and digests come
-from requirements/base.txt; the index says at which address a file with such a digest lies.
+from release/requirements/base.txt; the index says at which address a file with such a digest lies.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def main() -> None:
     options.add_argument("--files", default=FILES, help="the host on which it keeps files  [%(default)s]")
     given = options.parse_args()
     about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needs = locked((ROOT / "requirements" / "base.txt").read_text(encoding="utf-8"))
+    needs = locked((ROOT / "release" / "requirements" / "base.txt").read_text(encoding="utf-8"))
     resources = {name: source(name, *need, given.index, given.files) for name, need in needs.items()}
     digest = hashlib.sha256(given.sdist.read_bytes()).hexdigest()
     given.out.write_text(formula(given.url, digest, about, resources), encoding="utf-8")

@@ -12,7 +12,7 @@ from pathlib import Path
 ENGINE = "mac" if sys.platform == "darwin" else "cpu"
 PARITY, SERVE = "parity", "serve"
 # No package on an index, but a folder of the checkout.
-WEIGHTS = "./weights"
+WEIGHTS = "./release/weights"
 
 # The extra that brings a module which jobs import.
 EXTRAS = {

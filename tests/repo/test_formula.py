@@ -21,7 +21,7 @@ import pytest
 from tests.system import program
 
 ROOT = Path(__file__).parents[2]
-LOCK = (ROOT / "requirements" / "base.txt").read_text()
+LOCK = (ROOT / "release" / "requirements" / "base.txt").read_text()
 LOCKED = re.findall(r"^([a-z0-9-]+)==(\S+)", LOCK, re.MULTILINE)
 # The order of Homebrew's ComponentsOrder, as far as a formula of ours has them.
 ORDER = ("include", "desc", "homepage", "url", "sha256", "license", "depends_on", "resource", "def install",

@@ -91,12 +91,12 @@ def serving(
 ) -> Iterator[tuple[Machine, Path, str]]:
     """Follow "Serve jobs" up to a runner that serves; yield the machine, the bus and what `check` said."""
     wheel = build(tmp_path_factory.mktemp("dist"))
-    weights = build(tmp_path_factory.mktemp("weights"), console.ROOT / "weights")
+    weights = build(tmp_path_factory.mktemp("weights"), console.ROOT / "release" / "weights")
     bus = machine.home / "bus.git"
     machine.run("git", "init", "--quiet", "--bare", str(bus))
     places = {
         ".[mac]": f"{wheel}[{ENGINE}]",
-        "./weights": str(weights),
+        "./release/weights": str(weights),
         "git@example.com:team/bus.git": str(bus),
     }
     steps = console.commands(console.section("Serve jobs"))
@@ -150,7 +150,7 @@ def test_text_is_generated_from_the_bundled_pair(serving):
     assert done.stdout.strip()
 
 
-@pytest.mark.parametrize("source", [".", "weights"])
+@pytest.mark.parametrize("source", [".", "release/weights"])
 def test_a_wheel_asks_only_for_packages_of_others_by_name_and_version(tmp_path, source):
     asked = [Requirement(need) for need in needs(build(tmp_path, console.ROOT / source))]
     assert [need for need in asked if need.url or need.name.startswith("kakeya")] == []
@@ -158,7 +158,15 @@ def test_a_wheel_asks_only_for_packages_of_others_by_name_and_version(tmp_path, 
 
 def test_a_folder_of_wheels_is_enough_to_install_without_an_index(machine, tmp_path):
     house, venv = tmp_path / "house", tmp_path / "venv"
-    machine.run("pip", "wheel", "--quiet", "-w", str(house), str(console.ROOT), str(console.ROOT / "weights"))
+    machine.run(
+        "pip",
+        "wheel",
+        "--quiet",
+        "-w",
+        str(house),
+        str(console.ROOT),
+        str(console.ROOT / "release" / "weights"),
+    )
     machine.run(sys.executable, "-m", "venv", str(venv))
     names = ("kakeya-bridge", "kakeya-bridge-models")
     machine.run(str(venv / "bin" / "pip"), "install", "--no-index", "--find-links", str(house), *names)
@@ -169,7 +177,9 @@ def test_a_folder_of_wheels_is_enough_to_install_without_an_index(machine, tmp_p
 def release(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, Path]]:
     """The two wheels of a release, built twice."""
     places = [tmp_path_factory.mktemp(name) for name in ("one", "two")]
-    return [(build(place / "a"), build(place / "b", console.ROOT / "weights")) for place in places]
+    return [
+        (build(place / "a"), build(place / "b", console.ROOT / "release" / "weights")) for place in places
+    ]
 
 
 def test_the_wheels_of_a_release_belong_together_and_are_reproducible(release):

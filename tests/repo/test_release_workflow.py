@@ -112,4 +112,4 @@ def test_an_interpreter_without_the_build_tools_is_named_before_anything_is_buil
 
     assert (done.returncode, (tmp_path / "out").exists()) == (2, False)
     assert done.stderr.startswith(f"error: {python} has no build tools\n")
-    assert "requirements/release.txt" in done.stderr
+    assert "release/requirements/release.txt" in done.stderr

@@ -74,7 +74,5 @@ def test_an_interpreter_that_is_not_there(tmp_path):
 
 def test_how_to_install_names_a_source_tree_and_each_extra_once():
     said = install.engine(install.PARITY, install.ENGINE, python="/venv/bin/python")
-    assert (
-        said
-        == f"In a checkout of kakeya-bridge: /venv/bin/python -m pip install '.[{install.ENGINE},parity]' ./weights"
-    )
+    needs = f"'.[{install.ENGINE},parity]' ./release/weights"
+    assert said == f"In a checkout of kakeya-bridge: /venv/bin/python -m pip install {needs}"

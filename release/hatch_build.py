@@ -49,7 +49,7 @@ def _stamped(root: Path) -> str | None:
 
 def commit_of(root: Path) -> str | None:
     """Return what git says of the tree, if this is a checkout of ours and not a folder inside another one."""
-    if _git(root, "ls-files", "--error-unmatch", "hatch_build.py") is None:
+    if _git(root, "ls-files", "--error-unmatch", "release/hatch_build.py") is None:
         return None
     commit, changes = _git(root, "rev-parse", "HEAD"), _git(root, "status", "--porcelain")
     return f"{commit} modified" if commit and changes != "" else commit
