@@ -98,10 +98,16 @@ docs: .venv/.dev
 parity: .venv/.parity
 
 # They are copied to another machine together: docs/operations.md says how they are installed there.
-dist: .venv/.dev
+dist: build/release/.complete
 	@rm -rf dist
-	@release/build dist $(CURDIR)/$(PY)
+	@release/build dist $(CURDIR)/build/release/bin/python
 	@ls dist/*
+
+# Only what builds a release: a few megabytes, where .venv holds all that the tests need.
+build/release/.complete: requirements/release.txt
+	@$(PYTHON) -m venv --clear build/release
+	@build/release/bin/python -m pip install --quiet --require-hashes -r requirements/release.txt
+	@touch $@
 
 clean:
 	rm -rf .venv build dist *.egg-info .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -240,15 +240,15 @@ class Client:
             return {}
         return why_waiting.reasons(self.git, views, runners, self.presets, self.patterns, time.time())
 
-    def runners(self) -> list[Seen]:
+    def runners(self, *, unsigned: bool = False) -> list[Seen]:
         """Fetch the records of the runners that announce themselves on the bus, and return them, newest first.
 
-        If keys are pinned, only records that one of them signed.
+        If keys are pinned, only records that one of them signed, unless ``unsigned`` asks for all.
 
         Raises:
             InfrastructureError: the remote does not answer.
         """
-        keys = self.pin.keys if self.pin else ()
+        keys = self.pin.keys if self.pin and not unsigned else ()
         return read_runners(self.git, self.remote.fetch_presences(), keys, self.sightings.unchanged_s)
 
     def follow(self, branch: str, timeout: float | None = None) -> Iterator[Event]:

@@ -175,7 +175,24 @@ def _runners(client: Client, views: Mapping[str, View]) -> Iterator[Check]:
         nobody = why(WaitingRequest("", ""), runners, Place(), now)
         yield Check("runner", ok=None, message=nobody.message, fix=nobody.fix)
     if not runners:
-        yield _last_writer(views.values())
+        yield _unpinned(client) or _last_writer(views.values())
+
+
+def _unpinned(client: Client) -> Check | None:
+    """Return a note on runners whose records the pinned key did not sign, if there are any."""
+    try:
+        others = (
+            [seen for seen in client.runners(unsigned=True) if seen.is_alive(time.time())]
+            if client.pin
+            else []
+        )
+    except KakeyaError:
+        return None
+    if not others:
+        return None
+    own = "runners serve this bus whose records the pinned key did not sign: their answers will not verify"
+    names = ", ".join(seen.record.id for seen in others[:_SHOWN])
+    return Check("runner", ok=None, message=f"{own}: {names}", fix=HOW_TO_PIN, own_message=own)
 
 
 def _runner(seen: Seen, presets: Mapping[str, Preset], now: float) -> Check:

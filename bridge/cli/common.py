@@ -148,7 +148,7 @@ def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -
 
     out = console(err=True)
     last: Status | None = None
-    progress = _Progress()
+    progress = Progress()
     for event in run.follow(None if timeout is None else timeout.total_seconds()):
         if as_json:
             put_json(event_dict(event))
@@ -172,7 +172,7 @@ def event_dict(event: Event) -> dict[str, object]:
     return {"event": kind, "log": event.log, "note": event.note, **event.status.as_dict()}
 
 
-class _Progress:
+class Progress:
     """The last line of a log that is not shown in full, now and then."""
 
     _EVERY_S = 5.0

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from bridge.bus import wire
 from bridge.bus.wire import State
-from bridge.cli.common import COLORS
+from bridge.cli.common import COLORS, Progress
 from bridge.cli.screen import Screen, console
 from bridge.client import Client, Run
 from bridge.console import json_option, put_json
@@ -82,7 +82,7 @@ def _play(out: Screen, client: Client, place: Stage, job: walkthrough.Job) -> tu
     out.print(f"\n{textwrap.fill(job.shows, _WIDTH)}\n[bold]$ kakeya run {job.preset}{params} --wait[/]")
     run = walkthrough.ask(client, job)
     out.print(f"  pushed {escape(run.branch)}")
-    last, lines, shown = None, 0, 0
+    last, lines, shown, progress = None, 0, 0, Progress()
     for event in run.follow(_TIMEOUT_S):
         for line in event.log.splitlines():
             lines += 1
@@ -90,6 +90,8 @@ def _play(out: Screen, client: Client, place: Stage, job: walkthrough.Job) -> tu
             if shown < _LOG_LINES and not line.startswith((digests.REPORT, digests.ROWS, digests.END)):
                 shown += 1
                 out.print(f"  [dim]|[/] {escape(line)}")
+        if shown >= _LOG_LINES and event.log:
+            progress.show(event.log)
         state = event.status.state
         if state != last:
             took = f"{time.monotonic() - began:.1f} s"

@@ -10,6 +10,7 @@ from bridge.presets.model import (
     Inputs,
     Limits,
     Preset,
+    Step,
     did_you_mean,
     split_params,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "Limits",
     "Preset",
     "Presets",
+    "Step",
     "did_you_mean",
     "find_preset",
     "load_presets",

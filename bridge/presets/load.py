@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bridge.common.validation import describe
+from bridge.common.validation import describe_all
 from bridge.errors import PresetError
 from bridge.presets.model import Preset, did_you_mean
 from bridge.system.strict_yaml import read_yaml
@@ -68,6 +68,9 @@ def _lay_over(
     if not root.is_dir():
         raise PresetError(f"there is no folder of presets at {root}", fix="Make it, or name another one.")
     problem = _read_fragments(root, fragments)
+    for path in root.glob("*.yml"):
+        fix = f"Rename it to {path.stem}.yaml: other files are not read."
+        broken.setdefault(path.stem, PresetError(f"{path.name} is not read", fix=fix))
     for path in root.glob("*.yaml"):
         if path.name == FRAGMENTS:
             continue
@@ -135,7 +138,11 @@ def _load(path: Path, fragments: Mapping[str, Any]) -> Preset:
     try:
         preset = Preset.model_validate(merged)
     except (ValidationError, PresetError) as error:
-        message = describe(error)[0] if isinstance(error, ValidationError) else error.message
+        message = (
+            describe_all(error, [*Preset.model_fields, "use"])
+            if isinstance(error, ValidationError)
+            else error.message
+        )
         raise PresetError(f"{path.name}: {message}", fix="docs/presets.md describes the format.") from error
     if preset.name != path.stem:
         raise PresetError(f"{path.name}: the preset is called {preset.name!r}; file and name must agree")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
@@ -12,6 +13,13 @@ from bridge.errors import PresetError
 
 Value = bool | int | str
 _WORD = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$")]
+
+
+def _check_default(check: Callable[[object], Value], default: Value) -> None:
+    try:
+        check(default)
+    except PresetError as error:
+        raise ValueError(f"the default {error.message}") from error
 
 
 class _Param(BaseModel):
@@ -41,7 +49,7 @@ class IntParam(_Param):
         if self.max < self.min:
             raise ValueError("max is below min")
         if self.default is not None:
-            self.check(self.default)
+            _check_default(self.check, self.default)
         return self
 
     @property
@@ -82,7 +90,7 @@ class ChoiceParam(_Param):
     @model_validator(mode="after")
     def _default_is_a_choice(self) -> ChoiceParam:
         if self.default is not None:
-            self.check(self.default)
+            _check_default(self.check, self.default)
         return self
 
     @property
@@ -159,7 +167,7 @@ class PathParam(_Param):
     @model_validator(mode="after")
     def _default_is_below(self) -> PathParam:
         if self.default is not None:
-            self.check(self.default)
+            _check_default(self.check, self.default)
         return self
 
     @property

@@ -110,9 +110,11 @@ def status_of(view: View) -> Status:
     detail = state.detail if state else ""
     stands = State.CANCELLED if view.is_withdrawn else view.stands
     if view.is_withdrawn:
-        detail = "cancelled by the requester before a runner took it"
+        detail = f"cancelled by the requester{_reason(view)} before a runner took it"
     elif view.cancel and not view.stands.is_final:
-        detail = "the requester cancelled; waits for the runner to stop the job"
+        detail = f"the requester cancelled{_reason(view)}; waits for the runner to stop the job"
+    elif view.stands is State.CANCELLED and not detail.endswith(_reason(view)):
+        detail += _reason(view)
     return Status(
         branch=view.branch,
         state=stands,
@@ -128,6 +130,10 @@ def status_of(view: View) -> Status:
         answered=view.stands.is_final,
         waits_for=_waits_for(view),
     )
+
+
+def _reason(view: View) -> str:
+    return f" ({view.cancel.reason})" if view.cancel and view.cancel.reason else ""
 
 
 def mark_unsigned(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bridge.bus import branch_names, lookup
+from bridge.bus.history import View
 from bridge.errors import RefusedError, UsageError
 from runner.admit.manifests import Candidate, read_candidate
 from runner.bus.bus import Bus
@@ -39,7 +40,17 @@ def branch_of(commit: str, policy: Policy) -> str:
             f"{len(found)} branches have this commit as their request: {', '.join(found[:_SHOWN])}{more}"
         )
         raise RefusedError(message, code="ambiguous", fix="Give the branch instead of the commit.")
+    if found[0] in views:
+        _check_open(views[found[0]])
     return found[0]
+
+
+def _check_open(view: View) -> None:
+    """Raise a RefusedError if a request has ended: an approval comes too late."""
+    if view.stands.is_final:
+        message = f"{view.branch} has already ended: {view.stands}"
+        fix = "Nothing runs it again. Ask the requester to send it anew, and approve that request."
+        raise RefusedError(message, code="ended", fix=fix)
 
 
 def request_on(branch: str, policy: Policy) -> tuple[str, str]:
@@ -56,6 +67,7 @@ def request_on(branch: str, policy: Policy) -> tuple[str, str]:
     if tip is None:
         raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
     view = signing_key.reader(policy).view(bus.git, branch, tip)
+    _check_open(view)
     return view.request, _shown(read_candidate(bus.git, view))
 
 

@@ -46,7 +46,7 @@ def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
         f"protocol.{_scheme(settings.url)}.allow": "always",
         # Otherwise git would send our `Authorization` header to whatever host the first answer redirects it to.
         "http.followRedirects": "false",
-        "core.sshCommand": _SSH,
+        "core.sshCommand": environment.get("GIT_SSH_COMMAND") or _SSH,
         "safe.bareRepository": "all",
     }
     if secret:

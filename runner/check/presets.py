@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from bridge.checks import Check
-from bridge.presets import Preset, Presets, did_you_mean, load_presets
+from bridge.presets import Preset, Presets, Step, did_you_mean, load_presets
 from runner.context import RunnerContext
 from runner.host.fitness import missing_settings, refusal_of
 from runner.host.interpreter import Interpreter, Problem
@@ -19,6 +20,8 @@ from runner.policy import Policy
 # Time to load 100 GB of weights from a disk that reads 1 to 2 GB/s.
 _LOAD_S = 600
 _SAID_BYTES = 1 << 20
+# Prints the first of its arguments that it cannot see.
+_HIDDEN = "import os, sys; print(next((p for p in sys.argv[1:] if not os.path.exists(p)), ''))"
 
 Found = Mapping[object, Mapping[str, Problem]]
 
@@ -64,10 +67,55 @@ def _load(context: RunnerContext, preset: Preset, need: Need) -> Mapping[str, Pr
     return problems
 
 
-def check_presets(policy: Policy, loaded: Found | None = None) -> Iterator[Check]:
+def program_problems(context: RunnerContext) -> dict[str, Problem]:
+    """Look in each allowed preset's sandbox for the absolute paths that its commands name. Returns what is missing."""
+    found: dict[str, Problem] = {}
+    for preset in _allowed(context.presets, context.policy):
+        for paths in map(_paths, preset.steps):
+            if preset.name not in found and paths:
+                problem = _missing(paths) or _hidden(context, preset, paths)
+                found |= {preset.name: problem} if problem else {}
+    return found
+
+
+def _paths(step: Step) -> list[str]:
+    return [token for token in step.argv if token.startswith("/")]
+
+
+def _missing(paths: Sequence[str]) -> Problem | None:
+    """Return which path is not on this host, or None."""
+    gone = next((path for path in paths if not Path(path).exists()), None)
+    return (
+        Problem(f"{gone} does not exist here", "Install it, or correct the preset's argv.") if gone else None
+    )
+
+
+def _hidden(context: RunnerContext, preset: Preset, paths: Sequence[str]) -> Problem | None:
+    """Return which path a job of the preset cannot see, or None."""
+    if context.sandbox.kind == "off" or context.interpreter.problem() is not None:
+        return None
+    policy, sink = context.policy, LogSink(_SAID_BYTES)
+    argv = [str(policy.interpreter), "-I", "-c", _HIDDEN, *paths]
+    with workspace(policy.state, "check") as place:
+        env = job_environment(place.home, interpreter=policy.interpreter, extra={})
+        inside = context.sandbox.around([paths[0], *argv], place, preset)
+        command = Command(argv, inside=inside, env=env, cwd=place.tree, timeout_s=30, grace_s=1, sink=sink)
+        while command.poll(0.1) is None:
+            pass
+        command.stop()
+    hidden = sink.kept.decode("utf-8", "replace").strip()
+    if not hidden:
+        return None
+    fix = "Name the path in the policy, such as `env: {MY_SCRIPT: PATH}`, and write ${ENV:MY_SCRIPT} in argv."
+    return Problem(f"the sandbox hides {hidden}", fix)
+
+
+def check_presets(
+    policy: Policy, loaded: Found | None = None, programs: Mapping[str, Problem] | None = None
+) -> Iterator[Check]:
     """Yield checks of the interpreter, the models and each allowed preset: whether it could run now.
 
-    Without ``loaded``, only the models' files are checked.
+    Without ``loaded``, only the models' files are checked; without ``programs``, only whether the commands exist.
     """
     presets = load_presets(policy.preset_folder)
     interpreter, models = Interpreter(policy.interpreter, policy.interpreter_version), Models(policy)
@@ -85,6 +133,10 @@ def check_presets(policy: Policy, loaded: Found | None = None) -> Iterator[Check
         if need and need.key in problems:
             found |= {f"{name} {model}" for name, model in need.models.items() if name not in wrong}
         mine = [wrong[name] for name in need.models if name in wrong] if need else []
+        if programs is None:
+            mine += [problem for step in preset.steps if (problem := _missing(_paths(step)))]
+        elif preset.name in programs:
+            mine.append(programs[preset.name])
         check = _preset(preset, policy, interpreter, mine)
         ready += check.ok is True
         refused += refusal_of(preset, policy) is not None

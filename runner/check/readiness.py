@@ -15,7 +15,7 @@ from bridge.system import engine_probe, git
 from bridge.system.process import run
 from runner.admit.signature import check_list, lists_somebody
 from runner.check.inventory import inventory, way_is_free
-from runner.check.presets import check_presets, load_problems
+from runner.check.presets import check_presets, load_problems, program_problems
 from runner.context import RunnerContext, open_runner
 from runner.job.command import Command, job_environment
 from runner.job.logs import LogSink
@@ -51,7 +51,7 @@ def examine(path: Path | None) -> Iterator[Check]:
             yield _sandbox(context)
             yield _supervisor(context)
             yield from _engine(context)
-            yield from check_presets(policy, load_problems(context))
+            yield from check_presets(policy, load_problems(context), program_problems(context))
     except KakeyaError as error:
         if error.code == "locked":
             yield _serving(policy)

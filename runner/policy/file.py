@@ -91,6 +91,9 @@ def write_template(
         Bus(url=url)
     except ValidationError as error:
         raise PolicyError(f"nothing was written: {describe(error)[0]}") from error
+    if "://" not in url and Path(url).exists():
+        # The service is started in another folder.
+        url = str(Path(url).absolute())
     name = (
         re.sub(r"[^A-Za-z0-9._-]", "-", runner_id or platform.node() or "runner").strip("-.")[:64] or "runner"
     )

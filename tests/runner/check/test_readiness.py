@@ -231,3 +231,24 @@ def test_a_slow_first_contact_counts_all_branches_and_advises_to_delete_none(hos
     assert [
         check for check in checks if any(branch in f"{check.message}{check.fix}" for branch in branches)
     ] == []
+
+
+def test_a_program_that_is_not_there_or_that_the_sandbox_hides_is_named(check, presets, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("print(1)\n")
+    python = "${ENV:KAKEYA_MAC_PYTHON}"
+    folder = presets(
+        absent={"steps": [{"argv": ["/nowhere/program"]}]},
+        hidden={"steps": [{"argv": [python, str(script)]}]},
+        shown={"steps": [{"argv": [python, "${ENV:MY_SCRIPT}"]}]},
+        plain={"steps": [{"argv": ["/bin/echo", "x"]}]},
+    )
+    names = ["absent", "hidden", "shown", "plain"]
+    found = check(presets=names, preset_folder=str(folder), env={"MY_SCRIPT": str(script)})
+
+    told = {name: about["message"] for name, about in presets_of(found).items()}
+    assert told["absent"] == "absent: /nowhere/program does not exist here"
+    assert told["shown"] == "shown: can run"
+    assert told["plain"] == "plain: can run"
+    if not any("NOT confined" in about["message"] for about in found["sandbox"]):
+        assert told["hidden"] == f"hidden: the sandbox hides {script}"
