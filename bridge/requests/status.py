@@ -113,8 +113,6 @@ def status_of(view: View) -> Status:
         detail = f"cancelled by the requester{_reason(view)} before a runner took it"
     elif view.cancel and not view.stands.is_final:
         detail = f"the requester cancelled{_reason(view)}; waits for the runner to stop the job"
-    elif view.stands is State.CANCELLED and not detail.endswith(_reason(view)):
-        detail += _reason(view)
     return Status(
         branch=view.branch,
         state=stands,

@@ -17,7 +17,7 @@ from runner.context import RunnerContext
 from runner.refusal import Held, Refusal, Unable, with_place
 from runner.serve.answer import Outcome, publish
 from runner.serve.execute import answer_without_running, execute
-from runner.serve.lease import Lease
+from runner.serve.lease import Lease, with_reason
 from runner.serve.leave import leave
 from runner.serve.next_action import Action
 from runner.state.ledger import Pending
@@ -50,6 +50,8 @@ def handle(context: RunnerContext, candidate: Candidate, action: Action) -> Stat
         return answer_without_running(context, Lease(context, replace(view, request=view.tip)), None, outcome)
     if action is not Action.TAKE:
         state, code, message = _CLOSED[action]
+        if action is Action.CANCEL and view.cancel:
+            message = with_reason(message, view.cancel)
         outcome = Outcome(state, Reason(code=code, message=message))
         return answer_without_running(context, Lease(context, view), candidate.request, outcome)
     try:

@@ -34,7 +34,7 @@ from runner.serve.answer import Outcome, answer
 from runner.serve.deliver import deliver
 from runner.serve.gate import judge_reports
 from runner.serve.heartbeat import Heartbeat
-from runner.serve.lease import Lease
+from runner.serve.lease import Lease, with_reason
 from runner.serve.leave import hand_on
 from runner.serve.watch_job import Halt, Halted, attend, attendant
 from runner.state import signing_key
@@ -134,10 +134,16 @@ def _work(
         return None
     except Halted as ended:
         if ended.halt in _CANCELLED:
-            outcome.end(State.CANCELLED, ended.halt.value, _CANCELLED[ended.halt])
+            outcome.end(State.CANCELLED, ended.halt.value, _why_cancelled(lease, ended.halt))
         return ended.halt
     else:
         return halt
+
+
+def _why_cancelled(lease: Lease, halt: Halt) -> str:
+    if halt is Halt.CANCELLED and lease.view.cancel:
+        return with_reason(_CANCELLED[halt], lease.view.cancel)
+    return _CANCELLED[halt]
 
 
 def _hand_back(context: RunnerContext, lease: Lease) -> None:
@@ -266,7 +272,7 @@ def _run_steps(
             raise InfrastructureError(f"nothing of the job ran: {why}", code=NOT_BEGUN)
         _note(outcome, preset.name, i, argv, ended, sink)
         if halt:
-            outcome.end(State.CANCELLED, halt.value, _CANCELLED[halt])
+            outcome.end(State.CANCELLED, halt.value, _why_cancelled(lease, halt))
             return halt
         if _failed(outcome, ended, i, admitted.timeout_s):
             reason = outcome.reason

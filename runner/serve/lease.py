@@ -12,14 +12,20 @@ from datetime import UTC, datetime
 from bridge.bus import objects, wire
 from bridge.bus.history import View
 from bridge.bus.objects import Existing, Files
-from bridge.bus.wire import State, StateFile
+from bridge.bus.wire import CancelFile, State, StateFile
 from bridge.bus.writer import Writer
+from bridge.errors import one_line
 from bridge.manifest import format_time
 from bridge.verify.state_signature import signed_message
 from runner.bus.bus import Pushed
 from runner.context import RunnerContext
 from runner.job.stream import LogStream, Piece
 from runner.state.identity import WHO
+
+
+def with_reason(message: str, cancel: CancelFile) -> str:
+    """Return a message with the requester's own reason for cancelling, if one was given."""
+    return f"{message}: {one_line(cancel.reason)}" if cancel.reason else message
 
 
 class Lease:

@@ -89,8 +89,10 @@ def test_a_job_that_ends_badly_says_how(served, preset, state, code):
 def test_a_running_job_is_cancelled(served, wait_for):
     run = served.run("sleep")
     wait_for(lambda: run.status().state is State.RUNNING)
-    assert run.cancel("not needed").detail == "the requester cancelled; waits for the runner to stop the job"
+    told = "the requester cancelled (not needed); waits for the runner to stop the job"
+    assert run.cancel("not needed").detail == told
     status = run.wait(30)
+    assert status.detail == "the requester cancelled it: not needed"
     assert (status.state, status.exit_code) == (State.CANCELLED, 6)
     assert run.verify().holds
 

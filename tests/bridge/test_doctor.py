@@ -103,6 +103,19 @@ def test_a_user_whom_git_does_not_know_is_told(ask, clone, git):
     assert "git has no user.name or no user.email" in checks["repository"]["message"]
 
 
+def test_a_runner_that_signs_with_another_key_is_named(ask, clone, keyed, monkeypatch):
+    monkeypatch.setenv("KAKEYA_PUBLIC_KEY", str(keyed.key("two")))
+    keyed.key("one")
+    with keyed.context("one") as context:
+        context.announcer.begin()
+        context.announcer.maybe()
+        _, ready, checks = ask(clone)
+
+    assert (ready, checks["runner"]["ok"]) == (True, None)
+    assert "the pinned key did not sign" in checks["runner"]["message"]
+    assert "one" in checks["runner"]["message"]
+
+
 def test_the_key_that_answers_are_judged_by_is_told_and_a_broken_one_is_a_fault(
     ask, clone, tmp_path, monkeypatch
 ):

@@ -227,6 +227,17 @@ def test_init_writes_a_policy_that_loads_and_says_the_same(tmp_path, url):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_init_writes_the_whole_path_of_a_bus_that_is_a_folder_beside(tmp_path, monkeypatch):
+    """The service is started elsewhere."""
+    (tmp_path / "bus.git").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for i, url in enumerate(("bus.git", "./bus.git", f"../{tmp_path.name}/bus.git")):
+        path = tmp_path / f"runner-{i}.yaml"
+        write_template(path, url)
+        assert Path(load_policy(path).bus.url).resolve() == tmp_path / "bus.git"
+        assert Path(load_policy(path).bus.url).is_absolute()
+
+
 def test_init_on_the_command_line_writes_where_it_is_told_and_never_over_a_policy(tmp_path):
     path = tmp_path / "runner.yaml"
 

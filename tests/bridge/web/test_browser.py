@@ -186,6 +186,8 @@ def test_nothing_overflows_and_all_text_can_be_read(url, client, browser, jobs, 
             browser.look(width=width, dark=dark)
             assert browser.run("document.documentElement.scrollWidth") <= width, (path, width)
             assert browser.run(CONTRAST) == [], (path, dark)
+            narrow = "[...document.querySelectorAll('a.row')].filter((one) => one.clientWidth < 150).length"
+            assert browser.run(narrow) == 0, (path, width)
 
 
 CONTRAST = """

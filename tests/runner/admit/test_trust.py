@@ -209,6 +209,18 @@ def test_signing_with_a_key_that_is_not_there_sends_nothing(client, git, bus, cl
     assert git(bus, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
 
 
+@pytest.mark.parametrize("named", ["branch", "commit"])
+def test_a_request_that_was_refused_is_not_approved_any_more(trusting, named):
+    run = trusting.ask()
+    assert trusting.answer(run).state is wire.State.REFUSED
+
+    late = approve(trusting, getattr(run, named)).exception
+
+    assert isinstance(late, RefusedError)
+    assert "has already ended: refused" in late.message
+    assert "anew" in late.fix
+
+
 def test_an_approved_commit_runs_and_no_other(trusting):
     approved, other = trusting.ask(), trusting.ask()
     assert approve(trusting, approved.commit).exit_code == 0
