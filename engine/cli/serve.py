@@ -96,7 +96,7 @@ class Size(click.ParamType[int]):
 @click.option(
     "--max-tokens",
     type=click.IntRange(1, 1 << 20),
-    default=512,
+    default=8192,
     show_default=True,
     help="Tokens of an answer whose request does not say.",
 )

@@ -171,7 +171,7 @@ async def whole(begun: chat.Chat) -> dict[str, Any]:
     for call in message.get("tool_calls", ()):
         function = call["function"]
         block = {"type": "tool_use", "id": call["id"], "name": function["name"], "caller": DIRECT}
-        content.append({**block, "input": _object(function["arguments"])})
+        content.append({**block, "input": json.loads(function["arguments"])})
     return {
         **_head(begun),
         "content": content or [{"type": "text", "text": "", "citations": []}],
@@ -280,10 +280,3 @@ def _usage(usage: dict[str, Any]) -> dict[str, Any]:
         "service_tier": "standard",
         "inference_geo": None,
     }
-
-
-def _object(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return {}

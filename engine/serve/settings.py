@@ -49,7 +49,7 @@ class Settings:
     origins: tuple[str, ...] = ()
     max_queue: int = 64
     max_active: int = 8
-    max_tokens: int = 512
+    max_tokens: int = 8192
     max_body: int = 4 * MB
     body_seconds: float = 30.0
     write_seconds: float = 60.0

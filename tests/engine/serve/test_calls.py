@@ -135,6 +135,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.rows(128)
 @pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)
 def test_what_is_no_call_is_text_and_no_promise(text):
     parts = Parts(calling=("<c>", "</c>"), parse_call=partial(read, parse=parse_json, tools=TOOLS))
