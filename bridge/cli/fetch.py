@@ -6,6 +6,7 @@ import click
 
 from bridge.cli.common import key_option, request_argument, run_of
 from bridge.console import json_option, put, put_json, say
+from bridge.verify.gaps import gaps
 
 
 @click.command()
@@ -34,6 +35,6 @@ def command(context: click.Context, request: str | None, out: str | None, *, as_
     else:
         for path in fetched.files:
             put(path)
-        if any(log.truncated for log in fetched.result.logs):
-            say("note: a log was too long, so only its head and tail were kept")
+        for gap in gaps(fetched.result):
+            say(f"note: {gap}")
     return fetched.result.exit_code

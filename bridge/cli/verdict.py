@@ -6,6 +6,7 @@ from bridge.client import Run
 from bridge.console import put_json, say
 from bridge.errors import ExitCode
 from bridge.requests.status import Status
+from bridge.verify.gaps import gaps
 from bridge.verify.verdict import gate_lines, verified
 
 
@@ -33,10 +34,12 @@ def conclude(run: Run, status: Status, *, as_json: bool) -> int:
             "event": "answer", "branch": run.branch, "state": status.state, "exit_code": code,
             "holds": report.holds, "signed": report.signed, "verified": verified(report),
             "reason": result.reason.model_dump(mode="json") if result else None,
-            "gate": gate.model_dump(mode="json") if gate else None,
+            "gate": gate.model_dump(mode="json") if gate else None, "gaps": gaps(result) if result else [],
         })  # fmt: skip
         return code
     say(verified(report))
+    for gap in gaps(result) if result else ():
+        say(f"note: {gap}")
     if gate and report.holds:
         for i, (what, text) in enumerate(gate_lines(gate)):
             say(f"gate: {what}: {text}" if i == 0 else f"  {what} {text}" if what else f"    {text}")

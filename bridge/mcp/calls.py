@@ -18,6 +18,7 @@ from bridge.presets import Preset, find_preset, split_params
 from bridge.requests.outbox import asked_at
 from bridge.requests.status import Status, status_of
 from bridge.verify.check import Report
+from bridge.verify.gaps import gaps
 from bridge.verify.verdict import failed_check, verdict
 
 # How many of the gate's fixes one answer contains.
@@ -156,6 +157,7 @@ def _conclude(found: Run, now: Status, answer: models.Standing) -> models.Standi
             "exit_code": exit_code(now, report),
             "verified": short(verdict(report)),
             "untrusted_check": short(failed_check(report)) or None,
+            "untrusted_gap": short("; ".join(gaps(report.result))) or None if report.result else None,
             "gate": gate.verdict if gate else None,
         }
     )

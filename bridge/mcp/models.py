@@ -164,6 +164,7 @@ class Standing(Answer):
     verified: str | None = None
     untrusted_check: str | None = None
     gate: Literal["ACCEPTED", "ACCEPTED_BY_REQUESTER", "REJECTED", "INCOMPLETE"] | None = None
+    untrusted_gap: str | None = None
     untrusted_mend: list[str] | None = None
 
 

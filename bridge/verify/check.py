@@ -15,6 +15,7 @@ from bridge.presets import Preset
 from bridge.system.git import Git
 from bridge.verify.answer_checks import check_files, check_job, contradiction, own_paths
 from bridge.verify.answer_files import Contents, read_result
+from bridge.verify.gaps import check_gaps
 from bridge.verify.pins import Pin
 from bridge.verify.plausibility import check_logs, check_times
 from bridge.verify.signature import check_signature, on_branch
@@ -95,7 +96,7 @@ def verify(
     if request:
         more, gate = check_job(request.preset, result, contents, presets)
         checks += more
-    checks.append(check_times(result))
+    checks += [*check_gaps(result), check_times(result)]
     if files.ok:
         checks += filter(None, [check_logs(git, view, result, ignored)])
     checks.append(check_signature(contents, result, pin, on_branch(git, view, result)))

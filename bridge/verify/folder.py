@@ -18,6 +18,7 @@ from bridge.system.local_files import read_regular
 from bridge.verify.answer_checks import check_files, check_job, contradiction, own_paths
 from bridge.verify.answer_files import check_bounds
 from bridge.verify.check import Report
+from bridge.verify.gaps import check_gaps
 from bridge.verify.pins import Pin
 from bridge.verify.plausibility import check_times
 from bridge.verify.signature import check_signature
@@ -89,6 +90,7 @@ def verify_folder(
         Check("answer", ok=False if odd else None, message=odd or _FROM_FOLDER),
         check_files(result, files, _others(result, files)),
         *job,
+        *check_gaps(result),
         check_times(result),
         check_signature(files, result, pin, lambda _signed: (), unseen=(wire.REQUEST,)),
     ]

@@ -17,23 +17,25 @@ from bridge.presets import Preset
 from runner.job.redact import Redactor
 
 MAX_SEEN = 100_000
-_MAX_SKIPPED = 50  # fewer than the `ANSWER_NOTES` that a reader takes
+# Of files, and of patterns. Together fewer than the `ANSWER_NOTES` that a reader takes.
+MAX_SKIPPED = 50
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass
 class Collected:
-    """The reports by path, and the files that were not collected, each with the reason."""
+    """The reports by path, what was not collected, each with the reason, and the patterns that matched nothing."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
+    unmatched: list[str] = field(default_factory=list)
 
     def skip(self, path: str, why: str) -> None:
         """Record a file that is not collected. Of very many, only the first are named."""
-        if len(self.skipped) < _MAX_SKIPPED:
+        if len(self.skipped) < MAX_SKIPPED:
             self.skipped.append(f"{path}: {why}")
-        elif len(self.skipped) == _MAX_SKIPPED:
+        elif len(self.skipped) == MAX_SKIPPED:
             self.skipped.append("and more")
 
 
@@ -49,7 +51,7 @@ def collect(
     effect. Only regular files with one hard link are read, within the preset's bounds for one file and for all files.
     A report that contains one of the runner's secrets is not collected. Before each file, ``attend`` is called.
     """
-    found = Collected()
+    found = Collected(unmatched=[*preset.collect])
     limits = preset.limits
     places = Folded()
     room = limits.all_reports_mb << 20
@@ -88,15 +90,16 @@ def _candidates(patterns: list[str], tree: Path, found: Collected) -> Iterator[t
     """
     if not patterns:
         return
-    deepest = max(len(PurePosixPath(pattern).parts) for pattern in patterns)
     seen = 0
     with suppress(OSError):
-        for base, folder, names in _walk(tree, wire.REPORTS, deepest):
+        for base, folder, names in _walk(tree, wire.REPORTS, patterns, found):
             seen += len(names)
             for name in names:
                 path = f"{base}/{name}"
-                if not any(_matches(path, pattern) for pattern in patterns):
+                matching = [pattern for pattern in patterns if _matches(path, pattern)]
+                if not matching:
                     continue
+                found.unmatched = [pattern for pattern in found.unmatched if pattern not in matching]
                 if wire.is_answer_path(path):
                     yield path, name, folder
                 else:
@@ -106,7 +109,9 @@ def _candidates(patterns: list[str], tree: Path, found: Collected) -> Iterator[t
                 return
 
 
-def _walk(tree: Path, start: str, deepest: int) -> Iterator[tuple[str, int, list[str]]]:
+def _walk(
+    tree: Path, start: str, patterns: list[str], found: Collected
+) -> Iterator[tuple[str, int, list[str]]]:
     """Yield each folder's path, descriptor and names, from ``start`` down.
 
     Raises:
@@ -114,15 +119,17 @@ def _walk(tree: Path, start: str, deepest: int) -> Iterator[tuple[str, int, list
     """
     opened = [os.open(tree, _FOLDER)]
     try:
-        for part in start.split("/"):
-            opened.append(os.open(part, _FOLDER, dir_fd=opened[-1]))
-        yield from _below(start, opened[-1], deepest - start.count("/") - 2)
+        for part in PurePosixPath(start).parts:
+            opened.append(_open(part, opened[-1], start, found))
+        yield from _below(start, opened[-1], patterns, found)
     finally:
         for descriptor in opened:
             os.close(descriptor)
 
 
-def _below(base: str, folder: int, levels: int) -> Iterator[tuple[str, int, list[str]]]:
+def _below(
+    base: str, folder: int, patterns: list[str], found: Collected
+) -> Iterator[tuple[str, int, list[str]]]:
     names: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -131,13 +138,37 @@ def _below(base: str, folder: int, levels: int) -> Iterator[tuple[str, int, list
                 break
     names.sort()
     yield base, folder, names
-    for name in names if levels > 0 else ():
+    depth = len(PurePosixPath(base).parts) + 1
+    # The beginnings of the patterns that reach below this folder's entries.
+    above = {"/".join(parts[:depth]) for p in patterns if len(parts := PurePosixPath(p).parts) > depth}
+    for name in names if above else ():
+        path = f"{base}/{name}"
+        if not any(_matches(path, pattern) for pattern in above):
+            continue
         with suppress(OSError):
-            inner = os.open(name, _FOLDER, dir_fd=folder)
+            inner = _open(name, folder, path, found)
             try:
-                yield from _below(f"{base}/{name}", inner, levels - 1)
+                yield from _below(path, inner, patterns, found)
             finally:
                 os.close(inner)
+
+
+def _open(name: str, folder: int, path: str, found: Collected) -> int:
+    """Open a folder, but no link, and record why that fails if there is a folder.
+
+    Raises:
+        OSError: it fails.
+    """
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except OSError as error:
+        with suppress(OSError):
+            if stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode):
+                if stat.S_ISDIR(os.stat(name, dir_fd=folder).st_mode):
+                    found.skip(ascii(path)[1:-1], "a link to a folder, which is not followed")
+            elif stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+                found.skip(ascii(path)[1:-1], f"a folder that cannot be opened ({error.strerror})")
+        raise
 
 
 def _matches(path: str, pattern: str) -> bool:

@@ -24,7 +24,7 @@ from runner.admit.approvals import Approvals
 from runner.bus.bus import Pushed
 from runner.context import RunnerContext
 from runner.job.bounds import bounds, explain
-from runner.job.collect import collect
+from runner.job.collect import MAX_SKIPPED, collect
 from runner.job.command import NO_CORE, Command, Ended, Ready, job_environment
 from runner.job.logs import LogSink
 from runner.job.redact import Redactor
@@ -364,7 +364,8 @@ def _gather(
     collected = collect(admitted.preset, Path(place.tree), Redactor(context.bus.secrets), keep_claim)
     logs = tuple(outcome.files.values())
     outcome.files |= collected.files
-    outcome.skipped += collected.skipped
+    nothing = [f"{pattern}: no such file was left" for pattern in collected.unmatched[:MAX_SKIPPED]]
+    outcome.skipped += [*collected.skipped, *nothing]
     if outcome.state is not State.SUCCEEDED:
         return
     outcome.gate = judge_reports(

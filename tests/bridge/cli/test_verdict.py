@@ -71,7 +71,7 @@ def test_it_is_the_last_event_with_json(wait, answered):
     assert last.pop("reason")["code"] == "ok"
     assert last == {
         "event": "answer", "branch": run.branch, "state": "succeeded", "exit_code": 0, "holds": True,
-        "signed": False, "gate": None,
+        "signed": False, "gate": None, "gaps": [],
     }  # fmt: skip
 
 
@@ -97,6 +97,25 @@ def test_the_verdict_of_the_gate_is_shown_with_what_would_mend_it(wait, answered
     code, out, _ = wait("--json")
     last = json.loads(out.splitlines()[-1])
     assert (code, last["exit_code"], last["gate"]["verdict"]) == (5, 5, "INCOMPLETE")
+
+
+def test_what_was_not_collected_is_shown_beside_the_answer(wait, answered, tmp_path):
+    link = f"rmdir results/research; ln -s {tmp_path} results/research"
+    run = answered(steps=[{"argv": ["/bin/sh", "-c", link]}], collect=["results/research/x.json"])
+    gaps = [
+        "not collected: results/research: a link to a folder, which is not followed",
+        "not collected: results/research/x.json: no such file was left",
+    ]
+
+    code, _, said = wait()
+
+    assert code == 0
+    assert [line.removeprefix("note: ") for line in said.splitlines() if line.startswith("note: ")] == gaps
+    _, out, _ = wait("--json")
+    assert json.loads(out.splitlines()[-1])["gaps"] == gaps
+    report = run.verify()
+    assert report.holds
+    assert [check.message for check in report.checks if check.name == "gaps"] == ["; ".join(gaps)]
 
 
 @pytest.mark.rows(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 
@@ -114,6 +115,29 @@ ODD = {
     "hard link": (_hard_link, "more than one name"),
     "FIFO": (_fifo, "not a regular file"),
 }
+
+
+@pytest.mark.parametrize("place", ["results", "results/research", "results/research/deep"])
+def test_a_link_to_a_folder_is_named_and_not_followed(tree, tmp_path, place):
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "research" / "deep").mkdir(parents=True)
+    shutil.rmtree(tree / place, ignore_errors=True)
+    (tree / place).symlink_to(elsewhere)
+
+    found = collect(preset("results/research/*/x.json"), tree)
+
+    shown = "results/research" if place == "results" else place
+    assert found.skipped == [f"{shown}: a link to a folder, which is not followed"]
+    assert found.unmatched == ["results/research/*/x.json"]
+
+
+def test_links_to_folders_that_no_pattern_reaches_are_not_named(tree, reports, tmp_path):
+    (reports / "latest").symlink_to(tmp_path)
+    (reports / "a.json").write_text("{}")
+
+    found = collect(preset("results/research/*.json", "results/research/deep/*.json"), tree)
+
+    assert (found.skipped, found.unmatched) == ([], ["results/research/deep/*.json"])
 
 
 @pytest.mark.timeout(60)
