@@ -156,7 +156,7 @@ def main() -> int:
         if kept and kept.measured["kind"] == results_speed.KIND:
             results_speed.show(kept.measured)
     runs_kept = [kept for run in known.values() if (kept := read(folder, run.name, run.argv))]
-    target.write_text(page(runs_kept, earlier(folder)), encoding="utf-8")
+    target.write_text(page(runs_kept), encoding="utf-8")
     print(
         f"wrote {target}: {sum(run.accepted for run in runs_kept)} of {len(runs_kept)} reports are accepted"
     )
@@ -194,12 +194,6 @@ def _publish_key(text: str) -> None:
     known = KEY.read_text(encoding="ascii") if KEY.exists() else ""
     if text not in known:
         KEY.write_text(known + text, encoding="ascii")
-
-
-def earlier(folder: Path) -> str:
-    """Return the section on figures whose reports were not kept, which is written by hand; nothing without one."""
-    file = folder / "earlier.md"
-    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 if __name__ == "__main__":

@@ -41,12 +41,11 @@ NO_LOSS = "No claim below is a loss.\n"
 WHOLE = "Every report in docs/results was accepted.\n"
 
 
-def page(kept: Sequence[Kept], earlier: str = "") -> str:
+def page(kept: Sequence[Kept]) -> str:
     """Return docs/results.md.
 
     Args:
         kept: the runs, accepted or not.
-        earlier: a section on figures whose reports were not kept; it stands before what was not accepted.
     """
     accepted = [run for run in kept if run.accepted]
     parts = [HEAD]
@@ -60,7 +59,6 @@ def page(kept: Sequence[Kept], earlier: str = "") -> str:
         parts += [*(section(run) for run in accepted), scores()]
     else:
         parts.append(NOTHING)
-    parts += [earlier] if earlier else []
     return "\n".join([*parts, "## Not accepted\n", not_accepted([run for run in kept if not run.accepted])])
 
 
