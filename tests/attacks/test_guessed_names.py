@@ -158,9 +158,7 @@ def calls_of_git(file: Path) -> list[tuple[str, list[str]]]:
         node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
     ]
     # Classes begin with a capital letter: a check or a tool may be called fetch.
-    functions = [
-        call for call in calls if not ast.unparse(call.func).rpartition(".")[2].lstrip("_")[:1].isupper()
-    ]
+    functions = [call for call in calls if not re.search(r"(?:^|\.)_?[A-Z]", ast.unparse(call.func))]
     words = [(call.args[0], call.args[1:]) for call in functions if call.args]
     return [
         (word.value, [ast.unparse(argument) for argument in others])
