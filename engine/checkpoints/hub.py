@@ -47,6 +47,11 @@ def _instead(name: str) -> str:
     return f"did you mean {near}? {listed}" if near else f"give a folder with a model, or a hub id; {listed}"
 
 
+def may_be_fetched(reference: str) -> bool:
+    """Return whether a reference is no folder here, but may be a repository of the hub."""
+    return HUB_ID.fullmatch(reference) is not None and not local(reference).exists()
+
+
 def is_here(hub_id: str) -> bool:
     """Return whether a repository lies in the hub's cache on this machine, as far as its configuration shows."""
     from huggingface_hub import try_to_load_from_cache

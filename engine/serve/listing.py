@@ -37,9 +37,19 @@ def model(server: Server, name: str) -> dict[str, Any]:
 def health(server: Server) -> dict[str, Any]:
     """Return the answer to ``GET /health``: 503 if it has a reason why no request can be served."""
     residents, reason = server.engine.residents, server.engine.trouble
-    loading, broken = residents.loading, residents.broken
-    status = "failed" if reason else "loading" if loading else "degraded" if broken else "ok"
-    return {"status": status, "reason": reason, "loading": loading, "broken": broken, "backend": "mlx"}
+    loading, broken, unloadable = residents.loading, residents.broken, dict(residents.unloadable)
+    if reason is None and not loading and unloadable.keys() >= {*server.names.values()}:
+        reason = f"no model can be loaded: {next(iter(unloadable.values()))}"
+    missing = [
+        name
+        for name, reference in server.names.items()
+        if reference not in residents.by_name
+        and not _availability(reference, server.settings.draft)["available"]
+    ]
+    status = "failed" if reason else "loading" if loading else "degraded" if broken or missing else "ok"
+    return {
+        "status": status, "reason": reason, "loading": loading, "broken": broken, "missing": missing, "backend": "mlx",
+    }  # fmt: skip
 
 
 def stats(server: Server) -> dict[str, Any]:

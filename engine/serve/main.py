@@ -8,10 +8,14 @@ from typing import Any, NoReturn
 import click
 import uvicorn
 
+from engine.checkpoints import files, hub
 from engine.errors import BadInput, EngineError
+from engine.models import registry
+from engine.mx import mx
 from engine.serve.app import make_app
 from engine.serve.connection import Connection
 from engine.serve.ending import Ending
+from engine.serve.models import drafter_of
 from engine.serve.server import Server
 from engine.serve.settings import Settings
 
@@ -22,6 +26,7 @@ MOST_CONNECTIONS = 512
 def run(settings: Settings, *, prewarm: bool) -> NoReturn:
     """Serve until SIGTERM or Ctrl-C, then let running requests finish. Ends the process."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    _check(settings)
     bound = _bind(settings)
     server = Server(settings)
     config = uvicorn.Config(
@@ -40,6 +45,18 @@ def run(settings: Settings, *, prewarm: bool) -> NoReturn:
     host, port = bound.getsockname()[:2]
     click.echo(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
     Ending(config, server.engine, settings.drain_seconds).until_signal(bound)
+
+
+def _check(settings: Settings) -> None:
+    """Raise BadInput for a device or a folder that is not here: no request could be served."""
+    if settings.device is not None and not mx.is_available(getattr(mx, settings.device)):
+        fix = "leave the option out, or name a device that `kakeya-engine probe` shows"
+        raise BadInput(f"--device {settings.device}: MLX has no such device on this machine", fix)
+    for model in settings.models:
+        for _, _, reference in registry.find(model, drafter_of(settings.draft)).parts():
+            if hub.may_be_fetched(reference):
+                continue
+            files.weight_files(hub.folder_of(reference, download=False))
 
 
 def _warmed(loading: "Future[Any]") -> None:

@@ -35,6 +35,8 @@ class Residents:
         self.unloaded = {"idle": 0, "pressure": 0, "broken": 0}
         self._broken: dict[str, tuple[float, str]] = {}  # until when it is refused, and the last error's id
         self._failures: dict[str, int] = {}
+        # Models that could not be loaded at the last attempt, and why.
+        self.unloadable: dict[str, str] = {}
 
     @property
     def nbytes(self) -> int:
@@ -43,7 +45,11 @@ class Residents:
 
     @property
     def broken(self) -> list[str]:
-        """Models that are currently refused."""
+        """Models that are currently refused, or could not be loaded at the last attempt."""
+        return [*self._refused, *(name for name in list(self.unloadable) if name not in self._refused)]
+
+    @property
+    def _refused(self) -> list[str]:
         return [name for name, (until, _) in list(self._broken.items()) if time.monotonic() < until]
 
     def get(self, name: str) -> Resident:
@@ -70,8 +76,12 @@ class Residents:
                     self.settings.dtype,
                     once=self.settings.memory_budget is not None,
                 )
+            except Exception as error:
+                self.unloadable[name] = " ".join(str(error).split())[:300]
+                raise
             finally:
                 self.loading = None
+            self.unloadable.pop(name, None)
             log.info("loaded %s in %.1f s", name, time.monotonic() - began)
         resident = self.by_name[name]
         resident.used = time.monotonic()
@@ -149,7 +159,7 @@ class Residents:
 
     def unload_broken(self, busy: Collection[str]) -> None:
         """Unload models that are marked as broken. They are loaded again when they may be used again."""
-        for name in self.broken:
+        for name in self._refused:
             if name in self.by_name and name not in busy:
                 self._unload(name, "broken")
 

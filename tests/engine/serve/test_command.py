@@ -7,6 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from engine.mx import mx
+
 
 def run(*argv):
     argv = [sys.executable, "-P", "-m", "engine", "serve", *argv]
@@ -24,12 +26,23 @@ def run(*argv):
         (("--host", "no.such.host.invalid", "--api-key-file", "KEY"), "cannot listen"),
         (("--api-key-file", "SHORT"), "at least 16"),
         (("--prefix-store", "SHORT/below"), "cannot be used"),
+        (("--model", "no-such-model"), "there is no folder no-such-model"),
+        (("--model", "/no/such/model"), "there is no folder /no/such/model"),
+        (("--model", "tiny", "--draft", "/no/such/drafter"), "there is no folder /no/such/drafter"),
+        (("--model", "EMPTY"), "holds no model"),
+        (("--device", "ABSENT"), "MLX has no such device on this machine"),
     ],
 )
 def test_refused(argv, said, tmp_path):
     (tmp_path / "KEY").write_text("k" * 20)
     (tmp_path / "SHORT").write_text("k")
-    done = run(*(str(tmp_path / word) if word.startswith(("KEY", "SHORT")) else word for word in argv))
+    (tmp_path / "EMPTY").mkdir()
+    if "ABSENT" in argv and mx.is_available(mx.gpu):
+        pytest.skip("MLX has all devices here")
+    argv = [word.replace("ABSENT", "gpu") for word in argv]
+    done = run(
+        *(str(tmp_path / word) if word.startswith(("KEY", "SHORT", "EMPTY")) else word for word in argv)
+    )
     assert done.returncode in (1, 2)
     assert said in done.stderr
     assert "Traceback" not in done.stderr

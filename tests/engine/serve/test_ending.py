@@ -109,4 +109,6 @@ def test_model_that_cannot_be_loaded_at_the_start_is_named(tmp_path, hanging):
     with serving(tmp_path, "--model", hanging, "--prewarm") as server:
         until(lambda: "--prewarm failed" in server.said())
         assert "tokenizer" in server.said()
-        assert server.http.get("/health").json()["status"] == "ok"
+        health = server.http.get("/health")
+        assert (health.status_code, health.json()["status"]) == (503, "failed")
+        assert "tokenizer" in health.json()["reason"]

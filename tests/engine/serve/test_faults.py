@@ -2,15 +2,18 @@
 
 import itertools
 import queue
+import shutil
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
 
+from engine.models import registry
 from engine.mx import mx
 from engine.serve import residents as residents_module
 from engine.serve import server as server_module
@@ -220,6 +223,27 @@ def test_a_request_ends_in_time_and_health_says_so_while_the_thread_is_stuck(mon
         assert (health.status_code, health.json()["status"]) == (503, "failed")
         assert "has not completed a step" in health.json()["reason"]
         going.set()
+
+
+def test_health_names_models_that_are_not_here_or_cannot_be_loaded(tmp_path):
+    shutil.copytree(Path(registry.data()) / "tiny" / "target", tmp_path / "broken")
+    (tmp_path / "broken" / "tokenizer.json").write_text("{")
+    models = ("tiny", str(tmp_path / "broken"), "nobody/not-downloaded")
+    server = Server(Settings(models=models, dtype="float32", draft="none"))
+    with TestClient(make_app(server), base_url="http://127.0.0.1") as client:
+        health = client.get("/health").json()
+        assert (health["status"], health["missing"], health["broken"]) == (
+            "degraded",
+            ["nobody/not-downloaded"],
+            [],
+        )
+        body = {"model": "broken", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
+        assert client.post("/v1/chat/completions", json=body).status_code == 503
+        health = client.get("/health")
+        assert (health.status_code, health.json()["broken"]) == (200, [models[1]])
+        shutil.copy(Path(registry.data()) / "tiny" / "target" / "tokenizer.json", tmp_path / "broken")
+        assert client.post("/v1/chat/completions", json=body).status_code == 200
+        assert client.get("/health").json()["broken"] == []
 
 
 DYING = """
