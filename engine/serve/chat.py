@@ -110,8 +110,8 @@ def _prompt(
 ) -> tuple[list[int], str]:
     text = render(resident, request, tools)
     formatted = request.response_format is not None and request.response_format.type != "text"
-    if harmony.speaks(resident.pair.tokenizer) and (forced or formatted):
-        text += harmony.FINAL  # grammars know no channels
+    if harmony.speaks(resident.pair.tokenizer) and (forced or (formatted and not tools)):
+        text += harmony.FINAL  # the only channel of these answers
     return resident.encode(text, begins=not resident.pair.tokenizer.has_chat_template), text
 
 

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from engine.serve import grammar
+from engine.serve import grammar, harmony
 from engine.serve.calls import form_of, parse_json
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.job import Options
@@ -62,8 +62,13 @@ async def constrained(
         return replace(options, grammar=made, stop=())
     answer = await of_format(request.response_format, resident)
     if answer is not None and tools:
-        in_json = form_of(resident.pair.tokenizer)[2] is parse_json
-        answer = grammar.with_calls(answer, *resident.grammars.marks(), tools if in_json else None)
+        tokenizer, grammars = resident.pair.tokenizer, resident.grammars
+        in_json = form_of(tokenizer)[2] is parse_json
+        answer = (
+            grammar.on_channels(answer, grammars.mark, tools)
+            if harmony.speaks(tokenizer)
+            else grammar.with_calls(answer, *grammars.marks(), tools if in_json else None)
+        )
         await grammar.apart(resident.grammars.check, answer, "tools")
     return replace(options, grammar=answer)
 

@@ -111,9 +111,7 @@ def with_calls(answer: str, start: "Mark", end: "Mark", tools: Sequence[dict[str
         tools: the functions, if the form is ``{"name": ..., "arguments": ...}``; None leaves a call's text free.
     """
     if tools is None:
-        suffix = f"[suffix={json.dumps(end.text)}]" if end.text and not end.token else ""
-        body = f"body{suffix}: /(?s:.*)/"
-        behind = end.rule if end.token else ""
+        body, behind = _free("body", end)
     else:
         calls = [
             {
@@ -134,6 +132,39 @@ def with_calls(answer: str, start: "Mark", end: "Mark", tools: Sequence[dict[str
         f"{body}\n"
         "line: /\\n{0,2}/"
     )
+
+
+def on_channels(answer: str, mark: "Callable[[str], Mark]", tools: Sequence[dict[str, Any]]) -> str:
+    """Return a grammar of an answer or a call in the harmony format, behind messages that are neither.
+
+    Args:
+        answer: by :func:``of_schema``.
+        mark: returns a text as a mark of the tokenizer.
+        tools: the functions.
+    """
+    channel, message, start, constrain = (
+        mark(f"<|{name}|>").rule for name in ("channel", "message", "start", "constrain")
+    )
+    text, behind = _free("text", mark("<|end|>"))
+    calls = []
+    for tool in tools:
+        name, arguments = json.dumps(f" to=functions.{tool['name']}"), json.dumps(_ours(_parameters(tool)))
+        heads = f'{channel} "commentary" {name} | {name} {channel} "commentary"'
+        calls.append(f"({heads}) kind {message} %json {arguments}")
+    return llguidance.LLMatcher.grammar_from_lark(
+        "start: other* (formatted | call)\n"
+        f'other: {channel} ("analysis" | "commentary") {message} text {behind} {start} "assistant"\n'
+        f'formatted: {channel} "final" kind {message} %json {json.dumps(_schema_of(answer))}\n'
+        f"call: {' | '.join(calls)}\n"
+        f'kind: (" "? {constrain}? "json")?\n'
+        f"{text}"
+    )
+
+
+def _free(name: str, end: "Mark") -> tuple[str, str]:
+    """Return the rule of a free text up to a mark, and what stands behind it: a mark without a token is part of it."""
+    suffix = f"[suffix={json.dumps(end.text)}]" if end.text and end.token is None else ""
+    return f"{name}{suffix}: /(?s:.*)/", end.rule if end.token is not None else ""
 
 
 @dataclass(frozen=True)
@@ -242,9 +273,10 @@ class Grammars:
     def marks(self) -> tuple[Mark, Mark]:
         """Return what comes before and after a call of this tokenizer's model."""
         start, end, _ = form_of(self._wrapper)
-        return self._mark(start), self._mark(end)
+        return self.mark(start), self.mark(end)
 
-    def _mark(self, text: str) -> Mark:
+    def mark(self, text: str) -> Mark:
+        """Return a text as a mark, with its token if it is one of its own."""
         tokens = self.tokenizer.tokenize_bytes(text.encode(), parse_special=True)
         return Mark(text, tokens[0] if len(tokens) == 1 and text.strip() else None)
 

@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from engine.models import registry
+from engine.serve import grammar
 from engine.serve.harmony import Harmony, speaks
+from engine.serve.models import load_resident
 from tests.engine.serve.world import serving
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -106,3 +108,33 @@ def test_format_and_forced_call_are_written_to_the_final_channel(tmp_path):
         forced = server.chat(model="channels", max_tokens=64, tools=tools, tool_choice="required").json()
         (call,) = forced["choices"][0]["message"]["tool_calls"]
         assert json.loads(call["function"]["arguments"]) == {"city": "Oslo"}
+
+
+JSON_FINAL = '<|channel|>final<|message|>["a",1]'
+JSON_CALL = "<|channel|>commentary to=functions.noop <|constrain|>json<|message|>{}"
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        (JSON_FINAL, True),
+        (JSON_FINAL.replace("<|message|>", " <|constrain|>json<|message|>"), True),
+        (THOUGHT + NEXT + JSON_FINAL, True),
+        (JSON_CALL, True),
+        (THOUGHT + NEXT + "<|channel|>commentary<|message|>First.<|end|>" + NEXT + JSON_CALL, True),
+        (" to=functions.noop<|channel|>commentary json<|message|>{}", True),
+        (JSON_CALL.replace("noop", "other"), False),
+        (FINAL, False),
+        (THOUGHT, False),
+        ('["a",1]', False),
+    ],
+)
+def test_a_format_beside_tools_allows_an_answer_or_a_call(text, allowed):
+    resident = load_resident("tiny", "none", "float32")
+    answer = grammar.of_schema({"enum": [["a", 1]]})
+    matcher = resident.grammars.compiled(
+        grammar.on_channels(answer, resident.grammars.mark, [{"name": "noop"}])
+    )
+    tokens = resident.encode(text)
+    whole = matcher.validate_tokens(tokens) == len(tokens)
+    assert (whole and matcher.consume_tokens(tokens) and matcher.is_accepting()) == allowed
