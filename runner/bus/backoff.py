@@ -13,8 +13,8 @@ _MOST_DOUBLED = 20
 class Backoff:
     """Counts failures by key, and says from when on each may be retried."""
 
-    def __init__(self, longest_s: float = LONGEST_S) -> None:
-        self._longest_s = longest_s
+    def __init__(self, longest_s: float | None = None) -> None:
+        self._longest_s = LONGEST_S if longest_s is None else longest_s
         self._tried: dict[str, tuple[int, float]] = {}
 
     def allows(self, key: str) -> bool:
