@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from bridge.common import environment
 from bridge.common.validation import describe
+from bridge.common.whole_files import written_whole
 from bridge.errors import PolicyError
 from bridge.system.strict_yaml import read_yaml
 from runner.ownership import check_files_owned, check_owned
@@ -108,5 +109,6 @@ def write_template(
         "version": json.dumps(version or platform.python_version()),
     }
     text = TEMPLATE.format(id=name, labels=labels, **quoted)
-    path.write_text(text, encoding="utf-8")
+    with written_whole(path) as part:
+        part.write_text(text, encoding="utf-8")
     path.chmod(0o600)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge.errors import PolicyError, UsageError
+from bridge.system import local_files
 from bridge.verify.public_keys import PublicKey, read_public_keys
 from bridge.verify.signed_history import Reader
 from runner.policy import Policy
@@ -40,19 +41,21 @@ def make_key(state: Path, *, force: bool = False) -> PublicKey:
     public = PublicKey(private.public_key().public_bytes_raw())
     pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     target = state / PRIVATE
-    if force:
-        # Write a temporary file and rename it: the key is complete at every moment, and others can never read it.
-        beside = state / f".{PRIVATE}.new"
-        beside.unlink(missing_ok=True)
+    # Write a temporary file and rename it: the key is complete at every moment, and others can never read it.
+    beside = state / f".{PRIVATE}.new"
+    beside.unlink(missing_ok=True)
+    try:
         _write_private(beside, pem)
-        beside.replace(target)
-    else:
-        try:
-            _write_private(target, pem)
-        except FileExistsError as error:
-            fix = "`kakeya-runner keygen --show` prints its public half; --force replaces it."
-            raise UsageError(f"there is a key already: {target}", fix=fix, code="key_exists") from error
-    (state / PUBLIC).write_text(public.text, encoding="ascii")
+        if force:
+            beside.replace(target)
+        else:
+            target.hardlink_to(beside)
+        local_files.replace(state / PUBLIC, public.text)
+    except FileExistsError as error:
+        fix = "`kakeya-runner keygen --show` prints its public half; --force replaces it."
+        raise UsageError(f"there is a key already: {target}", fix=fix, code="key_exists") from error
+    finally:
+        beside.unlink(missing_ok=True)
     return public
 
 

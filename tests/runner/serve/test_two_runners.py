@@ -206,3 +206,16 @@ def test_a_module_that_is_installed_meanwhile_is_listed_again(host, presets, tmp
         (packages / "comes.py").touch()
         context.fitness.check()
         assert "snake" in context.fitness.presets
+
+
+@pytest.mark.long
+def test_beside_a_runner_that_cannot_run_them_all_requests_succeed(runners, client, wait_for):
+    able = runners.start("able")
+    runners.start("poor", presets=["kv-codec-rd"], bus={"poll_s": 0.05})
+    wait_for(lambda: len(client.runners()) == 2)
+    sent = [client.run("noop") for _ in range(4)]
+    assert [run.wait(120).state for run in sent] == [State.SUCCEEDED] * 4
+    assert {client.result(run.branch).runner.id for run in sent} == {"able"}
+    assert able.stop() == 0
+    last = client.run("noop")
+    assert last.wait(120).state is State.REFUSED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import stat
 
@@ -146,3 +147,16 @@ def test_a_runner_without_a_key_answers_without_evidence(client, keyed, bus, fil
     found = files_of(bus, run.branch)
     assert wire.RESULT in found
     assert wire.EVIDENCE not in found
+
+
+def test_a_key_that_a_full_disk_cuts_off_is_no_key(tmp_path, monkeypatch):
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            signing_key.make_key(tmp_path / "state")
+    assert [*(tmp_path / "state").iterdir()] == []
+    made = signing_key.make_key(tmp_path / "state")
+    assert signing_key.public_key(tmp_path / "state") == made
