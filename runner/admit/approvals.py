@@ -39,7 +39,11 @@ class Approvals:
 
     def of(self, branch: str, request: str) -> str | None:
         """Return who approved a commit on a branch, or None."""
-        return self._read().get((branch, request))
+        return self.all().get((branch, request))
+
+    def all(self) -> dict[tuple[str, str], str]:
+        """Return who approved what: by branch and request commit."""
+        return self._read()
 
     def branches_of(self, request: str) -> list[str]:
         """Return the branches on which a commit is approved."""

@@ -23,6 +23,9 @@ from runner.serve.next_action import Action
 from runner.state.ledger import Pending
 
 UNFIT = "waits until this host can run it again"
+# How long a poll pushes answers that a failure left, so that new requests are seen meanwhile.
+FLUSH_S = 5.0
+
 _CLOSED = {
     Action.CANCEL: (State.CANCELLED, "cancelled", "the requester cancelled it before it ran"),
     Action.SUPERSEDE: (State.CANCELLED, "superseded", "the branch was pushed to again"),
@@ -30,8 +33,23 @@ _CLOSED = {
 }
 
 
-def handle(context: RunnerContext, candidate: Candidate, action: Action) -> State | None:
-    """Carry out the action that was decided for a branch.
+def admit_to_run(context: RunnerContext, candidate: Candidate) -> Admitted | None:
+    """Return a request that this runner would run now; None if it would turn it down or let it wait. Writes nothing."""
+    view = candidate.view
+    seen = context.ledger.seen(view.branch)
+    has_answer = seen is not None and seen.published is not None
+    if has_answer or context.others.has_left(view) or not belongs(context.bus.git, view):
+        return None
+    try:
+        return _admit(context, candidate)
+    except Refusal:
+        return None
+
+
+def handle(
+    context: RunnerContext, candidate: Candidate, action: Action, admitted: Admitted | None = None
+) -> State | None:
+    """Carry out the action that was decided for a branch, with what ``admit_to_run`` just returned.
 
     Returns the published state; None if nothing was published; REQUESTED if the request waits (for approval, or until
     this machine's clock can be trusted).
@@ -55,8 +73,7 @@ def handle(context: RunnerContext, candidate: Candidate, action: Action) -> Stat
         outcome = Outcome(state, Reason(code=code, message=message))
         return answer_without_running(context, Lease(context, view), candidate.request, outcome)
     try:
-        admitted = admit(context.bus.git, candidate, context.presets, context.policy, context.ledger)
-        _check_host(context, admitted)
+        admitted = admitted or _admit(context, candidate)
     except Refusal as refusal:
         return _turn_down(context, view, refusal)
     # If this runner left it before, it failed here after the claim.
@@ -96,6 +113,12 @@ def _turn_down(context: RunnerContext, view: View, refusal: Refusal) -> State | 
     return answer_without_running(context, Lease(context, view), refusal.request, outcome)
 
 
+def _admit(context: RunnerContext, candidate: Candidate) -> Admitted:
+    admitted = admit(context.bus.git, candidate, context.presets, context.policy, context.ledger)
+    _check_host(context, admitted)
+    return admitted
+
+
 def _check_host(context: RunnerContext, admitted: Admitted) -> None:
     """Refuse a request for which this host lacks the interpreter, packages or models, and say who can install them."""
     if found := context.fitness.problem_for(admitted.preset):
@@ -115,7 +138,12 @@ def hold(context: RunnerContext, view: View, held: Held) -> State:
 
 def flush(context: RunnerContext, backoff: Backoff) -> dict[str, str]:
     """Push the answers that a failure or a crash left in the ledger. Returns those that still wait, by branch."""
+    until = time.monotonic() + FLUSH_S
     for pending in context.ledger.pending():
+        context.pulse.beat()
+        # Those that fail are behind the others in the next poll.
+        if time.monotonic() > until:
+            break
         # What was pushed to the branch meanwhile may take minutes to come, and comes beside the polls.
         if not backoff.allows(pending.answer) or context.bus.is_behind(pending.branch):
             continue

@@ -73,8 +73,9 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
         handled += worked
         if limit is not None and handled >= limit:
             break
-        pause = shortest if worked else min(pause * PAUSE_GROWTH, longest)
-        if not worked:
+        is_busy = worked or poller.has_more
+        pause = shortest if is_busy else min(pause * PAUSE_GROWTH, longest)
+        if not is_busy:
             spread = random.uniform(0.7, 1.3)  # noqa: S311 - spreads polls, guards nothing
             changes.wait(pause * spread, context.stop.wait, least=shortest)
     return handled

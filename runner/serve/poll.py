@@ -10,13 +10,14 @@ from bridge.bus.wire import State
 from bridge.common import limits
 from bridge.errors import InfrastructureError
 from runner.admit.admission import ends_at
+from runner.admit.approvals import Approvals
 from runner.admit.manifests import Candidate, Manifests
 from runner.bus.backoff import Backoff
 from runner.bus.reading import read_each
 from runner.context import RunnerContext
 from runner.faults import explain
 from runner.host.disk_space import why_not_writable
-from runner.serve.dispatch import UNFIT, flush, handle, is_for_others
+from runner.serve.dispatch import UNFIT, admit_to_run, flush, handle, is_for_others
 from runner.serve.execute import NOT_BEGUN
 from runner.serve.next_action import Action, TipWatch, decide, in_our_name
 from runner.serve.queue import Turns
@@ -30,6 +31,8 @@ _CLOCK = "waits until this machine's clock can be trusted"
 _NOT_BEGUN = "cannot be begun here"
 _HOST_FAULTS = (_CLOCK, _NOT_BEGUN, UNFIT)
 APPROVAL_RECHECK_S = 2.0
+# How long a poll looks for a request to run, and how long it answers others, before the next poll sees new ones.
+BUDGET_S = 1.0
 _UNFETCHED = "is not fetched yet: others that came with it take long"
 # How many left-out branches are named one by one; the rest are only counted.
 _TOLD = 20
@@ -53,6 +56,11 @@ class Poller:
         self._held: dict[str, tuple[float, str]] = {}
         self._manifests = Manifests(context.bus.git)
         self._turns = Turns(self._manifests, context.bus.git, context.policy, context.ledger, context.tell)
+        # Requests, by branch and tip, that were not admitted: they are turned down after others have had their turn.
+        self._unadmitted: set[str] = set()
+        self._ran = False
+        # Whether the last poll left work behind because its time was over.
+        self.has_more = False
         # When requests for runners with other labels expire, which any runner then says.
         self._ends: dict[str, float] = {}
         self._warned: set[str] = set()
@@ -75,6 +83,7 @@ class Poller:
         Raises:
             InfrastructureError: the bus cannot be reached.
         """
+        self.has_more = False
         waiting = flush(self._context, self._backoff)
         tips = self._context.bus.fetch()
         self._tell_left_out()
@@ -126,23 +135,65 @@ class Poller:
             and self._faults.allows(branch)
         }
         self._held = {branch: held for branch, held in self._held.items() if branch in fresh}
-        for view in self._in_turn(self._read(fresh)):
+        self._unadmitted &= {_at(*tip) for tip in fresh.items()}
+        views = self._in_turn(self._read(fresh))
+        self._recall_approved(views)
+        # What runs comes first. After a job, one of the others has its turn, so that they are not left for ever.
+        first_runs = not self._ran
+        self._ran = False
+        for runs in (first_runs, not first_runs):
+            worked = self._work(views, runs=runs)
+            if worked is not False:
+                return bool(worked)
+        return False
+
+    def _recall_approved(self, views: list[View]) -> None:
+        """Look again at once at requests that were approved since they were turned down."""
+        if not self._unadmitted:
+            return
+        approved = Approvals(self._context.policy.state).all()
+        for view in views:
+            if (view.branch, view.request) in approved and view.branch in self._held:
+                self._unadmitted.discard(_at(view.branch, view.tip))
+                del self._held[view.branch]
+
+    def _work(self, views: list[View], *, runs: bool) -> bool | None:
+        """Run the first request that is admitted or, without ``runs``, answer the first one that is not.
+
+        After ``BUDGET_S`` the rest is left to the next poll. Returns whether there was one, or None if the bus does
+        not answer.
+        """
+        until = time.monotonic() + BUDGET_S
+        chosen = [
+            view
+            for view in views
+            if (_at(view.branch, view.tip) in self._unadmitted) is not runs and not self._was_just_held(view)
+        ]
+        if not runs:
+            # Those that wait for an approval stand behind, the one first that was not looked at for longest.
+            chosen.sort(key=lambda view: self._held.get(view.branch, (0.0, ""))[0])
+        for i, view in enumerate(chosen):
             if self._context.stop.is_set():
+                return None
+            if i and time.monotonic() > until:
+                self.has_more = True
                 break
+            self._context.pulse.beat()
             try:
-                done = self._try(view)
+                done = self._try(view, runs=runs)
             except InfrastructureError as error:
                 if error.code == "no_room":
                     raise
                 # Either the bus is out of reach, or only this branch fails: others have their turn in the next poll.
                 self._backoff.failed(_at(view.branch, view.tip))
                 self._context.tell(f"{view.branch}: {error.message}; trying again")
-                break
+                return None
             except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
                 self._failed(view.branch, error)
                 continue
             if done:
                 self._faults.succeeded(view.branch)
+                self._ran = runs
                 self._note_turn(view)
                 self._why.pop(view.branch, None)
                 return True
@@ -244,21 +295,17 @@ class Poller:
             self._warned.add(told)
             self._context.tell(told)
 
-    def _try(self, view: View) -> bool:  # noqa: PLR0911
-        """Handle one branch if it needs work. A branch whose handling fails does not stop the others."""
+    def _try(self, view: View, *, runs: bool) -> bool:  # noqa: PLR0911
+        """Handle one branch if it needs work. A branch whose handling fails does not stop the others.
+
+        With ``runs``, only note it if it is not to be run.
+        """
         try:
             if view.too_large:
                 self._leave(view.branch, view.tip, view.too_large)
                 return False
             action = decide(self._context, view, self._watch)
-            if action is Action.WAIT:
-                self._why[view.branch] = _held_by(view)
-                self._warn_of_double(view)
-                return False
-            if self._was_just_held(view):
-                return False
-            if action is Action.NOTHING:
-                self._settled[view.branch] = view.tip
+            if self._waits(view, action):
                 return False
             candidate = self._manifests.of(view)
             if action is Action.TAKE and is_for_others(self._context, candidate):
@@ -268,7 +315,9 @@ class Poller:
                 return False
             if not self._context.obey().takes_requests:
                 return False
-            published = self._handle(candidate, action)
+            published = self._handle(candidate, action, runs=runs)
+            if runs and _at(view.branch, view.tip) in self._unadmitted:
+                return False
             if published is State.REQUESTED:
                 self._note_wait(view)
                 return False
@@ -282,6 +331,17 @@ class Poller:
         self._note_answer(view.branch, published)
         return published is not None
 
+    def _waits(self, view: View, action: Action) -> bool:
+        """Return whether there is nothing to do about a branch now, and note why."""
+        if action is Action.WAIT:
+            self._why[view.branch] = _held_by(view)
+            self._warn_of_double(view)
+            return True
+        if action is Action.NOTHING:
+            self._settled[view.branch] = view.tip
+            return True
+        return False
+
     def _note_answer(self, branch: str, published: State | None) -> None:
         """Back off if a branch needs one answer after another: the bus may write what is pushed to it elsewhere."""
         if published is None or not published.is_final:
@@ -294,12 +354,18 @@ class Poller:
                 "again and again, or is it another name of a branch on the bus?"
             )
 
-    def _handle(self, candidate: Candidate, action: Action) -> State | None:
+    def _handle(self, candidate: Candidate, action: Action, *, runs: bool) -> State | None:
         """Carry out the action. The ledger counts it first: a request that kills the runner is not retried for ever."""
         ledger, tip = self._context.ledger, candidate.view.tip
         ledger.attempt([tip])
         try:
-            return handle(self._context, candidate, action)
+            admitted = None
+            if runs:
+                admitted = admit_to_run(self._context, candidate) if action is Action.TAKE else None
+                if admitted is None:
+                    self._unadmitted.add(_at(candidate.view.branch, tip))
+                    return None
+            return handle(self._context, candidate, action, admitted)
         finally:
             ledger.survived([tip])
 

@@ -58,15 +58,15 @@ def test_who_had_no_turn_for_longest_begins():
     assert turns(["a:x", "a:x", "b:y", "c:z"], last.items()) == ["c:z", "b:y", "a:x", "a:x"]
 
 
-def put_requests(bus, requested_by, count, *, prefix="mac-bridge/", began=BEGAN):
-    """Put requests for `noop` on the bus, older ones first, and return their branches."""
+def put_requests(bus, requested_by, count, *, prefix="mac-bridge/", began=BEGAN, preset="noop"):
+    """Put requests for a preset on the bus, older ones first, and return their branches."""
     git = Git.isolated(bus)
     head = git.text("rev-parse", "refs/heads/main")
     who = objects.Identity("R", "r@example.invalid")
     branches, updates = [], []
     for i in range(count):
         nonce = f"{began + i}-{i:06x}"
-        manifest = {"schema_version": 1, "preset": "noop", "params": {}, "ref": "main",
+        manifest = {"schema_version": 1, "preset": preset, "params": {}, "ref": "main",
                     "requested_by": requested_by, "nonce": nonce}  # fmt: skip
         if i == 0:
             tree = objects.overlay(git, f"{head}^{{tree}}", {wire.REQUEST: json.dumps(manifest).encode()})
@@ -74,7 +74,7 @@ def put_requests(bus, requested_by, count, *, prefix="mac-bridge/", began=BEGAN)
         blob = objects.write_blob(git, json.dumps(manifest).encode())
         folder = git.text("mktree", stdin=f"100644 blob {blob}\trequest.json\n")
         tree = git.text("mktree", stdin=f"{other}\n040000 tree {folder}\t{wire.FOLDER}\n")
-        branches.append(f"{prefix}noop-{nonce}")
+        branches.append(f"{prefix}{preset}-{nonce}")
         updates.append(f"create refs/heads/{branches[-1]} {objects.commit(git, tree, [head], 'r', who)}\n")
     git("update-ref", "--stdin", stdin="".join(updates))
     return branches
