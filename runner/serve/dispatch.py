@@ -33,23 +33,22 @@ _CLOSED = {
 }
 
 
-def admit_to_run(context: RunnerContext, candidate: Candidate) -> Admitted | None:
-    """Return a request that this runner would run now; None if it would turn it down or let it wait. Writes nothing."""
+def would_run(context: RunnerContext, candidate: Candidate) -> bool:
+    """Return whether this runner would run a request now, and neither turn it down nor let it wait. Writes nothing."""
     view = candidate.view
     seen = context.ledger.seen(view.branch)
     has_answer = seen is not None and seen.published is not None
     if has_answer or context.others.has_left(view) or not belongs(context.bus.git, view):
-        return None
+        return False
     try:
-        return _admit(context, candidate)
+        _admit(context, candidate)
     except Refusal:
-        return None
+        return False
+    return True
 
 
-def handle(
-    context: RunnerContext, candidate: Candidate, action: Action, admitted: Admitted | None = None
-) -> State | None:
-    """Carry out the action that was decided for a branch, with what ``admit_to_run`` just returned.
+def handle(context: RunnerContext, candidate: Candidate, action: Action) -> State | None:
+    """Carry out the action that was decided for a branch.
 
     Returns the published state; None if nothing was published; REQUESTED if the request waits (for approval, or until
     this machine's clock can be trusted).
@@ -73,7 +72,7 @@ def handle(
         outcome = Outcome(state, Reason(code=code, message=message))
         return answer_without_running(context, Lease(context, view), candidate.request, outcome)
     try:
-        admitted = admitted or _admit(context, candidate)
+        admitted = _admit(context, candidate)
     except Refusal as refusal:
         return _turn_down(context, view, refusal)
     # If this runner left it before, it failed here after the claim.

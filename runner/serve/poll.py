@@ -17,7 +17,7 @@ from runner.bus.reading import read_each
 from runner.context import RunnerContext
 from runner.faults import explain
 from runner.host.disk_space import why_not_writable
-from runner.serve.dispatch import UNFIT, admit_to_run, flush, handle, is_for_others
+from runner.serve.dispatch import UNFIT, flush, handle, is_for_others, would_run
 from runner.serve.execute import NOT_BEGUN
 from runner.serve.next_action import Action, TipWatch, decide, in_our_name
 from runner.serve.queue import Turns
@@ -139,9 +139,9 @@ class Poller:
         views = self._in_turn(self._read(fresh))
         self._recall_approved(views)
         # What runs comes first. After a job, one of the others has its turn, so that they are not left for ever.
-        first_runs = not self._ran
+        passes = (False, True, False) if self._ran else (True, False)
         self._ran = False
-        for runs in (first_runs, not first_runs):
+        for runs in passes:
             worked = self._work(views, runs=runs)
             if worked is not False:
                 return bool(worked)
@@ -359,13 +359,10 @@ class Poller:
         ledger, tip = self._context.ledger, candidate.view.tip
         ledger.attempt([tip])
         try:
-            admitted = None
-            if runs:
-                admitted = admit_to_run(self._context, candidate) if action is Action.TAKE else None
-                if admitted is None:
-                    self._unadmitted.add(_at(candidate.view.branch, tip))
-                    return None
-            return handle(self._context, candidate, action, admitted)
+            if runs and not (action is Action.TAKE and would_run(self._context, candidate)):
+                self._unadmitted.add(_at(candidate.view.branch, tip))
+                return None
+            return handle(self._context, candidate, action)
         finally:
             ledger.survived([tip])
 
