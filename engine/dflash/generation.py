@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from engine.cache.protocol import Cache
@@ -225,7 +226,15 @@ class Run:
             return cut.tokens, cut.text + self.stops.flush()
         return cut.tokens, cut.text
 
-    def report(self, plan: RoundPlan, match: int, accepted: int, tokens: tuple[int, ...], text: str) -> Step:
+    def report(
+        self,
+        plan: RoundPlan,
+        match: int,
+        accepted: int,
+        tokens: tuple[int, ...],
+        text: str,
+        verified: int | None = None,
+    ) -> Step:
         """Return the round's step; the policy learns from the round.
 
         Args:
@@ -234,9 +243,13 @@ class Run:
             accepted: how many drafts the target agreed with, those behind a stop too.
             tokens: those committed.
             text: the text that is final now.
+            verified: how many drafts the target verified, if it did not verify all of them.
         """
         timing, prefill = self.clock.stop(), self._prefill
         self._prefill = 0.0
+        if verified is not None:
+            # The first one that was cut is known to be wrong; of those behind it nothing is known.
+            plan = replace(plan, size=verified + 1)
         self.policy.learn(plan, match, accepted, timing.total)
         plain = plan.drafter == "none"
         return Step(
@@ -244,7 +257,7 @@ class Run:
             accepted=min(accepted, len(tokens)),
             text=text,
             drafter=plan.drafter,
-            proposed=0 if plain else plan.size,
+            proposed=0 if plain else plan.size if verified is None else verified,
             finish_reason=self.finish_reason,
             timing=timing,
             syncs=self._syncs,

@@ -14,6 +14,7 @@ from engine.dflash.rollback import rollback_for
 from engine.dflash.sampling import Sampler, Sampling
 from engine.dflash.step import Step
 from engine.dflash.stops import Stops
+from engine.dflash.target.context import check_ids, room
 from engine.errors import BadInput
 from engine.mx import mx, nn
 from engine.tokens import Tokenizer
@@ -55,7 +56,7 @@ def stream_generate(
         draft: a drafter for it (:func:``engine.dflash.load_draft``), or None.
         tokenizer: what encodes the prompt and decodes the answer; None with a prompt of ids gives no text.
         prompt: text or token ids, at least one. It continues what ``caches`` hold.
-        max_tokens: the most tokens to decode, at least 1.
+        max_tokens: the most tokens to decode, at least 1. It ends earlier where the model's context does.
         block_size: the most rows to verify at once, the last committed token's among them; 1 decodes plainly.
             None takes the drafter's own for its drafts, and up to 16 for drafts that are looked up.
         temperature: 0 is greedy.
@@ -79,10 +80,13 @@ def stream_generate(
             CPU all but ``fused`` let the target's layers begin as they are built.
 
     Raises:
-        BadInput: a value out of its range, an empty prompt, a drafter for another target.
+        BadInput: a value out of its range, an empty prompt, one that does not fit the model's context or has tokens
+            that the model lacks, a drafter for another target.
     """
     sampling = Sampling(temperature, top_k, top_p, min_p)
     ids = encode(tokenizer, prompt)
+    check_ids(target, ids)
+    left = room(target, _length(caches) + len(ids))
     if loop not in LOOPS:
         raise BadInput(f"no loop {loop!r}", f"one of {', '.join(LOOPS)}")
     if loop == "eager" and temperature > 0:
@@ -107,7 +111,7 @@ def stream_generate(
         sampler=Sampler(sampling, seed),
         stops=Stops(tokenizer, stop_tokens, stop),
         policy=_policy(adaptive, repeatable=seed is not None and temperature > 0),
-        room=max_tokens,
+        room=max_tokens if left is None else min(max_tokens, left),
         blocks=blocks,
         loop=loop,
     )

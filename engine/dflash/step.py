@@ -1,6 +1,7 @@
 """What one round of decoding gives, and what many add up to."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,6 +139,12 @@ def ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def live_bytes(caches: list[Cache]) -> int:
-    """Return the bytes of the arrays that caches hold."""
-    return sum(cache.nbytes for cache in caches)
+def live_bytes(caches: Sequence[Cache]) -> int:
+    """Return the bytes of the arrays that caches hold. mlx-lm's quantized cache cannot say it while it is empty."""
+    return sum(_live(cache) for cache in caches)
+
+
+def _live(cache: Any) -> int:
+    if hasattr(cache, "caches"):
+        return live_bytes(cache.caches)
+    return 0 if getattr(cache, "keys", ()) is None else int(cache.nbytes)

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 from engine.checkpoints.published import ALONE, PUBLISHED
 
+RAW = "raw"
 DEFAULT, LONG, ADVANCED = "e8@q38", "e8@q10", "e8@q4"  # near lossless; long contexts; with a warning
+SUGGESTED = (RAW, "e8v@4.25", DEFAULT, "affine@4g64")  # caches that are offered for any model that takes them
 
 
 @dataclass(frozen=True)
@@ -110,3 +112,14 @@ def entry(reference: str) -> Entry | None:
         ):
             return found
     return None
+
+
+def offered(reference: str) -> tuple[str, ...]:
+    """Return the caches to offer for a model, if it takes them."""
+    return SUGGESTED if entry(reference) is None else (*SUGGESTED, LONG, ADVANCED)
+
+
+def least_boundary(reference: str, cache: str) -> int:
+    """Return how many layers at either end must stay raw for a model and a cache."""
+    known = entry(reference)
+    return known.boundary if known is not None and cache != RAW else 0

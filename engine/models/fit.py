@@ -46,15 +46,6 @@ def identity(config: dict[str, Any], tokenizer: Tokenizer) -> dict[str, str]:
     return {"model_type": files.text_config(config)["model_type"], "vocabulary": _vocabulary(tokenizer)}
 
 
-def check_context(config: dict[str, Any], name: str, tokens: int) -> None:
-    """Refuse more tokens than a model was made for (BadInput); a configuration that does not say takes any."""
-    most = files.text_config(config).get("max_position_embeddings")
-    if isinstance(most, int) and tokens > most:
-        raise BadInput(
-            f"{tokens} tokens are more than the {most} that {name} can read", "ask for shorter prompts"
-        )
-
-
 def _check_identity(made_for: Any, text: dict[str, Any], tokenizer: Tokenizer | None) -> None:
     if not isinstance(
         made_for, dict

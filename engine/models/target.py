@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.checkpoints import files
+from engine.dflash.target.context import note_context
 from engine.errors import BadInput
 from engine.lm import utils as lm_utils
 from engine.models.fit import refuse_drafter
@@ -48,6 +49,7 @@ def load_target(folder: Path, dtype: mx.Dtype | None) -> tuple[nn.Module, dict[s
     refuse_drafter(config)
     files.weight_files(folder)
     model, config = _built(folder, config)
+    note_context(model, config)
     if dtype is not None:
         _cast(model, dtype)
     mx.eval(model.parameters())

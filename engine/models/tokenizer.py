@@ -9,6 +9,9 @@ from engine.lm import utils as lm_utils
 
 # Embeddings are padded to a round number of rows: published models leave up to two in a hundred unused.
 MOST_UNUSED = 0.1
+MOST_WITHOUT = (
+    0.01  # tokens that were added to a tokenizer, such as one for images, but not to the embeddings
+)
 
 
 def load_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
@@ -32,7 +35,7 @@ def load_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
         ) from error
     rows = files.text_config(config).get("vocab_size")
     ids = max(tokenizer.get_vocab().values(), default=-1) + 1
-    if rows is not None and not (1 - MOST_UNUSED) * rows <= ids <= rows:
+    if rows is not None and not (1 - MOST_UNUSED) * rows <= ids <= (1 + MOST_WITHOUT) * rows:
         raise BadInput(
             f"the tokenizer {path} has {ids} tokens, and the model {rows}", "it is another model's tokenizer"
         )

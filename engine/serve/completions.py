@@ -76,11 +76,7 @@ def _prompts(request: CompletionRequest, resident: Resident) -> list[list[int]]:
     for ids in prompts:
         if not ids:
             raise ApiError(400, "The prompt is empty.", param="prompt", code="invalid_value")
-        if not all(0 <= token < resident.vocabulary for token in ids):
-            said = (
-                f"The prompt holds a token that this model, which has {resident.vocabulary}, does not have."
-            )
-            raise ApiError(400, said, param="prompt", code="invalid_value")
+        resident.check(ids, "prompt")
     return prompts
 
 

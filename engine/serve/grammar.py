@@ -225,8 +225,10 @@ class Grammars:
             from llguidance import hf
 
             inner = getattr(self._wrapper, "_tokenizer", self._wrapper)
+            # A tokenizer may have tokens that the model lacks: masks are cut to the logits.
+            count = max(self._vocabulary, 1 + max(self._wrapper.get_vocab().values()))
             self._tokenizer = hf.from_tokenizer(
-                inner, n_vocab=self._vocabulary, eos_token=sorted(self._wrapper.eos_token_ids)
+                inner, n_vocab=count, eos_token=sorted(self._wrapper.eos_token_ids)
             )
         return self._tokenizer
 
@@ -268,7 +270,7 @@ class Grammars:
         closing = list(self._wrapper.think_end_tokens or ())
         if (end := self.marks()[1]).token is not None:
             closing.append(end.token)
-        return Walk(self.compiled(grammar), self.tokenizer, closing)
+        return Walk(self.compiled(grammar), self.tokenizer, self._vocabulary, closing)
 
     def marks(self) -> tuple[Mark, Mark]:
         """Return what comes before and after a call of this tokenizer's model."""
@@ -304,6 +306,7 @@ class Walk:
     Args:
         matcher: llguidance's.
         tokenizer: llguidance's.
+        vocabulary: number of logits per row.
         closing: tokens to prefer when completing the answer: the ends of a thought and of a call.
 
     Attributes:
@@ -314,9 +317,10 @@ class Walk:
         self,
         matcher: llguidance.LLMatcher,
         tokenizer: llguidance.LLTokenizer,
+        vocabulary: int,
         closing: Sequence[int] = (),
     ) -> None:
-        self._matcher, self._tokenizer = matcher, tokenizer
+        self._matcher, self._vocabulary = matcher, vocabulary
         self.landed = False
         self._spent, self._began, self._rows = 0.0, 0.0, 0  # CPU seconds, also for the current call, and rows
         self._read = self._clear = 0  # tokens so far, and those up to which the limit cannot force a token
@@ -422,7 +426,7 @@ class Walk:
 
         What closes an object may be a character of a string, and be preferred forever there.
         """
-        allowed, found = self._row(matcher, self._tokenizer.vocab_size), []
+        allowed, found = self._row(matcher, self._vocabulary), []
         for token in self._preferred:
             ahead = matcher.deep_copy()
             if allowed[token] and ahead.consume_token(token):
@@ -441,7 +445,7 @@ class Walk:
             if forced := ahead.compute_ff_tokens():
                 token = forced[0]
             else:
-                allowed = self._row(ahead, self._tokenizer.vocab_size)
+                allowed = self._row(ahead, self._vocabulary)
                 token = next((t for t in self._preferred if allowed[t]), int(allowed.argmax()))
             if not ahead.consume_token(token):
                 return None

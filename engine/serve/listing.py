@@ -6,15 +6,15 @@ from typing import Any
 
 from bridge.common import host
 from engine.checkpoints import files, hub
+from engine.checkpoints.published import BUNDLED
 from engine.errors import EngineError
 from engine.models import catalogue, registry
+from engine.models.catalogue import RAW, least_boundary
 from engine.mx import mx
 from engine.serve.channels import Channel
 from engine.serve.errors import ApiError
-from engine.serve.models import drafter_of
-from engine.serve.server import RAW, Server, least_boundary
-
-SUGGESTED = ("raw", "e8v@4.25", "e8@q38", "affine@4g64")
+from engine.serve.models import Resident, drafter_of
+from engine.serve.server import Server
 
 
 def models(server: Server) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _entry(server: Server, name: str) -> dict[str, Any]:
         "cache": server.settings.cache,
         "boundary": max(server.settings.boundary, least_boundary(reference, server.settings.cache)),
         "draft": server.settings.draft,
-        **catalogued(name, reference),
+        **catalogued(name, reference, resident),
         **_availability(reference, server.settings.draft),
     }
     if resident is not None:
@@ -92,10 +92,13 @@ def _entry(server: Server, name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": created, "owned_by": "kakeya", "x_kakeya": about}
 
 
-def catalogued(name: str, reference: str) -> dict[str, Any]:
-    """Return a model's channels with their published figures."""
+def catalogued(name: str, reference: str, resident: Resident | None = None) -> dict[str, Any]:
+    """Return a model's channels with their published figures. Of an unknown model, only loading tells the others."""
     known = catalogue.entry(reference)
-    specs = (*SUGGESTED, catalogue.LONG, catalogue.ADVANCED) if known else SUGGESTED
+    if resident is not None:
+        specs = resident.caches
+    else:
+        specs = catalogue.offered(reference) if known or reference in BUNDLED else (RAW,)
     measured = known.measured if known else {}
     found = [(str(Channel(name, spec, least_boundary(reference, spec))), spec) for spec in specs]
     figures = {
@@ -105,7 +108,7 @@ def catalogued(name: str, reference: str) -> dict[str, Any]:
     }
     return {
         "channels": [channel for channel, _ in found],
-        "default_channel": next(channel for channel, spec in found if spec == catalogue.DEFAULT),
+        "default_channel": min(found, key=lambda each: each[1] != catalogue.DEFAULT, default=(None, ""))[0],
         "advanced": [channel for channel, spec in found if spec == catalogue.ADVANCED],
         "unmeasured": [channel for channel, spec in found if spec != RAW and channel not in figures],
         "perplexity": figures,

@@ -6,6 +6,7 @@ from typing import Any
 
 from engine.cache import make_caches
 from engine.checkpoints import files, hub
+from engine.dflash.step import live_bytes
 from engine.inject.package import NAME as PACKAGE
 from engine.lm import cache as lm_cache
 from engine.models import registry
@@ -89,8 +90,8 @@ def forget_shapes() -> None:
 
 def _shape(cache: Any) -> tuple[str, int, int]:
     if type(cache) in GROWING:
-        return "growing", 0, cache.nbytes
-    if isinstance(cache, lm_cache.RotatingKVCache):
+        return "growing", 0, live_bytes([cache])
+    if isinstance(cache, lm_cache.RotatingKVCache) and not cache.empty():
         tokens = cache.keys.shape[2]
         return "ring", cache.max_size, cache.nbytes * GRAIN // max(1, tokens)
-    return "states", 0, cache.nbytes
+    return "states", 0, live_bytes([cache])

@@ -2,27 +2,31 @@
 
 import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from engine.cache import make_caches
 from engine.checkpoints import files
 from engine.dflash import loop
 from engine.dflash.joint import Joint
 from engine.dflash.propose.adaptive import Adaptive
+from engine.dflash.rollback import rollback_for
+from engine.dflash.target.context import context_of, logits_of, tokens_of
 from engine.dflash.target.products import bytes_of_copies, keep_once
-from engine.errors import BadInput
+from engine.errors import BadInput, EngineError
 from engine.inject.package import NAME as PACKAGE
 from engine.inject.package import Package
-from engine.models import Pair, load
+from engine.models import Pair, catalogue, load
 from engine.mx import nn, tree
 from engine.serve.errors import ApiError
 from engine.serve.grammar import Grammars
 from engine.serve.template import Template
 
 SHRINKS = 3  # how many characters Unicode normalization can turn into one, by and large
-CONTEXT = 1 << 17  # assumed context length if a model's configuration does not name one
+CONTEXT = 1 << 17  # assumed context length if neither a model nor its configuration names one
+WIDTHS = ("hidden_size", "n_embd", "d_model", "model_dim")
 
 POLICIES = 16  # kinds of answers (caches, drafter) whose policies are kept
 
@@ -36,6 +40,10 @@ class Resident:
         pair: target, drafter and tokenizer.
         loaded: when it was loaded, as Unix time in seconds.
         context: maximum tokens of prompt and answer together.
+        tokens: number of token ids that it can read.
+        vocabulary: number of logits per row.
+        layers: number of the target's layers.
+        caches: the specs of those offered that it can use.
         used: when a request last needed it, by ``time.monotonic``.
         drafted: whether it has a drafter.
         lock: protects the tokenizer, which is not thread-safe.
@@ -48,6 +56,10 @@ class Resident:
     loaded: int
     context: int
     nbytes: int
+    tokens: int
+    vocabulary: int
+    layers: int
+    caches: tuple[str, ...]
     drafted: bool = False
     used: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -95,19 +107,10 @@ class Resident:
         return Template(self.pair.tokenizer)
 
     @property
-    def vocabulary(self) -> int:
-        """Number of logits per row."""
-        return int(files.text_config(self.pair.parts["target"].config)["vocab_size"])
-
-    @property
-    def layers(self) -> int:
-        """Number of the target's layers."""
-        return int(files.text_config(self.pair.parts["target"].config).get("num_hidden_layers", 0))
-
-    @property
     def width(self) -> int:
-        """Size of a hidden state."""
-        return int(files.text_config(self.pair.parts["target"].config)["hidden_size"])
+        """Size of a hidden state; by its usual names, else a guess that is too large."""
+        config = files.text_config(self.pair.parts["target"].config)
+        return int(next((config[name] for name in WIDTHS if name in config), self.vocabulary))
 
     @cached_property
     def longest(self) -> int:
@@ -134,6 +137,12 @@ class Resident:
                 return loop.encode(self.pair.tokenizer, text)
             return [int(token) for token in self.pair.tokenizer.encode(text, add_special_tokens=False)]
 
+    def check(self, ids: Sequence[int], param: str) -> None:
+        """Refuse tokens for which the model has no embedding (ApiError 400)."""
+        if not all(0 <= token < self.tokens for token in ids):
+            said = f"The prompt holds a token that this model, which has {self.tokens}, does not have."
+            raise ApiError(400, said, param=param, code="invalid_value")
+
     def decode(self, tokens: list[int]) -> str:
         """Return the text of tokens."""
         with self.lock:
@@ -155,15 +164,40 @@ def load_resident(name: str, draft: str, dtype: str | None, *, once: bool = Fals
     pair = load(name, drafter_of(draft), dtype=dtype)
     if draft in ("dflash", PACKAGE) and pair.draft is None:
         raise BadInput(f"no drafter belongs to {name}", "give one with --draft, or leave the option out")
-    most = files.text_config(pair.parts["target"].config).get("max_position_embeddings")
-    context = most if isinstance(most, int) and most > 0 else CONTEXT
     if once:
         for model in filter(None, (pair.target, pair.draft)):
             keep_once(model)
-    made = Resident(name, pair, int(time.time()), context, weight_bytes(pair), pair.draft is not None)
+    return resident_of(name, pair)
+
+
+def resident_of(name: str, pair: Pair) -> Resident:
+    """Return a loaded pair as a model of the server."""
+    target = pair.target
+    made = Resident(
+        name,
+        pair,
+        loaded=int(time.time()),
+        context=context_of(target) or CONTEXT,
+        nbytes=weight_bytes(pair),
+        tokens=tokens_of(target),
+        vocabulary=logits_of(target),
+        layers=len(target.layers),
+        caches=tuple(spec for spec in catalogue.offered(name) if _takes(target, name, spec)),
+        drafted=pair.draft is not None,
+    )
     made.grammars = Grammars(pair.tokenizer, made.vocabulary)
     made.joint = Joint(pair.target, pair.draft.config.target_layer_ids if pair.draft else ())
     return made
+
+
+def _takes(target: nn.Module, name: str, spec: str) -> bool:
+    """Return whether answers can be decoded on a cache. Nothing is evaluated."""
+    boundary = catalogue.least_boundary(name, spec)
+    try:
+        rollback_for(make_caches(target, spec, boundary), "auto", target)
+    except EngineError:
+        return False
+    return 2 * boundary < len(target.layers)
 
 
 def drafter_of(draft: str) -> Any:

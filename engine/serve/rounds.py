@@ -96,7 +96,7 @@ def rounds(
 
 
 def _round(run: Run, guide: Guide | None, plan: RoundPlan, *, sharing: bool) -> Generator[Awaited, Any, Made]:
-    match, drawn_from = run.match, None
+    match, drawn_from, verified = run.match, None, None
     drafts = mx.zeros((1, 0), mx.int32)
     if plan.drafter == PLAIN:
         plan = RoundPlan(PLAIN, 1)
@@ -114,6 +114,7 @@ def _round(run: Run, guide: Guide | None, plan: RoundPlan, *, sharing: bool) -> 
     else:
         proposed = run.read(drafts[0]) if drafts.shape[1] else []
         fit = guide.cut(proposed)
+        verified = fit if fit < len(proposed) else None
         logits, taps = yield Forward(run, mx.concatenate([run.pending, drafts[:, :fit]], axis=1))
         judged, rows = fit, guide.shape(logits, proposed[:fit], run.room)
         if fit < len(proposed) and not run.sampler.greedy:
@@ -132,7 +133,7 @@ def _round(run: Run, guide: Guide | None, plan: RoundPlan, *, sharing: bool) -> 
     if guide is not None:
         text += _watched(run, guide, tokens)
         told = guide.report(logits, tokens)
-    return run.report(plan, match, n, tokens, text), told
+    return run.report(plan, match, n, tokens, text, verified), told
 
 
 def _watched(run: Run, guide: Guide, tokens: tuple[int, ...]) -> str:

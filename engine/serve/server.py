@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.errors import BadInput, EngineError
 from engine.models import catalogue
+from engine.models.catalogue import RAW, least_boundary
 from engine.serve.channels import Channel
 from engine.serve.errors import ApiError, gone, late
 from engine.serve.job import DRAFTS, Failed, Job, Options, Piece
@@ -20,7 +21,6 @@ from engine.serve.settings import Settings
 from engine.serve.thread import EngineThread
 
 SEEDS = (1 << 63) - 1
-RAW = "raw"
 DEFAULT_TEMPERATURE = 1.0  # OpenAI's
 OVERDUE = 5.0  # seconds after a request's deadline in which the engine's thread should have ended it itself
 
@@ -136,6 +136,7 @@ class Server:
             ids: the prompt.
             most: the requested number of tokens.
         """
+        resident.check(ids, "messages")
         left = resident.context - len(ids)
         if left < 1:
             said = f"The prompt has {len(ids)} tokens, and {chosen.asked} reads {resident.context} with the answer."
@@ -243,12 +244,6 @@ def why_boundary(reference: str) -> str:
     """Return why a model needs a boundary."""
     known = catalogue.entry(reference)
     return known.why_boundary if known is not None else ""
-
-
-def least_boundary(reference: str, cache: str) -> int:
-    """Return how many layers at either end must stay raw for a model and a cache."""
-    known = catalogue.entry(reference)
-    return known.boundary if known is not None and cache != RAW else 0
 
 
 def names_of(references: Sequence[str]) -> dict[str, str]:

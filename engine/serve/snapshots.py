@@ -24,7 +24,7 @@ class Snapshot:
     """The snapshot of one cache.
 
     Attributes:
-        kind: ``segment``, ``ring``, ``states`` or ``window``.
+        kind: ``segment``, ``ring``, ``states`` or ``window``; ``unused`` if the model's layer does not use its cache.
         arrays: in the order in which they are restored; None for an absent state.
         numbers: offsets and similar integers.
         codec: the codec id of packed rows.
@@ -54,6 +54,8 @@ def flat(caches: Sequence[Any]) -> list[Any]:
 
 def take(cache: Any, start: int, end: int) -> Snapshot:
     """Return the snapshot of a cache with ``end`` tokens, for the block that begins at ``start``."""
+    if type(cache) in (*GROWING, *RINGS) and cache.empty():
+        return Snapshot("unused", [])
     if type(cache) in GROWING:
         return Snapshot("segment", [_copy(x, start, end) for x in _leaves(cache)], codec=_codec(cache))
     if type(cache) in RINGS:
@@ -65,6 +67,8 @@ def take(cache: Any, start: int, end: int) -> Snapshot:
 def put(cache: Any, path: Sequence[Snapshot], length: int) -> None:
     """Restore a fresh cache from the ``length`` tokens of a path of blocks."""
     last = path[-1]
+    if last.kind == "unused":
+        return
     if last.codec and isinstance(cache, PackedMixin):
         found = CodecId.parse(last.codec)
         of_keys, of_values = found.codecs()

@@ -66,15 +66,15 @@ def command(ctx: click.Context, /, *, out: Path | None, as_json: bool, **options
 
 def workloads_of(pair: Any, options: dict[str, Any], *, chat: bool) -> list[Any]:
     """Return the prompts that options ask for, by workload."""
+    from engine.dflash.target.context import check_context
     from engine.evals import needles
     from engine.evals.speculation import job as spec_report
     from engine.measure import prompts
-    from engine.models import fit
 
     if not options["needles"]:
         selection = (options["prompts"] or prompts.DEFAULT, options["max_prompts"], options["task"])
         return [prompts.read_set(*selection, spec_report.WORKLOAD)]
-    fit.check_context(pair.parts["target"].config, pair.name, options["needles"] + options["max_tokens"])
+    check_context(pair.target, pair.name, options["needles"] + options["max_tokens"])
     count = options["max_prompts"] or NEEDLES
     lengths = [options["needles"]]
     if options["spread"]:

@@ -47,10 +47,10 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
 def _measured(options: dict[str, Any], out: Path | None) -> tuple[dict[str, dict[str, Any]], Any]:
     from engine.cache.spec import parse
     from engine.cli.measured import choose_threads, tell_left_out
+    from engine.dflash.target.context import check_context
     from engine.evals.recall import usable
     from engine.evals.verify_cost import Sweep, reports
     from engine.models import load
-    from engine.models.fit import check_context
 
     specs = tuple(dict.fromkeys(parse(spec).text for spec in options["caches"].split(",")))
     pair = load(options["model"], draft=False, dtype=options["dtype"])
@@ -58,7 +58,7 @@ def _measured(options: dict[str, Any], out: Path | None) -> tuple[dict[str, dict
     tell_left_out(left_out)
     remaining = tuple(spec for spec in specs if spec not in left_out)
     longest = max(options["contexts"]) + max(options["lengths"])
-    check_context(pair.parts["target"].config, pair.name, longest)
+    check_context(pair.target, pair.name, longest)
     lengths, contexts = (tuple(dict.fromkeys(options[name])) for name in ("lengths", "contexts"))
     chosen = choose_threads(pair, options["threads"], out)
     sweep = Sweep(lengths, contexts, remaining, options["repeats"], left_out, chosen)

@@ -18,10 +18,10 @@ def make_needles(pair: Any, plan: Any) -> list[Any]:
     Raises:
         BadInput: the model cannot read prompts of these lengths.
     """
+    from engine.dflash.target.context import check_context
     from engine.evals import needles
-    from engine.models.fit import check_context
 
-    check_context(pair.parts["target"].config, pair.name, max(plan.lengths) + plan.max_tokens)
+    check_context(pair.target, pair.name, max(plan.lengths) + plan.max_tokens)
     with progress("prompts", "prompts") as (on_start, on_made):
         on_start(len(plan.lengths) * len(plan.depths) * plan.samples)
         return needles.make(

@@ -1,6 +1,8 @@
 """Answers that follow a grammar: always valid JSON, whatever is drafted, sampled or cut short."""
 
 import json
+import queue
+import time
 
 import jsonschema
 import pytest
@@ -8,8 +10,11 @@ import pytest
 from engine.mx import mx
 from engine.serve import grammar
 from engine.serve.guide import Guide
-from engine.serve.job import Options
+from engine.serve.job import Job, Options
+from engine.serve.metrics import Metrics
 from engine.serve.models import load_resident
+from engine.serve.settings import Settings
+from engine.serve.thread import EngineThread
 
 PERSON = {
     "type": "object",
@@ -223,3 +228,27 @@ def test_sampled_rounds_keep_the_guided_distribution(tiny):
     assert counts[3] == 0
     for count, share in zip(counts, (0.5, 0.3, 0.2), strict=False):
         assert abs(count / 1500 - share) < 0.05
+
+
+def test_drafts_that_a_grammar_cuts_are_not_counted_as_verified(monkeypatch):
+    from engine.dflash.generation import Run  # noqa: PLC0415 - MLX first
+
+    verified, forward = [], Run.forward
+
+    def counted(self, tokens):
+        verified.append(tokens.shape[1] - 1)
+        return forward(self, tokens)
+
+    monkeypatch.setattr(Run, "forward", counted)
+    engine, events = EngineThread(Settings(dtype="float32"), Metrics()), queue.Queue()
+    engine.start()
+    resident = engine.load("tiny").result(60)
+    given = Options(60, temperature=0.0, draft="dflash", grammar=grammar.of_schema(PERSON))
+    engine.submit(
+        [Job(0, "tiny", resident.encode("def main(argv):"), given, events.put, time.monotonic() + 60)]
+    )
+    while (piece := events.get(timeout=60)).finish_reason is None:
+        pass
+    engine.stop()
+    assert piece.report["proposed"] == sum(verified)
+    assert piece.report["accepted"] <= piece.report["proposed"]

@@ -4,13 +4,17 @@ import shutil
 
 import pytest
 
+from engine.cache import make_caches
+from engine.errors import BadInput
 from engine.models import registry
 from engine.serve import listing
 from engine.serve.channels import Channel
 from engine.serve.errors import ApiError
+from engine.serve.models import load_resident
 from engine.serve.protocol import ChatRequest
 from engine.serve.server import Server, names_of
 from engine.serve.settings import Settings
+from tests.engine import folders
 
 DISTILL = "deepseek-r1-distill-qwen-1.5b"
 OURS = ("tiny", "qwen3-4b", "qwen3-8b", DISTILL, "glm-4-9b-chat", "mistral-7b-instruct-v0.3")
@@ -80,6 +84,24 @@ def test_every_listed_channel_may_be_asked_for(server, name):
     for channel in told(server, name)["channels"]:
         chosen = choose(server, channel)
         assert str(Channel(name, chosen.cache, chosen.boundary)) == channel
+
+
+def test_an_unknown_model_offers_what_it_can_use_once_it_is_loaded(tmp_path):
+    folder = folders.write_pair(tmp_path / "pair") / "target"
+    server = Server(Settings(models=(str(folder),)))
+    assert told(server, "target")["channels"] == ["target@raw"]
+    assert told(server, "target")["default_channel"] == "target@raw"
+    resident = load_resident(str(folder), "none", "float32")
+    server.engine.residents.by_name[str(folder)] = resident
+    specs = [choose(server, channel).cache for channel in told(server, "target")["channels"]]
+    assert specs == list(resident.caches)
+    for spec in ("raw", "e8v@4.25", "e8@q38", "affine@4g64"):
+        try:
+            make_caches(resident.pair.target, spec)
+        except BadInput:
+            assert spec not in specs
+        else:
+            assert spec in specs
 
 
 def test_a_channel_has_an_entry_of_its_own(server):
