@@ -1,8 +1,17 @@
-"""The system calls that a job in bubblewrap's sandbox may not make: a seccomp filter, built without a library.
+"""The system calls that a job in bubblewrap's sandbox may make: a seccomp filter, built without a library.
 
 Some kernel objects are outside all namespaces, and some memory is invisible to every memory limit. A job that computes
-needs neither. The filter is classic BPF, as seccomp(2) describes. Refused calls fail with EPERM, as if a privilege were
-missing.
+needs neither. ``syscalls.txt`` lists the calls that it needs; of some of them, only some arguments are allowed. Left
+out are, among others:
+
+- keyrings, System V objects, POSIX queues, inotify and asynchronous I/O (``io_setup``, ``io_uring``), because they use
+  up what belongs to the user or to the whole machine;
+- ``memfd_secret``, whose memory no limit counts;
+- ``ptrace`` and its like, by which a job could change bubblewrap's own first process;
+- ``bpf``, ``perf_event_open``, ``userfaultfd``, mounts, and other large interfaces of the kernel.
+
+The filter is classic BPF, as seccomp(2) describes. Refused calls fail with EPERM, as if a privilege were missing, and
+calls that are newer than the list with ENOSYS, as on an older kernel.
 """
 
 from __future__ import annotations
@@ -10,81 +19,89 @@ from __future__ import annotations
 import errno
 import platform
 import struct
+from collections.abc import Iterable
+from importlib import resources
 
 # Placeholder in the argv prefix that the supervisor replaces by the filter's descriptor.
 PLACEHOLDER = "{filter}"
 
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_LOAD, _EQUAL, _ATLEAST, _MASK, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NR, _ARCH, _ARG0 = 0, 4, 16
+_EPERM, _ENOSYS = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
+_LOAD, _EQUAL, _ATLEAST, _ABOVE, _MASK, _RETURN = 0x20, 0x15, 0x35, 0x25, 0x45, 0x06
+_NR, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24
 _X32 = 0x40000000
+
+# By machine name: the architecture's id, and the column of its numbers in the list.
+_MACHINES = {"x86_64": (0xC000003E, 1), "aarch64": (0xC00000B7, 2), "riscv64": (0xC00000F3, 2)}
 
 _CLONE_NEWUSER = 0x10000000
 _PR_SET_DUMPABLE = 4
 _FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
-
-# By machine name: the architecture's id, and the numbers of the system calls.
-_COMMON = {
-    "clone3": 435, "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "pidfd_getfd": 438,
-}  # fmt: skip
-_GENERIC = _COMMON | {
-    "add_key": 217, "request_key": 218, "keyctl": 219, "bpf": 280, "perf_event_open": 241, "userfaultfd": 282,
-    "shmget": 194, "msgget": 186, "semget": 190, "prctl": 167, "clone": 220, "unshare": 97, "socket": 198,
-    "setns": 268,
-}  # fmt: skip
-_MACHINES = {
-    "x86_64": (0xC000003E, _COMMON | {
-        "add_key": 248, "request_key": 249, "keyctl": 250, "bpf": 321, "perf_event_open": 298, "userfaultfd": 323,
-        "shmget": 29, "msgget": 68, "semget": 64, "prctl": 157, "clone": 56, "unshare": 272, "socket": 41,
-        "setns": 308,
-    }),
-    "aarch64": (0xC00000B7, _GENERIC),
-    "riscv64": (0xC00000F3, _GENERIC),
-}  # fmt: skip
-
-_REFUSED = (
-    # Keyrings belong to the user and not to a namespace.
-    "add_key", "request_key", "keyctl",
-    # Large kernel interfaces that no job needs and that often have vulnerabilities.
-    "bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register",
-    # Memory that belongs to no process, so that no limit could count it.
-    "shmget", "msgget", "semget",
-    "setns", "pidfd_getfd",
-)  # fmt: skip
+# The commands of fcntl but F_SETLEASE and F_NOTIFY. A lease on a file of the host makes others wait who open it.
+_COMMANDS = (*range(12), 15, 16, 36, 37, 38, 1025, 1027, 1028, *range(1030, 1041))
+_TERMINAL = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX write what somebody seems to have typed
 
 
 def job_filter() -> bytes | None:
     """Return the filter for this machine, or None if its system call numbers are not listed here."""
-    known = _MACHINES.get(platform.machine())
-    if known is None:
+    machine = platform.machine()
+    if machine not in _MACHINES:
         return None
-    arch, numbers = known
+    arch, column = _MACHINES[machine]
+    numbers = _numbers(column)
     # A program of another architecture, such as a 32-bit one, uses other call numbers.
     code = [_step(_LOAD, _ARCH), _step(_EQUAL, arch, 1, 0), _step(_RETURN, _KILL), _step(_LOAD, _NR)]
-    if arch == _MACHINES["x86_64"][0]:
-        code += [_step(_ATLEAST, _X32, 0, 1), _step(_RETURN, _ERRNO | errno.EPERM)]
-    for name in _REFUSED:
-        code += [_step(_EQUAL, numbers[name], 0, 1), _step(_RETURN, _ERRNO | errno.EPERM)]
+    if machine == "x86_64":
+        code += [_step(_ATLEAST, _X32, 0, 1), _step(_RETURN, _EPERM)]
     # The flags of clone3 are in memory, which a filter cannot read. C libraries fall back to clone.
-    code += [_step(_EQUAL, numbers["clone3"], 0, 1), _step(_RETURN, _ERRNO | errno.ENOSYS)]
+    code += [_step(_EQUAL, 435, 0, 1), _step(_RETURN, _ENOSYS)]
+    no_users = [_step(_MASK, _CLONE_NEWUSER, 0, 1), _step(_RETURN, _EPERM)]
     for name in ("clone", "unshare"):
-        code += _where(
-            numbers[name], [_step(_MASK, _CLONE_NEWUSER, 0, 1), _step(_RETURN, _ERRNO | errno.EPERM)]
-        )
+        code += _where(numbers[name], _FIRST, no_users)
     # The memory of a process that hides from inspection could not be measured.
-    hide = [_step(_EQUAL, _PR_SET_DUMPABLE, 0, 1), _step(_RETURN, _ERRNO | errno.EPERM)]
-    code += _where(numbers["prctl"], hide)
+    code += _where(numbers["prctl"], _FIRST, _refuse([_PR_SET_DUMPABLE]))
     # Other address families bypass the network namespace, such as AF_VSOCK, which reaches a virtual machine's host.
-    left = len(_FAMILIES)
-    families = [_step(_EQUAL, family, left - i, 0) for i, family in enumerate(_FAMILIES)]
-    code += _where(numbers["socket"], [*families, _step(_RETURN, _ERRNO | errno.EPERM)])
-    return b"".join([*code, _step(_RETURN, _ALLOW)])
+    code += _where(numbers["socket"], _FIRST, _allow_only(_FAMILIES))
+    code += _where(numbers["fcntl"], _SECOND, _allow_only(_COMMANDS))
+    code += _where(numbers["ioctl"], _SECOND, _refuse(_TERMINAL))
+    for least, most in _ranges(numbers.values()):
+        code += [_step(_ATLEAST, least, 0, 2), _step(_ABOVE, most, 1, 0), _step(_RETURN, _ALLOW)]
+    code += [_step(_ABOVE, max(numbers.values()), 0, 1), _step(_RETURN, _ENOSYS), _step(_RETURN, _EPERM)]
+    return b"".join(code)
 
 
-def _where(number: int, steps: list[bytes]) -> list[bytes]:
-    """Return instructions for one system call, which other calls skip. Its first argument is loaded before them."""
-    inner = [_step(_LOAD, _ARG0), *steps, _step(_LOAD, _NR)]
+def _numbers(column: int) -> dict[str, int]:
+    """Return the numbers of the allowed system calls by name."""
+    text = resources.files("runner.job").joinpath("syscalls.txt").read_text(encoding="ascii")
+    rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
+
+
+def _ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and the last number of each unbroken run."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
+
+
+def _where(number: int, argument: int, steps: list[bytes]) -> list[bytes]:
+    """Return instructions for one system call, which other calls skip. An argument of it is loaded before them."""
+    inner = [_step(_LOAD, argument), *steps, _step(_LOAD, _NR)]
     return [_step(_EQUAL, number, 0, len(inner)), *inner]
+
+
+def _allow_only(values: Iterable[int]) -> list[bytes]:
+    allowed = list(values)
+    tests = [_step(_EQUAL, value, len(allowed) - i, 0) for i, value in enumerate(allowed)]
+    return [*tests, _step(_RETURN, _EPERM)]
+
+
+def _refuse(values: Iterable[int]) -> list[bytes]:
+    return [step for value in values for step in (_step(_EQUAL, value, 0, 1), _step(_RETURN, _EPERM))]
 
 
 def _step(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:

@@ -473,6 +473,59 @@ def test_row_45_a_job_changes_no_setting_of_the_kernel_and_reads_no_key(attacked
     assert json.loads(answer.log) == [[], [], [], [], False]
 
 
+BY_LIST = """
+    import ctypes, fcntl, json, mmap, os, sys
+    libc = ctypes.CDLL(None, use_errno=True)
+    x86 = os.uname().machine == "x86_64"
+    done = []
+    def tries(name, call):
+        try:
+            if call() >= 0:
+                done.append(name)
+        except OSError:
+            pass
+    for path in (sys.executable, "/usr/bin/git", "mine"):
+        open("mine", "w").close()
+        for kind in (fcntl.F_RDLCK, fcntl.F_WRLCK):
+            with open(path, "rb") as file:
+                tries(f"lease on {path}", lambda: fcntl.fcntl(file, fcntl.F_SETLEASE, kind))
+    tries("F_NOTIFY", lambda: fcntl.fcntl(os.open(".", os.O_RDONLY), 1026, 1))
+    context = ctypes.c_ulong()
+    tries("io_setup", lambda: libc.syscall(206 if x86 else 0, 128, ctypes.byref(context)))
+    tries("io_uring", lambda: libc.syscall(425, 8, bytes(120)))
+    tries("memfd_secret", lambda: libc.syscall(447, 0))
+    for request in (16, 0x4206):
+        tries(f"ptrace {request}", lambda: libc.ptrace(request, 1, 0, 0))
+    tries("process_vm_readv", lambda: libc.process_vm_readv(1, None, 0, None, 0, 0))
+    tries("kcmp", lambda: libc.syscall(312 if x86 else 272, 1, 1, 0, 0, 0))
+    tries("inotify", lambda: libc.inotify_init1(0))
+    tries("fanotify", lambda: libc.fanotify_init(0, 0))
+    tries("mq_open", lambda: libc.syscall(240 if x86 else 180, b"x", os.O_CREAT | os.O_RDWR, 0o600, None))
+    tries("a call of the future", lambda: libc.syscall(100_000))
+    print(json.dumps([done, ctypes.get_errno() == 38]))
+    # What a job needs works: threads, processes, locks, pipes, memory, polling.
+    import multiprocessing, select, subprocess, tempfile, threading
+    threading.Thread(target=len, args=("",)).start()
+    with tempfile.TemporaryFile() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.lockf(file, fcntl.LOCK_EX)
+    multiprocessing.get_context("spawn").Semaphore(1).acquire()
+    select.epoll().close()
+    os.close(os.memfd_create("x"))
+    subprocess.run(["/usr/bin/git", "init", "-q", "made"], check=True)
+    subprocess.run(["/usr/bin/git", "-C", "made", "status"], check=True, stdout=subprocess.DEVNULL)
+"""
+
+
+@linux
+@pytest.mark.usefixtures("confined")
+def test_row_45_a_job_makes_only_system_calls_of_the_list(attacked):
+    answer = attacked.by(BY_LIST)
+
+    assert answer.result.reason.code == "ok", answer.log
+    assert json.loads(answer.log.splitlines()[0]) == [[], True]
+
+
 SERVICES = """
     import json, os, socket, stat, subprocess, sys
     uid = os.getuid()

@@ -20,7 +20,9 @@ from pathlib import Path
 LINUX = sys.platform == "linux"
 _CLONE_NEWUSER = 0x10000000
 _GET_KEYRING, _SESSION_KEYRING = 0, -3
-_NUMBERS = {"x86_64": (250, 248), "aarch64": (219, 217), "riscv64": (219, 217)}  # keyctl, add_key
+# keyctl, add_key, io_setup
+_NUMBERS = {"x86_64": (250, 248, 206), "aarch64": (219, 217, 0), "riscv64": (219, 217, 0)}
+_MEMFD_SECRET, _PTRACE_SEIZE = 447, 0x4206
 _MOST_SHOWN = 3
 
 
@@ -41,6 +43,11 @@ def main() -> None:
             "read the user's keyrings": _find_keyring,
             "make namespaces of its own": lambda: _call("unshare", _CLONE_NEWUSER),
             "keep memory that belongs to no process": lambda: _call("shmget", 0, 4096, 0o600),
+            "take a lease on a file": _take_lease,
+            "use up the machine's contexts of asynchronous I/O": _set_up_io,
+            "keep memory that no limit counts": lambda: _call("syscall", _MEMFD_SECRET, 0),
+            "trace the sandbox's first process": lambda: _call("ptrace", _PTRACE_SEIZE, 1, 0, 0),
+            "use up the user's watches of files": lambda: _call("inotify_init1", 0),
             "hide from being looked at": lambda: _call("prctl", 4, 0, 0, 0, 0),
             "read the machine's memory": lambda: _first("/proc/kcore"),
             "read the kernel's messages": lambda: _first("/proc/kmsg"),
@@ -87,6 +94,22 @@ def _call(name: str, *args: int) -> int:
     if found < 0:
         raise OSError(ctypes.get_errno(), name)
     return found
+
+
+def _take_lease() -> None:
+    import fcntl  # noqa: PLC0415 - not on every system is it wanted
+
+    path = Path("probe-lease")
+    path.write_bytes(b"x")
+    with path.open("rb") as file:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+
+
+def _set_up_io() -> int:
+    import ctypes  # noqa: PLC0415
+
+    context = ctypes.c_ulong()
+    return _call("syscall", _NUMBERS[os.uname().machine][2], 1, ctypes.byref(context))  # type: ignore[arg-type]
 
 
 def _find_keyring() -> int:
