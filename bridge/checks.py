@@ -47,15 +47,15 @@ def show_as_they_come(
     checks: Iterable[Check], next_step: str | Callable[[Sequence[Check]], str], *, as_json: bool
 ) -> ExitCode:
     """Print checks while they are made, and at the end whether all is there. Returns the exit code for that."""
-    found = []
+    shown = []
     for check in checks:
-        found.append(check)
+        shown.append(check)
         if not as_json:
             show([check])
-    ready = all(check.ok is not False for check in found)
+    ready = all(check.ok is not False for check in shown)
     if as_json:
-        put_json({"ready": ready, "checks": [check.as_dict() for check in found]})
+        put_json({"ready": ready, "checks": [check.as_dict() for check in shown]})
     else:
-        next_step = next_step if isinstance(next_step, str) else next_step(found)
+        next_step = next_step if isinstance(next_step, str) else next_step(shown)
         say(f"ready: {next_step}" if ready else "not ready: see the lines marked FAIL")
     return ExitCode.SUCCEEDED if ready else ExitCode.FAILED

@@ -51,10 +51,10 @@ class Duration(click.ParamType[timedelta]):
         """Read the time span."""
         if isinstance(value, timedelta):
             return value
-        found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd]?)", str(value))
-        if not found:
+        match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd]?)", str(value))
+        if not match:
             self.fail(f"{value!r} is not a time span: write 90s, 15m, 2h or 7d", param, ctx)
-        return timedelta(seconds=float(found[1]) * self._units[found[2]])
+        return timedelta(seconds=float(match[1]) * self._units[match[2]])
 
 
 def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,15 +170,15 @@ def _fail_for_the_system(error: OSError, *, as_json: bool) -> NoReturn:
     """Report an error of the operating system: a file could not be read or written, or output not printed."""
     if error.errno is None or (error.filename is None and error.errno not in _CANNOT_PRINT):
         _fail_as_a_bug(error, as_json=as_json)
-    told = as_told(error)
+    fault = as_told(error)
     if error.filename is None:
         # Drop the buffered output: nothing more can be printed there.
         sys.stdout = None
         message = f"cannot write to standard output: {error.strerror or error}"
-        told = InfrastructureError(
+        fault = InfrastructureError(
             message, fix="Free some space, or write the output elsewhere.", code="system"
         )
-    _tell(told, as_json=as_json and sys.stdout is not None)
+    _tell(fault, as_json=as_json and sys.stdout is not None)
 
 
 def _fail_as_a_bug(error: Exception, *, as_json: bool) -> NoReturn:

@@ -109,13 +109,13 @@ def _key(client: Client) -> Check:
 
 def _git() -> Check:
     try:
-        found = git.version()
+        version = git.version()
     except ProcessError as error:
         fix = "Install git and put it on the PATH."
         return Check("git", ok=False, message=error.message, fix=fix, own_message=error.own_message)
-    text = ".".join(map(str, found))
+    text = ".".join(map(str, version))
     least = ".".join(map(str, git.MINIMUM))
-    if found < git.MINIMUM:
+    if version < git.MINIMUM:
         return Check("git", ok=False, message=f"{text} is too old", fix=f"Install git {least} or newer.")
     return Check("git", ok=True, message=text)
 
@@ -166,9 +166,9 @@ def _runners(client: Client, views: Mapping[str, View]) -> Iterator[Check]:
         yield Check("runner", ok=None, message=f"{own}: {error.message}", own_message=own)
         runners = []
     now = time.time()
-    alive = [seen for seen in runners if seen.is_alive(now)]
-    for seen in alive[:_SHOWN]:
-        yield _runner(seen, client.presets, now)
+    alive = [sighting for sighting in runners if sighting.is_alive(now)]
+    for sighting in alive[:_SHOWN]:
+        yield _runner(sighting, client.presets, now)
     if len(alive) > _SHOWN:
         yield Check("runner", ok=True, message=f"and {len(alive) - _SHOWN} more runners")
     if runners and not alive:
@@ -195,8 +195,8 @@ def _unpinned(client: Client) -> Check | None:
     return Check("runner", ok=None, message=f"{own}: {names}", fix=HOW_TO_PIN, own_message=own)
 
 
-def _runner(seen: Seen, presets: Mapping[str, Preset], now: float) -> Check:
-    record = seen.record
+def _runner(sighting: Seen, presets: Mapping[str, Preset], now: float) -> Check:
+    record = sighting.record
     does = f"runs {record.busy_with}" if record.busy_with else "is free"
     if record.state is not Standing.SERVING:
         does = f"is in {record.state}" if record.state is Standing.MAINTENANCE else f"is {record.state}"
@@ -205,7 +205,7 @@ def _runner(seen: Seen, presets: Mapping[str, Preset], now: float) -> Check:
     other = sum(name in presets and presets[name].digest != digest for name, digest in known.items())
     jobs = "" if record.presets is None else f"; {len(known)} presets"
     jobs += f", {other} of them defined otherwise than here" if other else ""
-    message = f"{record.id} {record.version} {does}{labels}{jobs}; {seen.last_seen(now)}"
+    message = f"{record.id} {record.version} {does}{labels}{jobs}; {sighting.last_seen(now)}"
     return Check("runner", ok=True if record.state is Standing.SERVING else None, message=message)
 
 

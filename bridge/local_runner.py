@@ -64,14 +64,14 @@ def stage(
     folder = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="kakeya-"))
     keeper = Keeper(None if keep else folder, env=environment.for_user_git())
     folder.mkdir(parents=True, exist_ok=True)
-    place = Stage(
+    made_stage = Stage(
         folder, folder / "bus.git", folder / "clone", folder / "runner.yaml", folder / "runner.log", keeper
     )
     state = folder / "state"
     policy: dict[str, object] = {
         "schema_version": 1,
         "id": runner,
-        "bus": {"url": str(place.bus)},
+        "bus": {"url": str(made_stage.bus)},
         "state": str(state),
         "presets": [*presets],
         "interpreter": sys.executable,
@@ -81,15 +81,15 @@ def stage(
         policy["preset_folder"] = str(preset_folder.absolute())
     name, email = _REQUESTER  # a run that is published says who asked for it: not this user's address
     try:
-        gitpython.make_bare(place.bus)
+        gitpython.make_bare(made_stage.bus)
         gitpython.make_clone(
-            place.clone, {"README.md": "A workload, as any repository could be.\n"}, author=_REQUESTER,
-            message="A workload\n", remote=str(place.bus),
+            made_stage.clone, {"README.md": "A workload, as any repository could be.\n"}, author=_REQUESTER,
+            message="A workload\n", remote=str(made_stage.bus),
             settings={SETTING: str(state / PUBLIC_KEY), "user.name": name, "user.email": email},
         )  # fmt: skip
-        _write_policy(place.policy, policy)
-        _provide_key(place, state, key_folder, policy)
-        yield place
+        _write_policy(made_stage.policy, policy)
+        _provide_key(made_stage, state, key_folder, policy)
+        yield made_stage
     finally:
         keeper.close()
 
@@ -99,13 +99,13 @@ def _write_policy(path: Path, policy: Mapping[str, object]) -> None:
     path.chmod(0o600)
 
 
-def _provide_key(place: Stage, state: Path, key_folder: Path | None, policy: Mapping[str, object]) -> None:
+def _provide_key(stage: Stage, state: Path, key_folder: Path | None, policy: Mapping[str, object]) -> None:
     """Put the key pair into the runner's state folder; make one first if there is none."""
     if key_folder is None:
-        _make_key(place.policy)
+        _make_key(stage.policy)
         return
     if not (key_folder / PRIVATE_KEY).exists():
-        other = place.folder / "key.yaml"
+        other = stage.folder / "key.yaml"
         _write_policy(other, {**policy, "state": str(key_folder.absolute())})
         _make_key(other)
     state.mkdir(mode=0o700)
@@ -127,27 +127,27 @@ def _make_key(policy: Path) -> None:
 
 
 @contextmanager
-def serving(place: Stage) -> Iterator[None]:
+def serving(stage: Stage) -> Iterator[None]:
     """Run a runner process beside the bus.
 
     Raises:
         InfrastructureError: it does not come up.
     """
-    place.keeper.start(
-        [sys.executable, "-P", "-m", "runner", "--policy", str(place.policy), "serve"], place.log
+    stage.keeper.start(
+        [sys.executable, "-P", "-m", "runner", "--policy", str(stage.policy), "serve"], stage.log
     )
     try:
-        _wait_until_serving(place)
+        _wait_until_serving(stage)
         yield
     finally:
-        place.keeper.stop()
+        stage.keeper.stop()
 
 
-def _wait_until_serving(place: Stage) -> None:
+def _wait_until_serving(stage: Stage) -> None:
     until = time.monotonic() + _START_S
-    while "serving" not in _printed(place.log):
-        if place.keeper.has_ended or time.monotonic() > until:
-            printed = _printed(place.log).strip()
+    while "serving" not in _printed(stage.log):
+        if stage.keeper.has_ended or time.monotonic() > until:
+            printed = _printed(stage.log).strip()
             raise InfrastructureError(f"the runner did not start: {printed or 'it printed nothing'}")
         time.sleep(0.05)
 

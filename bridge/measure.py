@@ -56,13 +56,13 @@ def measure(
     """
     with local_runner.stage(
         RUNNER, [preset], env, key_folder=key_folder, preset_folder=preset_folder
-    ) as place, local_runner.serving(place):  # fmt: skip
-        client = Client(place.clone, presets=preset_folder)
+    ) as stage, local_runner.serving(stage):  # fmt: skip
+        client = Client(stage.clone, presets=preset_folder)
         known = find_preset(client.presets, preset)
         run = client.run(preset, known.read_params(dict(params)), lifetime=timedelta(hours=1))
         for event in run.follow():
             on_event(event)
-        answer = run.fetch(place.folder / "answer")
+        answer = run.fetch(stage.folder / "answer")
         public_key = key_folder / local_runner.PUBLIC_KEY
         return Measured(answer.result, _keep_reports(answer.folder, answer.result, out), public_key)
 

@@ -109,8 +109,8 @@ def preload() -> Preload:
 
 def candidates() -> tuple[str, ...]:
     """Return the libraries to try, the package's first, where nothing else is asked for."""
-    found = util.find_spec(PACKAGE)  # does not import it: that would load the library
-    folders = found.submodule_search_locations or () if found else ()
+    spec = util.find_spec(PACKAGE)  # does not import it: that would load the library
+    folders = spec.submodule_search_locations or () if spec else ()
     packaged = (
         str(path) for folder in folders for path in sorted(Path(folder, "lib").glob("libopenblas*.so*"))
     )

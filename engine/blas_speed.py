@@ -16,12 +16,12 @@ def measure_gflops(size: int = 512, repeats: int = 3) -> float:
     from engine.mx import mx
 
     with mx.stream(mx.cpu):
-        left = mx.random.normal((size, size))
-        right = mx.random.normal((size, size))
-        mx.eval(left, right, left @ right)
+        a = mx.random.normal((size, size))
+        b = mx.random.normal((size, size))
+        mx.eval(a, b, a @ b)
         best = float("inf")
         for _ in range(repeats):
             start = time.perf_counter()
-            mx.eval(left @ right)
+            mx.eval(a @ b)
             best = min(best, time.perf_counter() - start)
     return round(2 * size**3 / best / 1e9, 1)

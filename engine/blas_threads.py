@@ -16,11 +16,11 @@ VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 @cache
 def _library() -> ctypes.CDLL | None:
     """Return the OpenBLAS that MLX is bound to; None for another BLAS, or if its functions have other names."""
-    found = blas.in_use()
-    if found.name != "openblas":
+    path = blas.in_use()
+    if path.name != "openblas":
         return None
     try:
-        library = ctypes.CDLL(found.library)
+        library = ctypes.CDLL(path.library)
         library.openblas_set_num_threads.argtypes = [ctypes.c_int]
     except (AttributeError, OSError):
         return None

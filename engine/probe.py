@@ -56,8 +56,8 @@ class Probe:
 
 def probe() -> Probe:
     """Examine the machine, MLX and mlx-lm, and let them compute something with a known result."""
-    found = Probe()
-    found.facts = {
+    result = Probe()
+    result.facts = {
         "host": platform.node(),
         "platform": f"{platform.system()} {platform.machine()}",
         "os": host.system(),
@@ -68,47 +68,47 @@ def probe() -> Probe:
         "versions": host.versions(),
         "blas_preload": vars(blas.preload()),
     }
-    if _attempt(found, "MLX", "mlx", _look_at_mlx):
-        _attempt(found, "mlx-lm", "mlx-lm", _look_at_mlx_lm)
-    return found
+    if _attempt(result, "MLX", "mlx", _look_at_mlx):
+        _attempt(result, "mlx-lm", "mlx-lm", _look_at_mlx_lm)
+    return result
 
 
-def _attempt(found: Probe, name: str, package: str, look: Callable[[Probe], None]) -> bool:
+def _attempt(result: Probe, name: str, package: str, look: Callable[[Probe], None]) -> bool:
     """Run one look; any failure becomes a problem. Returns whether it went well."""
-    before = len(found.problems)
+    before = len(result.problems)
     try:
-        look(found)
+        look(result)
     except EngineError as error:
         absent = host.version(package) is None
-        what = f"{name} is not installed" if absent else f"{name} cannot be loaded"
-        found.problems.append(Problem(what, error.message, f"install it {install.how()}"))
+        message = f"{name} is not installed" if absent else f"{name} cannot be loaded"
+        result.problems.append(Problem(message, error.message, f"install it {install.how()}"))
     except Exception as error:  # noqa: BLE001 - whatever breaks in a foreign library is the finding
-        why = f"{type(error).__name__}: {error}".strip()
-        what = f"{name} is installed but does not work"
-        found.problems.append(
-            Problem(what, why, f"uninstall {package}, and install it again {install.how()}")
+        reason = f"{type(error).__name__}: {error}".strip()
+        message = f"{name} is installed but does not work"
+        result.problems.append(
+            Problem(message, reason, f"uninstall {package}, and install it again {install.how()}")
         )
-    return len(found.problems) == before
+    return len(result.problems) == before
 
 
-def _look_at_mlx(found: Probe) -> None:
+def _look_at_mlx(result: Probe) -> None:
     from engine.mx import mx
 
-    found.facts["device"] = host.device_name(mx.default_device())
-    found.facts["backends"] = {
+    result.facts["device"] = host.device_name(mx.default_device())
+    result.facts["backends"] = {
         "metal": bool(mx.metal.is_available()),
         "cuda": bool(hasattr(mx, "cuda") and mx.cuda.is_available()),
         "cpu": True,
     }
-    found.facts["ring"] = bool(mx.distributed.is_available("ring"))
-    found.facts["check"] = _compute(mx)
+    result.facts["ring"] = bool(mx.distributed.is_available("ring"))
+    result.facts["check"] = _compute(mx)
     bound = blas_speed.in_use()
-    found.facts["blas"] = bound.as_dict()
-    if not found.facts["check"]["ok"]:
-        raise ArithmeticError(f"a small computation came out wrong: {found.facts['check']}")
-    if sys.platform == "linux" and found.facts["device"] == "cpu" and (bound.gflops or 0) < SLOW_GFLOPS:
-        why = f"MLX computes float32 products with {bound.name} BLAS at {bound.gflops} GFLOP/s"
-        found.warnings.append(Problem("slow matrix products", why, _faster(bound)))
+    result.facts["blas"] = bound.as_dict()
+    if not result.facts["check"]["ok"]:
+        raise ArithmeticError(f"a small computation came out wrong: {result.facts['check']}")
+    if sys.platform == "linux" and result.facts["device"] == "cpu" and (bound.gflops or 0) < SLOW_GFLOPS:
+        reason = f"MLX computes float32 products with {bound.name} BLAS at {bound.gflops} GFLOP/s"
+        result.warnings.append(Problem("slow matrix products", reason, _faster(bound)))
 
 
 def _faster(bound: blas.Blas) -> str:
@@ -123,9 +123,9 @@ def _faster(bound: blas.Blas) -> str:
 def _compute(mx: Any) -> dict[str, object]:
     """Compute three things whose results are known exactly, on the default device."""
     size = 64
-    left = mx.arange(size * size).reshape(size, size) % 7
-    product = (left.astype(mx.float32) @ mx.eye(size) * 2).astype(mx.int32)
-    exact = bool(mx.array_equal(product, (left * 2).astype(mx.int32)).item())
+    a = mx.arange(size * size).reshape(size, size) % 7
+    product = (a.astype(mx.float32) @ mx.eye(size) * 2).astype(mx.int32)
+    exact = bool(mx.array_equal(product, (a * 2).astype(mx.int32)).item())
 
     row = mx.arange(128, dtype=mx.float32)[None]
     again = mx.hadamard_transform(mx.hadamard_transform(row))
@@ -141,12 +141,12 @@ def _compute(mx: Any) -> dict[str, object]:
     }
 
 
-def _look_at_mlx_lm(found: Probe) -> None:
+def _look_at_mlx_lm(result: Probe) -> None:
     from engine.lm import cache
     from engine.mx import mx
 
-    held = cache.KVCache()
-    keys, _ = held.update_and_fetch(mx.ones((1, 2, 3, 8)), mx.ones((1, 2, 3, 8)))
-    if keys.shape != (1, 2, 3, 8) or held.offset != keys.shape[2]:
-        raise ArithmeticError(f"a cache of three tokens has shape {keys.shape} and offset {held.offset}")
-    found.facts["mlx_lm_cache"] = {"ok": True}
+    stored = cache.KVCache()
+    keys, _ = stored.update_and_fetch(mx.ones((1, 2, 3, 8)), mx.ones((1, 2, 3, 8)))
+    if keys.shape != (1, 2, 3, 8) or stored.offset != keys.shape[2]:
+        raise ArithmeticError(f"a cache of three tokens has shape {keys.shape} and offset {stored.offset}")
+    result.facts["mlx_lm_cache"] = {"ok": True}

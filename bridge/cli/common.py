@@ -192,8 +192,8 @@ def _announce(out: Screen, status: Status) -> None:
     by = f" by {status.runner}" if status.runner and status.state is State.CLAIMED else ""
     from bridge.cli.screen import styled  # noqa: PLC0415
 
-    why = f": {status.detail}" if status.detail else ""
-    out.print(styled((str(status.state), COLORS[status.state]), by, why))
+    reason = f": {status.detail}" if status.detail else ""
+    out.print(styled((str(status.state), COLORS[status.state]), by, reason))
 
 
 def finish(run: Run, status: Status, *, as_json: bool) -> int:

@@ -50,15 +50,15 @@ def command(keep: Path | None, *, as_json: bool) -> int:
     """
     out = console(err=as_json, markup=True)
     began = time.monotonic()
-    with walkthrough.stage(keep) as place:
+    with walkthrough.stage(keep) as stage:
         out.print(
-            f"[bold]bus[/]      {escape(str(place.bus))}: a git repository, the only thing that both sides share"
+            f"[bold]bus[/]      {escape(str(stage.bus))}: a git repository, the only thing that both sides share"
         )
-        out.print(f"[bold]clone[/]    {escape(str(place.clone))}: the requester's working copy")
-        with serving(place):
-            out.print(f"[bold]runner[/]   serving; its log is {escape(str(place.log))}")
-            client = Client(place.clone)
-            answers = [_play(out, client, place, job) for job in walkthrough.JOBS]
+        out.print(f"[bold]clone[/]    {escape(str(stage.clone))}: the requester's working copy")
+        with serving(stage):
+            out.print(f"[bold]runner[/]   serving; its log is {escape(str(stage.log))}")
+            client = Client(stage.clone)
+            answers = [_play(out, client, stage, job) for job in walkthrough.JOBS]
         seconds = time.monotonic() - began
         if as_json:
             runs = [_as_dict(run, answer) for run, answer in answers]
@@ -68,14 +68,14 @@ def command(keep: Path | None, *, as_json: bool) -> int:
             f"\n[bold]{_outcome(answers) if good else 'something failed (see above)'}[/] in {seconds:.1f} s"
         )
         if keep:
-            _say_where(out, place, answers)
+            _say_where(out, stage, answers)
         else:
             out.print("all temporary files were removed")
         _say_more(out)
     return ExitCode.SUCCEEDED if good else ExitCode.FAILED
 
 
-def _play(out: Screen, client: Client, place: Stage, job: walkthrough.Job) -> tuple[Run, Fetched]:
+def _play(out: Screen, client: Client, stage: Stage, job: walkthrough.Job) -> tuple[Run, Fetched]:
     """Say what a job shows, ask for it, show what happens, and fetch the answer."""
     began = time.monotonic()
     params = "".join(f" -p {name}={value}" for name, value in job.params.items())
@@ -95,10 +95,10 @@ def _play(out: Screen, client: Client, place: Stage, job: walkthrough.Job) -> tu
         state = event.status.state
         if state != last:
             took = f"{time.monotonic() - began:.1f} s"
-            why = f": {escape(event.status.detail)}" if event.status.detail else ""
-            out.print(f"  [{COLORS[state]}]{state}[/]{why} [dim]{took}[/]")
+            reason = f": {escape(event.status.detail)}" if event.status.detail else ""
+            out.print(f"  [{COLORS[state]}]{state}[/]{reason} [dim]{took}[/]")
         last = state
-    answer = walkthrough.answer_of(run, place)
+    answer = walkthrough.answer_of(run, stage)
     _show(out, answer, hidden=lines - shown)
     return run, answer
 
@@ -119,11 +119,11 @@ def _show(out: Screen, answer: Fetched, hidden: int) -> None:
         for path in answer.files:
             if path.suffix == ".json" and path.is_relative_to(answer.folder / wire.REPORTS):
                 tables.show(json.loads(path.read_text(encoding="utf-8")), gate, out)
-    for i, (what, text) in enumerate(gate_lines(gate)):
+    for i, (kind, text) in enumerate(gate_lines(gate)):
         if i == 0:
-            out.print(f"gate: [{_COLORS[gate.verdict]}]{what}[/]: {escape(text)}")
+            out.print(f"gate: [{_COLORS[gate.verdict]}]{kind}[/]: {escape(text)}")
         else:
-            out.print(f"  [bold]{what}[/] {escape(text)}" if what else f"    {escape(text)}")
+            out.print(f"  [bold]{kind}[/] {escape(text)}" if kind else f"    {escape(text)}")
 
 
 def _outcome(answers: list[tuple[Run, Fetched]]) -> str:
@@ -139,12 +139,12 @@ def _say_more(out: Screen) -> None:
         out.print(f"  [bold]{escape(command):<{width}}[/]  {escape(shows)}")
 
 
-def _say_where(out: Screen, place: Stage, answers: list[tuple[Run, Fetched]]) -> None:
-    out.print(f"all files are in {escape(str(place.folder))}:")
+def _say_where(out: Screen, stage: Stage, answers: list[tuple[Run, Fetched]]) -> None:
+    out.print(f"all files are in {escape(str(stage.folder))}:")
     for _, answer in answers:
         for path in answer.files:
             out.print(f"  {escape(str(path))}")
-    out.print(f"to look around: kakeya -C {escape(str(place.clone))} list")
+    out.print(f"to look around: kakeya -C {escape(str(stage.clone))} list")
 
 
 def _as_dict(run: Run, answer: Fetched) -> dict[str, object]:

@@ -66,23 +66,30 @@ def command(context: click.Context, paths: tuple[Path, ...], kinds: tuple[str, .
 def show_gate(judged: Gate) -> None:
     """Print a verdict for people, with each reason and, once for equal reasons, the fix."""
     color = _COLORS[judged.verdict]
-    found_first = {one.code: i for i, one in reversed([*enumerate(judged.violations)])}
-    reasons = len({(one.path, one.code) for one in judged.violations})
+    numbered = reversed([*enumerate(judged.violations)])
+    found_first = {violation.code: i for i, violation in numbered}
+    reasons = len({(violation.path, violation.code) for violation in judged.violations})
     against = "no reason" if not reasons else "1 reason" if reasons == 1 else f"{reasons} reasons"
     put(Colored(judged.verdict, color), f": {against} against the reports")
     ordered = sorted(
         judged.violations,
-        key=lambda one: (one.path, gate.verdict([one]) != judged.verdict, found_first[one.code]),
+        key=lambda violation: (
+            violation.path,
+            gate.verdict([violation]) != judged.verdict,
+            found_first[violation.code],
+        ),
     )
-    for (path, code), group in groupby(ordered, key=lambda one: (one.path, one.code)):
-        found = list(group)
-        put(f"  {path + ': ' if path else ''}{code}{f' ({len(found)} times)' if len(found) > 1 else ''}")
-        for one in found[:3]:
-            put(f"      {one.message}")
-        if len(found) > len(found[:3]):
-            put(f"      and {len(found) - 3} more")
-        if found[0].mend:
-            put(f"      fix: {found[0].mend}")
+    for (path, code), group in groupby(ordered, key=lambda violation: (violation.path, violation.code)):
+        violations = list(group)
+        put(
+            f"  {path + ': ' if path else ''}{code}{f' ({len(violations)} times)' if len(violations) > 1 else ''}"
+        )
+        for violation in violations[:3]:
+            put(f"      {violation.message}")
+        if len(violations) > len(violations[:3]):
+            put(f"      and {len(violations) - 3} more")
+        if violations[0].mend:
+            put(f"      fix: {violations[0].mend}")
     for note in judged.notes:
         put(f"  note: {note}")
 
@@ -93,16 +100,16 @@ def _read(paths: tuple[Path, ...], pin: Pin | None) -> Iterator[tuple[str, bytes
     Raises:
         UsageError: a file is no report, or too large for the memory.
     """
-    left = limits.REPORTS_BYTES
+    remaining = limits.REPORTS_BYTES
     for named in paths:
         for file in reports_in(named) if named.is_dir() else [named]:
-            data = read_regular(file, left)
-            if data is None and _size(file) > left:
+            data = read_regular(file, remaining)
+            if data is None and _size(file) > remaining:
                 fix = "Check fewer reports at a time."
                 raise UsageError(
                     f"the reports together are larger than {limits.REPORTS_BYTES >> 20} MiB", fix=fix
                 )
-            left -= len(data or b"")
+            remaining -= len(data or b"")
             if file.suffix != ".json":
                 _check_form(file, data)
             # The gate judges by the name, and a file that was named is to be judged whatever its name.
@@ -112,20 +119,20 @@ def _read(paths: tuple[Path, ...], pin: Pin | None) -> Iterator[tuple[str, bytes
 
 def reports_in(folder: Path) -> list[Path]:
     """Return the reports below a folder; what the bridge itself writes beside them is none."""
-    found = [
+    files = [
         file
         for file in islice(folder.rglob("*.json"), limits.GATE_FILES + 1)
         if wire.FOLDER not in file.relative_to(folder).parts and wire.FOLDER not in folder.absolute().parts
     ]
-    if len(found) > limits.GATE_FILES:
+    if len(files) > limits.GATE_FILES:
         raise UsageError(
             f"there are more than {limits.GATE_FILES} reports below {folder}",
             fix="Name some of the files instead.",
         )
-    if not found:
+    if not files:
         fix = "Name a report, or a folder with reports: kakeya gate results/research"
         raise UsageError(f"there are no reports (*.json) below {folder}", fix=fix, code="no_reports")
-    return sorted(found)
+    return sorted(files)
 
 
 def _check_form(file: Path, data: bytes | None) -> None:

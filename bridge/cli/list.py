@@ -51,22 +51,22 @@ def command(context: click.Context, limit: int, claims: str | None, *, as_json: 
         _trends(client, limit, claims or None, as_json=as_json)
         _say_left_out(client.remote)
         return
-    found = client.list(limit)
+    statuses = client.list(limit)
     _say_left_out(client.remote)
     if as_json:
-        for status in found:
+        for status in statuses:
             put_json(status.as_dict())
         return
-    if not found:
+    if not statuses:
         if not client.remote.not_come and not client.remote.left_out:
             say("there are no requests on the remote. Send one: kakeya run noop --wait")
         return
     table = Grid("state", "preset", "age", "runner", "branch")
-    for status in found:
+    for status in statuses:
         age = _age(time.time() - branch_names.nonce_time(status.nonce)) if status.nonce else ""
         table.add_row(state_text(status.state), status.preset, age, status.runner or "", status.branch)
     _print(table)
-    _say_why(found)
+    _say_why(statuses)
 
 
 def _say_left_out(remote: Remote) -> None:
@@ -75,15 +75,15 @@ def _say_left_out(remote: Remote) -> None:
     _say_missing(sorted(remote.not_come), "could not be fetched")
 
 
-def _say_missing(branches: Sequence[str], why: str) -> None:
+def _say_missing(branches: Sequence[str], reason: str) -> None:
     if branches:
         count = "1 branch is" if len(branches) == 1 else f"{len(branches)} branches are"
-        say(f"{count} left out, which {why}. Fetch one with: kakeya status {branches[0]}")
+        say(f"{count} left out, which {reason}. Fetch one with: kakeya status {branches[0]}")
 
 
-def _say_why(found: Sequence[Status]) -> None:
+def _say_why(statuses: Sequence[Status]) -> None:
     """Say once for each reason why requests wait that need somebody to do something, and for how many of them."""
-    stuck = [status.reason.text() for status in found if status.reason and status.reason.is_stuck]
+    stuck = [status.reason.text() for status in statuses if status.reason and status.reason.is_stuck]
     for text, count in Counter(stuck).most_common(_REASONS):
         say(f"{count} waiting: {text}")
 
@@ -92,23 +92,23 @@ def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> N
     from bridge.report.text import cell, number  # noqa: PLC0415 - a plain list does not pay for reports
     from bridge.report.trends import sparkline, trends  # noqa: PLC0415
 
-    found = trends(client, limit, name)
+    figures = trends(client, limit, name)
     if as_json:
-        for trend in found:
+        for trend in figures:
             for line in trend.lines():
                 put_json(line)
         return
-    if not found:
-        what = f"claimed figure matches {name!r}" if name else "answer claims a figure"
-        say(f"no {what} among the newest {limit} requests. Use --limit to look further back.")
+    if not figures:
+        reason = f"claimed figure matches {name!r}" if name else "answer claims a figure"
+        say(f"no {reason} among the newest {limit} requests. Use --limit to look further back.")
         return
     table = Grid(show_header=True)
     for heading, side in (("claim", "left"), ("of", "left"), ("preset", "left"), ("runs", "right"), ("first", "right"),
                           ("last", "right"), ("least", "right"), ("most", "right"), ("trend", "left")):  # fmt: skip
         table.add_column(heading, justify="right" if side == "right" else "left")
     left_out = 0
-    for trend in found:
-        values = [one.value for one in trend.values if one.counts]
+    for trend in figures:
+        values = [value.value for value in trend.values if value.counts]
         left_out += len(trend.values) - len(values)
         ends = [values[0], values[-1], min(values), max(values)] if values else []
         cells = [

@@ -73,16 +73,16 @@ def command(
 
 
 def _sources(context: click.Context, requests: tuple[str, ...], folders: tuple[Path, ...]) -> list[Source]:
-    found: list[Source] = []
+    sources: list[Source] = []
     if requests or not folders:
         client = client_of(context)
         names = requests or (None,)
-        found += [from_branch(client, client.find(name).branch) for name in names]
+        sources += [from_branch(client, client.find(name).branch) for name in names]
     if folders:
         pin = pin_of(context)
         presets = load_presets(environment.get("KAKEYA_PRESETS"))
-        found += [from_folder(folder, pin, presets) for folder in folders]
-    return found
+        sources += [from_folder(folder, pin, presets) for folder in folders]
+    return sources
 
 
 def _write(out: Path, text: str) -> None:

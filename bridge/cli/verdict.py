@@ -41,6 +41,6 @@ def conclude(run: Run, status: Status, *, as_json: bool) -> int:
     for gap in gaps(result) if result else ():
         say(f"note: {gap}")
     if gate and report.holds:
-        for i, (what, text) in enumerate(gate_lines(gate)):
-            say(f"gate: {what}: {text}" if i == 0 else f"  {what} {text}" if what else f"    {text}")
+        for i, (kind, text) in enumerate(gate_lines(gate)):
+            say(f"gate: {kind}: {text}" if i == 0 else f"  {kind} {text}" if kind else f"    {text}")
     return code

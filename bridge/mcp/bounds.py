@@ -57,13 +57,13 @@ def told(error: KakeyaError) -> dict[str, object]:
 
 def page(items: Sequence[_Item], offset: int, make: Callable[[list[_Item], int | None], Answer]) -> Answer:
     """Return the answer with as many items from ``offset`` on as fit, and the offset of the next one."""
-    taken: list[_Item] = []
+    included: list[_Item] = []
     answer = make([], None)
     for i, item in enumerate(items[offset:], offset):
-        fuller = make([*taken, item], i + 1 if i + 1 < len(items) else None)
-        if taken and size(fuller) > MOST_BYTES:
+        fuller = make([*included, item], i + 1 if i + 1 < len(items) else None)
+        if included and size(fuller) > MOST_BYTES:
             break
-        taken, answer = [*taken, item], fuller
+        included, answer = [*included, item], fuller
     return answer
 
 

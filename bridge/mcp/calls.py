@@ -50,7 +50,7 @@ class Place:
         return self.client().find(request or None)
 
 
-def doctor(place: Place, args: models.Page) -> models.Answer:
+def doctor(session: Place, args: models.Page) -> models.Answer:
     """Check what is needed to send requests from here."""
     checks = [
         models.Check(
@@ -62,7 +62,7 @@ def doctor(place: Place, args: models.Page) -> models.Answer:
             else None,
             fix=short(check.fix or "") or None,
         )
-        for check in examine(place.repo, place.remote, place.public_key)
+        for check in examine(session.repo, session.remote, session.public_key)
     ]
     ready = all(check.ok is not False for check in checks)
     return page(
@@ -70,9 +70,9 @@ def doctor(place: Place, args: models.Page) -> models.Answer:
     )
 
 
-def presets(place: Place, args: models.Presets) -> models.Answer:
+def presets(session: Place, args: models.Presets) -> models.Answer:
     """List the presets, or show one in full."""
-    known = place.client().presets
+    known = session.client().presets
     if args.name:
         jobs = [_job(find_preset(known, args.name), full=True)]
     else:
@@ -90,9 +90,9 @@ def _job(preset: Preset, *, full: bool) -> models.Job:
     return models.Job(name=preset.name, description=short(preset.description), params=params)
 
 
-def run(place: Place, args: models.Ask) -> models.Sent:
+def run(session: Place, args: models.Ask) -> models.Sent:
     """Request a job."""
-    client = place.client()
+    client = session.client()
     preset = find_preset(client.presets, args.preset)
     sent = client.run(
         args.preset,
@@ -106,26 +106,26 @@ def run(place: Place, args: models.Ask) -> models.Sent:
     return models.Sent(branch=sent.branch, existing=sent.existing)
 
 
-def status(place: Place, args: models.About) -> models.Standing:
+def status(session: Place, args: models.About) -> models.Standing:
     """Return the status of a request."""
-    return standing(place.find(args.request))
+    return standing(session.find(args.request))
 
 
-def cancel(place: Place, args: models.Cancel) -> models.Standing:
+def cancel(session: Place, args: models.Cancel) -> models.Standing:
     """Ask the runner to stop."""
-    found = place.find(args.request)
-    found.cancel(args.reason)
-    return standing(found)
+    run = session.find(args.request)
+    run.cancel(args.reason)
+    return standing(run)
 
 
-def standing(found: Run) -> models.Standing:
+def standing(run: Run) -> models.Standing:
     """Return the status of a request. An answer is verified, as by ``kakeya wait``."""
-    now = found.status()
+    now = run.status()
     answer = models.Standing(
         branch=now.branch,
         state=str(now.state),
         done=now.state.is_final,
-        elapsed_s=None if now.state.is_final else _ages(found.client, [now])[0],
+        elapsed_s=None if now.state.is_final else _ages(run.client, [now])[0],
         untrusted_detail=short(now.detail) or None,
         position=now.queue.before + 1 if now.queue else None,
         waits_for=str(now.reason.code) if now.reason else None,
@@ -133,7 +133,7 @@ def standing(found: Run) -> models.Standing:
         untrusted_last_line=short(now.last_line) or None,
     )
     return (
-        _conclude(found, now, answer)
+        _conclude(run, now, answer)
         if now.answered
         else answer.model_copy(update={"exit_code": now.exit_code})
     )
@@ -141,16 +141,16 @@ def standing(found: Run) -> models.Standing:
 
 def _ages(client: Client, statuses: Sequence[Status]) -> list[float]:
     """Return the age of each request in seconds, from when it was made."""
-    made = committed_at(client.git, [status.request for status in statuses])
+    times = committed_at(client.git, [status.request for status in statuses])
     now = time.time()
     return [
         round(max(0.0, now - (at or asked_at(status.branch))), 1)
-        for status, at in zip(statuses, made, strict=True)
+        for status, at in zip(statuses, times, strict=True)
     ]
 
 
-def _conclude(found: Run, now: Status, answer: models.Standing) -> models.Standing:
-    report = found.verify()
+def _conclude(run: Run, now: Status, answer: models.Standing) -> models.Standing:
+    report = run.verify()
     gate = report.result.gate if report.result and report.holds else None
     answer = answer.model_copy(
         update={
@@ -177,14 +177,14 @@ def exit_code(now: Status, report: Report) -> int:
     return int(now.exit_code or 0) if report.holds else int(ExitCode.FAILED)
 
 
-def logs(place: Place, args: models.Logs) -> models.Log:
+def logs(session: Place, args: models.Logs) -> models.Log:
     """Return a piece of a job's log."""
-    found = place.find(args.request)
-    state = status_of(found.client.view(found.branch)).state
-    text = log_text(found.logs(), whole=state.is_final)
+    run = session.find(args.request)
+    state = status_of(run.client.view(run.branch)).state
+    text = log_text(run.logs(), whole=state.is_final)
     start = max(0, len(text) + args.offset) if args.offset < 0 else min(args.offset, len(text))
     empty = models.Log(
-        branch=found.branch, done=state.is_final, offset=start, untrusted_log="", next_offset=len(text)
+        branch=run.branch, done=state.is_final, offset=start, untrusted_log="", next_offset=len(text)
     )
     piece = cut(text[start:], args.limit, MOST_BYTES - size(empty))
     end = start + len(piece)
@@ -192,9 +192,9 @@ def logs(place: Place, args: models.Logs) -> models.Log:
     return empty.model_copy(update={"untrusted_log": piece, "next_offset": more})
 
 
-def fetch(place: Place, args: models.Fetch) -> models.Answer:
+def fetch(session: Place, args: models.Fetch) -> models.Answer:
     """Verify an answer and write its files into a folder below the repository."""
-    fetched = place.find(args.request).fetch(_below(place.repo, args.out) if args.out else None)
+    fetched = session.find(args.request).fetch(_below(session.repo, args.out) if args.out else None)
     files = [str(path.relative_to(fetched.folder)) for path in fetched.files]
     return page(
         [short(name) for name in files],
@@ -216,20 +216,20 @@ def _below(repo: str, out: str) -> str:
         UsageError: it is not below the server's repository.
     """
     path, root = PurePosixPath(out), Path(repo).resolve()
-    odd = path.is_absolute() or any(part.startswith(".") for part in path.parts) or not path.parts
-    if odd or not (root / path).resolve().is_relative_to(root):
+    is_unsafe = path.is_absolute() or any(part.startswith(".") for part in path.parts) or not path.parts
+    if is_unsafe or not (root / path).resolve().is_relative_to(root):
         fix = "Name a folder such as results/first, or leave `out` away."
         raise UsageError(f"{out!r} does not lead to a folder below the server's", fix=fix, code="usage")
     return out
 
 
-def recent(place: Place, args: models.Recent) -> models.Answer:
+def recent(session: Place, args: models.Recent) -> models.Answer:
     """List the newest requests."""
     # Read one more than needed, to know whether there are more.
-    client = place.client()
-    found = client.list(args.offset + args.limit + 1)
-    rows = list(_rows(client, found[: args.offset + args.limit]))
-    last = len(found) <= args.offset + args.limit
+    client = session.client()
+    statuses = client.list(args.offset + args.limit + 1)
+    rows = list(_rows(client, statuses[: args.offset + args.limit]))
+    last = len(statuses) <= args.offset + args.limit
 
     def make(some: list[models.Row], more: int | None) -> models.Rows:
         end = args.offset + len(some)
@@ -238,14 +238,14 @@ def recent(place: Place, args: models.Recent) -> models.Answer:
     return page(rows, args.offset, make)
 
 
-def _rows(client: Client, found: list[Status]) -> Iterator[models.Row]:
-    for one, age in zip(found, _ages(client, found), strict=True):
-        stuck = one.reason is not None and one.reason.is_stuck
-        detail = one.reason.text(said=False) if one.reason and stuck else one.detail
+def _rows(client: Client, statuses: list[Status]) -> Iterator[models.Row]:
+    for status, age in zip(statuses, _ages(client, statuses), strict=True):
+        stuck = status.reason is not None and status.reason.is_stuck
+        detail = status.reason.text(said=False) if status.reason and stuck else status.detail
         yield models.Row(
-            branch=one.branch,
-            state=str(one.state),
+            branch=status.branch,
+            state=str(status.state),
             age_s=int(age),
-            waits_for=str(one.reason.code) if one.reason else None,
+            waits_for=str(status.reason.code) if status.reason else None,
             untrusted_detail=short(detail, 200 if stuck else 120) or None,
         )

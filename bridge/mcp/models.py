@@ -207,9 +207,9 @@ class Rows(Answer):
 
 def schema(model: type[BaseModel]) -> dict[str, Any]:
     """Return a short JSON schema of a model: without titles, class descriptions and null alternatives."""
-    made = model.model_json_schema()
-    parts = made.pop("$defs", {})
-    plain = _plain(made, parts)
+    document = model.model_json_schema()
+    parts = document.pop("$defs", {})
+    plain = _plain(document, parts)
     assert isinstance(plain, dict)  # noqa: S101 - a model's schema is an object
     return plain
 
@@ -222,13 +222,13 @@ def _plain(node: Any, parts: dict[str, Any]) -> Any:
     if "$ref" in node:
         return _plain(parts[node["$ref"].rpartition("/")[2]], parts)
     if "anyOf" in node:
-        (only,) = [one for one in node["anyOf"] if one != {"type": "null"}]
+        (only,) = [option for option in node["anyOf"] if option != {"type": "null"}]
         return _plain(only, parts)
-    kept = {key: value for key, value in node.items() if key != "title" and not _says_nothing(key, value)}
-    if "properties" in kept:
-        kept.pop("description", None)
-        kept["properties"] = {name: _plain(value, parts) for name, value in kept["properties"].items()}
-    return {key: value if key == "properties" else _plain(value, parts) for key, value in kept.items()}
+    members = {key: value for key, value in node.items() if key != "title" and not _says_nothing(key, value)}
+    if "properties" in members:
+        members.pop("description", None)
+        members["properties"] = {name: _plain(value, parts) for name, value in members["properties"].items()}
+    return {key: value if key == "properties" else _plain(value, parts) for key, value in members.items()}
 
 
 def _says_nothing(key: str, value: object) -> bool:

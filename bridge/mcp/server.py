@@ -53,16 +53,16 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
         # The first call imports the client, so that the server starts in less than a second.
         bounded = await anyio.to_thread.run_sync(partial(importlib.import_module, "bridge.mcp.wait"))
         calls = importlib.import_module("bridge.mcp.calls")
-        place = calls.Place(repo, remote, public_key)
+        session = calls.Place(repo, remote, public_key)
         sees_progress = bool(context.meta and context.meta.get("progress_token") is not None)
         seconds = getattr(args, "seconds", None)
         limit_s = bounded.limit_of(seconds, sees_progress=sees_progress)
 
         def work(progress: object) -> Answer:
             if tool.call == "wait":
-                answer: Answer = bounded.wait(place, args, limit_s, progress)
+                answer: Answer = bounded.wait(session, args, limit_s, progress)
             else:
-                answer = getattr(calls, tool.call)(place, args)
+                answer = getattr(calls, tool.call)(session, args)
             return answer
 
         async def tell(elapsed: float, message: str) -> None:
@@ -81,7 +81,7 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
     )
 
 
-def _read(tool: Tool, name: str, given: dict[str, Any]) -> Arguments:
+def _read(tool: Tool, name: str, arguments: dict[str, Any]) -> Arguments:
     """Return a call's validated arguments.
 
     Raises:
@@ -89,7 +89,9 @@ def _read(tool: Tool, name: str, given: dict[str, Any]) -> Arguments:
     """
     try:
         # Hosts with strict schemas send null for what they leave out.
-        return tool.takes.model_validate({name: value for name, value in given.items() if value is not None})
+        return tool.takes.model_validate(
+            {name: value for name, value in arguments.items() if value is not None}
+        )
     except ValidationError as error:
         message, _ = describe(error)
         known = ", ".join(tool.takes.model_fields) or "none"

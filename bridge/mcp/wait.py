@@ -45,8 +45,8 @@ class Progress:
         self._state = str(event.status.state)
         if event.note:
             queue = event.status.queue
-            place = f"position {queue.before + 1} of {queue.waiting}; " if queue else ""
-            self._outlook = place + short(event.status.outlook_for_agents)
+            position = f"position {queue.before + 1} of {queue.waiting}; " if queue else ""
+            self._outlook = position + short(event.status.outlook_for_agents)
         elif event.log:
             lines = [line for line in event.log.split("\n") if line.strip()]
             self._line = short(lines[-1]) if lines else self._line
@@ -94,11 +94,11 @@ def _bounded(
 
 async def _tell(progress: Progress, tell: Tell) -> None:
     began = last = time.monotonic()
-    said = ""
+    shown = ""
     while True:
         now, text = time.monotonic(), progress.text()
-        if text != said or now - last >= TELL_S:
-            said, last = text, now
+        if text != shown or now - last >= TELL_S:
+            shown, last = text, now
             await tell(round(now - began, 1), f"{now - began:.0f} s: {text or 'asking the remote'}")
         await asyncio.sleep(_LOOK_S)
 
@@ -113,14 +113,14 @@ def limit_of(seconds: float | None, *, sees_progress: bool) -> float:
     return seconds if sees_progress else min(seconds, SECONDS)
 
 
-def wait(place: Place, args: Wait, seconds: float, progress: Progress) -> Standing:
+def wait(session: Place, args: Wait, seconds: float, progress: Progress) -> Standing:
     """Wait at most ``seconds`` for an answer, and return the request's status after that."""
-    found = place.find(args.request)
+    run = session.find(args.request)
     try:
-        for event in found.follow(max(0.0, seconds - _REST_S)):
+        for event in run.follow(max(0.0, seconds - _REST_S)):
             progress.take(event)
     except WaitTimeout:
         # A missing answer is not an error here. An unreachable remote is reported by the last fetch.
         with within(_LAST_LOOK_S):
-            return standing(found)
-    return standing(found)
+            return standing(run)
+    return standing(run)

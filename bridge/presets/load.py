@@ -21,8 +21,10 @@ FRAGMENTS = "_fragments.yaml"
 class Presets(dict[str, Preset]):
     """Presets by name in alphabetical order. ``broken`` says of each file that cannot be used what is wrong with it."""
 
-    def __init__(self, found: Mapping[str, Preset], broken: Mapping[str, PresetError] | None = None) -> None:
-        super().__init__(sorted(found.items()))
+    def __init__(
+        self, presets: Mapping[str, Preset], broken: Mapping[str, PresetError] | None = None
+    ) -> None:
+        super().__init__(sorted(presets.items()))
         self.broken = dict(broken or {})
 
 
@@ -37,10 +39,10 @@ def load_presets(folder: Path | str | None = None) -> Presets:
     """
     installed = Path(str(files("presets")))
     known = _installed(installed, _stamps(installed))
-    fragments, found, broken = dict(known[0]), dict(known[1]), dict(known[2])
+    fragments, presets, broken = dict(known[0]), dict(known[1]), dict(known[2])
     if folder is not None:
-        _lay_over(Path(folder), fragments, found, broken)
-    return Presets(found, broken)
+        _lay_over(Path(folder), fragments, presets, broken)
+    return Presets(presets, broken)
 
 
 @lru_cache(maxsize=1)
@@ -49,10 +51,10 @@ def _installed(
 ) -> tuple[dict[str, Any], dict[str, Preset], dict[str, PresetError]]:
     """Read the installed presets with their fragments: once, as long as their files stay as they are."""
     fragments: dict[str, Any] = {}
-    found: dict[str, Preset] = {}
+    presets: dict[str, Preset] = {}
     broken: dict[str, PresetError] = {}
-    _lay_over(root, fragments, found, broken)
-    return fragments, found, broken
+    _lay_over(root, fragments, presets, broken)
+    return fragments, presets, broken
 
 
 def _stamps(root: Path) -> tuple[tuple[str, int, int], ...]:
@@ -62,7 +64,7 @@ def _stamps(root: Path) -> tuple[tuple[str, int, int], ...]:
 
 
 def _lay_over(
-    root: Path, fragments: dict[str, Any], found: dict[str, Preset], broken: dict[str, PresetError]
+    root: Path, fragments: dict[str, Any], presets: dict[str, Preset], broken: dict[str, PresetError]
 ) -> None:
     """Add what a folder holds to what is known, in the place of what has the same name."""
     if not root.is_dir():
@@ -74,12 +76,12 @@ def _lay_over(
     for path in root.glob("*.yaml"):
         if path.name == FRAGMENTS:
             continue
-        found.pop(path.stem, None)
+        presets.pop(path.stem, None)
         broken.pop(path.stem, None)
         try:
             if problem:
                 raise problem
-            found[path.stem] = _load(path, fragments)
+            presets[path.stem] = _load(path, fragments)
         except PresetError as error:
             broken[path.stem] = error
 

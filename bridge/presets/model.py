@@ -152,12 +152,12 @@ class Preset(BaseModel):
     @model_validator(mode="after")
     def _placeholders_are_declared(self) -> Preset:
         used = {
-            found["name"] for step in self.steps for t in step.argv if (found := _PARAM_TOKEN.fullmatch(t))
+            match["name"] for step in self.steps for t in step.argv if (match := _PARAM_TOKEN.fullmatch(t))
         }
         wanted = {name for name, param in self.params.items() if not param.unused}
         if used != wanted:
-            odd = min(used ^ wanted)
-            raise ValueError(f"parameter {odd!r} must be both declared and used in a step")
+            undeclared = min(used ^ wanted)
+            raise ValueError(f"parameter {undeclared!r} must be both declared and used in a step")
         if self.code == "installed" and any(param.type == "path" for param in self.params.values()):
             raise ValueError("a path parameter needs the request's tree, so code must be 'request'")
         if self.code == "request" and self.inputs:
@@ -191,7 +191,7 @@ class Preset(BaseModel):
     def env_names(self) -> list[str]:
         """The names of the host's settings that the commands need."""
         tokens = (
-            found["name"] for step in self.steps for t in step.argv if (found := _ENV_TOKEN.fullmatch(t))
+            match["name"] for step in self.steps for t in step.argv if (match := _ENV_TOKEN.fullmatch(t))
         )
         return list(dict.fromkeys(tokens))
 
@@ -210,14 +210,14 @@ class Preset(BaseModel):
         Raises:
             PresetError: a value does not fit, or one is missing.
         """
-        given = {name: self._about(name, lambda p, v=value: p.check(v)) for name, value in params.items()}
-        return self._fill_in(given)
+        values = {name: self._about(name, lambda p, v=value: p.check(v)) for name, value in params.items()}
+        return self._fill_in(values)
 
     def check_texts(self, texts: Mapping[str, str]) -> Checked:
         """Check values given as text, as ``check_params`` does with typed ones."""
         return self._fill_in(self.read_params(texts))
 
-    def _fill_in(self, given: Mapping[str, Value]) -> Checked:
+    def _fill_in(self, values: Mapping[str, Value]) -> Checked:
         """Add the defaults.
 
         Raises:
@@ -225,10 +225,10 @@ class Preset(BaseModel):
         """
         filled: dict[str, Value] = {}
         for name, param in self.params.items():
-            if name not in given and param.default is None:
+            if name not in values and param.default is None:
                 fix = f"Add -p {name}=VALUE ({param.allowed})."
                 raise PresetError(f"{self.name} needs parameter {name}", code="missing_param", fix=fix)
-            value = given.get(name, param.default)
+            value = values.get(name, param.default)
             assert value is not None  # noqa: S101 - for the type checker: the case above
             filled[name] = value
         return Checked(filled)

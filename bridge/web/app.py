@@ -45,9 +45,9 @@ class Site:
     def requests(self, request: Request) -> Response:
         """The list."""
         snapshot = self._watch.snapshot
-        asked = {name: value[:_MOST_VALUE] for name, value in request.query_params.items()}
-        wanted = Filter(asked.get("preset", ""), asked.get("state", ""), asked.get("requester", ""))
-        page = asked.get("page", "1")
+        params = {name: value[:_MOST_VALUE] for name, value in request.query_params.items()}
+        wanted = Filter(params.get("preset", ""), params.get("state", ""), params.get("requester", ""))
+        page = params.get("page", "1")
         number = min(int(page), _MOST_PAGE) if page.isascii() and page.isdecimal() else 1
         return self._page(
             request,
@@ -73,7 +73,7 @@ class Site:
     def trends(self, request: Request) -> Response:
         """How figures changed."""
         snapshot = self._watch.snapshot
-        name, preset = (request.query_params.get(one, "")[:_MOST_VALUE] for one in ("name", "preset"))
+        name, preset = (request.query_params.get(key, "")[:_MOST_VALUE] for key in ("name", "preset"))
 
         def make() -> str:
             shown = self._figures.trends(name, preset)
@@ -83,8 +83,8 @@ class Site:
 
     def log(self, request: Request) -> Response:
         """A log as plain text."""
-        found = self._runs.log(self._row(request).view, MOST_LOG)
-        return PlainTextResponse(found.text)
+        log = self._runs.log(self._row(request).view, MOST_LOG)
+        return PlainTextResponse(log.text)
 
     def asset(self, request: Request) -> Response:
         """The style sheet and the script."""
@@ -97,11 +97,11 @@ class Site:
         if isinstance(error, HTTPException):
             text = _GONE if error.detail == _GONE else "There is no such page."
             return HTMLResponse(self._pages.message("Not found", text), error.status_code, error.headers)
-        told = as_told(error)
+        fault = as_told(error)
         if not isinstance(error, KakeyaError):
-            say(f"error: {told.message}")
+            say(f"error: {fault.message}")
         return HTMLResponse(
-            self._pages.message("This page cannot be shown", told.message, told.fix or ""), 500
+            self._pages.message("This page cannot be shown", fault.message, fault.fix or ""), 500
         )
 
     def _row(self, request: Request) -> Row:

@@ -40,11 +40,11 @@ class Connection(H11Protocol):
             self.transport.close()
 
     def _make_way(self) -> None:
-        others = [one for one in self.connections if isinstance(one, Connection) and one is not self]
-        others = [one for one in others if one._may_end() and not one.transport.is_closing()]  # noqa: SLF001 - our own
+        others = [other for other in self.connections if isinstance(other, Connection) and other is not self]
+        others = [other for other in others if other._may_end() and not other.transport.is_closing()]  # noqa: SLF001 - our own
         if others:
             # What its reader does not take would keep it open.
-            min(others, key=lambda one: (one._is_busy(), one._since)).transport.abort()  # noqa: SLF001
+            min(others, key=lambda other: (other._is_busy(), other._since)).transport.abort()  # noqa: SLF001
 
     def _is_busy(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

@@ -40,16 +40,16 @@ def export(client: Client, folder: Path, limit: int) -> int:
     snapshot = replace(found, rows=found.rows[:limit])
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".kakeya-web-") as name:
-        made = Path(name) / "pages"
+        pages = Path(name) / "pages"
         count = 0
         for path, text in _files(watch, snapshot):
-            place = made / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text, encoding="utf-8")
+            target = pages / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
             count += 1
         if folder.exists():
             shutil.rmtree(folder)
-        made.rename(folder)
+        pages.rename(folder)
     return count
 
 

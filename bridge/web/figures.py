@@ -56,23 +56,23 @@ class Shown:
     def of(cls, trend: Trend) -> Shown:
         """Return a trend with its alarms and its plot."""
         several = trend.series()
-        alarms = tuple(Alarm(one, change) for one in several for change in one.changes())
-        order = {id(value): place for place, value in enumerate(trend.values, start=1)}
+        alarms = tuple(Alarm(series, change) for series in several for change in series.changes())
+        order = {id(value): position for position, value in enumerate(trend.values, start=1)}
         drawn = tuple(
-            Drawn(one.name, tuple(_point(order[id(value)], value) for value in one.values), "line")
-            for one in several
+            Drawn(series.name, tuple(_point(order[id(value)], value) for value in series.values), "line")
+            for series in several
         )
         return cls(trend, alarms, Plot(trend.about or trend.name, "run", trend.name, drawn))
 
     @property
     def last(self) -> Value | None:
         """The newest value that counts."""
-        return next((one for one in reversed(self.trend.values) if one.counts), None)
+        return next((value for value in reversed(self.trend.values) if value.counts), None)
 
     @property
     def left_out(self) -> int:
         """How many values do not count."""
-        return sum(not one.counts for one in self.trend.values)
+        return sum(not value.counts for value in self.trend.values)
 
     @property
     def is_news(self) -> bool:
@@ -99,22 +99,22 @@ class Figures:
     def trends(self, name: str = "", preset: str = "") -> list[Shown]:
         """Return the trends of matching figures, those with news first."""
         wanted = [
-            one for row in reversed(self._wanted()) for one in self._read.get((row.branch, row.view.tip), ())
-            if one.fits(name or None) and preset in ("", one.preset)
+            figure for row in reversed(self._wanted()) for figure in self._read.get((row.branch, row.view.tip), ())
+            if figure.fits(name or None) and preset in ("", figure.preset)
         ]  # fmt: skip
-        return sorted((Shown.of(trend) for trend in collected(wanted)), key=lambda one: not one.is_news)
+        return sorted((Shown.of(trend) for trend in collected(wanted)), key=lambda figure: not figure.is_news)
 
     def step(self) -> bool:
         """Read one more answer. Returns whether there was one."""
         wanted = self._wanted()
         keys = {(row.branch, row.view.tip) for row in wanted}
-        kept = {key: found for key, found in self._read.items() if key in keys}
-        row = next((row for row in wanted if (row.branch, row.view.tip) not in kept), None)
+        current = {key: figures for key, figures in self._read.items() if key in keys}
+        row = next((row for row in wanted if (row.branch, row.view.tip) not in current), None)
         if row is None:
             return False
         # Replace the dictionary instead of changing it: pages may be reading the old one.
-        self._read = {**kept, (row.branch, row.view.tip): self._figures(row)}
-        self.alarms = sum(one.is_news for one in self.trends())
+        self._read = {**current, (row.branch, row.view.tip): self._figures(row)}
+        self.alarms = sum(trend.is_news for trend in self.trends())
         self.version += 1
         return True
 
@@ -135,11 +135,11 @@ class Figures:
         except Exception as error:  # noqa: BLE001 - the other answers are still to be read
             say(f"{row.branch} has no trends: {as_told(error).message}")
             return ()
-        found = measured_in(source) if source else []
-        return tuple(sorted(found, key=lambda one: not one.stated)[:MAX_FIGURES])
+        figures = measured_in(source) if source else []
+        return tuple(sorted(figures, key=lambda one: not one.stated)[:MAX_FIGURES])
 
 
-def _point(place: int, one: Value) -> Point:
-    pair = (one.low, one.high) if one.low is not None and one.high is not None else None
-    said = f"{number(one.value)}" + (f" ({interval(pair)})" if pair else "")
-    return Point(place, one.value, one.low, one.high, f"{said}, {one.at}, {one.branch}")
+def _point(position: int, value: Value) -> Point:
+    pair = (value.low, value.high) if value.low is not None and value.high is not None else None
+    label = f"{number(value.value)}" + (f" ({interval(pair)})" if pair else "")
+    return Point(position, value.value, value.low, value.high, f"{label}, {value.at}, {value.branch}")

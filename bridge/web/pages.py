@@ -64,7 +64,7 @@ class Pages:
             listing=listing,
             wanted=wanted,
             choices=snapshot.choices,
-            runners=[(seen, _standing(seen)) for seen in snapshot.runners] if is_first else [],
+            runners=[(sighting, _standing(sighting)) for sighting in snapshot.runners] if is_first else [],
             waiting=snapshot.waiting[:_ABOVE] if is_first else [],
             running=snapshot.running[:_ABOVE] if is_first else [],
             counts=_counts(snapshot),
@@ -128,10 +128,10 @@ def assets() -> dict[str, tuple[str, str]]:
 
 def _counts(snapshot: Snapshot) -> list[tuple[str, int]]:
     """Return the number of requests in each state, in the order of a request's life."""
-    found = dict(snapshot.choices["state"])
-    return [(str(state), found[state]) for state in State if found.get(state)]
+    counts = dict(snapshot.choices["state"])
+    return [(str(state), counts[state]) for state in State if counts.get(state)]
 
 
-def _standing(seen: Seen) -> str:
+def _standing(sighting: Seen) -> str:
     """Return one word for what a runner does."""
-    return str(seen.record.state) if seen.is_alive(time.time()) else "not seen"
+    return str(sighting.record.state) if sighting.is_alive(time.time()) else "not seen"

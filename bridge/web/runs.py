@@ -68,14 +68,14 @@ class Runs:
                 if key in self._kept:
                     self._kept.move_to_end(key)
                     return self._kept[key][0]
-            found = self.load(view)
-            size = _size(found)
+            answer = self.load(view)
+            size = _size(answer)
             with self._lock:
-                self._kept[key] = found, size
-                held = sum(one for _, one in self._kept.values())
-                while len(self._kept) > 1 and (len(self._kept) > _KEPT or held > CACHE_BYTES):
-                    held -= self._kept.popitem(last=False)[1][1]
-        return found
+                self._kept[key] = answer, size
+                total = sum(one for _, one in self._kept.values())
+                while len(self._kept) > 1 and (len(self._kept) > _KEPT or total > CACHE_BYTES):
+                    total -= self._kept.popitem(last=False)[1][1]
+        return answer
 
     def source(self, view: View) -> Source | None:
         """Verify an answer and return it with its reports, without caching it; None if it cannot be read."""
@@ -117,7 +117,7 @@ class Runs:
 
     def _streamed(self, view: View, most: int) -> str:
         git, size = self._watch.git, 0
-        found: list[str] = []
+        lines: list[str] = []
         commits = history.commits_between(git, view.request, view.tip)[::-1][:_COMMITS]
         previous: bytes | None = None
         for i in range(0, len(commits), _AT_ONCE):
@@ -134,23 +134,23 @@ class Runs:
                 previous = raw
                 text = (piece or b"").decode("utf-8", "replace")
                 gap = f"\n[{state.left_out} bytes were not streamed]\n" if state.left_out else ""
-                found.append(gap + text)
-                size += len(found[-1])
+                lines.append(gap + text)
+                size += len(lines[-1])
             if size >= most:
                 break
-        return "".join(reversed(found))[-most:]
+        return "".join(reversed(lines))[-most:]
 
 
-def _size(found: object) -> int:
+def _size(root: object) -> int:
     """Return about how many bytes plain data takes."""
-    size, left = 0, [found]
-    while left:
-        one = left.pop()
+    size, pending = 0, [root]
+    while pending:
+        item = pending.pop()
         size += _OBJECT_BYTES
-        if isinstance(one, str):
-            size += len(one)
-        elif isinstance(one, tuple):
-            left += one
-        elif is_dataclass(one):
-            left += vars(one).values()
+        if isinstance(item, str):
+            size += len(item)
+        elif isinstance(item, tuple):
+            pending += item
+        elif is_dataclass(item):
+            pending += vars(item).values()
     return size

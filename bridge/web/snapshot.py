@@ -61,8 +61,8 @@ class Filter:
 
     def as_params(self) -> dict[str, str]:
         """Return the query parameters of this filter."""
-        given = {"preset": self.preset, "state": self.state, "requester": self.requester}
-        return {name: value for name, value in given.items() if value}
+        params = {"preset": self.preset, "state": self.state, "requester": self.requester}
+        return {name: value for name, value in params.items() if value}
 
 
 @dataclass(frozen=True)
@@ -111,14 +111,14 @@ class Snapshot:
     @cached_property
     def choices(self) -> dict[str, list[tuple[str, int]]]:
         """The choices of each filter, with the number of matching requests."""
-        found = {
+        choices = {
             "preset": Counter(row.status.preset or "" for row in self.rows),
             "state": Counter(str(row.state) for row in self.rows),
             "requester": Counter(row.requester for row in self.rows),
         }
         return {
             name: sorted((value, count) for value, count in counts.most_common(_CHOICES) if value)
-            for name, counts in found.items()
+            for name, counts in choices.items()
         }
 
     def listing(self, wanted: Filter, page: int, size: int = PAGE_ROWS) -> Listing:
@@ -126,7 +126,7 @@ class Snapshot:
 
         Without a filter, only ended requests are listed, because the others are shown above the list.
         """
-        found = self.ended if wanted == Filter() else tuple(row for row in self.rows if wanted.fits(row))
-        pages = max(1, -(-len(found) // size))
+        rows = self.ended if wanted == Filter() else tuple(row for row in self.rows if wanted.fits(row))
+        pages = max(1, -(-len(rows) // size))
         page = min(max(1, page), pages)
-        return Listing(found[(page - 1) * size : page * size], len(found), page, pages)
+        return Listing(rows[(page - 1) * size : page * size], len(rows), page, pages)

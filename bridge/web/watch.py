@@ -64,10 +64,10 @@ class Watch:
                 del self._rows[gone]
             views = {branch: row.view for branch, row in self._rows.items()}
             runners = with_jobs(self._runners(), views)
-            found = self._dressed(views, runners)
+            snapshot = self._dressed(views, runners)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not look like a bus on which nothing happens
             return self._keep(replace(self.snapshot, problem=as_told(error).message))
-        rows = tuple(sorted(found, key=lambda row: by_age(row.branch), reverse=True))
+        rows = tuple(sorted(snapshot, key=lambda row: by_age(row.branch), reverse=True))
         return self._keep(
             replace(self.snapshot, rows=rows, runners=tuple(runners), at=time.time(), problem="")
         )
@@ -82,8 +82,8 @@ class Watch:
 
     def _newest(self, tips: Mapping[str, str]) -> dict[str, str]:
         """Return the branches that are requests; only the newest ones if there are more than the limit for readers."""
-        asked = [branch for branch in tips if asked_at(branch)]
-        return {branch: tips[branch] for branch in sorted(asked, key=by_age)[-limits.BRANCHES :]}
+        branches = [branch for branch in tips if asked_at(branch)]
+        return {branch: tips[branch] for branch in sorted(branches, key=by_age)[-limits.BRANCHES :]}
 
     def _read(self, tips: Mapping[str, str]) -> None:
         """Read branches that are new or have moved."""
@@ -119,20 +119,20 @@ class Watch:
 
     def _dressed(self, views: Mapping[str, View], runners: list[Seen]) -> list[Row]:
         """Return all rows. Rows of unanswered requests include what is known about them now."""
-        why = why_waiting.reasons(self.git, views, runners, self.presets, self.patterns, time.time())
-        taken = sorted((row.branch for row in self._rows.values() if row.state.is_taken), key=by_age)
-        refs = {seen.record.ref for seen in runners}
-        for name in self._since.keys() - refs - set(taken):
+        reasons = why_waiting.reasons(self.git, views, runners, self.presets, self.patterns, time.time())
+        running = sorted((row.branch for row in self._rows.values() if row.state.is_taken), key=by_age)
+        refs = {sighting.record.ref for sighting in runners}
+        for name in self._since.keys() - refs - set(running):
             del self._since[name]
             self._lines.pop(name, None)
-        lines = {branch: self._last_line(branch) for branch in taken[:_LINES]}
-        return [self._with(row, why, lines) for row in self._rows.values()]
+        lines = {branch: self._last_line(branch) for branch in running[:_LINES]}
+        return [self._with(row, reasons, lines) for row in self._rows.values()]
 
-    def _with(self, row: Row, why: Mapping[str, Reason], lines: Mapping[str, str]) -> Row:
+    def _with(self, row: Row, reasons: Mapping[str, Reason], lines: Mapping[str, str]) -> Row:
         if row.state.is_final:
             return row
         if not row.state.is_taken:
-            return replace(row, reason=why.get(row.branch))
+            return replace(row, reason=reasons.get(row.branch))
         life = life_of(row.view, self._unchanged_s(row.branch, row.view.tip))
         return replace(row, life=life, last_line=lines.get(row.branch, ""))
 
@@ -143,24 +143,24 @@ class Watch:
             known = self._lines[branch] = (tip, last_line(self.git, self._rows[branch].view))
         return known[1]
 
-    def _keep(self, found: Snapshot) -> Snapshot:
+    def _keep(self, snapshot: Snapshot) -> Snapshot:
         """Make a snapshot the current one, and update its version if it differs."""
         last = self.snapshot
         version = last.version + 1
         known = last.by_branch
         changed = {
             row.branch: last.changed.get(row.branch, 0) if _same(known.get(row.branch), row) else version
-            for row in found.rows
+            for row in snapshot.rows
         }
-        is_same = changed == last.changed and _shown(found) == _shown(last)
-        self.snapshot = replace(found, version=last.version if is_same else version, changed=changed)
+        is_same = changed == last.changed and _shown(snapshot) == _shown(last)
+        self.snapshot = replace(snapshot, version=last.version if is_same else version, changed=changed)
         return self.snapshot
 
 
-def _shown(found: Snapshot) -> object:
+def _shown(snapshot: Snapshot) -> object:
     """Return the parts of a snapshot besides the requests."""
     now = time.time()
-    return found.problem, [(seen.record, seen.is_alive(now)) for seen in found.runners]
+    return snapshot.problem, [(sighting.record, sighting.is_alive(now)) for sighting in snapshot.runners]
 
 
 def _same(before: Row | None, now: Row) -> bool:

@@ -41,15 +41,15 @@ class CodecId:
         """
         family, *fields = text.split(";")
         try:
-            found = dict(field.split("=") for field in fields)
-            dims = tuple(int(dim) for dim in found["dims"].split(","))
-            made = cls(float(found["rate"]), dims, found["dtype"], found["effort"])
-            version = int(found["format"])
+            values = dict(field.split("=") for field in fields)
+            dims = tuple(int(dim) for dim in values["dims"].split(","))
+            parsed = cls(float(values["rate"]), dims, values["dtype"], values["effort"])
+            version = int(values["format"])
         except (KeyError, ValueError) as error:
             raise BadInput(f"cannot read codec id {text!r}") from error
-        if (family, version) != (FAMILY, FORMAT) or made.dtype not in DTYPES or len(dims) != len("kv"):
+        if (family, version) != (FAMILY, FORMAT) or parsed.dtype not in DTYPES or len(dims) != len("kv"):
             raise BadInput(f"saved with codec {text!r}, this version reads {FAMILY} format {FORMAT}")
-        return made
+        return parsed
 
     def codecs(self) -> tuple[VoronoiCodec, ...]:
         """Return the codecs of keys and values."""

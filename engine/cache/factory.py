@@ -34,8 +34,8 @@ def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Cache]:
     if boundary < 0:
         raise BadInput(f"boundary is {boundary}", "the number of layers left raw at either end, 0 or more")
     if parsed.family == "raw":
-        found: list[Any] = lm_cache.make_prompt_cache(model)
-        return found
+        caches: list[Any] = lm_cache.make_prompt_cache(model)
+        return caches
     if not (reason := refusal(model, _made(model, parsed, boundary), parsed)):
         return _made(model, parsed, boundary)
     if parsed.family == "e8v" and not refusal(model, _made(model, parsed, boundary, views=False), parsed):
@@ -85,8 +85,8 @@ def growing(spec: str) -> Cache:
     if parsed.family == "e8v":
         return LatticeKVCache(parsed.bits, parsed.effort)
     if parsed.family == "affine":
-        found: Cache = lm_cache.QuantizedKVCache(group_size=parsed.group, bits=int(parsed.bits))
-        return found
+        cache: Cache = lm_cache.QuantizedKVCache(group_size=parsed.group, bits=int(parsed.bits))
+        return cache
     raise BadInput(f"{spec} cannot hold what sliding layers evict", "take e8v@... or affine@...")
 
 

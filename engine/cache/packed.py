@@ -105,8 +105,8 @@ class PackedMixin(Mixed):
             raise BadInput(f"saved with codec {v[0]!r}, this cache has {self.codec_id!r}")
 
     def _rows(self) -> tuple[mx.array, mx.array]:
-        held = super()
-        return held.keys_and_values() if hasattr(held, "keys_and_values") else (self.keys, self.values)
+        stored = super()
+        return stored.keys_and_values() if hasattr(stored, "keys_and_values") else (self.keys, self.values)
 
     def encode(
         self, keys: mx.array, values: mx.array, codecs: tuple[VoronoiCodec, VoronoiCodec]
@@ -126,12 +126,12 @@ class PackedMixin(Mixed):
             self._hold(4.25, "normal", views=False)
         if not codec_id:
             return
-        found = CodecId.parse(codec_id)
-        of_keys, of_values = found.codecs()
+        parsed = CodecId.parse(codec_id)
+        of_keys, of_values = parsed.codecs()
         for rows, codec in ((keys, of_keys), (values, of_values)):
             if rows is None or rows.dtype != mx.uint8 or rows.shape[-1] != codec.layout.nbytes:
                 raise BadInput(f"the saved rows are not of codec {codec_id!r}")
-        self.rate, self.effort, self.dtype = found.rate, found.effort, found.dtype
+        self.rate, self.effort, self.dtype = parsed.rate, parsed.effort, parsed.dtype
         self.codecs = of_keys, of_values
 
     def like(self, other: "PackedMixin") -> Self:
@@ -207,9 +207,9 @@ class _BatchMixin(PackedMixin):
 
     def extract(self, idx: int) -> PackedMixin:
         """Return one of the batch by itself."""
-        found: PackedMixin = super().extract(idx)
-        found.__class__ = self.single  # mlx-lm builds its own class; the attributes are the same
-        return found.like(self)
+        extracted: PackedMixin = super().extract(idx)
+        extracted.__class__ = self.single  # mlx-lm builds its own class; the attributes are the same
+        return extracted.like(self)
 
 
 class BatchLatticeKVCache(_BatchMixin, lm_cache.BatchKVCache):

@@ -47,8 +47,8 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Append what the codec makes of both, and return what the inner cache returns."""
-        found: tuple[mx.array, mx.array] = self.inner.update_and_fetch(*self.through(keys, values))
-        return found
+        pair: tuple[mx.array, mx.array] = self.inner.update_and_fetch(*self.through(keys, values))
+        return pair
 
     def through(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Return what the codec makes of both, storing nothing."""
@@ -95,9 +95,9 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
     @classmethod
     def from_state(cls, state: tuple[Any, ...]) -> "KakeyaLatticeMLXCache":
         """Return a cache of what :attr:``state`` gave."""
-        made = cls.__new__(cls)
-        made.state = state
-        return made
+        cache = cls.__new__(cls)
+        cache.state = state
+        return cache
 
 
 def codec_maker(name: str) -> Callable[[int], Any]:

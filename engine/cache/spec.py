@@ -45,14 +45,14 @@ def parse(text: str) -> Spec:
     """
     for family, form in _FORMS.items():
         if match := form.fullmatch(text):
-            found = {name: value for name, value in match.groupdict().items() if value}
+            fields = {name: value for name, value in match.groupdict().items() if value}
             return Spec(
                 text,
                 family,
-                bits=float(found.get("bits", 0)),
-                effort=found.get("effort", "normal"),
-                lattice=found.get("lattice", ""),
-                q_range=int(found.get("q_range", 0)),
-                group=int(found.get("group", 0)),
+                bits=float(fields.get("bits", 0)),
+                effort=fields.get("effort", "normal"),
+                lattice=fields.get("lattice", ""),
+                q_range=int(fields.get("q_range", 0)),
+                group=int(fields.get("group", 0)),
             )
     raise BadInput(f"no cache spec {text!r}", f"the specs are {VALID}")

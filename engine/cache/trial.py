@@ -14,27 +14,27 @@ from engine.mx import mx, nn
 ROWS = (2, 1)  # a block, then a single token: some models treat them differently
 
 
-def refusal(model: nn.Module, made: list[Cache], spec: Spec) -> str | None:
+def refusal(model: nn.Module, caches: list[Cache], spec: Spec) -> str | None:
     """Return why a model cannot run over caches, in one line; None if it can.
 
     Args:
         model: an mlx-lm model.
-        made: fresh caches of ``spec`` for it. They are not to be used afterwards.
+        caches: fresh caches of ``spec`` for it. They are not to be used afterwards.
         spec: what they hold.
     """
     raw = lm_cache.make_prompt_cache(model)
     if _error(model, raw):
         return None  # it runs over no caches at all: running it says why
     plain = dict(_holders(raw))
-    for place, cache in _holders(made):
-        held = plain.get(place)
-        if held is None or held.keys is None:
+    for index, cache in _holders(caches):
+        counterpart = plain.get(index)
+        if counterpart is None or counterpart.keys is None:
             continue
-        for x in (held.keys, held.values):
+        for x in (counterpart.keys, counterpart.values):
             if reason := _misfit(cache, x.shape[-1], spec):
                 return reason
     # The published codec's work depends on head sizes alone.
-    return None if spec.family == "classic" else _error(model, made)
+    return None if spec.family == "classic" else _error(model, caches)
 
 
 def _error(model: nn.Module, caches: list[Cache]) -> str | None:
@@ -67,6 +67,6 @@ def _holders(caches: list[Cache]) -> Iterator[tuple[tuple[int, ...], Any]]:
     """Yield the caches of keys and values with their places, those in lists too."""
     for i, cache in enumerate(caches):
         if isinstance(cache, lm_cache.CacheList):
-            yield from (((i, *place), inner) for place, inner in _holders(list(cache.caches)))
+            yield from (((i, *index), inner) for index, inner in _holders(list(cache.caches)))
         elif not isinstance(cache, lm_cache.ArraysCache):
             yield (i,), cache

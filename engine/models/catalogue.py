@@ -104,13 +104,13 @@ ENTRIES = {
 def entry(reference: str) -> Entry | None:
     """Return the entry that a name, a hub id or the name of a folder means; None if the catalogue has none."""
     wanted = reference.casefold().rstrip("/")
-    for found in ENTRIES.values():
-        target = found.target.casefold()
-        if wanted in (found.name, target) or wanted.rpartition("/")[2] in (
-            found.name,
+    for known in ENTRIES.values():
+        target = known.target.casefold()
+        if wanted in (known.name, target) or wanted.rpartition("/")[2] in (
+            known.name,
             target.rpartition("/")[2],
         ):
-            return found
+            return known
     return None
 
 

@@ -28,7 +28,7 @@ def check_fit(draft: dict[str, Any], target: dict[str, Any], tokenizer: Tokenize
     """
     refuse_drafter(target)
     text = files.text_config(target)
-    for ours, theirs, what in (
+    for ours, theirs, noun in (
         ("num_target_layers", "num_hidden_layers", "layers"),
         ("hidden_size", "hidden_size", "values in a hidden state"),
         ("vocab_size", "vocab_size", "tokens"),
@@ -36,7 +36,7 @@ def check_fit(draft: dict[str, Any], target: dict[str, Any], tokenizer: Tokenize
         made_for, has = draft.get(ours), text.get(theirs)
         if None not in (made_for, has) and made_for != has:
             raise BadInput(
-                f"the drafter was made for a target with {made_for} {what}, and this one has {has}", FIX
+                f"the drafter was made for a target with {made_for} {noun}, and this one has {has}", FIX
             )
     _check_identity(draft.get("made_for"), text, tokenizer)
 

@@ -63,5 +63,5 @@ def _published(name: str) -> dict[str, Any]:
 
 
 def _boundary(name: str) -> str:
-    found = catalogue.entry(name)
-    return f"-b{found.boundary}" if found and found.boundary else ""
+    known = catalogue.entry(name)
+    return f"-b{known.boundary}" if known and known.boundary else ""

@@ -133,8 +133,8 @@ def _is_dir(folder: Path) -> bool:
 
 def data() -> Path:
     """Return the folder of the bundled pairs: the source tree's, else that of the package which holds them."""
-    if not _is_dir(DATA) and (found := util.find_spec(PACKAGE)) and found.origin:
-        return Path(found.origin).parent
+    if not _is_dir(DATA) and (spec := util.find_spec(PACKAGE)) and spec.origin:
+        return Path(spec.origin).parent
     return DATA
 
 

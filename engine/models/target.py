@@ -66,7 +66,7 @@ def rebuild(folder: Path, model: nn.Module) -> nn.Module:
 def _built(folder: Path, config: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
     """Let mlx-lm build the model with its tensors still on disk."""
     try:
-        found: tuple[nn.Module, dict[str, Any]] = lm_utils.load_model(folder, lazy=True)
+        loaded: tuple[nn.Module, dict[str, Any]] = lm_utils.load_model(folder, lazy=True)
     except Exception as error:
         kind = config["model_type"]
         if not _known(kind):
@@ -81,7 +81,7 @@ def _built(folder: Path, config: dict[str, Any]) -> tuple[nn.Module, dict[str, A
         raise BadInput(
             f"mlx-lm cannot build {folder}: {type(error).__name__}: {_line(error)}", files.AGAIN
         ) from error
-    return found
+    return loaded
 
 
 def _known(kind: str) -> bool:

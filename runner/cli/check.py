@@ -24,7 +24,7 @@ def command(policy: Path | None, *, as_json: bool) -> int:
     return show_as_they_come(examine(policy), next_step, as_json=as_json)
 
 
-def next_step(found: Sequence[Check]) -> str:
+def next_step(checks: Sequence[Check]) -> str:
     """Return the next step on a host that is ready; nothing if a runner serves already."""
-    serves = any(check.name == SERVING for check in found)
+    serves = any(check.name == SERVING for check in checks)
     return "a runner is serving" if serves else "kakeya-runner serve"

@@ -49,8 +49,8 @@ def _serve(rules: Policy, limit: int | None, *, keep_awake: bool) -> int:
             f"serving {context.bus.url} as {context.identity.id}; sandbox: {context.sandbox.kind}"
             f"; allowed presets: {', '.join(allowed_names(context.presets, context.policy)) or 'none'}"
         )
-        if context.policy.trust.code_request == "signed" and (found := trust(context.policy)).ok is not True:
-            tell(f"{found.message}. {found.fix}")
+        if context.policy.trust.code_request == "signed" and (check := trust(context.policy)).ok is not True:
+            tell(f"{check.message}. {check.fix}")
         for error in context.presets.broken.values():
             tell(f"invalid preset ignored: {error.message}")
         try:

@@ -78,11 +78,11 @@ def _is_fit(policy: Path, *, changes: bool) -> bool:
     """Check the host before installing the service, and show the results."""
     if not changes:
         return True
-    found = []
+    checks = []
     for check in ready(policy):
-        found.append(check)
+        checks.append(check)
         show([check])
-    return is_ready(found)
+    return is_ready(checks)
 
 
 def _take(step: Step, wanted: Wanted, *, yes: bool, asks: bool) -> bool | None:

@@ -23,10 +23,10 @@ def command(policy: Path | None, *, no_blas: bool, as_json: bool) -> int:
     Only reads the state folder, so it does not disturb a serving runner. Exits with 0 if a runner serves and reaches
     the bus, otherwise with 1.
     """
-    found = overview(load_policy(policy), blas=not no_blas)
+    facts = overview(load_policy(policy), blas=not no_blas)
     if as_json:
-        put_json(found)
+        put_json(facts)
     else:
-        show(checks(found))
-    fine = found["serving"] and not found["runner"]["trouble"]
+        show(checks(facts))
+    fine = facts["serving"] and not facts["runner"]["trouble"]
     return ExitCode.SUCCEEDED if fine else ExitCode.FAILED

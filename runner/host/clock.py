@@ -78,5 +78,5 @@ class Clock:
         if moved:
             way = "forward" if moved > 0 else "back"
             return f"this machine's clock went {way} by {abs(moved):.0f} s, or the machine slept: {rest}"
-        told, self._unconfirmed = self._unconfirmed, False
-        return f"nothing on the bus confirms this machine's clock: {rest}, or until it does" if told else None
+        news, self._unconfirmed = self._unconfirmed, False
+        return f"nothing on the bus confirms this machine's clock: {rest}, or until it does" if news else None

@@ -47,10 +47,10 @@ def _versions(interpreter: Path) -> dict[str, str | None]:
     ours = {"kakeya_bridge": version("kakeya-bridge"), "git": ".".join(map(str, git.version()))}
     try:
         argv = (str(interpreter), "-I", "-c", _ASK, *_PACKAGES)
-        told = json.loads(run(*argv, env={"LC_ALL": "C.UTF-8"}, timeout=60).stdout)
+        versions = json.loads(run(*argv, env={"LC_ALL": "C.UTF-8"}, timeout=60).stdout)
     except (ProcessError, ValueError):
-        told = {"python": None, **dict.fromkeys(_PACKAGES)}
-    return ours | {name.replace("-", "_"): value for name, value in told.items()}
+        versions = {"python": None, **dict.fromkeys(_PACKAGES)}
+    return ours | {name.replace("-", "_"): value for name, value in versions.items()}
 
 
 def _machine_id() -> str:

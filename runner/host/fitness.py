@@ -43,7 +43,7 @@ class Fitness:
     @property
     def presets(self) -> dict[str, str]:
         """The digests of the presets that this runner takes, by name, as of the last check."""
-        return {name: one.digest for name, one in self._allowed.items() if name not in self._failed}
+        return {name: preset.digest for name, preset in self._allowed.items() if name not in self._failed}
 
     def problem_for(self, preset: Preset) -> tuple[str, Problem] | None:
         """Check the host before a job. Returns a refusal's code and the problem, or None if the preset can run."""

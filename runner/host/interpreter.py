@@ -73,14 +73,14 @@ class Interpreter:
             fix = "Pin another one: kakeya-runner pin --python PATH, and restart the runner."
             return Problem(f"there is no interpreter at {self.path}", fix)
         try:
-            said = self._ask("import" if imports else "find", *modules)
+            answer = self._ask("import" if imports else "find", *modules)
         except ProcessError as error:
             fix = f"See why: {self.path} -I -c 'import {', '.join(modules) or 'sys'}'"
             return Problem(f"{self.path} does not work: {error.message}", fix)
-        if not self._is_pinned(said["version"]):
+        if not self._is_pinned(answer["version"]):
             fix = "Install what jobs need there and pin it: kakeya-runner pin, and restart the runner."
-            return Problem(f"{self.path} is Python {said['version']}, pinned is {self.version}", fix)
-        lacking = [module for module in modules if module in said["lacking"]]
+            return Problem(f"{self.path} is Python {answer['version']}, pinned is {self.version}", fix)
+        lacking = [module for module in modules if module in answer["lacking"]]
         if lacking:
             return Problem(f"{self.path} cannot import {', '.join(lacking)}", self._install(lacking))
         return None
@@ -112,12 +112,12 @@ class Interpreter:
     def _ask(self, *asked: str) -> dict[str, Any]:
         known = self._known.get(asked)
         if known:
-            when, files, said = known
-            if time.monotonic() - when < _BELIEVED_S and files == _stamp(self.path, said["folders"]):
-                return said
-        said = _ask(self.path, *asked)
-        self._known[asked] = (time.monotonic(), _stamp(self.path, said["folders"]), said)
-        return said
+            when, files, answer = known
+            if time.monotonic() - when < _BELIEVED_S and files == _stamp(self.path, answer["folders"]):
+                return answer
+        answer = _ask(self.path, *asked)
+        self._known[asked] = (time.monotonic(), _stamp(self.path, answer["folders"]), answer)
+        return answer
 
 
 def find(program: str | None = None) -> tuple[Path, str]:
@@ -134,11 +134,11 @@ def find(program: str | None = None) -> tuple[Path, str]:
         raise PolicyError(f"there is no interpreter {program}", fix="Name one: --python /path/to/python3")
     path = Path(os.path.abspath(named))  # noqa: PTH100 - the last link may be a virtual environment's
     try:
-        said = _ask(path, "import")
+        answer = _ask(path, "import")
     except ProcessError as error:
         raise PolicyError(f"{path} is no working Python: {error.message}") from error
-    real = path.parent.resolve() / path.name if said["venv"] else path.resolve()
-    return real, said["version"]
+    real = path.parent.resolve() / path.name if answer["venv"] else path.resolve()
+    return real, answer["version"]
 
 
 def pin(policy: Path, path: Path, version: str) -> None:
@@ -169,16 +169,16 @@ def _ask(path: Path, how: str, *modules: str) -> dict[str, Any]:
     argv = (str(path), "-I", "-c", _ASK, how, *modules)
     done = run(*argv, env={"LC_ALL": "C.UTF-8"}, cwd="/", timeout=_ASK_S, own_session=True)
     try:
-        said: dict[str, Any] = json.loads(done.stdout)
+        answer: dict[str, Any] = json.loads(done.stdout)
     except ValueError as error:
         raise ProcessError(argv, 0, message=f"{path} does not answer as a Python would") from error
-    return said
+    return answer
 
 
 def _stamp(path: Path, folders: Sequence[str]) -> tuple[object, ...]:
     """Return a value that changes if the interpreter is replaced, or a package is installed or removed."""
-    places = [path, path.parent.parent / "pyvenv.cfg", *map(Path, folders)]
-    return tuple(_stat(place) for place in places)
+    paths = [path, path.parent.parent / "pyvenv.cfg", *map(Path, folders)]
+    return tuple(map(_stat, paths))
 
 
 def _stat(path: Path) -> tuple[int, ...] | None:

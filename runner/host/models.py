@@ -55,15 +55,15 @@ def need_of(preset: Preset, policy: Policy) -> Need | None:
     """Return the models that a preset loads, or None if it loads none or the policy names no target."""
     if _LOADS_MODELS not in preset.requires:
         return None
-    asked = {*preset.env_names, *preset.pass_env}
-    models = {name: policy.settings[name] for name in _ROLES if name in asked and policy.settings.get(name)}
+    names = {*preset.env_names, *preset.pass_env}
+    models = {name: policy.settings[name] for name in _ROLES if name in names and policy.settings.get(name)}
     passed = {name: policy.env[name] for name in preset.pass_env if name in policy.env and name not in _ROLES}
     return Need(models, {**passed, **preset.env}) if TARGET in models else None
 
 
-def read_answer(said: bytes, need: Need) -> dict[str, Problem] | None:
+def read_answer(data: bytes, need: Need) -> dict[str, Problem] | None:
     """Parse the engine's output: what is wrong with each model, by setting. None if there was no answer."""
-    for line in reversed(said.decode("utf-8", "replace").splitlines()):
+    for line in reversed(data.decode("utf-8", "replace").splitlines()):
         if line.startswith('{"ok"'):
             try:
                 return _problems(json.loads(line), need)
@@ -73,7 +73,7 @@ def read_answer(said: bytes, need: Need) -> dict[str, Problem] | None:
 
 
 def _problems(answer: Mapping[str, Any], need: Need) -> dict[str, Problem]:
-    found = {}
+    problems = {}
     for name, reference in need.models.items():
         entry = answer[_ROLES[name]]
         if not entry["ok"]:
@@ -83,8 +83,8 @@ def _problems(answer: Mapping[str, Any], need: Need) -> dict[str, Problem]:
             elif fix.startswith("hf download"):
                 fix = f"{fix}, and set HF_HOME under env in the policy to the folder of the hub's cache"
             message = f"{name} names {reference}, which cannot be loaded: {entry['error']}"
-            found[name] = Problem(message, fix or f"Name another model under env.{name} in the policy.")
-    return found
+            problems[name] = Problem(message, fix or f"Name another model under env.{name} in the policy.")
+    return problems
 
 
 class Models:
@@ -121,6 +121,6 @@ class Models:
         return problems
 
 
-def _mute(interpreter: Path, why: str) -> Problem:
+def _mute(interpreter: Path, reason: str) -> Problem:
     fix = f"See why: {interpreter} -P -m engine probe"
-    return Problem(f"the engine of {interpreter} could not look at the models: {why}", fix)
+    return Problem(f"the engine of {interpreter} could not look at the models: {reason}", fix)

@@ -47,12 +47,12 @@ def fill(
     pointers: Sequence[Pointer], root: Path, source: Source, rule: Lfs, attend: Callable[[], None]
 ) -> Left:
     """Replace the pointers below ``root``; each object is fetched once. Returns what stays a pointer, and why."""
-    left = {pointer.path: why for pointer in pointers if (why := _too_much(pointer, rule))}
-    wanted = [pointer for pointer in pointers if pointer.path not in left]
+    missing = {pointer.path: reason for pointer in pointers if (reason := _too_much(pointer, rule))}
+    wanted = [pointer for pointer in pointers if pointer.path not in missing]
     if len(wanted) > rule.files:
-        return left | _all(wanted, f"there are {len(wanted)} of them, and lfs.files allows {rule.files}")
+        return missing | _all(wanted, f"there are {len(wanted)} of them, and lfs.files allows {rule.files}")
     if sum(pointer.size for pointer in wanted) > rule.total_mb << 20:
-        return left | _all(wanted, f"together they are larger than lfs.total_mb, {rule.total_mb} MiB")
+        return missing | _all(wanted, f"together they are larger than lfs.total_mb, {rule.total_mb} MiB")
     by_oid: dict[str, list[Pointer]] = {}
     for pointer in wanted:
         by_oid.setdefault(pointer.oid, []).append(pointer)
@@ -64,23 +64,23 @@ def fill(
             _fetch(same, source, draft, ends, rule, attend)
             _put(same, root, draft)
         except Missing as problem:
-            left |= _all(same, str(problem))
+            missing |= _all(same, str(problem))
         finally:
             draft.unlink(missing_ok=True)
-    return left
+    return missing
 
 
-def told(left: Left) -> str:
+def told(missing: Left) -> str:
     """Return a message for the requester about files that stayed pointers: some names, and the first one's reason."""
-    names = sorted(left)
+    names = sorted(missing)
     shown = ", ".join(ascii(name)[1:-1] for name in names[:_NAMED])
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     how_many = "1 file is a pointer" if len(names) == 1 else f"{len(names)} files are pointers"
-    return f"{how_many} of Git LFS and not the content: {shown}{more}. {names[0]!a}: {left[names[0]]}"
+    return f"{how_many} of Git LFS and not the content: {shown}{more}. {names[0]!a}: {missing[names[0]]}"
 
 
-def _all(pointers: Sequence[Pointer], why: str) -> Left:
-    return {pointer.path: why for pointer in pointers}
+def _all(pointers: Sequence[Pointer], reason: str) -> Left:
+    return {pointer.path: reason for pointer in pointers}
 
 
 def _too_much(pointer: Pointer, rule: Lfs) -> str | None:

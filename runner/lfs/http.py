@@ -80,7 +80,7 @@ class HttpSource:
             "operation": "download",
             "transfers": ["basic"],
             "hash_algo": "sha256",
-            "objects": [{"oid": one.oid, "size": one.size} for one in wanted],
+            "objects": [{"oid": pointer.oid, "size": pointer.size} for pointer in wanted],
         }
         headers = {**self._headers, "Accept": _TYPE, "Content-Type": _TYPE}
         answer = b""
@@ -89,12 +89,12 @@ class HttpSource:
             if len(answer) > _MAX_ANSWER:
                 raise Missing("the bus's answer is too long")
         try:
-            told = strict_json.loads(answer, what="the answer", max_bytes=_MAX_ANSWER)
-            objects = told["objects"]
-            asked = {one.oid: one for one in wanted}
+            reply = strict_json.loads(answer, what="the answer", max_bytes=_MAX_ANSWER)
+            objects = reply["objects"]
+            wanted_by_oid = {pointer.oid: pointer for pointer in wanted}
             for entry in objects:
-                if entry["oid"] in asked:
-                    self._actions[entry["oid"]] = self._action(entry, asked[entry["oid"]])
+                if entry["oid"] in wanted_by_oid:
+                    self._actions[entry["oid"]] = self._action(entry, wanted_by_oid[entry["oid"]])
         except (ManifestError, KeyError, TypeError, AttributeError) as error:
             raise Missing("the bus's answer is not that of an LFS server") from error
 
@@ -107,17 +107,17 @@ class HttpSource:
         action = entry.get("actions", {}).get("download")
         if not action:
             return "the bus does not have it"
-        url, given = str(action["href"]), dict(action.get("header") or {})
+        url, headers = str(action["href"]), dict(action.get("header") or {})
         refused = self._refuses(url)
         if refused:
             return refused
-        if not may_be_sent(given):
+        if not may_be_sent(headers):
             return "the bus names headers that cannot be sent"
         if origin_of(url) == origin_of(self._endpoint) and not any(
-            k.lower() == "authorization" for k in given
+            k.lower() == "authorization" for k in headers
         ):
-            given = {**self._headers, **given}
-        return url, given
+            headers = {**self._headers, **headers}
+        return url, headers
 
     def _refuses(self, url: str) -> str | None:
         """Return why an address is not allowed, or None."""

@@ -28,7 +28,7 @@ class Pointer:
 
 def parse_pointer(path: str, content: bytes) -> Pointer | None:
     """Parse a pointer file; None if it is not one."""
-    found = _POINTER.fullmatch(content) if len(content) < MAX_BYTES else None
-    if found is None:
+    match = _POINTER.fullmatch(content) if len(content) < MAX_BYTES else None
+    if match is None:
         return None
-    return Pointer(path, found["oid"].decode(), int(found["size"]), plain=not found["extensions"])
+    return Pointer(path, match["oid"].decode(), int(match["size"]), plain=not match["extensions"])

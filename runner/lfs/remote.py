@@ -61,11 +61,13 @@ def _over_ssh(url: str, hosts: Sequence[str]) -> Source:
         done = run(
             *argv, env=environment.for_isolated_git(), timeout=_SSH_S, own_session=True, most=_SSH_BYTES
         )
-        told = strict_json.loads(done.stdout, what="the answer")
-        href, headers = str(told["href"]), dict(told.get("header") or {})
+        reply = strict_json.loads(done.stdout, what="the answer")
+        href, headers = str(reply["href"]), dict(reply.get("header") or {})
     except (ProcessError, ManifestError, KeyError, TypeError, ValueError, AttributeError) as error:
-        why = error.message if isinstance(error, ProcessError) else "its answer is not that of an LFS server"
-        raise Missing(f"the bus does not answer git-lfs-authenticate over SSH: {why}") from error
+        reason = (
+            error.message if isinstance(error, ProcessError) else "its answer is not that of an LFS server"
+        )
+        raise Missing(f"the bus does not answer git-lfs-authenticate over SSH: {reason}") from error
     if not may_be_sent(headers):
         raise Missing("the bus names headers that cannot be sent")
     scheme, host, asked_port = origin_of(href)
@@ -83,6 +85,6 @@ def _address(url: str) -> tuple[str, str | None, str]:
     if parts.scheme == "ssh":
         user = f"{parts.username}@" if parts.username else ""
         return f"{user}{parts.hostname}", str(parts.port) if parts.port else None, parts.path
-    found = _SCP.fullmatch(url)
-    assert found  # noqa: S101 - the caller looked
-    return found["host"], None, found["path"]
+    match = _SCP.fullmatch(url)
+    assert match  # noqa: S101 - the caller looked
+    return match["host"], None, match["path"]

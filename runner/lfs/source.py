@@ -41,8 +41,8 @@ class FolderSource:
 
     def __init__(self, url: str) -> None:
         path = Path(unquote(urlsplit(url).path) if url.startswith("file://") else url)
-        places = (path / ".git", path, path.with_name(f"{path.name}.git"))
-        git_dir = next((place for place in places if (place / "HEAD").is_file()), path)
+        folders = (path / ".git", path, path.with_name(f"{path.name}.git"))
+        git_dir = next((folder for folder in folders if (folder / "HEAD").is_file()), path)
         self._objects = git_dir / "lfs" / "objects"
 
     def announce(self, wanted: Sequence[Pointer]) -> None:

@@ -53,6 +53,6 @@ class Chores:
         if there_is_more and swept.deleted and self._last is not None:
             self._last -= _EVERY_S - _NEXT_PORTION_S
         if swept.deleted or swept.stayed:
-            why = f" ({self._context.bus.deletion_fault})" if self._context.bus.deletion_fault else ""
-            stayed = f", {len(swept.stayed)} could not be deleted{why}" if swept.stayed else ""
+            reason = f" ({self._context.bus.deletion_fault})" if self._context.bus.deletion_fault else ""
+            stayed = f", {len(swept.stayed)} could not be deleted{reason}" if swept.stayed else ""
             self._context.tell(f"retention: {len(swept.deleted)} answers are in {swept.archive}{stayed}")

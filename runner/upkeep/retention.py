@@ -112,31 +112,33 @@ def store(git: Git, archive: Path, tips: Mapping[str, str]) -> None:
     The archive never overwrites a branch: a second branch of the same name is kept below ``refs/again/``. One whose
     name git cannot hold beside that of an earlier one is kept below ``refs/apart/``.
     """
-    kept = Git.isolated(archive, config={"gc.auto": "0", "core.hooksPath": "/dev/null"})
+    repository = Git.isolated(archive, config={"gc.auto": "0", "core.hooksPath": "/dev/null"})
     if not (archive / "HEAD").exists():
         archive.mkdir(parents=True, exist_ok=True)
-        kept("init", "--bare", "--quiet", "--template=", str(archive))
-    there = _refs(kept)
+        repository("init", "--bare", "--quiet", "--template=", str(archive))
+    there = _refs(repository)
     heads = {ref.removeprefix(_HEADS): oid for ref, oid in there.items() if ref.startswith(_HEADS)}
     within = {folder for name in heads for folder in branch_names.folders(name)}
-    places = {}
+    refs = {}
     for branch, tip in tips.items():
         folders = branch_names.folders(branch)
         if heads.get(branch, tip) != tip:
-            places[branch] = f"refs/again/{tip}"
+            refs[branch] = f"refs/again/{tip}"
         elif branch in within or not heads.keys().isdisjoint(folders):
-            places[branch] = f"{APART}{tip}/{branch}"
+            refs[branch] = f"{APART}{tip}/{branch}"
         else:
-            places[branch] = f"{_HEADS}{branch}"
+            refs[branch] = f"{_HEADS}{branch}"
             heads[branch] = tip
             within.update(folders)
-    exact_refs.fetch(kept, str(git.directory), {place: tips[branch] for branch, place in places.items()})
-    kept("pack-refs", "--all")
-    there = _refs(kept)
-    missing = [branch for branch, place in places.items() if there.get(place) != tips[branch]]
+    exact_refs.fetch(
+        repository, str(git.directory), {target: tips[branch] for branch, target in refs.items()}
+    )
+    repository("pack-refs", "--all")
+    there = _refs(repository)
+    missing = [branch for branch, target in refs.items() if there.get(target) != tips[branch]]
     if missing:
         raise InfrastructureError(f"{archive} does not hold {missing[0]}: nothing is deleted")
-    _check_whole(kept, set(tips.values()), set(there.values()))
+    _check_whole(repository, set(tips.values()), set(there.values()))
 
 
 def _check_whole(archive: Git, new: set[str], all_there: set[str]) -> None:
@@ -152,9 +154,9 @@ def _check_whole(archive: Git, new: set[str], all_there: set[str]) -> None:
         "rev-list", "--objects", "--quiet", "--stdin", stdin="\n".join([*new, *earlier]), ok=range(256)
     )
     if walked.returncode != 0:
-        said = git_output.lines(walked.stderr) or ["objects are missing"]
+        messages = git_output.lines(walked.stderr) or ["objects are missing"]
         raise InfrastructureError(
-            f"{archive.directory} is damaged, so nothing is deleted: {one_line(said[-1])}"
+            f"{archive.directory} is damaged, so nothing is deleted: {one_line(messages[-1])}"
         )
 
 
