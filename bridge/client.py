@@ -31,7 +31,7 @@ from bridge.requests.send import send
 from bridge.requests.sightings import Sightings
 from bridge.requests.status import REWRITTEN, Event, Status, mark_unsigned, status_of
 from bridge.requests.sweep import Swept, sweep
-from bridge.requests.waiting import Reason, Seen
+from bridge.requests.waiting import Reason, RunnerSighting
 from bridge.system import github
 from bridge.system.git import open_repository
 from bridge.verify.answer_files import read_result
@@ -223,7 +223,7 @@ class Client:
             life = life_of(view, self.sightings.unchanged_s(view.branch, view.tip))
             return replace(status, life=life, last_line=last_line(self.git, view))
         if status.waits_for == "approval":
-            return replace(status, reason=why_waiting.held(view))
+            return replace(status, reason=why_waiting.needs_approval(view))
         if status.waits_for == "runner" and not view.cancel:
             # If the other branches cannot be read, the status is still shown.
             with suppress(KakeyaError):
@@ -240,7 +240,7 @@ class Client:
             return {}
         return why_waiting.reasons(self.git, views, runners, self.presets, self.patterns, time.time())
 
-    def runners(self, *, unsigned: bool = False) -> list[Seen]:
+    def runners(self, *, unsigned: bool = False) -> list[RunnerSighting]:
         """Fetch the records of the runners that announce themselves on the bus, and return them, newest first.
 
         If keys are pinned, only records that one of them signed, unless ``unsigned`` asks for all.

@@ -23,7 +23,7 @@ from bridge.requests.outbox import by_age
 from bridge.requests.request_commit import identity
 from bridge.requests.runners import with_jobs
 from bridge.requests.send import OTHER_PREFIX
-from bridge.requests.waiting import Place, Seen, WaitingRequest, why
+from bridge.requests.waiting import QueuePosition, RunnerSighting, WaitingRequest, explain_wait
 from bridge.system import engine_probe, git, gitpython
 from bridge.verify.pins import HOW_TO_PIN
 
@@ -172,7 +172,7 @@ def _runners(client: Client, views: Mapping[str, View]) -> Iterator[Check]:
     if len(alive) > _SHOWN:
         yield Check("runner", ok=True, message=f"and {len(alive) - _SHOWN} more runners")
     if runners and not alive:
-        nobody = why(WaitingRequest("", ""), runners, Place(), now)
+        nobody = explain_wait(WaitingRequest("", ""), runners, QueuePosition(), now)
         yield Check("runner", ok=None, message=nobody.message, fix=nobody.fix)
     if not runners:
         yield _unpinned(client) or _last_writer(views.values())
@@ -182,7 +182,7 @@ def _unpinned(client: Client) -> Check | None:
     """Return a note on runners whose records the pinned key did not sign, if there are any."""
     try:
         others = (
-            [seen for seen in client.runners(unsigned=True) if seen.is_alive(time.time())]
+            [sighting for sighting in client.runners(unsigned=True) if sighting.is_alive(time.time())]
             if client.pin
             else []
         )
@@ -191,11 +191,11 @@ def _unpinned(client: Client) -> Check | None:
     if not others:
         return None
     own = "runners serve this bus whose records the pinned key did not sign: their answers will not verify"
-    names = ", ".join(seen.record.id for seen in others[:_SHOWN])
+    names = ", ".join(sighting.record.id for sighting in others[:_SHOWN])
     return Check("runner", ok=None, message=f"{own}: {names}", fix=HOW_TO_PIN, own_message=own)
 
 
-def _runner(sighting: Seen, presets: Mapping[str, Preset], now: float) -> Check:
+def _runner(sighting: RunnerSighting, presets: Mapping[str, Preset], now: float) -> Check:
     record = sighting.record
     does = f"runs {record.busy_with}" if record.busy_with else "is free"
     if record.state is not Standing.SERVING:

@@ -107,8 +107,8 @@ class GitError(ProcessError):
 
     def _telling(self) -> str:
         """Return what went wrong in the words of whoever knows: the server and its hooks, ssh, or git itself."""
-        said = self._said()
-        telling = [line for line in said if not _ADDED.fullmatch(line)] or said[:1]
+        lines = self._said()
+        telling = [line for line in lines if not _ADDED.fullmatch(line)] or lines[:1]
         declined = _DECLINED.search(self.printed())
         if declined:
             telling.append(declined[1])
@@ -147,11 +147,11 @@ def as_told(error: Exception) -> KakeyaError:
             fix="Check that the path exists on this machine and that you may access it.",
             code="system",
         )
-    told = KakeyaError(
+    fault = KakeyaError(
         "this is a bug",
         quoting=f"{type(error).__name__}: {error}",
         fix="Please report it with the lines above.",
         code="bug",
     )
-    told.exit_code = ExitCode.BUG
-    return told
+    fault.exit_code = ExitCode.BUG
+    return fault

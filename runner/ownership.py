@@ -20,25 +20,27 @@ from bridge.errors import PolicyError
 _MOST_LINKS = 40
 
 
-def check_owned(path: Path, what: str) -> None:
+def check_owned(path: Path, noun: str) -> None:
     """Raise PolicyError if others may change or replace the file or folder at ``path``.
 
     The error names what they may write to, and the command that fixes it. If the path does not exist, its existing
     parents are checked.
     """
-    for place in _way_to(path.absolute()):
+    for path_part in _way_to(path.absolute()):
         try:
-            about = place.lstat()
+            about = path_part.lstat()
         except FileNotFoundError:
             return
         except OSError as error:
-            raise PolicyError(f"cannot look at {place}: {error.strerror}") from error
-        quoted = shlex.quote(str(place))
+            raise PolicyError(f"cannot look at {path_part}: {error.strerror}") from error
+        quoted = shlex.quote(str(path_part))
         if about.st_uid not in (0, os.geteuid()):
             fix = f"Run: chown {_user()} {quoted}"
-            raise PolicyError(f"{what} can be changed by others: {place} belongs to another user", fix=fix)
+            raise PolicyError(
+                f"{noun} can be changed by others: {path_part} belongs to another user", fix=fix
+            )
         if _others_may_write(about):
-            message = f"others may write to {place}, which decides what {what} is"
+            message = f"others may write to {path_part}, which decides what {noun} is"
             raise PolicyError(message, fix=f"Run: chmod go-w {quoted}")
 
 
@@ -53,19 +55,19 @@ def own_files() -> Iterator[None]:
         os.umask(inherited)
 
 
-def check_files_owned(folder: Path, pattern: str, what: str) -> None:
+def check_files_owned(folder: Path, pattern: str, noun: str) -> None:
     """Raise PolicyError if others may change the folder or one of the files in it."""
-    check_owned(folder, what)
+    check_owned(folder, noun)
     for file in sorted(folder.glob(pattern)):
-        check_owned(file, what)
+        check_owned(file, noun)
 
 
 def _way_to(path: Path) -> Iterator[Path]:
     """Yield every folder and link on a path, from the root on, and then the file or folder at its end."""
-    left, at, links = [*reversed(path.parts[1:])], Path(path.anchor), 0
+    pending, at, links = [*reversed(path.parts[1:])], Path(path.anchor), 0
     yield at
-    while left:
-        name = left.pop()
+    while pending:
+        name = pending.pop()
         if name == "..":
             at = at.parent
             continue
@@ -76,7 +78,7 @@ def _way_to(path: Path) -> Iterator[Path]:
             if links > _MOST_LINKS:
                 raise PolicyError(f"there are too many links on the way to {path}")
             target = at.readlink()
-            left += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+            pending += reversed(target.parts[1:] if target.is_absolute() else target.parts)
             at = Path(target.anchor) if target.is_absolute() else at.parent
 
 

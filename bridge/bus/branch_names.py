@@ -40,8 +40,8 @@ class Namespace:
     suffix: str = ""
 
     def __post_init__(self) -> None:
-        odd = ".." in self.prefix or ".lock/" in self.prefix or self.prefix.startswith("refs/")
-        if odd or not _PREFIX.fullmatch(self.prefix):
+        is_unsafe = ".." in self.prefix or ".lock/" in self.prefix or self.prefix.startswith("refs/")
+        if is_unsafe or not _PREFIX.fullmatch(self.prefix):
             raise UsageError(
                 f"{self.prefix!r} cannot begin a request branch",
                 fix="Use something like 'team/' or 'claude/mac-bridge-': ASCII letters, digits, . _ - and /.",
@@ -78,18 +78,18 @@ def detect_namespace(
     Raises:
         UsageError: git or the runner would not take the name.
     """
-    found = Namespace()
+    namespace = Namespace()
     if current_branch:
         memory = _AGENT_MEMORY.fullmatch(current_branch)
         if memory:
-            found = Namespace("AgentMemory/mac-bridge-", memory["suffix"])
+            namespace = Namespace("AgentMemory/mac-bridge-", memory["suffix"])
         for agent in ("claude/", "copilot/"):
             if current_branch.startswith(agent):
-                found = Namespace(agent + "mac-bridge-")
+                namespace = Namespace(agent + "mac-bridge-")
     return Namespace(
-        found.prefix if prefix is None else prefix,
+        namespace.prefix if prefix is None else prefix,
         # An explicit prefix leaves the detected namespace behind, and its suffix with it.
-        suffix if suffix is not None else (found.suffix if prefix is None else ""),
+        suffix if suffix is not None else (namespace.suffix if prefix is None else ""),
     )
 
 
@@ -111,10 +111,10 @@ def nonce_time(nonce: str) -> int:
 
 def parse_branch(branch: str) -> RequestBranch | None:
     """Take a request branch's name apart, or return None if it is not one."""
-    found = _BRANCH.fullmatch(branch)
-    if not found or not is_safe(branch):
+    match = _BRANCH.fullmatch(branch)
+    if not match or not is_safe(branch):
         return None
-    return RequestBranch(found["prefix"], found["preset"], found["nonce"], found["suffix"] or "")
+    return RequestBranch(match["prefix"], match["preset"], match["nonce"], match["suffix"] or "")
 
 
 def by_age(branch: str) -> tuple[int, str]:

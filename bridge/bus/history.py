@@ -15,7 +15,7 @@ from bridge.common import limits
 from bridge.errors import InfrastructureError
 from bridge.system import git_output
 from bridge.system.git import Git
-from bridge.system.git_output import Found
+from bridge.system.git_output import ObjectInfo
 
 _AT_ONCE = 64
 # How many commits of a branch are read directly before git walks its history; most requests have fewer.
@@ -73,18 +73,18 @@ def read_views(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -
 
 def each_view(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -> Iterator[View]:
     """Yield the views of ``read_views`` one at a time, so that not all files are in memory at once."""
-    known: dict[str, Found | None] = {}
+    known: dict[str, ObjectInfo | None] = {}
     if not ended_whole:
-        left = dict(tips)
+        remaining = dict(tips)
         for view in _ended(git, tips, known):
-            del left[view.branch]
+            del remaining[view.branch]
             yield view
-        tips = left
+        tips = remaining
     places = {
         branch: (f"{tip}:{wire.STATE}", f"{tip}^:{wire.STATE}", f"{tip}:{wire.CANCEL}")
         for branch, tip in tips.items()
     }
-    heavy: dict[str, Found] = {}
+    heavy: dict[str, ObjectInfo] = {}
     there = lookup.locate(git, [name for names in places.values() for name in names], heavy, known)
     wanted = [
         (branch, _readable(there.get(state)), _readable(there.get(before)), _readable(there.get(cancel)))
@@ -99,27 +99,27 @@ def each_view(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) ->
         yield replace(view, too_large=_say(blocked)) if blocked else view
 
 
-def _ended(git: Git, tips: Mapping[str, str], known: dict[str, Found | None]) -> Iterator[View]:
+def _ended(git: Git, tips: Mapping[str, str], known: dict[str, ObjectInfo | None]) -> Iterator[View]:
     """Yield the views of the branches that have ended, by their states alone. ``known`` is what ``locate`` takes."""
     names = {branch: f"{tip}:{wire.STATE}" for branch, tip in tips.items()}
     there = lookup.locate(git, names.values(), known=known)
-    found = {branch: oid for branch, name in names.items() if (oid := _readable(there.get(name)))}
-    contents = objects.each_content(git, list(found.values()))
-    for branch, (_, content) in zip(found, contents, strict=True):
+    ended = {branch: oid for branch, name in names.items() if (oid := _readable(there.get(name)))}
+    contents = objects.each_content(git, list(ended.values()))
+    for branch, (_, content) in zip(ended, contents, strict=True):
         view = _view(branch, tips[branch], content, None, changed=True)
         if view.stands.is_final:
             yield view
 
 
-def _readable(found: Found | None) -> str | None:
+def _readable(entry: ObjectInfo | None) -> str | None:
     """Return the id of a file that may be read."""
-    return found.oid if found and found.kind == "blob" and found.size <= wire.MAX_STATE else None
+    return entry.oid if entry and entry.kind == "blob" and entry.size <= wire.MAX_STATE else None
 
 
-def _say(heavy: Found) -> str:
+def _say(heavy: ObjectInfo) -> str:
     most = limits.COMMIT_BYTES if heavy.kind == "commit" else limits.TREE_BYTES
-    what = "commit" if heavy.kind == "commit" else "folder"
-    return f"its {what} {heavy.oid[:12]} has {heavy.size} bytes; {most} are the most"
+    noun = "commit" if heavy.kind == "commit" else "folder"
+    return f"its {noun} {heavy.oid[:12]} has {heavy.size} bytes; {most} are the most"
 
 
 def read_view(git: Git, branch: str, tip: str) -> View:
@@ -161,10 +161,10 @@ def _line(git: Git, tip: str) -> list[str]:
     """Return the newest commits of a branch's own line, ``tip`` first, without starting a git for them."""
     names = [f"{tip}~{i}" for i in range(_NEAR)]
     try:
-        found = lookup.locate(git, names)
+        objects = lookup.locate(git, names)
     except InfrastructureError:
         return []
-    return [found[name].oid for name in names if name in found]
+    return [objects[name].oid for name in names if name in objects]
 
 
 def stream(git: Git, after: str, tip: str) -> Iterator[tuple[str, StateFile, bytes]]:
@@ -172,12 +172,12 @@ def stream(git: Git, after: str, tip: str) -> Iterator[tuple[str, StateFile, byt
 
     Past ``limits.STREAM_BYTES`` no more pieces come, only states.
     """
-    previous, left = None, limits.STREAM_BYTES
+    previous, remaining = None, limits.STREAM_BYTES
     for commit, state, blobs in states(git, commits_between(git, after, tip), wire.STREAM):
         if state and blobs[0] != previous:
             piece = blobs[1] or b""
-            left -= len(piece)
-            yield commit, state, piece if left >= 0 else b""
+            remaining -= len(piece)
+            yield commit, state, piece if remaining >= 0 else b""
         previous = blobs[0]
 
 
@@ -188,8 +188,8 @@ def states(
     paths = (wire.STATE, *more)
     for start in range(0, len(commits), _AT_ONCE):
         some = commits[start : start + _AT_ONCE]
-        asked = [f"{commit}:{path}" for commit in some for path in paths]
-        blobs = objects.read_many(git, asked, max_bytes=limits.PIECE_BYTES)
+        names = [f"{commit}:{path}" for commit in some for path in paths]
+        blobs = objects.read_many(git, names, max_bytes=limits.PIECE_BYTES)
         for i, commit in enumerate(some):
-            found = blobs[len(paths) * i : len(paths) * (i + 1)]
-            yield commit, wire.parse_state(found[0]), found
+            contents = blobs[len(paths) * i : len(paths) * (i + 1)]
+            yield commit, wire.parse_state(contents[0]), contents

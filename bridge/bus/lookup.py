@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from bridge.common import limits
 from bridge.system import batch, git_output
 from bridge.system.git import Git
-from bridge.system.git_output import Found
+from bridge.system.git_output import ObjectInfo
 
 # Names and answers of two portions fit into the pipes, so neither side waits for the other.
 PORTION_BYTES = 8 * 1024
@@ -19,9 +19,9 @@ MAX_BYTES_BY_KIND = {"commit": limits.COMMIT_BYTES, "tree": limits.TREE_BYTES, "
 def locate(
     git: Git,
     names: Iterable[str],
-    too_large: dict[str, Found] | None = None,
-    known: dict[str, Found | None] | None = None,
-) -> dict[str, Found]:
+    too_large: dict[str, ObjectInfo] | None = None,
+    known: dict[str, ObjectInfo | None] | None = None,
+) -> dict[str, ObjectInfo]:
     """Return id, kind and size of what each name stands for: an object, ``<commit>:<path>``, or ``<commit>^:<path>``.
 
     Left out is what does not exist, and what lies behind a commit or a folder that is larger than the limits: git
@@ -29,17 +29,17 @@ def locate(
     """
     steps = {name: _steps(name) for name in dict.fromkeys(names)}
     at: dict[str, str] = {name: parts[0] for name, parts in steps.items() if parts}
-    there: dict[str, Found] = {}
+    there: dict[str, ObjectInfo] = {}
     if not at:
         return there
     with batch.asking(git, "cat-file", "--batch-check") as answerer:
         asker = _Asker(answerer, {} if known is None else known)
         depth = 1
         while at:
-            found = asker.ask(at.values())
+            objects = asker.ask(at.values())
             following: dict[str, str] = {}
-            for name, asked in at.items():
-                here, parts = found.get(asked), steps[name]
+            for name, revision in at.items():
+                here, parts = objects.get(revision), steps[name]
                 if here is None:
                     continue
                 if depth == len(parts):
@@ -70,26 +70,26 @@ def _steps(name: str) -> list[str]:
 class _Asker:
     """One ``git cat-file --batch-check``, asked as often as there are steps to take."""
 
-    def __init__(self, answerer: batch.Answerer, known: dict[str, Found | None]) -> None:
+    def __init__(self, answerer: batch.Answerer, known: dict[str, ObjectInfo | None]) -> None:
         self._known = known
         self._answerer = answerer
 
-    def ask(self, names: Iterable[str]) -> dict[str, Found | None]:
+    def ask(self, names: Iterable[str]) -> dict[str, ObjectInfo | None]:
         """Return what git knows of each name."""
         new = [name for name in dict.fromkeys(names) if name not in self._known]
-        asked: list[str] = []
+        batch: list[str] = []
         for portion in portions(new, PORTION_BYTES):
             self._answerer.asked += len(portion)
             self._answerer.child.write("\n".join([*portion, ""]))
             # Git looks for these while the answers about those before are read.
-            self._take(asked)
-            asked = portion
-        self._take(asked)
+            self._take(batch)
+            batch = portion
+        self._take(batch)
         return self._known
 
     def _take(self, names: list[str]) -> None:
         lines = self._answerer.child.lines(len(names))
-        self._known.update(zip(names, map(git_output.found, lines), strict=True))
+        self._known.update(zip(names, map(git_output.object_of, lines), strict=True))
 
 
 def portions(names: Sequence[str], most_bytes: int) -> Iterator[list[str]]:

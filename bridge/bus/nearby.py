@@ -49,8 +49,8 @@ class Changes:
         """
         now = time.monotonic()
         until, soonest = now + seconds, self._marked_at + least
-        while (left := until - time.monotonic()) > 0:
-            if rest(min(left, TICK_S) if self._paths else left):
+        while (remaining := until - time.monotonic()) > 0:
+            if rest(min(remaining, TICK_S) if self._paths else remaining):
                 return
             if time.monotonic() >= soonest and self._has_changed:
                 return

@@ -120,7 +120,7 @@ def read_many(git: Git, names: Sequence[str], *, max_bytes: int, kind: str = "bl
     """
     there = locate(git, names)
     wanted = [
-        found.oid if (found := there.get(name)) and found.kind == kind and found.size <= max_bytes else None
+        entry.oid if (entry := there.get(name)) and entry.kind == kind and entry.size <= max_bytes else None
         for name in names
     ]
     contents = dict(each_content(git, list(dict.fromkeys(oid for oid in wanted if oid))))
@@ -131,30 +131,30 @@ def each_content(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """Yield the content of each object, one at a time: all must exist, and their sizes must have been looked at."""
     if not oids:
         return
-    answerer, left = batch.take(git, "cat-file", "--batch"), len(oids)
+    answerer, remaining = batch.take(git, "cat-file", "--batch"), len(oids)
     child = answerer.child
     try:
         for portion in portions(oids, PORTION_BYTES):
             answerer.asked += len(portion)
             child.write("".join(f"{oid}\n" for oid in portion))
             for oid in portion:
-                found = git_output.found(child.line())
-                if found is None:
+                entry = git_output.object_of(child.line())
+                if entry is None:
                     raise InfrastructureError(f"the object {oid[:12]} is missing", code="missing_object")
-                content = child.read(found.size + 1)[:-1]
-                left -= 1
-                if not left:
+                content = child.read(entry.size + 1)[:-1]
+                remaining -= 1
+                if not remaining:
                     # Callers that know how many come do not ask for the end.
                     batch.give_back(answerer)
                 yield oid, content
     finally:
-        if left:
+        if remaining:
             child.close()
 
 
 def sizes(git: Git, oids: Sequence[str]) -> dict[str, int]:
     """Return how many bytes stored objects have, without reading any. Those that are missing are left out."""
-    return {oid: found.size for oid, found in locate(git, oids).items()}
+    return {oid: entry.size for oid, entry in locate(git, oids).items()}
 
 
 class Reader:
@@ -174,11 +174,11 @@ class Reader:
         self._in_answer = True
         self._answerer.asked += 1
         self._child.write(f"{oid}\n")
-        found = git_output.found(self._child.line())
-        if found is None:
+        entry = git_output.object_of(self._child.line())
+        if entry is None:
             raise InfrastructureError(f"the object {oid[:12]} is missing", code="missing_object")
-        for start in range(0, found.size, most):
-            yield self._child.read(min(most, found.size - start))
+        for start in range(0, entry.size, most):
+            yield self._child.read(min(most, entry.size - start))
         self._child.read(1)
         self._in_answer = False
 
@@ -198,10 +198,10 @@ def overlay(git: Git, base: str | None, files: Files, writer: Writer | None = No
     is made, nothing is stored yet.
     """
     named = _TREE.fullmatch(base) if base else None
-    made = writer or Writer(git, named[1] if named else None)
-    tree = _overlay(git, base, files, made)
+    builder = writer or Writer(git, named[1] if named else None)
+    tree = _overlay(git, base, files, builder)
     if writer is None:
-        made.store()
+        builder.store()
     return tree
 
 
@@ -220,8 +220,8 @@ def _overlay(git: Git, base: str | None, files: Files, writer: Writer) -> str:
     touched = here.keys() | below.keys()
     entries = {}
     if top:
-        found = (entry for entry in git_output.tree(raw, len(top) // 2) if entry.path in touched)
-        entries = {entry.path: (entry.mode, entry.oid) for entry in found}
+        changed = (entry for entry in git_output.tree(raw, len(top) // 2) if entry.path in touched)
+        entries = {entry.path: (entry.mode, entry.oid) for entry in changed}
     for name, content in here.items():
         entries.pop(name, None)
         if content is not None:
@@ -263,16 +263,16 @@ def resolve(git: Git, name: str) -> str | None:
         name = git.maybe("show-ref", "--verify", "--hash", "--", name) or ""
     commit = f"{name}^{{commit}}"
     try:
-        found = locate(git, [commit]).get(commit)
+        entry = locate(git, [commit]).get(commit)
     except GitError:
         return None
-    return found.oid if found else None
+    return entry.oid if entry else None
 
 
 def is_commit(git: Git, name: str) -> bool:
     """Return whether a name is the whole id of a commit that is here."""
-    found = locate(git, [name]).get(name)
-    return found is not None and found.kind == "commit" and found.oid == name
+    entry = locate(git, [name]).get(name)
+    return entry is not None and entry.kind == "commit" and entry.oid == name
 
 
 def parent_of(git: Git, commit_id: str) -> str | None:

@@ -135,9 +135,9 @@ def parse(data: bytes | None, ref: str) -> Presence | None:
     if data is None:
         return None
     try:
-        found = Presence.model_validate(
+        presence = Presence.model_validate(
             strict_json.loads(data, what=FILE, max_bytes=limits.PRESENCE_BYTES, max_depth=4)
         )
     except (ValidationError, ManifestError):
         return None
-    return found if found.ref == ref else None
+    return presence if presence.ref == ref else None

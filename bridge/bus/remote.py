@@ -116,8 +116,8 @@ class Remote:
         if name in known and "=" not in name:
             # A mirror would push all branches, with force, and git refuses to push a single one from it.
             git = replace(git, options=(*git.options, "-c", f"remote.{name}.mirror=false"))
-        asked = ("config", "-z", "--get-regexp", r"^(http\.(.*\.)?extraheader|core\.ignorecase)$")
-        settings = git_output.settings(git(*asked, ok=(0, 1, 128)).stdout)
+        query = ("config", "-z", "--get-regexp", r"^(http\.(.*\.)?extraheader|core\.ignorecase)$")
+        settings = git_output.settings(git(*query, ok=(0, 1, 128)).stdout)
         if any(key.startswith("http.") for key, _ in settings):
             # Git sends such a header, with a token in it, to whatever server the first one redirects to.
             git = replace(git, options=(*git.options, "-c", "http.followRedirects=false"))
@@ -181,9 +181,9 @@ class Remote:
             except GitError as error:
                 # Either what is gone stands in the way, or another command in this clone notes the same branch, or it
                 # has moved since it was listed.
-                said = error.printed()
+                output = error.printed()
                 if not tries_left or not (
-                    self._make_way([branch]) or _LOCKED.search(said) or _GONE.search(said)
+                    self._make_way([branch]) or _LOCKED.search(output) or _GONE.search(output)
                 ):
                     raise
                 pause(random.uniform(0.0, PAUSE_S))  # noqa: S311 - no secret
@@ -198,20 +198,20 @@ class Remote:
         """
         child = exact_refs.start_listing(self.git, self.name, "--heads")
         heads = tuple(f"refs/heads/{pattern.partition('*')[0]}" for pattern in patterns)
-        found: dict[str, str] = {}
+        branches: dict[str, str] = {}
         try:
             for ref, oid in git_output.each_ref(git_output.each_line(child.chunks())):
                 if len(oid) != _ID_DIGITS:
                     raise _other_hash(self.name)
                 branch = ref.removeprefix("refs/heads/")
-                if ref.startswith(heads) and len(found) < limits.BRANCHES and branch_names.is_safe(branch):
-                    found[branch] = oid
+                if ref.startswith(heads) and len(branches) < limits.BRANCHES and branch_names.is_safe(branch):
+                    branches[branch] = oid
         except ProcessError as error:
             raise self._explain(error) from error
         finally:
             child.close()
-        found = {branch: oid for branch, oid in found.items() if branch_names.matches(branch, patterns)}
-        return self._apart(found) if self.ignores_case else found
+        branches = {branch: oid for branch, oid in branches.items() if branch_names.matches(branch, patterns)}
+        return self._apart(branches) if self.ignores_case else branches
 
     def _apart(self, listed: Mapping[str, str]) -> dict[str, str]:
         """Leave out branches whose references would be the same file as another one's: lower case comes first."""
@@ -258,16 +258,16 @@ class Remote:
 
         Those that take too long alone are put into ``late``. Those that git refuses are not fetched again.
         """
-        left = time_left()
-        if not listed or left < _SHORTEST_S:
+        remaining = time_left()
+        if not listed or remaining < _SHORTEST_S:
             return {}
         commits = {f"{self.private}{branch}": oid for branch, oid in listed.items()}
         try:
             # Each part gets a share too, and the next ones shares of what is left then.
-            exact_refs.fetch(self.git, self.name, commits, timeout=left / 3)
+            exact_refs.fetch(self.git, self.name, commits, timeout=remaining / 3)
         except GitError as error:
             if len(listed) == 1:
-                if error.returncode is None and left / 3 >= _SLOW_S:
+                if error.returncode is None and remaining / 3 >= _SLOW_S:
                     late |= listed
                 if refuses_objects(error.stderr):
                     self._set_aside.note(listed.values())
@@ -334,8 +334,8 @@ class Remote:
             return {patterns[0]: tip} if tip and branch_names.is_safe(patterns[0]) else {}
         # In a refspec `*` stands for slashes too, in what for-each-ref takes it does not.
         folders = [self.private + pattern.partition("*")[0].rpartition("/")[0] for pattern in patterns]
-        found = {ref.removeprefix(self.private): oid for ref, oid in self._refs(*folders).items()}
-        return {branch: oid for branch, oid in found.items() if branch_names.matches(branch, patterns)}
+        branches = {ref.removeprefix(self.private): oid for ref, oid in self._refs(*folders).items()}
+        return {branch: oid for branch, oid in branches.items() if branch_names.matches(branch, patterns)}
 
     def _refs(self, *prefixes: str) -> dict[str, str]:
         """Return ``{name: object id}`` of the references of this clone below the prefixes."""
@@ -351,7 +351,9 @@ class Remote:
         known = [ref.removeprefix(self.private) for ref in self._refs(self.private)]
         above = {folder for branch in branches for folder in branch_names.folders(branch)}
         wanted = set(branches)
-        blocking = [one for one in known if one in above or not wanted.isdisjoint(branch_names.folders(one))]
+        blocking = [
+            name for name in known if name in above or not wanted.isdisjoint(branch_names.folders(name))
+        ]
         if blocking:
             drop = "".join(f"delete {self.private}{branch}\n" for branch in blocking)
             self.git("update-ref", "--stdin", stdin=drop)
@@ -406,10 +408,10 @@ class Remote:
 
         ``commit`` is what was pushed; None: a deletion. Raises as ``push`` does.
         """
-        said = error.printed()
-        is_stale = b"[rejected]" in error.stdout or _OVERTAKEN.search(said) is not None
+        output = error.printed()
+        is_stale = b"[rejected]" in error.stdout or _OVERTAKEN.search(output) is not None
         failure = self._explain(error, branch)
-        is_clear = _NOT_SENT.search(said) or b"[remote rejected]" in error.stdout
+        is_clear = _NOT_SENT.search(output) or b"[remote rejected]" in error.stdout
         if not is_stale and (is_clear or not isinstance(failure, InfrastructureError)):
             raise failure from error
         with suppress(InfrastructureError), within(limits.TIP_S):
@@ -431,54 +433,56 @@ class Remote:
 
     def _explain(self, error: ProcessError, branch: str | None = None) -> Exception:
         """Turn git's words into what happened and what to do."""
-        said = error.printed()
+        output = error.printed()
         return (
-            self._unfit(said) or (branch and self._refused(error, said, branch)) or self._failed(error, said)
+            self._unfit(output)
+            or (branch and self._refused(error, output, branch))
+            or self._failed(error, output)
         )
 
-    def _unfit(self, said: str) -> UsageError | None:
+    def _unfit(self, output: str) -> UsageError | None:
         """Return why this clone and this remote can never work together."""
-        if _OTHER_HASH.search(said):
+        if _OTHER_HASH.search(output):
             return _other_hash(self.name)
-        if "shallow update not allowed" in said:
+        if "shallow update not allowed" in output:
             message = "the remote cannot take a commit whose history this shallow clone lacks"
             return UsageError(message, fix="Run: git fetch --unshallow")
         return None
 
-    def _refused(self, error: ProcessError, said: str, branch: str) -> RefusedError | None:
+    def _refused(self, error: ProcessError, output: str, branch: str) -> RefusedError | None:
         """Return why the server does not take a branch."""
-        blocked = _BLOCKED.search(said)
+        blocked = _BLOCKED.search(output)
         if blocked:
             blocking = blocked[1] or branch.rsplit("/", 1)[0]
             fix = f"Delete the branch {blocking!r} on the remote."
             return RefusedError(
                 f"a branch named {blocking!r} stands in the way of {branch!r}", fix=fix, code="squatted"
             )
-        if _NO_RIGHT.search(said):
+        if _NO_RIGHT.search(output):
             message = f"{self.name} does not let you push {branch!r}"
             fix = "Whoever administers the remote can give this account the right to."
             return RefusedError(message, fix=fix, code="no_push_right", quoting=error.words())
         return None
 
-    def _failed(self, error: ProcessError, said: str) -> InfrastructureError:
+    def _failed(self, error: ProcessError, output: str) -> InfrastructureError:
         """Return why the server was not reached, or did not do what it was asked for."""
         message, code = f"{self.name} did not do what it was asked for", "remote_failed"
         fix = "Try again; `kakeya doctor` checks the remote."
-        if _CERTIFICATE.search(said):
+        if _CERTIFICATE.search(output):
             message = f"cannot tell whether the server of {self.name} is the right one"
             fix = (
                 "Check this machine's clock, the address and the server's certificate. If its authority is your "
                 "own, name it with: git config http.sslCAInfo FILE"
             )
             code = "unreachable"
-        elif _MOVED.search(said):
+        elif _MOVED.search(output):
             message = f"{self.name} redirects to another address"
             fix = (
                 "Name the new address with `git remote set-url`. No redirect is followed after git has contacted "
                 "the server, or if http.extraHeader is set, which may hold a token."
             )
             code = "unreachable"
-        elif _NO_ACCESS.search(said):
+        elif _NO_ACCESS.search(output):
             message, code = f"cannot reach {self.name}", "unreachable"
             fix = self._how_to_check()
         words = error.words()

@@ -37,7 +37,10 @@ def shares(waiting: Iterable[Requester]) -> dict[Requester, int]:
     """
     everybody = set(waiting)
     beside: dict[Requester, set[str]] = defaultdict(set)
-    for one in everybody:
-        for step in range(len(one)):
-            beside[one[:step]].add(one[step])
-    return {one: prod(len(beside[one[:step]]) for step in range(len(one))) for one in everybody}
+    for requester in everybody:
+        for step in range(len(requester)):
+            beside[requester[:step]].add(requester[step])
+    return {
+        requester: prod(len(beside[requester[:step]]) for step in range(len(requester)))
+        for requester in everybody
+    }

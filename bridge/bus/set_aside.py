@@ -49,9 +49,9 @@ class SetAside:
         stand for a history that takes minutes.
         """
         new = {*fetched.values()} - self._weighed
-        found = lookup.locate(self._git, new)
+        objects = lookup.locate(self._git, new)
         # What is no commit is nothing that we read, and may stand for anything.
-        heavy = {oid for oid, it in found.items() if it.kind != "commit" or it.size > limits.COMMIT_BYTES}
+        heavy = {oid for oid, it in objects.items() if it.kind != "commit" or it.size > limits.COMMIT_BYTES}
         slow: set[str] = set()
         if late is None:
             heavy |= with_heavy_history(self._git, new - heavy, but=f"{prefix}*")
@@ -86,8 +86,8 @@ class SetAside:
 
     def _read(self) -> list[str]:
         """Return the ids that are noted, oldest first."""
-        found = local_files.read_regular(self._path, _MOST * _LINE_BYTES) or b""
-        return _ID.findall(found.decode("ascii", "replace"))
+        data = local_files.read_regular(self._path, _MOST * _LINE_BYTES) or b""
+        return _ID.findall(data.decode("ascii", "replace"))
 
     def note(self, commits: Collection[str]) -> None:
         """Add ids. In a repository that cannot be written to, they are fetched again."""

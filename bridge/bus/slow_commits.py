@@ -33,9 +33,9 @@ class SlowCommits:
     def without(self, listed: Mapping[str, str]) -> dict[str, str]:
         """Leave out of ``{branch: commit id}`` the commits that came too slowly a while ago."""
         known = self.read()
-        kept = {branch: oid for branch, oid in listed.items() if oid not in known}
-        self.left_out |= listed.keys() - kept.keys()
-        return kept
+        others = {branch: oid for branch, oid in listed.items() if oid not in known}
+        self.left_out |= listed.keys() - others.keys()
+        return others
 
     def put(self, late: Mapping[str, str]) -> None:
         """Note commits that came too slowly, given as ``{branch: commit id}``."""
@@ -56,8 +56,8 @@ class SlowCommits:
 
     def read(self) -> dict[str, float]:
         """Return the ids that count now and when they were noted, oldest first."""
-        found = local_files.read_regular(self.path, MAX_ENTRIES * _LINE_BYTES) or b""
-        noted = {oid: float(at) for oid, at in _LINE.findall(found.decode("ascii", "replace"))}
+        data = local_files.read_regular(self.path, MAX_ENTRIES * _LINE_BYTES) or b""
+        noted = {oid: float(at) for oid, at in _LINE.findall(data.decode("ascii", "replace"))}
         now = time.time()
         return {oid: at for oid, at in noted.items() if 0 <= now - at < EXPIRY_S}
 

@@ -38,8 +38,8 @@ def files_below(git: Git, commit: str, folder: str) -> dict[str, Node]:
     Raises:
         VerificationError: there is more than a reader takes.
     """
-    place = f"{commit}:{folder}"
-    there = lookup.locate(git, [place]).get(place)
+    path = f"{commit}:{folder}"
+    there = lookup.locate(git, [path]).get(path)
     return _differing(git, folder, None, there.oid if there else None)
 
 
@@ -49,16 +49,16 @@ def changed(git: Git, before: str, after: str) -> list[str]:
     Raises:
         VerificationError: as ``files_below`` does.
     """
-    places = [f"{commit}:" for commit in (before, after)]
-    found = lookup.locate(git, places)
-    if len(found) < len(places):
+    paths = [f"{commit}:" for commit in (before, after)]
+    objects = lookup.locate(git, paths)
+    if len(objects) < len(paths):
         raise VerificationError("a commit is missing, or too large to be read")
-    return sorted(_differing(git, "", *(found[place].oid for place in places)))
+    return sorted(_differing(git, "", *(objects[path].oid for path in paths)))
 
 
 def _differing(git: Git, base: str, before: str | None, after: str | None) -> dict[str, Node]:
     """Return what lies in one tree and not, or not the same, in another; of what is gone, what it was."""
-    found: dict[str, Node] = {}
+    nodes: dict[str, Node] = {}
     pairs = [(base, before, after)]
     while pairs:
         here, pairs = pairs[:_AT_ONCE], pairs[_AT_ONCE:]
@@ -73,11 +73,11 @@ def _differing(git: Git, base: str, before: str | None, after: str | None) -> di
                     pairs.append((inner, folders[0], folders[1]))
                 leaf = next((node for node in (now, was) if node and not node.is_folder), None)
                 if leaf:
-                    found[inner] = leaf
-                if len(found) + len(pairs) > limits.PATHS:
+                    nodes[inner] = leaf
+                if len(nodes) + len(pairs) > limits.PATHS:
                     where = f"below {base}" if base else "and the request"
                     raise VerificationError(f"more than {limits.PATHS} files differ {where}")
-    return found
+    return nodes
 
 
 def _unlike(
@@ -91,12 +91,12 @@ def _unlike(
 
 def _read(git: Git, oids: list[str]) -> dict[str, dict[str, Node]]:
     wanted = list(dict.fromkeys(oids))
-    found = objects.read_many(git, wanted, max_bytes=limits.TREE_BYTES, kind="tree")
-    if None in found:
+    contents = objects.read_many(git, wanted, max_bytes=limits.TREE_BYTES, kind="tree")
+    if None in contents:
         raise VerificationError(
             f"a folder of the tree is missing, or larger than {limits.TREE_BYTES} bytes in git"
         )
-    return {oid: _nodes(raw or b"", len(oid) // 2) for oid, raw in zip(wanted, found, strict=True)}
+    return {oid: _nodes(raw or b"", len(oid) // 2) for oid, raw in zip(wanted, contents, strict=True)}
 
 
 def _nodes(raw: bytes, width: int) -> dict[str, Node]:

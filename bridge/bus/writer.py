@@ -95,7 +95,7 @@ class Writer:
     def _add(self, kind: str, content: bytes) -> str:
         oid = self._hash(f"{kind} {len(content)}\0".encode() + content).hexdigest()
         self._made[oid] = (kind, content)
-        if sum(len(held) for _, held in self._made.values()) > _HELD:
+        if sum(len(data) for _, data in self._made.values()) > _HELD:
             self.store()
         return oid
 
@@ -114,9 +114,9 @@ def write_blob(git: Git, content: bytes) -> str:
 
 
 def _pieces(objects: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
-    made = list(objects)
-    yield b"PACK" + (2).to_bytes(4, "big") + len(made).to_bytes(4, "big")
-    for kind, content in made:
+    pieces = list(objects)
+    yield b"PACK" + (2).to_bytes(4, "big") + len(pieces).to_bytes(4, "big")
+    for kind, content in pieces:
         yield _head(_TYPES[kind], len(content)) + zlib.compress(content, 1)
 
 

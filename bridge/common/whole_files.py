@@ -28,9 +28,9 @@ def written_whole(path: Path) -> Iterator[Path]:
                 os.fsync(file.fileno())
             part.replace(path)
     except (OSError, RuntimeError) as error:
-        number, why = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
+        number, reason = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
         name = error.filename if isinstance(error, OSError) else None
         if number and name is not None and not (folder and str(name).startswith(folder)):
             raise
         # NumPy, MLX and torch give no number, and Python no name if writing fails after the file was opened.
-        raise OSError(number or errno.EIO, why or f"cannot be written: {error}", str(path)) from error
+        raise OSError(number or errno.EIO, reason or f"cannot be written: {error}", str(path)) from error

@@ -41,7 +41,7 @@ def short(text: str, most: int = _LINE_BYTES) -> str:
     return line if cut(line, most, most) == line else cut(line, most, most - 3) + "..."
 
 
-def told(error: KakeyaError) -> dict[str, object]:
+def error_fields(error: KakeyaError) -> dict[str, object]:
     """Return an error as ``--json`` prints it, cut to the limits, and apart from it what it quotes from others."""
     quoted = {"untrusted_error": error.quoting} if error.quoting else {}
     return {

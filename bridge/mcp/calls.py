@@ -28,7 +28,7 @@ _PARAMS_BYTES = 1400
 
 
 @dataclass(frozen=True)
-class Place:
+class Session:
     """The repository and the remote that the server uses."""
 
     repo: str
@@ -50,7 +50,7 @@ class Place:
         return self.client().find(request or None)
 
 
-def doctor(session: Place, args: models.Page) -> models.Answer:
+def doctor(session: Session, args: models.Page) -> models.Answer:
     """Check what is needed to send requests from here."""
     checks = [
         models.Check(
@@ -70,7 +70,7 @@ def doctor(session: Place, args: models.Page) -> models.Answer:
     )
 
 
-def presets(session: Place, args: models.Presets) -> models.Answer:
+def presets(session: Session, args: models.Presets) -> models.Answer:
     """List the presets, or show one in full."""
     known = session.client().presets
     if args.name:
@@ -90,7 +90,7 @@ def _job(preset: Preset, *, full: bool) -> models.Job:
     return models.Job(name=preset.name, description=short(preset.description), params=params)
 
 
-def run(session: Place, args: models.Ask) -> models.Sent:
+def run(session: Session, args: models.Ask) -> models.Sent:
     """Request a job."""
     client = session.client()
     preset = find_preset(client.presets, args.preset)
@@ -106,12 +106,12 @@ def run(session: Place, args: models.Ask) -> models.Sent:
     return models.Sent(branch=sent.branch, existing=sent.existing)
 
 
-def status(session: Place, args: models.About) -> models.Standing:
+def status(session: Session, args: models.About) -> models.Standing:
     """Return the status of a request."""
     return standing(session.find(args.request))
 
 
-def cancel(session: Place, args: models.Cancel) -> models.Standing:
+def cancel(session: Session, args: models.Cancel) -> models.Standing:
     """Ask the runner to stop."""
     run = session.find(args.request)
     run.cancel(args.reason)
@@ -177,7 +177,7 @@ def exit_code(now: Status, report: Report) -> int:
     return int(now.exit_code or 0) if report.holds else int(ExitCode.FAILED)
 
 
-def logs(session: Place, args: models.Logs) -> models.Log:
+def logs(session: Session, args: models.Logs) -> models.Log:
     """Return a piece of a job's log."""
     run = session.find(args.request)
     state = status_of(run.client.view(run.branch)).state
@@ -192,7 +192,7 @@ def logs(session: Place, args: models.Logs) -> models.Log:
     return empty.model_copy(update={"untrusted_log": piece, "next_offset": more})
 
 
-def fetch(session: Place, args: models.Fetch) -> models.Answer:
+def fetch(session: Session, args: models.Fetch) -> models.Answer:
     """Verify an answer and write its files into a folder below the repository."""
     fetched = session.find(args.request).fetch(_below(session.repo, args.out) if args.out else None)
     files = [str(path.relative_to(fetched.folder)) for path in fetched.files]
@@ -223,7 +223,7 @@ def _below(repo: str, out: str) -> str:
     return out
 
 
-def recent(session: Place, args: models.Recent) -> models.Answer:
+def recent(session: Session, args: models.Recent) -> models.Answer:
     """List the newest requests."""
     # Read one more than needed, to know whether there are more.
     client = session.client()
@@ -241,7 +241,7 @@ def recent(session: Place, args: models.Recent) -> models.Answer:
 def _rows(client: Client, statuses: list[Status]) -> Iterator[models.Row]:
     for status, age in zip(statuses, _ages(client, statuses), strict=True):
         stuck = status.reason is not None and status.reason.is_stuck
-        detail = status.reason.text(said=False) if status.reason and stuck else status.detail
+        detail = status.reason.text(known=False) if status.reason and stuck else status.detail
         yield models.Row(
             branch=status.branch,
             state=str(status.state),

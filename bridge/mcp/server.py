@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from bridge.common.validation import describe
 from bridge.console import say
 from bridge.errors import UsageError, as_told
-from bridge.mcp.bounds import text_of, to_dict, told
+from bridge.mcp.bounds import error_fields, text_of, to_dict
 from bridge.mcp.models import Answer, Arguments
 from bridge.mcp.tools import INSTRUCTIONS, TOOLS, Tool
 from bridge.system import ending, process
@@ -45,7 +45,7 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:100]!r}")
         try:
             args = _read(tool, params.name, params.arguments or {})
-            return _told(await _call(tool, args, context))
+            return _result(await _call(tool, args, context))
         except Exception as error:  # noqa: BLE001 - an agent is told of a bug, and the server goes on
             return _failed(error)
 
@@ -53,7 +53,7 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
         # The first call imports the client, so that the server starts in less than a second.
         bounded = await anyio.to_thread.run_sync(partial(importlib.import_module, "bridge.mcp.wait"))
         calls = importlib.import_module("bridge.mcp.calls")
-        session = calls.Place(repo, remote, public_key)
+        session = calls.Session(repo, remote, public_key)
         sees_progress = bool(context.meta and context.meta.get("progress_token") is not None)
         seconds = getattr(args, "seconds", None)
         limit_s = bounded.limit_of(seconds, sees_progress=sees_progress)
@@ -98,7 +98,7 @@ def _read(tool: Tool, name: str, arguments: dict[str, Any]) -> Arguments:
         raise UsageError(f"{name}: {message}", fix=f"Arguments: {known}.", code="usage") from error
 
 
-def _told(answer: Answer) -> types.CallToolResult:
+def _result(answer: Answer) -> types.CallToolResult:
     content = to_dict(answer)
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text_of(content))], structured_content=content
@@ -113,7 +113,7 @@ def _failed(error: Exception) -> types.CallToolResult:
             say(line)
     # Clients hold structured content against the tool's output schema, which describes no errors.
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text_of(told(failure)))], is_error=True
+        content=[types.TextContent(type="text", text=text_of(error_fields(failure)))], is_error=True
     )
 
 

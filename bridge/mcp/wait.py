@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from bridge.errors import InfrastructureError, WaitTimeout
 from bridge.mcp.bounds import short
-from bridge.mcp.calls import Place, standing
+from bridge.mcp.calls import Session, standing
 from bridge.mcp.models import SECONDS, Standing, Wait
 from bridge.requests.status import Event
 from bridge.system.deadline import stopped_by, within
@@ -113,7 +113,7 @@ def limit_of(seconds: float | None, *, sees_progress: bool) -> float:
     return seconds if sees_progress else min(seconds, SECONDS)
 
 
-def wait(session: Place, args: Wait, seconds: float, progress: Progress) -> Standing:
+def wait(session: Session, args: Wait, seconds: float, progress: Progress) -> Standing:
     """Wait at most ``seconds`` for an answer, and return the request's status after that."""
     run = session.find(args.request)
     try:

@@ -39,10 +39,10 @@ class Binding:
         """Read the trailers of a message; None if one of them is missing or appears twice."""
         last = message.rstrip("\n").rpartition("\n\n")[2]
         pairs = [line.partition(": ")[::2] for line in last.split("\n")]
-        found = dict(pairs)
-        if len(found) != len(pairs) or not {"Branch", "Repository", "Preset"} <= found.keys():
+        fields = dict(pairs)
+        if len(fields) != len(pairs) or not {"Branch", "Repository", "Preset"} <= fields.keys():
             return None
-        return cls(found["Branch"], found["Repository"], found["Preset"])
+        return cls(fields["Branch"], fields["Repository"], fields["Preset"])
 
 
 def subject(preset: str) -> str:

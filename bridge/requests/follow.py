@@ -71,20 +71,20 @@ def follow(
     changes = Changes(url, [branch])
     # Where a push is noticed, looks without one would only take time from a runner on this machine.
     first = longest if changes.are_seen else FIRST_POLL_S
-    pause, told = first, None
+    pause, shown = first, None
     view: View | None = None
-    seen: str | None = None
+    last_tip: str | None = None
     while True:
         changes.mark()
-        steady = partial(_steady, git, look, seen or sent)
+        steady = partial(_steady, git, look, last_tip or sent)
         view = _next_view(steady, view, url, longest, deadline, timeout or 0)
-        if view.tip != seen:
-            for event in events(git, view, seen):
+        if view.tip != last_tip:
+            for event in events(git, view, last_tip):
                 now = (event.status.state, event.status.detail)
-                if event.log or now != told:
+                if event.log or now != shown:
                     yield event
-                told = now
-            seen, pause = view.tip, first
+                shown = now
+            last_tip, pause = view.tip, first
             notes.moved(view)
         if view.stands.is_final:
             return
@@ -224,9 +224,9 @@ def _patiently(look: Callable[[], View], pause: float, deadline: float | None) -
 
 
 def _no_remote(error: InfrastructureError, waited: float) -> WaitTimeout:
-    what = f"the remote did not answer within {waited:g} s: {error.own_message}"
+    message = f"the remote did not answer within {waited:g} s: {error.own_message}"
     fix = "Try again; `kakeya doctor` checks the remote."
-    return WaitTimeout(what, fix=fix, code="no_answer_in_time", quoting=error.quoting)
+    return WaitTimeout(message, fix=fix, code="no_answer_in_time", quoting=error.quoting)
 
 
 def _expired(view: View) -> WaitTimeout:
@@ -237,17 +237,20 @@ def _expired(view: View) -> WaitTimeout:
 def no_answer(url: str, view: View, waited: float, reason: Reason | None = None) -> WaitTimeout:
     """Return the error for a request without an answer after ``waited`` seconds, with why it waits if known."""
     run = github.actions_run(url, view.branch)
-    seen = f" GitHub Actions: {run.status} {run.url or ''}." if run and run.status else ""
+    actions = f" GitHub Actions: {run.status} {run.url or ''}." if run and run.status else ""
     quoting = ""
     if reason and reason.is_stuck and view.stands is State.REQUESTED:
-        what, fix = f"{view.branch} is not claimed after {waited:g} s: {reason.message}.{seen}", reason.fix
+        message, fix = (
+            f"{view.branch} is not claimed after {waited:g} s: {reason.message}.{actions}",
+            reason.fix,
+        )
     elif view.stands is State.REQUESTED and view.state and view.state.detail:
-        what, quoting = f"{view.branch} is not claimed yet after {waited:g} s.{seen}", view.state.detail
+        message, quoting = f"{view.branch} is not claimed yet after {waited:g} s.{actions}", view.state.detail
         fix = "To keep waiting: `kakeya wait`. To withdraw the request: `kakeya cancel`."
     elif view.stands is State.REQUESTED:
-        what = f"no runner took {view.branch} within {waited:g} s.{seen}"
+        message = f"no runner took {view.branch} within {waited:g} s.{actions}"
         fix = "Check that a runner serves this remote, and run `kakeya wait` again; `kakeya cancel` withdraws it."
     else:
-        what = f"{view.branch} is still {view.stands} after {waited:g} s.{seen}"
+        message = f"{view.branch} is still {view.stands} after {waited:g} s.{actions}"
         fix = "To keep waiting: `kakeya wait`. To see the job's output: `kakeya logs -f`."
-    return WaitTimeout(what, fix=fix, code="no_answer_in_time", quoting=quoting)
+    return WaitTimeout(message, fix=fix, code="no_answer_in_time", quoting=quoting)

@@ -102,7 +102,7 @@ class Key:
     _requester: str = field(repr=False)
 
     @classmethod
-    def of(cls, text: str, requester: str, asked: Mapping[str, object], secret: bytes) -> Key:
+    def of(cls, text: str, requester: str, content: Mapping[str, object], secret: bytes) -> Key:
         """Return the key for a request.
 
         Raises:
@@ -113,7 +113,7 @@ class Key:
             raise UsageError(f"an idempotency key is 1 to {MAX_KEY} printable characters", fix=fix)
         names = tuple(_code(secret, "name", requester, text, i)[:_HALF] for i in range(_NAMES))
         note = _code(secret, "note", requester, text)
-        return cls(text, _code(secret, "content", asked)[:_HALF], note, names, secret, requester)
+        return cls(text, _code(secret, "content", content)[:_HALF], note, names, secret, requester)
 
     def nonce(self, name: int) -> str:
         """Return a nonce for a request that is made now, with one of the key's names."""
@@ -184,10 +184,10 @@ class Once:
             if self.remote.push(branch, commit, expect=None) is Pushed.DONE:
                 self.sent.add(branch, commit)
                 return branch, commit, existing
-            if made := self._made_here(key, [branch]):
+            if earlier := self._made_here(key, [branch]):
                 # Pushed by another clone with the same secret, in the same minute.
-                self.sent.add(*made)
-                return (*made, True)
+                self.sent.add(*earlier)
+                return (*earlier, True)
             # The branch that has this name now is somebody else's.
             name = (key.name_in(branch) or 0) + 1
             if name == _NAMES:

@@ -124,17 +124,17 @@ def newest_views(git: Git, tips: Mapping[str, str]) -> dict[str, View]:
 
 def queue_of(git: Git, views: Mapping[str, View], view: View, presets: Mapping[str, Preset]) -> Queue:
     """Return what the newest branches of a bus show about a waiting request."""
-    waiting = [branch for branch, one in views.items() if one.stands is State.REQUESTED and not one.cancel]
+    waiting = [branch for branch, each in views.items() if each.stands is State.REQUESTED and not each.cancel]
     before = [branch for branch in waiting if by_age(branch) < by_age(view.branch)]
-    states = [one.state for one in views.values() if one.state]
+    states = [each.state for each in views.values() if each.state]
     last = max(states, key=lambda state: state.at, default=None)
-    held = last is not None and last.state.is_taken
+    is_busy = last is not None and last.state.is_taken
     return Queue(
         waiting=len({*waiting, view.branch}),
         before=len(before),
         runner=last.runner.id if last else None,
         at=last.at if last else None,
-        busy_with=last.branch if last and held else None,
+        busy_with=last.branch if last and is_busy else None,
         missing_labels=tuple(_missing(_wanted(git, view, presets), states)),
     )
 

@@ -34,7 +34,7 @@ def kept_log(git: Git, view: View) -> str:
 
 
 def _bounded(pieces: Iterator[str]) -> Iterator[str]:
-    left = limits.LOG_BYTES
+    remaining = limits.LOG_BYTES
     for piece in pieces:
-        left -= len(piece)
-        yield piece if left >= 0 else ""
+        remaining -= len(piece)
+        yield piece if remaining >= 0 else ""

@@ -65,8 +65,8 @@ class Sent:
         commit = objects.resolve(self.git, KEYS + key)
         # Not by `git log`, whose output the user's settings change: about signatures, encodings and trailers.
         (raw,) = objects.read_many(self.git, [commit or ""], max_bytes=limits.COMMIT_BYTES, kind="commit")
-        found = _BRANCH.findall(git_output.last_paragraph(raw or b""))
-        branch = git_output.decode(found[0]) if len(found) == 1 else ""
+        match = _BRANCH.findall(git_output.last_paragraph(raw or b""))
+        branch = git_output.decode(match[0]) if len(match) == 1 else ""
         return (branch if branch_names.parse_branch(branch) else "", commit) if commit else None
 
     def drop_note(self, key: str, commit: str) -> None:

@@ -115,8 +115,8 @@ def _commit_signed(git: Git, tree: str, parents: list[str], message: str, who: I
         return objects.commit(git, tree, parents, message, who, sign=True)
     except GitError as error:
         fix = "git's user.signingkey must name an SSH key whose private half is here or in your agent."
-        said = error.stderr.decode("utf-8", "replace").strip().replace("\n", "; ")
-        raise UsageError(f"the request could not be signed: {said}", fix=fix, code="not_signed") from error
+        stderr = error.stderr.decode("utf-8", "replace").strip().replace("\n", "; ")
+        raise UsageError(f"the request could not be signed: {stderr}", fix=fix, code="not_signed") from error
 
 
 def current_branch(git: Git) -> str | None:
@@ -126,9 +126,9 @@ def current_branch(git: Git) -> str | None:
 
 def identity(git: Git) -> Identity:
     """Return the user's git identity, or a default one: a machine without a configured name can send requests too."""
-    said = git("config", "-z", "--get-regexp", r"^user\.(name|email)$", ok=(0, 1, 128)).stdout
+    settings = git("config", "-z", "--get-regexp", r"^user\.(name|email)$", ok=(0, 1, 128)).stdout
     # Of a setting that stands several times the last one counts.
-    known = dict(pair.split("\n", 1) for pair in git_output.decode(said).split("\0") if "\n" in pair)
+    known = dict(pair.split("\n", 1) for pair in git_output.decode(settings).split("\0") if "\n" in pair)
     name = known.get("user.name") or environment.user_name()
     email = known.get("user.email") or f"{environment.user_name()}@localhost"
     return Identity(

@@ -9,7 +9,7 @@ from bridge.bus import lookup, objects, presence
 from bridge.bus.history import View
 from bridge.bus.presence import Presence
 from bridge.common import limits
-from bridge.requests.waiting import Seen
+from bridge.requests.waiting import RunnerSighting
 from bridge.system.git import Git
 from bridge.verify.public_keys import PublicKey
 from bridge.verify.state_signature import is_signed_presence
@@ -23,7 +23,7 @@ def read_runners(
     refs: Mapping[str, str],
     keys: Sequence[PublicKey] = (),
     unchanged_s: Callable[[str, str], float] = lambda _ref, _commit: 0.0,
-) -> list[Seen]:
+) -> list[RunnerSighting]:
     """Return the records on these references, given as ``{reference: commit id}``, newest first.
 
     With keys, records without a valid signature for their reference are left out. ``unchanged_s`` returns for how many
@@ -46,10 +46,12 @@ def read_runners(
         if record is not None:
             records.append((ref, oid, record))
     newest = sorted(records, key=lambda one: one[2].at_s, reverse=True)[: limits.PRESENCES_SHOWN]
-    return [Seen(record, unchanged_s(ref, oid), True if keys else None) for ref, oid, record in newest]
+    return [
+        RunnerSighting(record, unchanged_s(ref, oid), True if keys else None) for ref, oid, record in newest
+    ]
 
 
-def with_jobs(runners: Sequence[Seen], views: Mapping[str, View]) -> list[Seen]:
+def with_jobs(runners: Sequence[RunnerSighting], views: Mapping[str, View]) -> list[RunnerSighting]:
     """Update the records with the request that each runner holds according to the request branches.
 
     The branches are more recent, because a runner announces a job only together with another push.
@@ -66,6 +68,6 @@ def with_jobs(runners: Sequence[Seen], views: Mapping[str, View]) -> list[Seen]:
         return record.busy_with
 
     return [
-        replace(seen, record=seen.record.model_copy(update={"busy_with": busy_with(seen.record)}))
-        for seen in runners
+        replace(sighting, record=sighting.record.model_copy(update={"busy_with": busy_with(sighting.record)}))
+        for sighting in runners
     ]

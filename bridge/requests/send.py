@@ -70,14 +70,14 @@ def send(
     try:
         if idempotency_key is not None:
             who = requested_by or request_commit.identity(git).email
-            asked = {
+            content = {
                 "preset": preset.name,
                 "params": values,
                 "ref": ref,
                 "snapshot": snapshot,
                 "labels": [*labels],
             }
-            key = idempotency.Key.of(idempotency_key, who, asked, idempotency.read_secret(git))
+            key = idempotency.Key.of(idempotency_key, who, content, idempotency.read_secret(git))
             once = idempotency.Once(git, remote, sent, patterns)
             return once.ask(key, lambda nonce: prepare(nonce, key.proof))
         return (*_send_new(remote, sent, prepare()), False)

@@ -56,8 +56,8 @@ class Sightings:
 
 def _read(path: Path) -> dict[str, tuple[str, float, float]]:
     try:
-        found = strict_json.loads(local_files.read_regular(path, _MOST_BYTES) or b"", max_bytes=_MOST_BYTES)
-        return {str(branch): (str(tip), float(at), float(up)) for branch, (tip, at, up) in found.items()}
+        record = strict_json.loads(local_files.read_regular(path, _MOST_BYTES) or b"", max_bytes=_MOST_BYTES)
+        return {str(branch): (str(tip), float(at), float(up)) for branch, (tip, at, up) in record.items()}
     except (ManifestError, ValueError, TypeError, AttributeError):
         return {}
 

@@ -63,7 +63,7 @@ class Status:
     @property
     def outlook(self) -> str:
         """One sentence about the wait; empty if nothing is known."""
-        return _outlook(self, said=True)
+        return _outlook(self, known=True)
 
     @property
     def outlook_for_agents(self) -> str:
@@ -75,7 +75,7 @@ class Status:
         reason = self.reason
         if reason and reason.runner and _word(reason.runner) != reason.runner:
             reason = replace(reason, fix=reason.fix.replace(reason.runner, _word(reason.runner)))
-        return _outlook(replace(self, life=life, queue=queue, reason=reason), said=False)
+        return _outlook(replace(self, life=life, queue=queue, reason=reason), known=False)
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ class Event:
     note: str = ""
 
 
-def _outlook(status: Status, *, said: bool) -> str:
+def _outlook(status: Status, *, known: bool) -> str:
     life, reason, queue = status.life, status.reason, status.queue
     if life:
         return life.text()
     if reason and reason.code is Code.APPROVAL:
         return reason.fix
     if reason and reason.code is not Code.UNKNOWN:
-        return reason.text(said=said)
+        return reason.text(known=known)
     return queue.text() if queue else ""
 
 
@@ -156,23 +156,23 @@ def _waits_for(view: View) -> str | None:
         return None
     if view.stands.is_taken:
         return "job"
-    held = view.state is not None and view.state.detail.startswith(wire.WAITS_FOR_APPROVAL)
-    return "approval" if held else "runner"
+    needs_approval = view.state is not None and view.state.detail.startswith(wire.WAITS_FOR_APPROVAL)
+    return "approval" if needs_approval else "runner"
 
 
-def events(git: Git, view: View, seen: str | None) -> Iterator[Event]:
-    """Yield the events on a branch after the commit ``seen`` (None: after the request), oldest first.
+def events(git: Git, view: View, last_tip: str | None) -> Iterator[Event]:
+    """Yield the events on a branch after the commit ``last_tip`` (None: after the request), oldest first.
 
     Raises:
         RefusedError: the branch was rewritten since.
     """
-    if seen is not None and not history.is_ancestor(git, seen, view.tip):
+    if last_tip is not None and not history.is_ancestor(git, last_tip, view.tip):
         raise RefusedError(
             f"{view.branch} was rewritten on the remote while it was being followed", code="rewritten"
         )
-    if seen is None:
+    if last_tip is None:
         yield Event(status_of(View(view.branch, view.request, view.request, None, None, foreign=False)))
-    for commit, state, piece in history.stream(git, seen or view.request, view.tip):
+    for commit, state, piece in history.stream(git, last_tip or view.request, view.tip):
         if state.branch != view.branch or state.request != view.request:
             continue
         now = View(view.branch, commit, view.request, state, None, foreign=False)

@@ -50,8 +50,8 @@ def sweep(
     """
     listed = remote.listed(*patterns)
     # Do not rely on this machine's clock alone: the newest request's time is an upper bound of the current time.
-    asked = [float(at) for branch in listed if (at := asked_at(branch)) > 0]
-    before = times.at_least(datetime.now(UTC).timestamp(), asked) - older_than.total_seconds()
+    ages = [float(at) for branch in listed if (at := asked_at(branch)) > 0]
+    before = times.at_least(datetime.now(UTC).timestamp(), ages) - older_than.total_seconds()
     old = {branch: tip for branch, tip in listed.items() if 0 < asked_at(branch) < before}
     old = remote.fetch_listed(old)
     views = history.read_views(git, old)

@@ -77,7 +77,7 @@ class WaitingRequest:
 
 
 @dataclass(frozen=True)
-class Place:
+class QueuePosition:
     """A request's place in the queue."""
 
     # Number of waiting requests, including this one; number of older ones; number of older ones by the same requester.
@@ -91,7 +91,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Seen:
+class RunnerSighting:
     """A runner's presence record, and what this clone has observed about it."""
 
     record: Presence
@@ -118,8 +118,8 @@ class Seen:
         age = now - self.record.at_s
         if age < -TOLERANCE_S:
             return f"last seen at {self.record.at} by its clock, which is ahead of the one here"
-        said = f"last seen {span(max(0.0, age))} ago by its clock"
-        return f"{said}; it was stopped" if self.record.state is Standing.STOPPED else said
+        text = f"last seen {span(max(0.0, age))} ago by its clock"
+        return f"{text}; it was stopped" if self.record.state is Standing.STOPPED else text
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,9 @@ class Reason:
         """Return whether somebody has to act because waiting alone does not help."""
         return self.code in STUCK
 
-    def text(self, *, said: bool = True) -> str:
-        """Return one or two sentences; without ``said``, leave out the operator's free text."""
-        message = f"{self.message} ({self.said})" if said and self.said else self.message
+    def text(self, *, known: bool = True) -> str:
+        """Return one or two sentences; without ``known``, leave out the operator's free text."""
+        message = f"{self.message} ({self.said})" if known and self.said else self.message
         return f"{message}. {self.fix}" if self.fix else message
 
     def as_dict(self) -> dict[str, object]:
@@ -156,27 +156,29 @@ class Reason:
         return asdict(self) | plain
 
 
-def why(asked: WaitingRequest, runners: Sequence[Seen], place: Place, now: float) -> Reason:
+def explain_wait(
+    request: WaitingRequest, runners: Sequence[RunnerSighting], position: QueuePosition, now: float
+) -> Reason:
     """Return why a request waits. ``now`` is this machine's clock, in Unix seconds."""
-    if asked.cancelled:
+    if request.cancelled:
         by = "a runner confirms it, or does so once one serves this bus"
         return Reason(Code.CANCELLED, f"the requester cancelled it; {by}")
-    if asked.expires_at is not None and asked.expires_at < now:
-        message = f"it expired {span(now - asked.expires_at)} ago, before a runner took it, and none will"
+    if request.expires_at is not None and request.expires_at < now:
+        message = f"it expired {span(now - request.expires_at)} ago, before a runner took it, and none will"
         return Reason(Code.EXPIRED, message, "Send it again: kakeya run.")
-    if asked.held:
-        fix = f"On the machine of {asked.held_by or 'the runner'}: kakeya-runner approve {asked.commit}"
-        return Reason(Code.APPROVAL, asked.held, fix, asked.held_by or None)
+    if request.held:
+        fix = f"On the machine of {request.held_by or 'the runner'}: kakeya-runner approve {request.commit}"
+        return Reason(Code.APPROVAL, request.held, fix, request.held_by or None)
     if not runners:
         fix = "Start one on the machine that should run the jobs: kakeya-runner serve"
         return Reason(Code.UNKNOWN, "no runner has announced itself on this bus", fix, sure=False)
-    alive = [seen for seen in runners if seen.is_alive(now)]
+    alive = [sighting for sighting in runners if sighting.is_alive(now)]
     if not alive:
         return _nobody(runners, now)
-    return _unfit(asked, alive, runners, now) or _queued(asked, _fit(asked, alive), place, now)
+    return _unfit(request, alive, runners, now) or _queued(request, _fit(request, alive), position, now)
 
 
-def _nobody(runners: Sequence[Seen], now: float) -> Reason:
+def _nobody(runners: Sequence[RunnerSighting], now: float) -> Reason:
     last = max(runners, key=lambda seen: seen.record.at_s)
     name = last.record.id
     doubt = last.is_doubtful(now)
@@ -186,23 +188,27 @@ def _nobody(runners: Sequence[Seen], now: float) -> Reason:
     )
 
 
-def _fit(asked: WaitingRequest, alive: Sequence[Seen]) -> list[Seen]:
+def _fit(request: WaitingRequest, alive: Sequence[RunnerSighting]) -> list[RunnerSighting]:
     """Return the live runners that could take the request."""
-    return [seen for seen in alive if not _lacks(seen, asked) and seen.record.serves(asked.branch)]
+    return [
+        sighting
+        for sighting in alive
+        if not _lacks(sighting, request) and sighting.record.serves(request.branch)
+    ]
 
 
-def _lacks(seen: Seen, asked: WaitingRequest) -> set[str]:
-    return set(asked.labels) - set(seen.record.labels)
+def _lacks(sighting: RunnerSighting, request: WaitingRequest) -> set[str]:
+    return set(request.labels) - set(sighting.record.labels)
 
 
 def _unfit(
-    asked: WaitingRequest, alive: Sequence[Seen], runners: Sequence[Seen], now: float
+    request: WaitingRequest, alive: Sequence[RunnerSighting], runners: Sequence[RunnerSighting], now: float
 ) -> Reason | None:
     """Return why no live runner can take the request, or None if one can."""
-    near = min(alive, key=lambda seen: (len(_lacks(seen, asked)), seen.record.id))
-    missing = tuple(sorted(_lacks(near, asked)))
+    near = min(alive, key=lambda sighting: (len(_lacks(sighting, request)), sighting.record.id))
+    missing = tuple(sorted(_lacks(near, request)))
     if missing:
-        away = [seen for seen in runners if seen not in alive and not _lacks(seen, asked)]
+        away = [sighting for sighting in runners if sighting not in alive and not _lacks(sighting, request)]
         if away:
             return _away(away, missing, now)
         name = near.record.id
@@ -211,19 +217,19 @@ def _unfit(
             f"On the machine of {name}, add the label to `labels` in the policy if it fits, and restart the runner; "
             "or cancel the request and ask for other labels."
         )
-        message = f"no runner that is alive has all of the labels {_some(sorted(asked.labels))}{has}"
+        message = f"no runner that is alive has all of the labels {_some(sorted(request.labels))}{has}"
         return Reason(Code.LABELS, message, fix, name, missing)
-    labelled = [seen for seen in alive if not _lacks(seen, asked)]
-    serving = [seen for seen in labelled if seen.record.serves(asked.branch)]
+    labelled = [sighting for sighting in alive if not _lacks(sighting, request)]
+    serving = [sighting for sighting in labelled if sighting.record.serves(request.branch)]
     if not serving:
         name = labelled[0].record.id
-        message = f"no runner that is alive serves branches like {asked.branch}"
+        message = f"no runner that is alive serves branches like {request.branch}"
         fix = f"On the machine of {name}, add a pattern for it to bus.patterns in the policy."
         return Reason(Code.BRANCH, message, fix, name)
-    return _unknown_preset(asked, serving) or _paused(serving)
+    return _unknown_preset(request, serving) or _paused(serving)
 
 
-def _away(away: Sequence[Seen], missing: tuple[str, ...], now: float) -> Reason:
+def _away(away: Sequence[RunnerSighting], missing: tuple[str, ...], now: float) -> Reason:
     last = max(away, key=lambda seen: seen.record.at_s)
     name = last.record.id
     message = f"no runner that is alive has {_some(missing)}; {name} has, {last.last_seen(now)}"
@@ -231,24 +237,24 @@ def _away(away: Sequence[Seen], missing: tuple[str, ...], now: float) -> Reason:
     return Reason(Code.LABELS, message, fix, name, missing, sure=not last.is_doubtful(now))
 
 
-def _unknown_preset(asked: WaitingRequest, serving: Sequence[Seen]) -> Reason | None:
-    if asked.preset is None or any(_runs(seen, asked.preset) for seen in serving):
+def _unknown_preset(request: WaitingRequest, serving: Sequence[RunnerSighting]) -> Reason | None:
+    if request.preset is None or any(_runs(sighting, request.preset) for sighting in serving):
         return None
     name = serving[0].record.id
-    message = f"no runner that is alive runs the preset {asked.preset}; the first to take the request will refuse it"
+    message = f"no runner that is alive runs the preset {request.preset}; the first to take the request will refuse it"
     fix = f"On the machine of {name}, allow it under `presets` in the policy, or install the version that has it."
     return Reason(Code.PRESET, message, fix, name)
 
 
-def _runs(seen: Seen, preset: str) -> bool:
-    return seen.record.presets is None or preset in seen.record.presets
+def _runs(sighting: RunnerSighting, preset: str) -> bool:
+    return sighting.record.presets is None or preset in sighting.record.presets
 
 
-def _paused(serving: Sequence[Seen]) -> Reason | None:
+def _paused(serving: Sequence[RunnerSighting]) -> Reason | None:
     """Return why the matching runners take no requests now, or None if one of them does."""
-    if any(seen.record.state is Standing.SERVING for seen in serving):
+    if any(sighting.record.state is Standing.SERVING for sighting in serving):
         return None
-    paused = [seen.record for seen in serving if seen.record.state is Standing.MAINTENANCE]
+    paused = [sighting.record for sighting in serving if sighting.record.state is Standing.MAINTENANCE]
     if not paused:
         name = serving[0].record.id
         message = f"{name} finishes its job and then ends (drain); no other runner can take the request"
@@ -258,19 +264,22 @@ def _paused(serving: Sequence[Seen]) -> Reason | None:
     return Reason(Code.MAINTENANCE, f"{first.id} is in maintenance", fix, first.id, said=first.reason)
 
 
-def _queued(asked: WaitingRequest, fit: Sequence[Seen], place: Place, now: float) -> Reason:
+def _queued(
+    request: WaitingRequest, fit: Sequence[RunnerSighting], position: QueuePosition, now: float
+) -> Reason:
     able = [
-        seen
-        for seen in fit
-        if seen.record.state is Standing.SERVING and (asked.preset is None or _runs(seen, asked.preset))
+        sighting
+        for sighting in fit
+        if sighting.record.state is Standing.SERVING
+        and (request.preset is None or _runs(sighting, request.preset))
     ] or list(fit)
-    sure = not all(seen.is_doubtful(now) for seen in able)
-    over = [said for seen in able if (said := _over_quota(seen.record, place))]
+    sure = not all(sighting.is_doubtful(now) for sighting in able)
+    over = [quota for sighting in able if (quota := _over_quota(sighting.record, position))]
     if len(over) == len(able):
         return Reason(Code.QUOTA, over[0], "", able[0].record.id, sure=sure)
-    free = [seen.record for seen in able if seen.record.busy_with in (None, asked.branch)]
-    jobs = "1 job comes" if place.ahead == 1 else f"{place.ahead} jobs come"
-    where = f"at most {jobs} before it (requesters take turns)" if place.ahead else ""
+    free = [sighting.record for sighting in able if sighting.record.busy_with in (None, request.branch)]
+    jobs = "1 job comes" if position.ahead == 1 else f"{position.ahead} jobs come"
+    where = f"at most {jobs} before it (requesters take turns)" if position.ahead else ""
     if not free:
         busy = able[0].record
         more = len(able) - 1
@@ -280,40 +289,40 @@ def _queued(asked: WaitingRequest, fit: Sequence[Seen], place: Place, now: float
     if where:
         return Reason(Code.TURN, f"{where} on {_names(able)}", "", free[0].id, sure=sure)
     first = min(free, key=lambda record: record.reason != "")
-    waited_s = now - asked.made_at if asked.made_at else 0.0
+    waited_s = now - request.made_at if request.made_at else 0.0
     if first.reason or waited_s > _POLLS_S:
-        what = "reports a fault" if first.reason else f"has not taken it for {span(waited_s)}"
-        message = f"{first.id} announced that it is free, but it {what}"
+        reason = "reports a fault" if first.reason else f"has not taken it for {span(waited_s)}"
+        message = f"{first.id} announced that it is free, but it {reason}"
         fix = f"On the machine of {first.id}: kakeya-runner status"
         return Reason(Code.DOUBT, message, fix, first.id, sure=False, said=first.reason)
     return Reason(Code.SOON, f"{first.id} is free and takes it at its next poll", "", first.id, sure=sure)
 
 
-def _over_quota(record: Presence, place: Place) -> str:
+def _over_quota(record: Presence, position: QueuePosition) -> str:
     """Return which quota the requester has used up on a runner; empty if none."""
     quota = record.quota
-    if quota and place.mine_before >= quota.waiting:
+    if quota and position.mine_before >= quota.waiting:
         return (
-            f"{place.mine_before} requests of the same requester wait before it, and {record.id} looks at "
+            f"{position.mine_before} requests of the same requester wait before it, and {record.id} looks at "
             f"{quota.waiting} of each at a time (limits.per_requester)"
         )
-    if quota and quota.per_hour is not None and place.started >= quota.per_hour:
+    if quota and quota.per_hour is not None and position.started >= quota.per_hour:
         return (
-            f"{place.started} requests of the same requester were started within the hour, and {record.id} starts "
+            f"{position.started} requests of the same requester were started within the hour, and {record.id} starts "
             f"{quota.per_hour} of each (limits.per_requester)"
         )
     return ""
 
 
-def _names(some: Sequence[Seen]) -> str:
-    return _some([seen.record.id for seen in some])
+def _names(some: Sequence[RunnerSighting]) -> str:
+    return _some([sighting.record.id for sighting in some])
 
 
 def _some(names: Iterable[str]) -> str:
     """Return the first few names, and the number of the others."""
-    found = list(names)
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return ", ".join(found[:_SHOWN]) + more
+    listed = list(names)
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more
 
 
 def span(seconds: float) -> str:

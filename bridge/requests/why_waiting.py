@@ -14,7 +14,7 @@ from bridge.errors import ManifestError
 from bridge.manifest import Request, parse_manifest, parse_time
 from bridge.presets import Preset
 from bridge.requests.outbox import by_age
-from bridge.requests.waiting import Place, Reason, Seen, WaitingRequest, why
+from bridge.requests.waiting import QueuePosition, Reason, RunnerSighting, WaitingRequest, explain_wait
 from bridge.system.git import Git
 
 # How many manifests are in memory at once.
@@ -25,13 +25,13 @@ _HOUR_S = 3600.0
 def reasons(
     git: Git,
     views: Mapping[str, View],
-    runners: Sequence[Seen],
+    runners: Sequence[RunnerSighting],
     presets: Mapping[str, Preset],
     patterns: Iterable[str],
     now: float,
 ) -> dict[str, Reason]:
     """Return why each unclaimed request waits, by branch name. ``views`` must be all request branches on the bus."""
-    waiting = sorted((one for one in views if views[one].stands is State.REQUESTED), key=by_age)
+    waiting = sorted((name for name in views if views[name].stands is State.REQUESTED), key=by_age)
     if not waiting:
         return {}
     started = [
@@ -42,27 +42,29 @@ def reasons(
     manifests = _read(git, [views[branch] for branch in (*waiting, *started)])
     known = requesters.prefixes(patterns)
     who = {
-        branch: requesters.unsigned(branch, found.requested_by if found else "", known)
-        for branch, found in manifests.items()
+        branch: requesters.unsigned(branch, request.requested_by if request else "", known)
+        for branch, request in manifests.items()
     }
     places = _places([branch for branch in waiting if not views[branch].cancel], started, who)
     return {
-        branch: why(
-            _asked(views[branch], manifests[branch], presets),
+        branch: explain_wait(
+            _waiting_request(views[branch], manifests[branch], presets),
             runners,
-            places.get(branch, Place(len(waiting))),
+            places.get(branch, QueuePosition(len(waiting))),
             now,
         )
         for branch in waiting
     }
 
 
-def held(view: View) -> Reason:
+def needs_approval(view: View) -> Reason:
     """Return the reason for a request that waits for approval."""
-    return why(_asked(view, None, {}), (), Place(), 0.0)
+    return explain_wait(_waiting_request(view, None, {}), (), QueuePosition(), 0.0)
 
 
-def _places(waiting: Sequence[str], started: Iterable[str], who: Mapping[str, Requester]) -> dict[str, Place]:
+def _places(
+    waiting: Sequence[str], started: Iterable[str], who: Mapping[str, Requester]
+) -> dict[str, QueuePosition]:
     """Return the queue places of the requests, which are given oldest first."""
     of = {branch: who[branch] for branch in waiting}
     shares = requesters.shares(of.values())
@@ -72,32 +74,32 @@ def _places(waiting: Sequence[str], started: Iterable[str], who: Mapping[str, Re
     for i, branch in enumerate(waiting):
         me = of[branch]
         ahead = min(len(waiting) - 1, (before[me] + 1) * shares[me] - 1)
-        places[branch] = Place(len(waiting), i, before[me], ahead, begun[me])
+        places[branch] = QueuePosition(len(waiting), i, before[me], ahead, begun[me])
         before[me] += 1
     return places
 
 
-def _asked(view: View, found: Request | None, presets: Mapping[str, Preset]) -> WaitingRequest:
+def _waiting_request(view: View, request: Request | None, presets: Mapping[str, Preset]) -> WaitingRequest:
     state = view.state
-    held = state is not None and state.detail.startswith(wire.WAITS_FOR_APPROVAL)
-    preset = presets.get(found.preset) if found else None
-    labels = {*((found.labels if found else None) or ()), *(preset.labels if preset else ())}
+    needs_approval = state is not None and state.detail.startswith(wire.WAITS_FOR_APPROVAL)
+    preset = presets.get(request.preset) if request else None
+    labels = {*((request.labels if request else None) or ()), *(preset.labels if preset else ())}
     return WaitingRequest(
         branch=view.branch,
         commit=view.request,
-        preset=found.preset if found else None,
+        preset=request.preset if request else None,
         labels=frozenset(labels),
         cancelled=view.cancel is not None,
-        made_at=parse_time(found.created_at).timestamp() if found and found.created_at else 0.0,
-        expires_at=parse_time(found.expires_at).timestamp() if found and found.expires_at else None,
-        held=state.detail if state and held else "",
-        held_by=state.runner.id if state and held else "",
+        made_at=parse_time(request.created_at).timestamp() if request and request.created_at else 0.0,
+        expires_at=parse_time(request.expires_at).timestamp() if request and request.expires_at else None,
+        held=state.detail if state and needs_approval else "",
+        held_by=state.runner.id if state and needs_approval else "",
     )
 
 
 def _read(git: Git, views: Sequence[View]) -> dict[str, Request | None]:
     """Return the manifest of each branch; None if it cannot be read."""
-    found: dict[str, Request | None] = {}
+    requests: dict[str, Request | None] = {}
     for i in range(0, len(views), _AT_ONCE):
         some = views[i : i + _AT_ONCE]
         names = [f"{view.request}:{wire.REQUEST}" for view in some]
@@ -105,10 +107,10 @@ def _read(git: Git, views: Sequence[View]) -> dict[str, Request | None]:
             some, objects.read_many(git, names, max_bytes=strict_json.MAX_BYTES), strict=True
         ):
             try:
-                found[view.branch] = parse_manifest(blob) if blob is not None else None
+                requests[view.branch] = parse_manifest(blob) if blob is not None else None
             except ManifestError:
-                found[view.branch] = None
-    return found
+                requests[view.branch] = None
+    return requests
 
 
 def _at(state: wire.StateFile) -> float:

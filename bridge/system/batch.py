@@ -65,11 +65,11 @@ def take(git: _Repository, *args: str) -> Answerer:
     """Return a process of ``git *args``, a kept one if possible. The caller gives it back, or closes its child."""
     settings = tuple(sorted({**git.env, **git.extra}.items()))
     key = (_place(git), args, git.options, git.memory, settings)
-    taken = _take_out(lambda one: one.key == key, most=1)
-    if taken and taken[0].may_stay():
-        taken[0].child.renew()
-        return taken[0]
-    _close(taken)
+    matching = _take_out(lambda process: process.key == key, most=1)
+    if matching and matching[0].may_stay():
+        matching[0].child.renew()
+        return matching[0]
+    _close(matching)
     return Answerer(key, git.start(*args), time.monotonic())
 
 
@@ -98,8 +98,8 @@ def asking(git: _Repository, *args: str) -> Iterator[Answerer]:
 
 def forget(git: _Repository) -> None:
     """End what is kept for a repository that is about to change."""
-    place = _place(git)
-    _close(_take_out(lambda one: one.key[0] == place))
+    directory = _place(git)
+    _close(_take_out(lambda process: process.key[0] == directory))
 
 
 @atexit.register
@@ -110,14 +110,14 @@ def forget_all() -> None:
 
 def _take_out(fits: Callable[[Answerer], bool], most: int | None = None) -> list[Answerer]:
     with _lock:
-        taken = [one for one in _kept if fits(one)][:most]
-        _kept[:] = [one for one in _kept if one not in taken]
-    return taken
+        matching = [process for process in _kept if fits(process)][:most]
+        _kept[:] = [process for process in _kept if process not in matching]
+    return matching
 
 
 def _close(answerers: list[Answerer]) -> None:
-    for one in answerers:
-        one.child.close()
+    for process in answerers:
+        process.child.close()
 
 
 def _place(git: _Repository) -> str:

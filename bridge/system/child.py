@@ -128,11 +128,11 @@ class Child:
         until = time.monotonic() + within
         while self._selector.get_map():
             self._check_time()
-            left = max(0.0, until - time.monotonic())
-            self._receive(min(left, TICK_S))
+            remaining = max(0.0, until - time.monotonic())
+            self._receive(min(remaining, TICK_S))
             self._out.clear()
             # Its end shows in its pipes alone, so they are looked at even without any time.
-            if not left and self._selector.get_map():
+            if not remaining and self._selector.get_map():
                 return False
         if self._child.wait() != 0:
             raise self._failed()
@@ -162,8 +162,8 @@ class Child:
     def _end_by_itself(self) -> None:
         """Give it a moment to end, now that nothing more is asked. One in the middle of an answer is not heard out."""
         until = time.monotonic() + _MOMENT_S
-        while self._selector.get_map() and (left := until - time.monotonic()) > 0:
-            for key, _ in self._selector.select(left):
+        while self._selector.get_map() and (remaining := until - time.monotonic()) > 0:
+            for key, _ in self._selector.select(remaining):
                 if os.read(key.fd, self._CHUNK):
                     return
                 self._selector.unregister(key.fileobj)
@@ -172,9 +172,9 @@ class Child:
                 self._child.wait(_MOMENT_S)
 
     def _take(self, size: int) -> bytes:
-        taken = bytes(self._out[:size])
+        data = bytes(self._out[:size])
         del self._out[:size]
-        return taken
+        return data
 
     def _fill(self) -> bool:
         """Wait for more output. Returns whether there was any: if not, it has closed its pipes."""
@@ -187,15 +187,15 @@ class Child:
         return False
 
     def _check_time(self) -> None:
-        if why := self._limit.passed():
-            raise self._error(self.argv, None, message=f"{' '.join(self.argv[:2])} {why}")
+        if reason := self._limit.passed():
+            raise self._error(self.argv, None, message=f"{' '.join(self.argv[:2])} {reason}")
 
     def _receive(self, within: float) -> None:
         """Take what it has printed, as soon as there is something."""
-        if why := self._bounds.passed():
+        if reason := self._bounds.passed():
             # It must not go on, whatever the caller does with it.
             end_family(self._child, group=self._group)
-            raise self._error(self.argv, None, message=f"{self.argv[0]} {why}")
+            raise self._error(self.argv, None, message=f"{self.argv[0]} {reason}")
         for key, _ in self._selector.select(within):
             data = os.read(key.fd, self._CHUNK)
             if not data:

@@ -87,10 +87,10 @@ def pause(seconds: float) -> None:
     ending = _SCOPE.get().ending
     until = time.monotonic() + seconds
     while not (ending and ending.is_set()):
-        left = until - time.monotonic()
-        if left <= 0:
+        remaining = until - time.monotonic()
+        if remaining <= 0:
             return
-        time.sleep(min(left, _NOTICE_S) if ending else left)
+        time.sleep(min(remaining, _NOTICE_S) if ending else remaining)
     raise InfrastructureError("the wait ended because its caller gave it up", code="given_up")
 
 

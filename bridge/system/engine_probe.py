@@ -20,30 +20,30 @@ def engine(python: str | Path, env: Mapping[str, str]) -> Check:
     argv = (str(python), "-P", "-m", "engine", "probe", "--json")
     see = f"See why: {python} -P -m engine probe"
     try:
-        said = json.loads(run(*argv, env=env, cwd="/", timeout=_TIMEOUT_S, check=False).stdout)
+        facts = json.loads(run(*argv, env=env, cwd="/", timeout=_TIMEOUT_S, check=False).stdout)
     except (ProcessError, ValueError):
         return Check("engine", ok=None, message=f"{python} cannot run the engine's probe", fix=see)
-    if not isinstance(said, dict) or not said.get("healthy"):
+    if not isinstance(facts, dict) or not facts.get("healthy"):
         return Check("engine", ok=None, message="MLX is not usable", fix=see)
-    return _works(said, python)
+    return _works(facts, python)
 
 
-def _works(said: dict[str, object], python: str | Path) -> Check:
-    versions, blas = _table(said, "versions"), _table(said, "blas")
+def _works(facts: dict[str, object], python: str | Path) -> Check:
+    versions, blas = _table(facts, "versions"), _table(facts, "blas")
     name, library = blas.get("name"), blas.get("library")
     at = f" at {library}" if library else ""
     message = (
-        f"MLX {versions.get('mlx')} on {said.get('device')}, BLAS {name}, {blas.get('gflops')} GFLOP/s{at}"
+        f"MLX {versions.get('mlx')} on {facts.get('device')}, BLAS {name}, {blas.get('gflops')} GFLOP/s{at}"
     )
-    if said.get("device") != "cpu" or name in _FAST:
+    if facts.get("device") != "cpu" or name in _FAST:
         return Check("engine", ok=True, message=message)
-    if not _table(said, "blas_preload").get("tried"):
+    if not _table(facts, "blas_preload").get("tried"):
         fix = "A fast BLAS is not loaded because KAKEYA_OPENBLAS is off: unset it."
     else:
         fix = f"The engine's extra brings a fast BLAS. {install.engine(python=python)}"
     return Check("engine", ok=None, message=message, fix=fix)
 
 
-def _table(said: dict[str, object], name: str) -> dict[str, object]:
-    found = said.get(name)
-    return found if isinstance(found, dict) else {}
+def _table(facts: dict[str, object], name: str) -> dict[str, object]:
+    value = facts.get(name)
+    return value if isinstance(value, dict) else {}

@@ -216,20 +216,20 @@ def open_repository(directory: Path | str) -> Git:
     git = Git.of_user(directory)
     if not Path(directory).is_dir():
         raise UsageError(f"{directory} is not a folder", fix="Name a folder inside a git repository with -C.")
-    found = git("rev-parse", "--git-dir", "--show-object-format", ok=(0, 128))
-    if found.returncode == 0 and not found.stdout.endswith(b"\nsha1\n"):
+    answer = git("rev-parse", "--git-dir", "--show-object-format", ok=(0, 128))
+    if answer.returncode == 0 and not answer.stdout.endswith(b"\nsha1\n"):
         message = f"{Path(directory).resolve()} names its objects by SHA-256, which no runner serves"
         fix = "Use a clone of a bus that was made with --object-format=sha1."
         raise UsageError(message, fix=fix, code="object_format")
-    if found.returncode != 0:
-        reason = found.stderr.decode("utf-8", "replace")
+    if answer.returncode != 0:
+        reason = answer.stderr.decode("utf-8", "replace")
         if "dubious ownership" in reason:
             fix = f"Run: git config --global --add safe.directory {Path(directory).resolve()}"
             raise UsageError(f"git does not trust {directory}: it belongs to another user", fix=fix)
         if "not a git repository" not in reason:
-            said = " ".join(reason.split()).removeprefix("fatal: ")
+            complaint = " ".join(reason.split()).removeprefix("fatal: ")
             fix = "Mend it, or use a version of git that can read it: whatever git does there fails in the same way."
-            raise UsageError(f"git cannot read {Path(directory).resolve()}: {said}", fix=fix)
+            raise UsageError(f"git cannot read {Path(directory).resolve()}: {complaint}", fix=fix)
         raise UsageError(
             f"{Path(directory).resolve()} is not inside a git repository",
             fix="Run the command inside a clone of the repository whose remote is the bus, or name one with -C DIR.",

@@ -50,7 +50,7 @@ class Entry:
         return self.mode in ("100644", "100755")
 
 
-class Found(NamedTuple):
+class ObjectInfo(NamedTuple):
     """An object that git knows: its id, its kind and its size in bytes."""
 
     oid: str
@@ -82,8 +82,8 @@ def refs(data: bytes) -> dict[str, str]:
 def each_ref(listed: Iterable[bytes]) -> Iterator[tuple[str, str]]:
     """Yield name and object id from each line that is a reference. What is not one is passed over."""
     for line in listed:
-        if found := _REF.fullmatch(line):
-            yield decode(found[2]), found[1].decode()
+        if match := _REF.fullmatch(line):
+            yield decode(match[2]), match[1].decode()
 
 
 def each_listed(listed: Iterable[bytes]) -> Iterator[tuple[str, str, bool]]:
@@ -92,8 +92,8 @@ def each_listed(listed: Iterable[bytes]) -> Iterator[tuple[str, str, bool]]:
     for line in listed:
         if named := _LINK.fullmatch(line):
             link = named[1]
-        elif found := _REF.fullmatch(line):
-            yield decode(found[2]), found[1].decode(), found[2] == link
+        elif match := _REF.fullmatch(line):
+            yield decode(match[2]), match[1].decode(), match[2] == link
 
 
 def each_line(chunks: Iterable[bytes], most: int = limits.LINE_BYTES) -> Iterator[bytes]:
@@ -109,12 +109,12 @@ def each_line(chunks: Iterable[bytes], most: int = limits.LINE_BYTES) -> Iterato
 
 def entries(data: bytes) -> list[Entry]:
     """Return the entries that ``ls-tree -z`` printed, with ``-l`` or without."""
-    found = []
+    listed = []
     for line in data.split(b"\0")[:-1]:
         meta, _, path = line.partition(b"\t")
         mode, kind, oid, *size = meta.decode().split()
-        found.append(Entry(mode, kind, oid, int(size[0]) if size and size[0] != "-" else 0, decode(path)))
-    return found
+        listed.append(Entry(mode, kind, oid, int(size[0]) if size and size[0] != "-" else 0, decode(path)))
+    return listed
 
 
 def tree(raw: bytes, width: int) -> Iterator[Entry]:
@@ -152,13 +152,13 @@ def _canonical(octal: bytes) -> str:
     return "120000" if stat.S_ISLNK(mode) else "040000" if stat.S_ISDIR(mode) else "160000"
 
 
-def found(line: bytes) -> Found | None:
+def object_of(line: bytes) -> ObjectInfo | None:
     """Read a line of ``cat-file --batch-check`` or ``--batch``; None if there is no such object."""
     # Of what is missing git repeats the name, which may hold anything.
     oid, *rest = line.rstrip(b"\n").split(b" ")
     if len(rest) != _KIND_AND_SIZE or not rest[1].isdigit() or (kind := _OBJECTS.get(rest[0])) is None:
         return None
-    return Found(oid.decode(), kind, int(rest[1]))
+    return ObjectInfo(oid.decode(), kind, int(rest[1]))
 
 
 def rejected(porcelain: bytes) -> list[tuple[str, str]]:
@@ -196,14 +196,14 @@ def settings(data: bytes) -> list[tuple[str, str]]:
 
 def packed_refs(data: bytes) -> list[tuple[bytes, bytes]]:
     """Return the names in a file ``packed-refs``, each with its lines: an annotated tag has two."""
-    found: list[tuple[bytes, bytes]] = []
+    refs: list[tuple[bytes, bytes]] = []
     for line in data.split(b"\n"):
         if line.startswith(b"^"):
-            name, before = found.pop()
-            found.append((name, before + line + b"\n"))
+            name, before = refs.pop()
+            refs.append((name, before + line + b"\n"))
         elif line and not line.startswith(b"#"):
-            found.append((line.partition(b" ")[2], line + b"\n"))
-    return found
+            refs.append((line.partition(b" ")[2], line + b"\n"))
+    return refs
 
 
 def refuses_objects(stderr: bytes) -> bool:

@@ -49,12 +49,12 @@ def actions_run(remote_url: str, branch: str) -> ActionsRun | None:
         "X-GitHub-Api-Version": "2022-11-28",
     }
     url = f"{api}/actions/runs?branch={quote(branch, safe='')}&per_page=1"
-    found: list[ActionsRun | None] = []
+    runs: list[ActionsRun | None] = []
     # A server may send a byte now and then for ever, which no timeout of a socket ends.
-    asking = threading.Thread(target=lambda: found.append(_ask(url, headers)), daemon=True)
+    asking = threading.Thread(target=lambda: runs.append(_ask(url, headers)), daemon=True)
     asking.start()
     asking.join(TIMEOUT_S)
-    return found[0] if found else ActionsRun(problem=f"GitHub did not answer within {TIMEOUT_S:g} s")
+    return runs[0] if runs else ActionsRun(problem=f"GitHub did not answer within {TIMEOUT_S:g} s")
 
 
 def _ask(url: str, headers: dict[str, str]) -> ActionsRun | None:
@@ -132,5 +132,5 @@ def _split(remote_url: str) -> tuple[str, str]:
     if parts.scheme and parts.netloc:
         host = parts.netloc.rsplit("@", 1)[-1]
         return (host.split(":")[0] if parts.scheme == "ssh" else host), parts.path
-    found = _SCP.fullmatch(remote_url)
-    return (found["host"], found["path"]) if found else ("", "")
+    match = _SCP.fullmatch(remote_url)
+    return (match["host"], match["path"]) if match else ("", "")

@@ -81,11 +81,11 @@ def _gitpython() -> Any:
 def _describe(repo: git.Repo) -> Described:
     repo.git.set_persistent_git_options(c=_QUIET)
     config = repo.config_reader()
-    place = {"GIT_DIR": str(repo.git_dir), "GIT_INDEX_FILE": str(Path(repo.git_dir) / "index")}
+    environment = {"GIT_DIR": str(repo.git_dir), "GIT_INDEX_FILE": str(Path(repo.git_dir) / "index")}
     if repo.working_tree_dir:
-        place["GIT_WORK_TREE"] = str(repo.working_tree_dir)
+        environment["GIT_WORK_TREE"] = str(repo.working_tree_dir)
     # Inherited from a hook, these would point git at another repository or at a half-made index.
-    with repo.git.custom_environment(**place, **_AS_STORED, GIT_OPTIONAL_LOCKS="0", LC_ALL="C.UTF-8"):
+    with repo.git.custom_environment(**environment, **_AS_STORED, GIT_OPTIONAL_LOCKS="0", LC_ALL="C.UTF-8"):
         return Described(
             branch=None if repo.head.is_detached else repo.active_branch.name,
             name=_text(config, "name"),

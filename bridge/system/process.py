@@ -201,10 +201,10 @@ class _Talk:
         with selectors.DefaultSelector() as selector:
             self._open(selector)
             while selector.get_map() or self._child.poll() is None:
-                if why := limit.passed():
-                    raise _OverrunError(why)
-                if why := self._bounds.passed():
-                    raise _OverrunError(why)
+                if reason := limit.passed():
+                    raise _OverrunError(reason)
+                if reason := self._bounds.passed():
+                    raise _OverrunError(reason)
                 tick = min(TICK_S, limit.left())
                 if not selector.get_map():
                     with suppress(Expired):

@@ -85,7 +85,7 @@ def _check(text: bytes) -> None:
             known[event.anchor] = 0, 1
             stack[-1].add(0, 1)
         elif isinstance(event, yaml.AliasEvent):
-            if event.anchor in [one.anchor for one in stack]:
+            if event.anchor in [outer.anchor for outer in stack]:
                 raise ValueError(f"{event.anchor!r} holds itself")
             stack[-1].add(*known.get(event.anchor, (0, 1)))
         if len(stack) - 1 + stack[-1].depth > MAX_DEPTH:

@@ -34,9 +34,9 @@ def contradiction(result: Result) -> str | None:
 
 
 def check_files(
-    result: Result, files: Files, odd: Iterable[str] = (), besides: Collection[str] = ()
+    result: Result, files: Files, unexpected: Iterable[str] = (), besides: Collection[str] = ()
 ) -> Check:
-    """Check that all files of the answer exist unchanged, and no others but ``besides``. ``odd`` are further faults."""
+    """Check that all files of the answer exist unchanged, and no others but ``besides``. ``unexpected`` adds faults."""
     wrong = []
     digests = files.digests(file.path for file in result.files)
     for file in result.files:
@@ -54,7 +54,7 @@ def check_files(
         for path in (wire.RESULT, wire.EVIDENCE, *(file.path for file in result.files))
         if not places.takes(path)
     ]
-    wrong += odd
+    wrong += unexpected
     for log in result.logs:
         digest = next((file for file in result.files if file.path == log.path), None)
         if digest is None or (not log.truncated and digest.sha256 != log.stream_sha256):
@@ -129,10 +129,10 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
     run = binding_of(result, files.read([log.path for log in result.logs], limits.REPORTS_BYTES))
 
     def each() -> Iterator[tuple[str, bytes, Voucher]]:
-        left = limits.REPORTS_BYTES
+        remaining = limits.REPORTS_BYTES
         for path in paths:
-            data = files.read([path], left).get(path, b"")
-            left -= len(data)
+            data = files.read([path], remaining).get(path, b"")
+            remaining -= len(data)
             yield path, data, run
 
     verdict = gate.judge_each(each(), preset.kinds)

@@ -68,9 +68,9 @@ class Contents:
             for path, node in there.items()
             if node.is_file and node.oid in sizes
         }
-        found = cls(git, files, frozenset(there.keys() - files.keys()))
+        contents = cls(git, files, frozenset(there.keys() - files.keys()))
         check_bounds(result, {path: blob.size for path, blob in files.items()})
-        return found
+        return contents
 
     def digests(self, paths: Iterable[str]) -> dict[str, str]:
         """Return the SHA-256 of the files that exist. Each stored file is read once."""
@@ -97,8 +97,8 @@ class Contents:
     def copies(self, paths: Iterable[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
         """Yield files with their contents in pieces. Read each file before you ask for the next one."""
         wanted = [path for path in paths if path in self.files]
-        found = self._pieces([self.files[path].oid for path in wanted])
-        for path, (_, pieces) in zip(wanted, found, strict=True):
+        read = self._pieces([self.files[path].oid for path in wanted])
+        for path, (_, pieces) in zip(wanted, read, strict=True):
             yield path, pieces
 
     def _pieces(self, oids: list[str]) -> Iterator[tuple[str, Iterator[bytes]]]:

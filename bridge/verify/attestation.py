@@ -129,11 +129,11 @@ def open_envelope(data: bytes, keys: Sequence[PublicKey]) -> tuple[dict[str, Any
     return statement, known[keyid]
 
 
-def _loads(data: bytes, what: str) -> dict[str, Any]:
+def _loads(data: bytes, noun: str) -> dict[str, Any]:
     try:
-        value = strict_json.loads(data, what=what, max_bytes=wire.MAX_EVIDENCE, max_depth=_MAX_DEPTH)
+        value = strict_json.loads(data, what=noun, max_bytes=wire.MAX_EVIDENCE, max_depth=_MAX_DEPTH)
     except ManifestError as error:
         raise VerificationError(error.message) from error
     if not isinstance(value, dict):
-        raise VerificationError(f"{what} is not a JSON object")
+        raise VerificationError(f"{noun} is not a JSON object")
     return value

@@ -73,18 +73,18 @@ def verify(
         result = read_result(git, view)
     except VerificationError as error:
         return Report(view.branch, view.tip, None, [Check("answer", ok=False, message=error.message)])
-    odd = contradiction(result)
+    conflict = contradiction(result)
     ignored = _ignored(git, view, result, pin)
     checks = [
-        Check("answer", ok=odd is None, message=odd or f"{result.state}: {result.reason.message}"),
+        Check("answer", ok=conflict is None, message=conflict or f"{result.state}: {result.reason.message}"),
         _check_history(git, view, result, ignored),
     ]
     if sent is not None and sent != result.request:
         message = f"{sent[:12]} was sent from here, and the answer is about {result.request[:12]}"
         checks.append(Check("sent", ok=False, message=f"{message}: the branch was rewritten"))
     gate = None
-    request, asked = _check_request(git, view, result)
-    checks.append(asked)
+    request, requested = _check_request(git, view, result)
+    checks.append(requested)
     try:
         contents = Contents.of(git, view.tip, result)
         files = check_files(result, contents, _altered_workload(git, view, result), _OF_BRANCHES)
@@ -147,13 +147,13 @@ def _check_request(git: Git, view: View, result: Result) -> tuple[Request | None
         return None, Check("request", ok=refused, message=f"the manifest is not valid: {error.message}")
     differing = [
         name
-        for name, asked, answered in (
+        for name, requested, answered in (
             ("branch", view.branch, result.branch),
             ("nonce", request.nonce, result.nonce),
             ("preset", request.preset, result.preset),
             ("requested_by", request.requested_by, result.requested_by),
         )
-        if asked != answered
+        if requested != answered
     ]
     refused = result.state is wire.State.REFUSED  # the invalid manifest may be the reason for the refusal
     if request.workload and not refused and request.workload != objects.parent_of(git, result.request):
@@ -180,5 +180,5 @@ def _altered_workload(git: Git, view: View, result: Result) -> list[str]:
     listed = {*own_paths(result), *_OF_BRANCHES}
     # The list of files covers the answer's folder, except the manifest, which must not change.
     answers = {path for path in changed if path in listed or path.startswith(f"{wire.FOLDER}/")}
-    odd = [path for path in changed if path == wire.REQUEST or path not in answers]
-    return [f"{path} differs from the request's tree" for path in odd]
+    altered = [path for path in changed if path == wire.REQUEST or path not in answers]
+    return [f"{path} differs from the request's tree" for path in altered]

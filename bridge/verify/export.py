@@ -140,14 +140,14 @@ def _replace(parent: int, name: str, contents: Contents, paths: list[str]) -> No
     apart = f".{name[:100]}.{secrets.token_hex(8)}"
     os.mkdir(apart, 0o700, dir_fd=parent)
     try:
-        made = os.open(apart, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+        created = os.open(apart, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
         try:
-            _write(made, _CLOSED, iter([_NO_REPOSITORY]))
+            _write(created, _CLOSED, iter([_NO_REPOSITORY]))
             for path, pieces in contents.copies(paths):
-                _write(made, path, pieces)
-            os.fchmod(made, 0o755)
+                _write(created, path, pieces)
+            os.fchmod(created, 0o755)
         finally:
-            os.close(made)
+            os.close(created)
         with suppress(FileNotFoundError):
             shutil.rmtree(name, dir_fd=parent)
         os.rename(apart, name, src_dir_fd=parent, dst_dir_fd=parent)

@@ -38,10 +38,10 @@ class FolderFiles:
     def of(cls, root: Path) -> FolderFiles:
         """List the files without reading them."""
         files, others = {}, set()
-        for place in (path for folder in (wire.FOLDER, wire.REPORTS) for path in _below(root, folder)):
-            path = place.relative_to(root).as_posix()
-            if place.is_file() and not place.is_symlink():
-                files[path] = place.stat().st_size
+        for file in (path for folder in (wire.FOLDER, wire.REPORTS) for path in _below(root, folder)):
+            path = file.relative_to(root).as_posix()
+            if file.is_file() and not file.is_symlink():
+                files[path] = file.stat().st_size
             else:
                 others.add(path)
         return cls(root, files, frozenset(others))
@@ -53,13 +53,13 @@ class FolderFiles:
 
     def read(self, paths: Iterable[str], most: int) -> dict[str, bytes]:
         """Return the contents of the files that exist and fit into ``most`` bytes together."""
-        found = {}
+        contents = {}
         for path in paths:
             data = self._content(path) if self.files.get(path, most + 1) <= most else None
             if data is not None and len(data) <= most:
-                found[path] = data
+                contents[path] = data
                 most -= len(data)
-        return found
+        return contents
 
     def _content(self, path: str) -> bytes | None:
         return read_regular(self.root / path, wire.MAX_FILE) if path in self.files else None
@@ -84,10 +84,10 @@ def verify_folder(
     result = wire.parse_result(content)
     files = FolderFiles.of(folder)
     check_bounds(result, files.files)
-    odd = contradiction(result)
+    conflict = contradiction(result)
     job, gate = check_job(result.preset, result, files, presets) if result.preset else ([], None)
     checks = [
-        Check("answer", ok=False if odd else None, message=odd or _FROM_FOLDER),
+        Check("answer", ok=False if conflict else None, message=conflict or _FROM_FOLDER),
         check_files(result, files, _others(result, files)),
         *job,
         *check_gaps(result),
@@ -107,12 +107,12 @@ def _others(result: Result, files: FolderFiles) -> Iterator[str]:
 
 def _below(root: Path, folder: str) -> Iterator[Path]:
     """Yield all entries below a folder that are not folders, including links to folders. Links are not followed."""
-    place = root
+    current = root
     for part in folder.split("/"):
-        place /= part
-        if place.is_symlink():
-            yield place
+        current /= part
+        if current.is_symlink():
+            yield current
             return
-    for base, folders, names in os.walk(place):
+    for base, folders, names in os.walk(current):
         yield from (Path(base) / name for name in names)
         yield from (path for name in folders if (path := Path(base) / name).is_symlink())

@@ -36,18 +36,18 @@ class KnownAnswers:
         An answer that a pinned key signed needs no such check: the key says more than what came first.
         """
         name = f"{report.tip}:{wire.RESULT}"
-        found = lookup.locate(self._git, [name]).get(name)
-        if found is None or not report.holds:
+        entry = lookup.locate(self._git, [name]).get(name)
+        if entry is None or not report.holds:
             return report
         before = self.of(report.branch)
-        if before == found.oid:
+        if before == entry.oid:
             return report
         if before is not None and not report.signed:
             message = (
                 f"another answer was verified here before, with the result {before[:12]}: it was replaced"
             )
             return replace(report, checks=[*report.checks, Check("known", ok=False, message=message)])
-        self.note(report.branch, found.oid)
+        self.note(report.branch, entry.oid)
         return report
 
     def of(self, branch: str) -> str | None:
@@ -66,5 +66,5 @@ class KnownAnswers:
 
     def _read(self) -> dict[str, str]:
         """Return the noted ids by branch, oldest first."""
-        found = local_files.read_regular(self._path, _MOST * _LINE_BYTES) or b""
-        return {branch: result for result, branch in _LINE.findall(found.decode("ascii", "replace"))}
+        data = local_files.read_regular(self._path, _MOST * _LINE_BYTES) or b""
+        return {branch: result for result, branch in _LINE.findall(data.decode("ascii", "replace"))}

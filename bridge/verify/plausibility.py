@@ -73,7 +73,7 @@ def check_logs(git: Git, view: View, result: Result, ignored: Container[str] = (
 
 
 def compare_logs(
-    pieces: Iterable[tuple[int | None, bytes]], logs: Sequence[LogDigest], kept: Callable[[str], bytes]
+    pieces: Iterable[tuple[int | None, bytes]], logs: Sequence[LogDigest], read: Callable[[str], bytes]
 ) -> Check | None:
     """Compare the streamed pieces, each with the gap before it, with the logs of a job's steps.
 
@@ -81,7 +81,7 @@ def compare_logs(
     across consecutive logs. Both are walked once, side by side: a log that is behind is let go, and the first one that
     differs ends the comparison.
     """
-    walk = _Walk(logs, kept)
+    walk = _Walk(logs, read)
     for left_out, piece in pieces:
         if left_out is None:
             return None
@@ -93,9 +93,9 @@ def compare_logs(
 class _Walk:
     """Goes through the logs, side by side with the pieces. Only one log is in memory."""
 
-    def __init__(self, logs: Sequence[LogDigest], kept: Callable[[str], bytes]) -> None:
+    def __init__(self, logs: Sequence[LogDigest], read: Callable[[str], bytes]) -> None:
         self._total = sum(log.stream_bytes for log in logs)
-        self._rest = _spans(logs, kept)
+        self._rest = _spans(logs, read)
         self._span = next(self._rest, None)
         self._end = 0
         self.streamed = 0
@@ -134,21 +134,21 @@ def _differs(log: LogDigest) -> Check:
     return Check("logs", ok=False, message=f"{log.path} is not what was streamed while the job ran")
 
 
-def _spans(logs: Sequence[LogDigest], kept: Callable[[str], bytes]) -> Iterator[_Span]:
+def _spans(logs: Sequence[LogDigest], read: Callable[[str], bytes]) -> Iterator[_Span]:
     begin = 0
     for log in logs:
-        yield _Span(log, begin, kept)
+        yield _Span(log, begin, read)
         begin += log.stream_bytes
 
 
 class _Span:
     """One step's part of the output, compared piece by piece. It holds its log from the first gap on."""
 
-    def __init__(self, log: LogDigest, begin: int, kept: Callable[[str], bytes]) -> None:
+    def __init__(self, log: LogDigest, begin: int, read: Callable[[str], bytes]) -> None:
         self.log = log
         self.end = begin + log.stream_bytes
         self._begin = begin
-        self._kept = kept
+        self._kept = read
         self._digest = hashlib.sha256()
         self._count = 0
         # The stored log. It is read only if a part of it was not streamed.
@@ -161,13 +161,13 @@ class _Span:
         part = piece[begin - at : max(begin, self.end) - at]
         if not part:
             return
-        place = begin - self._begin
-        if place != self._count and self._whole is None:
+        offset = begin - self._begin
+        if offset != self._count and self._whole is None:
             self._open()
         if self._whole is None:
             self._digest.update(part)
         elif not self.log.truncated:
-            self._holds &= self._whole[place : place + len(part)] == part
+            self._holds &= self._whole[offset : offset + len(part)] == part
         self._count += len(part)
 
     def agrees(self) -> bool:

@@ -125,6 +125,6 @@ def _answer_above(report: Path) -> Files | None:
         if content is not None:
             result: Result = wire.parse_result(content)
             paths = [*_PARTS.values(), *(log.path for log in result.logs if wire.is_answer_path(log.path))]
-            found = {path: read_regular(folder / path, limits.FILE_BYTES) for path in paths}
-            return {path: data for path, data in found.items() if data is not None}
+            contents = {path: read_regular(folder / path, limits.FILE_BYTES) for path in paths}
+            return {path: data for path, data in contents.items() if data is not None}
     return None

@@ -39,10 +39,10 @@ def check_signature(
     differences from the signed statement. The files in ``unseen`` are not available here.
     """
     if pin is None:
-        said = (
+        sentence = (
             "it is signed, but no key is pinned here" if wire.EVIDENCE in files.files else "it is not signed"
         )
-        message = f"{said}: this shows that the answer is whole, not who wrote it"
+        message = f"{sentence}: this shows that the answer is whole, not who wrote it"
         return Check(NAME, ok=None, message=message, fix=HOW_TO_PIN)
     try:
         key = _signer(files, result, pin, elsewhere, unseen)
@@ -129,11 +129,11 @@ def _upon(signed: Statement) -> str:
 
 def _digests(statement: Statement) -> dict[str, str]:
     """Return the subjects of a statement: the digest of each by name."""
-    found = {}
+    digests = {}
     for subject in statement.get("subject", ()):
         ((_, digest),) = subject["digest"].items()
-        found[str(subject["name"])] = str(digest)
-    return found
+        digests[str(subject["name"])] = str(digest)
+    return digests
 
 
 def _subjects(signed: dict[str, str], here: dict[str, str]) -> Iterator[str]:

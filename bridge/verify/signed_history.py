@@ -15,7 +15,7 @@ from bridge.bus.history import View
 from bridge.bus.wire import State, StateFile
 from bridge.common import limits
 from bridge.system.git import Git
-from bridge.system.git_output import Found
+from bridge.system.git_output import ObjectInfo
 from bridge.verify.public_keys import PublicKey
 from bridge.verify.state_signature import is_signed
 
@@ -26,7 +26,7 @@ _AT_ONCE = 500
 
 
 @dataclass
-class _Place:
+class _Position:
     """The result of searching a branch: the commit of the state that counts, and what is on top of it."""
 
     stated: str | None = None
@@ -42,7 +42,7 @@ class _Search:
 
     at: str | None
     gone: int = 0
-    place: _Place = field(default_factory=_Place)
+    position: _Position = field(default_factory=_Position)
 
 
 class Reader:
@@ -50,7 +50,7 @@ class Reader:
 
     def __init__(self, keys: Sequence[PublicKey] = ()) -> None:
         self.keys = tuple(keys)
-        self._known: dict[tuple[str, str], _Place] = {}
+        self._known: dict[tuple[str, str], _Position] = {}
         self._begun: dict[tuple[str, str], _Search] = {}
 
     @property
@@ -84,17 +84,17 @@ class Reader:
             self._begun.clear()
             new = readable
         self._find(git, new, commits)
-        odd = []
+        foreign = []
         for view in readable:
-            place = self._known.get((view.branch, view.tip))
-            if place is None:
+            position = self._known.get((view.branch, view.tip))
+            if position is None:
                 del views[view.branch]
-            elif place.unsigned is None and (view.state is None) == (place.stated is None):
+            elif position.unsigned is None and (view.state is None) == (position.stated is None):
                 # The state at the tip is the signed one, or there is no state at all.
-                views[view.branch] = replace(view, stated=place.stated)
+                views[view.branch] = replace(view, stated=position.stated)
             else:
-                odd.append((view, place))
-        return views | _below(git, odd)
+                foreign.append((view, position))
+        return views | _below(git, foreign)
 
     def _find(self, git: Git, views: Sequence[View], commits: int | None) -> None:
         """Walk each branch's first parents, in growing steps, down to a signed state or the request."""
@@ -105,7 +105,7 @@ class Reader:
         looked, size = 0, 1
         while size <= limits.UNSIGNED:
             together = max(1, _AT_ONCE // size)
-            branches = [name for name, one in searches.items() if one.at and one.gone == size - 1]
+            branches = [name for name, each in searches.items() if each.at and each.gone == size - 1]
             for i in range(0, len(branches), together):
                 if commits is not None and size > 1 and looked >= commits:
                     break
@@ -118,13 +118,13 @@ class Reader:
             if search.at and search.gone < limits.UNSIGNED:
                 self._begun[view.branch, view.tip] = search
             else:
-                self._known[view.branch, view.tip] = search.place
+                self._known[view.branch, view.tip] = search.position
 
     def _go_down(
         self, git: Git, searches: Mapping[str, _Search], size: int, read: Mapping[str, StateFile]
     ) -> None:
         """Look at so many commits of each branch."""
-        names = {branch: [f"{one.at}~{i}" for i in range(size + 1)] for branch, one in searches.items()}
+        names = {branch: [f"{each.at}~{i}" for i in range(size + 1)] for branch, each in searches.items()}
         commits = lookup.locate(git, [name for several in names.values() for name in several])
         lines = {
             branch: [commits[name] for name in several if name in commits]
@@ -138,7 +138,7 @@ class Reader:
         contents = dict(objects.each_content(git, list(wanted)))
         for branch, several in steps.items():
             search = searches[branch]
-            is_over = any(self._look(branch, step, contents, search.place, read) for step in several)
+            is_over = any(self._look(branch, step, contents, search.position, read) for step in several)
             search.at = None if is_over or len(lines[branch]) <= size else lines[branch][size].oid
             search.gone += size
 
@@ -147,7 +147,7 @@ class Reader:
         branch: str,
         step: _Step,
         contents: Mapping[str, bytes],
-        place: _Place,
+        position: _Position,
         read: Mapping[str, StateFile],
     ) -> bool:
         """Record one commit. Returns whether the search ends with it."""
@@ -156,11 +156,11 @@ class Reader:
             state = wire.parse_state(contents.get(step.state or ""))
         if state and state.branch == branch:
             if is_signed(contents.get(step.commit, b""), branch, self.keys):
-                place.stated = step.commit
+                position.stated = step.commit
                 return True
-            place.unsigned = place.unsigned or state.state
+            position.unsigned = position.unsigned or state.state
             return False
-        place.top = place.top or step.commit
+        position.top = position.top or step.commit
         return step.state is None and not step.is_new
 
 
@@ -168,28 +168,32 @@ def signed_commits(
     git: Git, branch: str, commits: Sequence[str], keys: Sequence[PublicKey]
 ) -> frozenset[str]:
     """Return the commits that one of the keys signed for this branch."""
-    found = lookup.locate(git, commits)
+    commits_there = lookup.locate(git, commits)
     small = [
-        oid for oid, commit in found.items() if commit.kind == "commit" and commit.size <= SIGNED_COMMIT_BYTES
+        oid
+        for oid, commit in commits_there.items()
+        if commit.kind == "commit" and commit.size <= SIGNED_COMMIT_BYTES
     ]
     return frozenset(oid for oid, raw in objects.each_content(git, small) if is_signed(raw, branch, keys))
 
 
-def _below(git: Git, odd: Sequence[tuple[View, _Place]]) -> dict[str, View]:
+def _below(git: Git, foreign: Sequence[tuple[View, _Position]]) -> dict[str, View]:
     """Return the views without the ignored states."""
-    tops = {view.branch: place.top or place.stated or view.tip for view, place in odd}
+    tops = {view.branch: position.top or position.stated or view.tip for view, position in foreign}
     at_top = history.read_views(git, tops)
-    stated = history.read_views(git, {view.branch: place.stated for view, place in odd if place.stated})
+    stated = history.read_views(
+        git, {view.branch: position.stated for view, position in foreign if position.stated}
+    )
     views = {}
-    for view, place in odd:
-        state = stated[view.branch].state if place.stated else None
+    for view, position in foreign:
+        state = stated[view.branch].state if position.stated else None
         cancel = at_top[view.branch].cancel
         if cancel and state and cancel.request != state.request:
             cancel = None
         request = state.request if state else cancel.request if cancel else tops[view.branch]
         views[view.branch] = View(
             view.branch, view.tip, request, state, cancel,
-            foreign=state is not None and place.top is not None, stated=place.stated, unsigned=place.unsigned,
+            foreign=state is not None and position.top is not None, stated=position.stated, unsigned=position.unsigned,
         )  # fmt: skip
     return views
 
@@ -205,11 +209,11 @@ class _Step:
     to_read: tuple[str, ...]
 
 
-def _steps(line: Sequence[Found], files: Mapping[str, Found], size: int) -> list[_Step]:
+def _steps(line: Sequence[ObjectInfo], files: Mapping[str, ObjectInfo], size: int) -> list[_Step]:
     """Return the commits of a line. The line has one more commit, for the comparison with the parent."""
-    found = [*(files.get(f"{commit.oid}:{wire.STATE}") for commit in line), None]
+    states = [*(files.get(f"{commit.oid}:{wire.STATE}") for commit in line), None]
     steps = []
-    for commit, now, before in zip(line[:size], found, found[1:], strict=False):
+    for commit, now, before in zip(line[:size], states, states[1:], strict=False):
         state = now.oid if now else None
         is_new = state != (before.oid if before else None)
         to_read: list[str] = []

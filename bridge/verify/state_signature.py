@@ -49,27 +49,27 @@ def is_signed_presence(commit: bytes, ref: str, keys: Sequence[PublicKey]) -> bo
     return tree is not None and _holds(commit, _presence(ref, tree[1].decode()), keys)
 
 
-def _with_signature(message: str, signer: Signer | None, said: bytes) -> str:
-    kept = "".join(f"{line}\n" for line in message.rstrip("\n").split("\n") if not _is_signature(line))
-    kept = kept.rstrip("\n") + "\n"
+def _with_signature(message: str, signer: Signer | None, statement: bytes) -> str:
+    body = "".join(f"{line}\n" for line in message.rstrip("\n").split("\n") if not _is_signature(line))
+    body = body.rstrip("\n") + "\n"
     if signer is None:
-        return kept
-    signature = signer.sign(said)
+        return body
+    signature = signer.sign(statement)
     text = base64.b64encode(bytes.fromhex(signature.signature)).decode()
-    return f"{kept}\nKakeya-Signature: {signature.keyid} {text}\n"
+    return f"{body}\nKakeya-Signature: {signature.keyid} {text}\n"
 
 
-def _holds(commit: bytes, said: bytes, keys: Sequence[PublicKey]) -> bool:
+def _holds(commit: bytes, statement: bytes, keys: Sequence[PublicKey]) -> bool:
     """Return whether the signature in a commit's last line was made by one of the keys on this text."""
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - only who signs or verifies pays for it
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
 
-    found = _LINE.fullmatch(commit.rstrip(b"\n").rpartition(b"\n")[2])
-    key = next((key for key in keys if found and key.id == found[1].decode()), None)
-    if found is None or key is None:
+    match = _LINE.fullmatch(commit.rstrip(b"\n").rpartition(b"\n")[2])
+    key = next((key for key in keys if match and key.id == match[1].decode()), None)
+    if match is None or key is None:
         return False
     try:
-        Ed25519PublicKey.from_public_bytes(key.raw).verify(base64.b64decode(found[2]), said)
+        Ed25519PublicKey.from_public_bytes(key.raw).verify(base64.b64decode(match[2]), statement)
     except (InvalidSignature, ValueError):
         return False
     return True

@@ -35,13 +35,13 @@ def verdict(report: Report) -> str:
     failed = [check for check in report.checks if check.ok is False]
     if failed:
         return f"NOT verified: {failed[0].name}"
-    kept = sum(check.ok is True for check in report.checks)
+    passed = sum(check.ok is True for check in report.checks)
     if report.signed:
-        return f"verified: {kept} checks hold, signed with the pinned key"
-    said = next(
+        return f"verified: {passed} checks hold, signed with the pinned key"
+    sentence = next(
         (check.message.partition(":")[0] for check in report.checks if check.name == SIGNATURE), "not signed"
     )
-    return f"verified: {kept} checks hold; {said}"
+    return f"verified: {passed} checks hold; {sentence}"
 
 
 def gate_lines(gate: Gate) -> Iterator[tuple[str, str]]:

@@ -34,10 +34,10 @@ def export(client: Client, folder: Path, limit: int) -> int:
     """
     _check(folder)
     watch = Watch(client)
-    found = watch.look()
-    if found.problem:
-        raise InfrastructureError(found.problem, fix="Try again; `kakeya doctor` checks the remote.")
-    snapshot = replace(found, rows=found.rows[:limit])
+    current = watch.look()
+    if current.problem:
+        raise InfrastructureError(current.problem, fix="Try again; `kakeya doctor` checks the remote.")
+    snapshot = replace(current, rows=current.rows[:limit])
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".kakeya-web-") as name:
         pages = Path(name) / "pages"

@@ -12,7 +12,7 @@ from bridge.bus.wire import State
 from bridge.report.alarm import WINDOW
 from bridge.report.build import version
 from bridge.report.templates import render, style
-from bridge.requests.waiting import Seen
+from bridge.requests.waiting import RunnerSighting
 from bridge.web.figures import Shown
 from bridge.web.links import Links
 from bridge.web.runs import Answered, LogText
@@ -132,6 +132,6 @@ def _counts(snapshot: Snapshot) -> list[tuple[str, int]]:
     return [(str(state), counts[state]) for state in State if counts.get(state)]
 
 
-def _standing(sighting: Seen) -> str:
+def _standing(sighting: RunnerSighting) -> str:
     """Return one word for what a runner does."""
     return str(sighting.record.state) if sighting.is_alive(time.time()) else "not seen"

@@ -72,7 +72,7 @@ class Runs:
             size = _size(answer)
             with self._lock:
                 self._kept[key] = answer, size
-                total = sum(one for _, one in self._kept.values())
+                total = sum(each for _, each in self._kept.values())
                 while len(self._kept) > 1 and (len(self._kept) > _KEPT or total > CACHE_BYTES):
                     total -= self._kept.popitem(last=False)[1][1]
         return answer

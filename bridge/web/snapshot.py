@@ -11,7 +11,7 @@ from bridge.bus.history import View
 from bridge.bus.wire import State
 from bridge.requests.liveness import Life
 from bridge.requests.status import Status
-from bridge.requests.waiting import Reason, Seen
+from bridge.requests.waiting import Reason, RunnerSighting
 
 PAGE_ROWS = 100
 # How many choices a filter offers; others can be typed into the address.
@@ -80,7 +80,7 @@ class Snapshot:
     """All requests, the newest first, as of the last successful poll."""
 
     rows: tuple[Row, ...] = ()
-    runners: tuple[Seen, ...] = ()
+    runners: tuple[RunnerSighting, ...] = ()
     # The time of that poll by this machine's clock, and the error of the latest poll if it failed.
     at: float = 0.0
     problem: str = ""

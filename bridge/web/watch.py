@@ -22,7 +22,7 @@ from bridge.requests.liveness import last_line, life_of
 from bridge.requests.outbox import asked_at, by_age
 from bridge.requests.runners import read_runners, with_jobs
 from bridge.requests.status import mark_unsigned, status_of
-from bridge.requests.waiting import Reason, Seen
+from bridge.requests.waiting import Reason, RunnerSighting
 from bridge.web.snapshot import Row, Snapshot
 
 PRIVATE = "refs/kakeya-web/"
@@ -102,7 +102,7 @@ class Watch:
         blobs = objects.read_many(self.git, names, max_bytes=_MANIFEST_BYTES)
         return {branch: _requester(blob) for branch, blob in zip(views, blobs, strict=True)}
 
-    def _runners(self) -> list[Seen]:
+    def _runners(self) -> list[RunnerSighting]:
         """Return the runners of the bus. If reading the records fails, requests are still shown."""
         try:
             refs = self._remote.fetch_presences()
@@ -117,7 +117,7 @@ class Watch:
             known = self._since[name] = (tip, time.monotonic())
         return time.monotonic() - known[1]
 
-    def _dressed(self, views: Mapping[str, View], runners: list[Seen]) -> list[Row]:
+    def _dressed(self, views: Mapping[str, View], runners: list[RunnerSighting]) -> list[Row]:
         """Return all rows. Rows of unanswered requests include what is known about them now."""
         reasons = why_waiting.reasons(self.git, views, runners, self.presets, self.patterns, time.time())
         running = sorted((row.branch for row in self._rows.values() if row.state.is_taken), key=by_age)

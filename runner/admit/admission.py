@@ -14,7 +14,7 @@ from bridge.manifest import MAX_LIFETIME, Request, parse_time
 from bridge.presets import Checked, Preset, find_preset
 from bridge.presets.params import PathParam, Value
 from bridge.system.git import Git
-from bridge.system.git_output import Found
+from bridge.system.git_output import ObjectInfo
 from runner.admit import trust
 from runner.admit.manifests import Candidate
 from runner.policy import Policy
@@ -93,8 +93,8 @@ def _check_time(request: Request, policy: Policy) -> None:
     now = datetime.now(UTC).timestamp()
     skew = policy.limits.clock_skew_s
     nonce_at = branch_names.nonce_time(request.nonce)
-    made = parse_time(request.created_at).timestamp() if request.created_at else nonce_at
-    if max(made, nonce_at) > now + skew:
+    created = parse_time(request.created_at).timestamp() if request.created_at else nonce_at
+    if max(created, nonce_at) > now + skew:
         raise Refusal("not_yet_valid", "the request was made in the future by this runner's clock")
     # Its requester said when: a difference between two clocks must not let it run later.
     if ends_at(request) < now:
@@ -109,13 +109,13 @@ def _check_replay(view: View, request: Request, ledger: Ledger) -> None:
     The branch name contains nonce, preset and namespace, so nobody can use up a nonce by pushing to another branch. If
     the branch was deleted under a job, its answer was dropped; the same request on a new branch would run it again.
     """
-    seen = ledger.seen(view.branch)
-    if not seen:
+    earlier = ledger.entry(view.branch)
+    if not earlier:
         return
-    is_new_branch = seen.state == FENCED and view.state is None
-    if seen.request != view.request or seen.state in set(wire.EXIT_CODES) or is_new_branch:
+    is_new_branch = earlier.state == FENCED and view.state is None
+    if earlier.request != view.request or earlier.state in set(wire.EXIT_CODES) or is_new_branch:
         raise Refusal(
-            "replayed", f"the nonce {request.nonce} was used before, by the request {seen.request[:12]}"
+            "replayed", f"the nonce {request.nonce} was used before, by the request {earlier.request[:12]}"
         )
 
 
@@ -141,31 +141,31 @@ def _check_paths(git: Git, commit: str, preset: Preset, params: Mapping[str, Val
     for name, param in preset.params.items():
         if isinstance(param, PathParam):
             file = str(params[name]).partition("::")[0].rstrip("/")
-            too_large: dict[str, Found] = {}
+            too_large: dict[str, ObjectInfo] = {}
             lookup.locate(git, [f"{commit}:{file}"], too_large)
             if too_large:
                 raise Refusal(
                     "tree_too_large", f"{name}: a folder on the way to {file} is too large to be read"
                 )
-            said = git.text("cat-file", "--batch-check=", "--follow-symlinks", stdin=f"{commit}:{file}\n")
-            if said.startswith("symlink"):
+            answer = git.text("cat-file", "--batch-check=", "--follow-symlinks", stdin=f"{commit}:{file}\n")
+            if answer.startswith("symlink"):
                 raise Refusal("path_escape", f"{name}: {file} leads out of the request's tree")
             # Git reports a submodule as missing too; only its folder's tree says that it is a submodule.
-            if said and not (said.endswith(" missing") and objects.list_tree(git, commit, file)):
+            if answer and not (answer.endswith(" missing") and objects.list_tree(git, commit, file)):
                 raise Refusal("no_such_path", f"{name}: the request's tree has no {file}")
 
 
 def _check_folders(git: Git, commit: str) -> None:
     """Check the size of the report folders: their trees are read and rewritten for the answer."""
     folder, _, inner = wire.REPORTS.partition("/")
-    places = (f"{commit}:{folder}", f"{commit}:{folder}/{inner}")
-    too_large: dict[str, Found] = {}
-    there = lookup.locate(git, places, too_large)
-    for place in places:
-        found = there.get(place) or too_large.get(place)
-        if found and found.size > limits.TREE_BYTES:
+    paths = (f"{commit}:{folder}", f"{commit}:{folder}/{inner}")
+    too_large: dict[str, ObjectInfo] = {}
+    there = lookup.locate(git, paths, too_large)
+    for path in paths:
+        entry = there.get(path) or too_large.get(path)
+        if entry and entry.size > limits.TREE_BYTES:
             message = (
-                f"the folder {folder} or one in it has {found.size} bytes; {limits.TREE_BYTES} are the most"
+                f"the folder {folder} or one in it has {entry.size} bytes; {limits.TREE_BYTES} are the most"
             )
             raise Refusal("tree_too_large", message)
 

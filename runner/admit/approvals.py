@@ -57,9 +57,9 @@ class Approvals:
         counts: dict[tuple[str, str], str] = {}
         for line in lines:
             try:
-                said = json.loads(line)
-                request, by = str(said["request"]), said["by"]
-                branch = said.get("branch")
+                record = json.loads(line)
+                request, by = str(record["request"]), record["by"]
+                branch = record.get("branch")
             except (ValueError, KeyError, TypeError):
                 counts.clear()
                 continue
@@ -71,9 +71,9 @@ class Approvals:
                 counts[key] = str(by)
         return counts
 
-    def _add(self, said: dict[str, str | None]) -> None:
+    def _add(self, record: dict[str, str | None]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        line = json.dumps({**said, "at": format_time(datetime.now(UTC))}).encode() + b"\n"
+        line = json.dumps({**record, "at": format_time(datetime.now(UTC))}).encode() + b"\n"
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         with os.fdopen(os.open(self._path, flags, 0o600), "r+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)

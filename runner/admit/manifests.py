@@ -68,15 +68,15 @@ class Manifests:
 
     def of(self, view: View) -> Candidate:
         """Return one request with its manifest."""
-        kept = self._kept.get(view.request)
-        if kept is None or not self._is_file(view.request):
+        known = self._kept.get(view.request)
+        if known is None or not self._is_file(view.request):
             return read_candidate(self._git, view)
-        return Candidate(view, kept)
+        return Candidate(view, known)
 
     def _is_file(self, commit: str) -> bool:
         """Return whether a manifest is a regular file. The batch read does not tell files from symbolic links."""
-        found = objects.entry_at(self._git, commit, wire.REQUEST)
-        return found is not None and found.is_file
+        entry = objects.entry_at(self._git, commit, wire.REQUEST)
+        return entry is not None and entry.is_file
 
     def each(self, views: Sequence[View]) -> Iterator[Request | None]:
         """Yield each request with its manifest, read in one batch; None for those that need a closer look."""
@@ -90,18 +90,18 @@ class Manifests:
                 read[commit] = _parse(blob)
                 self._keep(commit, read[commit], len(blob))
         for view in views:
-            found = self._kept.get(view.request) or read.get(view.request)
-            yield found if isinstance(found, Request) else None
+            known = self._kept.get(view.request) or read.get(view.request)
+            yield known if isinstance(known, Request) else None
 
-    def _keep(self, commit: str, found: Request | Refusal, size: int) -> None:
+    def _keep(self, commit: str, manifest: Request | Refusal, size: int) -> None:
         if self._total + size + ENTRY_OVERHEAD <= CACHE_BYTES:
-            self._kept[commit] = found
+            self._kept[commit] = manifest
             self._sizes[commit] = size + ENTRY_OVERHEAD
             self._total += size + ENTRY_OVERHEAD
 
     def forget_all_but(self, requests: Container[str]) -> None:
         """Forget requests that no longer wait."""
-        self._kept = {commit: found for commit, found in self._kept.items() if commit in requests}
+        self._kept = {commit: known for commit, known in self._kept.items() if commit in requests}
         self._sizes = {commit: size for commit, size in self._sizes.items() if commit in requests}
         self._total = sum(self._sizes.values())
 
@@ -113,7 +113,7 @@ def read_some(git: Git, names: Sequence[str], *, kind: str = "blob") -> list[byt
     except InfrastructureError:
         if len(names) == 1:
             return [None]
-        return [found for name in names for found in read_some(git, [name], kind=kind)]
+        return [content for name in names for content in read_some(git, [name], kind=kind)]
 
 
 def _parse(blob: bytes) -> Request | Refusal:

@@ -29,20 +29,18 @@ def branch_of(commit: str, policy: Policy) -> str:
     here = lookup.locate(bus.git, set(bus.listing.tips.values()))
     known = {branch: tip for branch, tip in bus.listing.tips.items() if tip in here and tip != commit}
     views = read_each(bus.git, known, lambda _branch, _error: None, signing_key.reader(policy))
-    found = [branch for branch, tip in bus.listing.tips.items() if tip == commit]
-    found += [view.branch for view in views.values() if view.request == commit]
-    if not found:
+    branches = [branch for branch, tip in bus.listing.tips.items() if tip == commit]
+    branches += [view.branch for view in views.values() if view.request == commit]
+    if not branches:
         message = f"no request branch on the bus is at {commit}"
         raise RefusedError(message, code="no_such_request", fix="Push the request first, or give its branch.")
-    if len(found) > 1:
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        message = (
-            f"{len(found)} branches have this commit as their request: {', '.join(found[:_SHOWN])}{more}"
-        )
+    if len(branches) > 1:
+        more = f" and {len(branches) - _SHOWN} more" if len(branches) > _SHOWN else ""
+        message = f"{len(branches)} branches have this commit as their request: {', '.join(branches[:_SHOWN])}{more}"
         raise RefusedError(message, code="ambiguous", fix="Give the branch instead of the commit.")
-    if found[0] in views:
-        _check_open(views[found[0]])
-    return found[0]
+    if branches[0] in views:
+        _check_open(views[branches[0]])
+    return branches[0]
 
 
 def _check_open(view: View) -> None:

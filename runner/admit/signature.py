@@ -82,10 +82,10 @@ def take_apart(raw: bytes, commit: str) -> Signed | None:
     armor = signatures[0].removeprefix(name).replace(b"\n ", b"\n") + b"\n"
     if not _ARMOR.fullmatch(armor.rstrip(b"\n") + b"\n"):
         raise BadSignature("the signature is not an SSH signature")
-    kept = b"\n".join(field for field in fields if field is not signatures[0])
+    payload = b"\n".join(field for field in fields if field is not signatures[0])
     people = [[field[len(role) :] for field in fields if field.startswith(role)] for role in _ROLES]
     is_original = len(people[0]) == 1 and people[0] == people[1]
-    return Signed(kept + b"\n\n" + message, armor, message.decode("utf-8", "replace"), is_original)
+    return Signed(payload + b"\n\n" + message, armor, message.decode("utf-8", "replace"), is_original)
 
 
 def signer_of(signed: Signed, allowed_signers: Path) -> str:
@@ -106,9 +106,9 @@ def signer_of(signed: Signed, allowed_signers: Path) -> str:
         file = Path(folder) / "signature"
         file.write_bytes(signed.signature)
         _check_certificate(signed.signature, Path(folder) / "certificate.pub")
-        found = _ssh_keygen("-Y", "find-principals", "-f", str(allowed_signers), "-s", str(file))
-        names = [name for name in found.text.splitlines() if _PRINCIPAL.fullmatch(name)]
-        if found.returncode != 0 or not names:
+        principals = _ssh_keygen("-Y", "find-principals", "-f", str(allowed_signers), "-s", str(file))
+        names = [name for name in principals.text.splitlines() if _PRINCIPAL.fullmatch(name)]
+        if principals.returncode != 0 or not names:
             raise BadSignature("it is signed with a key that is not on this host's list of signers")
         for name in names:
             argv = ("-Y", "verify", "-f", str(allowed_signers), "-I", name, "-n", NAMESPACE, "-s", str(file))
@@ -174,8 +174,8 @@ def lists_somebody(path: Path) -> bool:
 
 
 def _lists_somebody(line: str) -> bool:
-    found = _NAMESPACES.search(line)
-    if found and not any(fnmatchcase(NAMESPACE, pattern) for pattern in found[1].split(",")):
+    match = _NAMESPACES.search(line)
+    if match and not any(fnmatchcase(NAMESPACE, pattern) for pattern in match[1].split(",")):
         return False
     if "cert-authority" in line.lower():
         # It signs the keys of others, which nobody knows before they come.

@@ -32,12 +32,12 @@ def why_trusted(git: Git, view: View, preset: Preset, policy: Policy) -> str | N
     trust = policy.trust
     if preset.code != "request":
         return None
-    what = f"{preset.name} runs the requester's own code, which the runner {policy.id}"
+    subject = f"{preset.name} runs the requester's own code, which the runner {policy.id}"
     if trust.code_request == "allow":
         return "the policy allows it to everyone who can push"
     if trust.code_request == "deny":
         raise Unable(
-            CODE, f"{what} does not allow: its operator decides, by trust.code_request in its policy"
+            CODE, f"{subject} does not allow: its operator decides, by trust.code_request in its policy"
         )
     approved_by = Approvals(policy.state).of(view.branch, view.request)
     if approved_by is not None:
@@ -50,7 +50,7 @@ def why_trusted(git: Git, view: View, preset: Preset, policy: Policy) -> str | N
         fix = (
             "Sign it on your machine (kakeya run --sign), or ask the runner's operator to approve the commit."
         )
-        raise Unable(CODE, f"{what} allows only to those it trusts: {problem}. {fix}") from problem
+        raise Unable(CODE, f"{subject} allows only to those it trusts: {problem}. {fix}") from problem
 
 
 def _signer(git: Git, view: View, preset: Preset, policy: Policy) -> str:

@@ -16,8 +16,8 @@ def answered_before_keys(context: RunnerContext, view: View) -> bool:
     """
     if view.unsigned is None or not view.unsigned.is_final or view.stands.is_final:
         return False
-    seen = context.ledger.seen(view.branch)
-    if seen is not None and seen.published is not None:
+    record = context.ledger.entry(view.branch)
+    if record is not None and record.published is not None:
         return True
     parsed = branch_names.parse_branch(view.branch)
     age_s = time.time() - branch_names.nonce_time(parsed.nonce) if parsed else 0.0

@@ -42,7 +42,7 @@ class Rider(Protocol):
     def arrived(self) -> None:
         """Note that it is on the bus."""
 
-    def failed(self, why: str | None) -> None:
+    def failed(self, reason: str | None) -> None:
         """Note that it is not, and why the bus refuses it if it does."""
 
 
@@ -183,8 +183,8 @@ class Bus:
             InfrastructureError: the bus cannot be reached.
         """
         self._delete_at_once(tips)
-        left = {*self.fetch(), *self.quarantine.why}
-        return [branch for branch in tips if branch not in left]
+        remaining = {*self.fetch(), *self.quarantine.why}
+        return [branch for branch in tips if branch not in remaining]
 
     def _delete_at_once(self, tips: Mapping[str, str]) -> None:
         """Delete branches in one transaction, without those that the bus keeps; where it knows none, one by one.
@@ -198,10 +198,14 @@ class Bus:
             if done.returncode == 0:
                 self._tips.set(dict.fromkeys(allowed))
                 return
-            kept = {branch for branch, why in git_output.rejected(done.stdout) if not _COLLATERAL.search(why)}
-            if kept.isdisjoint(allowed):
+            refused = {
+                branch
+                for branch, reason in git_output.rejected(done.stdout)
+                if not _COLLATERAL.search(reason)
+            }
+            if refused.isdisjoint(allowed):
                 break
-            allowed = {branch: tip for branch, tip in allowed.items() if branch not in kept}
+            allowed = {branch: tip for branch, tip in allowed.items() if branch not in refused}
         if allowed:
             self._push_deletions(allowed)
 

@@ -31,9 +31,9 @@ _WALK_S = 20.0
 
 def open_whole(store: Path, tell: Callable[[str], None]) -> None:
     """Move a damaged store aside, and put a new one in its place. Call it while the state folder is locked."""
-    if not store.exists() or not (why := damage(store)):
+    if not store.exists() or not (reason := damage(store)):
         return
-    aside, new = (store.with_name(f"{store.name}.{what}") for what in ("damaged", "new"))
+    aside, new = (store.with_name(f"{store.name}.{suffix}") for suffix in ("damaged", "new"))
     for folder in (aside, new):
         shutil.rmtree(folder, ignore_errors=True)
     _isolated(new)("init", "--bare", "--quiet", "--template=", str(new))
@@ -43,7 +43,7 @@ def open_whole(store: Path, tell: Callable[[str], None]) -> None:
         copy.hardlink_to(path)
     store.rename(aside)
     new.rename(store)
-    tell(f"the store is damaged: {why}; it was moved to {aside} and is filled again from the bus")
+    tell(f"the store is damaged: {reason}; it was moved to {aside} and is filled again from the bus")
 
 
 def damage(store: Path, *, quick: bool = True) -> str:
@@ -125,10 +125,10 @@ def _is_summed(path: Path) -> bool:
     total = hashlib.sha1(usedforsecurity=False)
     try:
         with path.open("rb") as file:
-            left = path.stat().st_size - _SUM_BYTES
-            while left > 0 and (piece := file.read(min(left, _PIECE))):
+            remaining = path.stat().st_size - _SUM_BYTES
+            while remaining > 0 and (piece := file.read(min(remaining, _PIECE))):
                 total.update(piece)
-                left -= len(piece)
+                remaining -= len(piece)
             return file.read() == total.digest()
     except PermissionError:
         return True

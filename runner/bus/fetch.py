@@ -270,21 +270,21 @@ class Fetcher:
 
     def _arrived(self, new: Mapping[str, str], got: set[str]) -> None:
         """Take note of what is in the store now; what is beyond the limits goes into quarantine."""
-        held = {oid for oid in new.values() if self.quarantine.holds(oid)}
+        quarantined = {oid for oid in new.values() if self.quarantine.holds(oid)}
         # A history that is being read is asked about in each poll, however long its branch is left out.
-        asked = ({*new.values()} - held) | self._weigher.remembered.intersection(new.values())
-        heavy = self._weigher.weigh(asked, limits.FETCH_S)
-        for oid, why in heavy.items():
-            if why:
-                self.quarantine.put(oid, InfrastructureError(why, code=HOSTILE))
-        undecided = self._weigher.undecided & asked
-        for oid in undecided - held:
+        unweighed = ({*new.values()} - quarantined) | self._weigher.remembered.intersection(new.values())
+        heavy = self._weigher.weigh(unweighed, limits.FETCH_S)
+        for oid, reason in heavy.items():
+            if reason:
+                self.quarantine.put(oid, InfrastructureError(reason, code=HOSTILE))
+        undecided = self._weigher.undecided & unweighed
+        for oid in undecided - quarantined:
             long = InfrastructureError("its history is long and is still being read", code="slow")
             self.quarantine.put(oid, long)
         for oid in got - heavy.keys() - undecided:
             moved = InfrastructureError("cannot fetch from the bus: it moved meanwhile", code="unreachable")
             self.quarantine.put(oid, moved)
-        here = {oid for oid, why in heavy.items() if why is None}
+        here = {oid for oid, reason in heavy.items() if reason is None}
         self.quarantine.release(here)
         self._tips.set({branch: oid for branch, oid in new.items() if oid in here})
 
@@ -318,9 +318,9 @@ class Fetcher:
             self._late = {name: until for name, until in self._late.items() if now < until}
             self._late[branch] = now + PAUSES * limits.TIP_S
             raise _SlowError(TOO_SLOW, code="slow")
-        if why := weigh(self.git, [tip], limits.FETCH_S if self._tips.at else NETWORK_TIMEOUT)[tip]:
+        if reason := weigh(self.git, [tip], limits.FETCH_S if self._tips.at else NETWORK_TIMEOUT)[tip]:
             self.git("update-ref", "-d", _LOOK)
-            raise InfrastructureError(why, code=HOSTILE)
+            raise InfrastructureError(reason, code=HOSTILE)
         self._tips.set({branch: tip})
         return tip
 
@@ -357,7 +357,7 @@ def explain_failure(error: ProcessError) -> InfrastructureError:
         return InfrastructureError(f"git refuses what the bus sent: {error.words()}", code=HOSTILE)
     if refuses_objects(error.stderr):
         # What came is refused, which no retry changes. Git's first error names the object.
-        found = re.search(r"^error: (.*)", error.stderr.decode("utf-8", "replace"), re.MULTILINE)
-        message = f"git refuses what the bus sent: {found[1] if found else error.words()}"
+        match = re.search(r"^error: (.*)", error.stderr.decode("utf-8", "replace"), re.MULTILINE)
+        message = f"git refuses what the bus sent: {match[1] if match else error.words()}"
         return InfrastructureError(message, code=HOSTILE)
     return InfrastructureError(f"cannot fetch from the bus: {error.words()}", code="unreachable")

@@ -69,9 +69,9 @@ class _Some:
         if len(self._found) < self._most:
             self._found.append((branch, oid))
             return
-        place = random.randrange(self.offered)  # noqa: S311 - who is looked at, no secret
-        if place < self._most:
-            self._found[place] = branch, oid
+        index = random.randrange(self.offered)  # noqa: S311 - who is looked at, no secret
+        if index < self._most:
+            self._found[index] = branch, oid
 
     def taken(self, most: int) -> dict[str, str]:
         """Return at most so many of them, by chance."""
@@ -107,17 +107,17 @@ class Listing:
             InfrastructureError: the bus cannot be reached, or names its objects by SHA-256.
         """
         child = exact_refs.start_listing(self._git, self._url, "--heads", "--symref")
-        digest, held, size = hashlib.blake2b(), [], 0
+        digest, lines, size = hashlib.blake2b(), [], 0
         self._polls += 1
         try:
             chunks = child.chunks()
             for chunk in chunks:
                 digest.update(chunk)
-                held.append(chunk)
+                lines.append(chunk)
                 size += len(chunk)
                 if size > limits.LISTING_BYTES:
                     self._digest = b""
-                    self._take(chain(held, chunks))
+                    self._take(chain(lines, chunks))
                     return True
         except ProcessError as error:
             raise InfrastructureError(
@@ -127,7 +127,7 @@ class Listing:
             child.close()
         if digest.digest() == self._digest and not (self.too_many and self._is_time_to_choose):
             return False
-        self._take(held)
+        self._take(lines)
         self._digest = digest.digest()
         return True
 
@@ -159,7 +159,7 @@ class Listing:
         if is_time := self._is_time_to_choose:
             stays = stays[len(stays) // 2 :]
         staying = set(stays)
-        kept: dict[str, str] = {}
+        listed: dict[str, str] = {}
         fresh, others, copies = _Some(most), _Some(most), _Some(limits.COPIES)
         at_commit = array("L", bytes(_BUCKETS * array("L").itemsize))
         self.odd = 0
@@ -179,17 +179,17 @@ class Listing:
             elif known != oid and not before.has(branch, oid):
                 fresh.add(branch, oid)
             elif branch in staying:
-                kept[branch] = oid
+                listed[branch] = oid
             else:
                 others.add(branch, oid)
-        total = fresh.offered + len(kept) + others.offered + copies.offered
+        total = fresh.offered + len(listed) + others.offered + copies.offered
         if is_time:
             self._chosen_at, self._polls = time.monotonic(), 0
         # A flood that comes anew for each poll takes half of the places at most, from those that stayed for longest.
-        new = fresh.taken(max(most // 2, most - len(kept)))
+        new = fresh.taken(max(most // 2, most - len(listed)))
         room = most - len(new)
-        stayed = [branch for branch in stays if branch in kept][-room:] if room else []
-        self.tips = {branch: kept[branch] for branch in stayed} | others.taken(room - len(stayed)) | new
+        stayed = [branch for branch in stays if branch in listed][-room:] if room else []
+        self.tips = {branch: listed[branch] for branch in stayed} | others.taken(room - len(stayed)) | new
         self.tips |= copies.taken(most - len(self.tips))
         self.too_many = total - len(self.tips)
         self._before = now if self.too_many else _Seen()
@@ -200,18 +200,18 @@ class Listing:
 
     def news(self) -> list[str]:
         """Return messages about branches that are ignored, each time their number has grown."""
-        said = []
+        news = []
         if self.odd > self._told[0]:
-            said.append(f"{self.odd} branches are left out: {ODD}, such as {self.some_odd[0]!a}")
+            news.append(f"{self.odd} branches are left out: {ODD}, such as {self.some_odd[0]!a}")
         if self.too_many > self._told[1]:
-            said.append(
+            news.append(
                 f"the bus holds {self.too_many} request branches more than the {limits.BRANCHES} that are looked at; "
                 "they have their turns, and what is new is looked at first"
             )
         if self.links > self._told[2]:
-            said.append(
+            news.append(
                 f"{self.links} branches are left out: they are symbolic references, which stand for other branches, "
                 f"such as {self._a_link!a}"
             )
         self._told = (self.odd, self.too_many, self.links)
-        return said
+        return news

@@ -32,11 +32,11 @@ def squatters(bus: Bus) -> list[str]:
 
 def folders(patterns: Sequence[str]) -> list[str]:
     """Return each name that request branches need as a folder, such as ``claude`` for ``claude/mac-bridge-*``."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for pattern in patterns:
         parts = pattern.split("/")[:-1]
-        found |= {"/".join(parts[: i + 1]): None for i in range(len(parts))}
-    return list(found)
+        names |= {"/".join(parts[: i + 1]): None for i in range(len(parts))}
+    return list(names)
 
 
 def alert(names: Sequence[str]) -> str:

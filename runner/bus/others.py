@@ -18,7 +18,7 @@ from bridge.bus.presence import Standing
 from bridge.errors import InfrastructureError
 from bridge.manifest import Request
 from bridge.presets import Preset
-from bridge.requests.waiting import Seen
+from bridge.requests.waiting import RunnerSighting
 from runner.bus.presences import Presences
 
 # How often the records are read while a request waits for another runner.
@@ -38,7 +38,7 @@ class Others:
     def __init__(self, presences: Presences, instance: str) -> None:
         self._presences = presences
         self._instance = instance
-        self._seen: Sequence[Seen] = ()
+        self._seen: Sequence[RunnerSighting] = ()
         self._looked: float | None = None
 
     def who_may(
@@ -50,12 +50,12 @@ class Others:
         preset does not count.
         """
         wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
-        left = left_by(view)
+        passed = left_by(view)
         names = []
-        for seen in self._look():
-            record = seen.record
+        for sighting in self._look():
+            record = sighting.record
             listed = record.presets is None or record.presets.get(request.preset) not in (None, definition)
-            if record.instance == self._instance or record.instance in left or not _may_be_alive(seen):
+            if record.instance == self._instance or record.instance in passed or not _may_be_alive(sighting):
                 continue
             if listed and wanted <= set(record.labels) and record.serves(view.branch):
                 names.append(record.id)
@@ -67,10 +67,12 @@ class Others:
 
     def note(self, view: View, reason: str, name: str) -> str:
         """Return the note that the runner ``name``, which is this one, leaves a request, and why."""
-        left = [*left_by(view), self._instance][-_MOST_LEFT:]
-        return f"{name} cannot run it: {reason[:_REASON_CHARS].rstrip('.')}; {wire.LEFT_BY} {' '.join(left)}"
+        passed = [*left_by(view), self._instance][-_MOST_LEFT:]
+        return (
+            f"{name} cannot run it: {reason[:_REASON_CHARS].rstrip('.')}; {wire.LEFT_BY} {' '.join(passed)}"
+        )
 
-    def _look(self) -> Sequence[Seen]:
+    def _look(self) -> Sequence[RunnerSighting]:
         """Return the records, read a moment ago. If the bus does not answer, the records of the last time count."""
         if self._looked is None or time.monotonic() - self._looked >= _LOOK_S:
             try:
@@ -89,9 +91,9 @@ def left_by(view: View) -> list[str]:
     return note[1].split() if note else []
 
 
-def _may_be_alive(seen: Seen) -> bool:
+def _may_be_alive(sighting: RunnerSighting) -> bool:
     """Return whether a runner may still be there, or be back soon, by this process's own observation."""
-    record = seen.record
+    record = sighting.record
     ends = record.state in (Standing.STOPPED, Standing.DRAINING)
     lasts_s = _RESTART_S if ends else record.valid_s
-    return seen.unchanged_s < lasts_s and time.time() - record.at_s < lasts_s + _SKEW_S
+    return sighting.unchanged_s < lasts_s and time.time() - record.at_s < lasts_s + _SKEW_S

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bridge.bus.remote import Remote
 from bridge.requests.runners import read_runners
-from bridge.requests.waiting import Seen
+from bridge.requests.waiting import RunnerSighting
 from bridge.verify.public_keys import PublicKey
 from runner import policy
 from runner.bus.store import open_store, token_of
@@ -27,7 +27,7 @@ class Presences:
         self._keys = keys
         self._since: dict[str, tuple[str, float]] = {}
 
-    def read(self) -> list[Seen]:
+    def read(self) -> list[RunnerSighting]:
         """Fetch and return the records; with keys, only those that one of them signed.
 
         Raises:
@@ -36,7 +36,7 @@ class Presences:
         listed = self._remote.fetch_presences()
         now = time.monotonic()
         self._since = {
-            ref: seen if (seen := self._since.get(ref)) and seen[0] == oid else (oid, now)
+            ref: known if (known := self._since.get(ref)) and known[0] == oid else (oid, now)
             for ref, oid in listed.items()
         }
         return read_runners(self._remote.git, listed, self._keys, lambda ref, _: now - self._since[ref][1])

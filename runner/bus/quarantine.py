@@ -70,7 +70,7 @@ class Quarantine:
     def release(self, commits: set[str]) -> None:
         """Record that commits were fetched after all."""
         if self._unreadable.keys() & commits:
-            self._unreadable = {c: why for c, why in self._unreadable.items() if c not in commits}
+            self._unreadable = {c: reason for c, reason in self._unreadable.items() if c not in commits}
             self._why = None
 
     def forgive(self) -> None:
@@ -84,7 +84,7 @@ class Quarantine:
         self._listed = listed
         if self._hostile or self._unreadable:
             there = set(listed.values())
-            self._hostile = {c: why for c, why in self._hostile.items() if c in there}
-            self._unreadable = {c: why for c, why in self._unreadable.items() if c in there}
+            self._hostile = {c: reason for c, reason in self._hostile.items() if c in there}
+            self._unreadable = {c: reason for c, reason in self._unreadable.items() if c in there}
             self._backoff.keep(self._unreadable)
         self._why = None

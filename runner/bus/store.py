@@ -99,9 +99,9 @@ def take_cut(git: Git) -> list[str] | None:
     if not cut.exists():
         return None
     ends = [f"--contains={commit}" for commit in git_output.lines(cut.read_bytes())]
-    found = git_output.lines(git("for-each-ref", "--format=%(refname)", *ends[:_MOST_ENDS]).stdout)
+    refs = git_output.lines(git("for-each-ref", "--format=%(refname)", *ends[:_MOST_ENDS]).stdout)
     cut.unlink()
-    return found
+    return refs
 
 
 def token_of(settings: policy.Bus) -> str | None:

@@ -39,8 +39,8 @@ class Tips:
         changes = {branch: oid for branch, oid in changes.items() if self.at.get(branch) != oid}
         if not changes:
             return
-        if odd := [branch for branch in changes if not branch_names.is_safe(branch)]:
-            raise InfrastructureError(f"{odd[0]!a} cannot be a reference of the store")
+        if unsafe := [branch for branch in changes if not branch_names.is_safe(branch)]:
+            raise InfrastructureError(f"{unsafe[0]!a} cannot be a reference of the store")
         self._write(changes)
         self.at = {branch: oid for branch, oid in {**self.at, **changes}.items() if oid is not None}
 
@@ -67,5 +67,5 @@ def _merged(file: Path, changes: Mapping[str, str | None]) -> list[bytes]:
         for branch, oid in changes.items()
     }
     before = git_output.packed_refs(file.read_bytes() if file.exists() else b"")
-    kept = [(name, lines) for name, lines in before if name not in now]
-    return [lines for _, lines in sorted(kept + [(name, line) for name, line in now.items() if line])]
+    unchanged = [(name, lines) for name, lines in before if name not in now]
+    return [lines for _, lines in sorted(unchanged + [(name, line) for name, line in now.items() if line])]

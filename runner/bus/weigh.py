@@ -28,13 +28,13 @@ def weigh(git: Git, commits: Collection[str], time_s: float) -> dict[str, str | 
 
     Reading histories may take ``time_s`` seconds together; those that take longer count as too large.
     """
-    said = _weigh_tips(git, commits)
-    for oid in _light(said):
+    reasons = _weigh_tips(git, commits)
+    for oid in _light(reasons):
         try:
-            said[oid] = _judge(git, oid, time_s)
+            reasons[oid] = _judge(git, oid, time_s)
         except ProcessError:
-            said[oid] = f"its history takes longer than {time_s:g} s to read"
-    return said
+            reasons[oid] = f"its history takes longer than {time_s:g} s to read"
+    return reasons
 
 
 class Weigher:
@@ -54,7 +54,7 @@ class Weigher:
     @property
     def undecided(self) -> set[str]:
         """The commits of which the last call could not say anything yet."""
-        return {*self._late} | {oid for oid, why in self._long.items() if why == _UNKNOWN}
+        return {*self._late} | {oid for oid, reason in self._long.items() if reason == _UNKNOWN}
 
     @property
     def remembered(self) -> set[str]:
@@ -72,16 +72,16 @@ class Weigher:
         read in time has turns with what waits from before, the oldest first.
         """
         self._read_on()
-        said = _weigh_tips(self._git, commits)
-        light = _light(said)
-        self._long = {oid: why for oid, why in self._long.items() if oid in light}
+        reasons = _weigh_tips(self._git, commits)
+        light = _light(reasons)
+        self._long = {oid: reason for oid, reason in self._long.items() if oid in light}
         here = set(light)
         alone = late = [oid for oid in self._late if oid in here]
         fresh = [oid for oid in light if oid not in self._long and oid not in self._late]
         until = time.monotonic() + time_s
         try:
             heavy = with_heavy_history(self._git, fresh, but=f"{LOOKS}*", timeout=time_s / 2)
-            said |= dict.fromkeys(heavy, _ABOVE)
+            reasons |= dict.fromkeys(heavy, _ABOVE)
         except ProcessError:
             fresh = random.sample(fresh, len(fresh))
             alone = [oid for row in zip_longest(fresh, late) for oid in row if oid]
@@ -92,23 +92,23 @@ class Weigher:
                 break
             del self._late[oid]
             try:
-                said[oid] = _judge(self._git, oid, _ONE_S)
+                reasons[oid] = _judge(self._git, oid, _ONE_S)
             except ProcessError:
                 self._long[oid] = _UNKNOWN
         self._read_on()
-        said |= self._long
+        reasons |= self._long
         undecided = self.undecided
-        return {oid: why for oid, why in said.items() if oid not in undecided}
+        return {oid: reason for oid, reason in reasons.items() if oid not in undecided}
 
     def _read_on(self) -> None:
         """Take note of the history that was read, and begin to read the next one."""
         if self._reading:
-            thread, oid, found = self._reading
+            thread, oid, reading = self._reading
             if thread.is_alive():
                 return
-            self._long[oid] = found[0] if found else "its history cannot be read"
+            self._long[oid] = reading[0] if reading else "its history cannot be read"
             self._reading = None
-        waiting = [oid for oid, why in self._long.items() if why == _UNKNOWN]
+        waiting = [oid for oid, reason in self._long.items() if reason == _UNKNOWN]
         if waiting:
             result: list[str | None] = []
             oid = random.choice(waiting)  # noqa: S311 - an order, no secret
@@ -128,19 +128,19 @@ _UNKNOWN = "its history is being read"
 
 
 def _weigh_tips(git: Git, commits: Collection[str]) -> dict[str, str | None]:
-    said: dict[str, str | None] = {}
-    for oid, found in lookup.locate(git, commits).items():
-        too_large = found.size > limits.COMMIT_BYTES
-        said[oid] = (
-            f"its commit has {found.size} bytes; {limits.COMMIT_BYTES} are the most" if too_large else None
+    reasons: dict[str, str | None] = {}
+    for oid, entry in lookup.locate(git, commits).items():
+        too_large = entry.size > limits.COMMIT_BYTES
+        reasons[oid] = (
+            f"its commit has {entry.size} bytes; {limits.COMMIT_BYTES} are the most" if too_large else None
         )
-        if found.kind != "commit":
-            said[oid] = "it is no commit"
-    return said
+        if entry.kind != "commit":
+            reasons[oid] = "it is no commit"
+    return reasons
 
 
-def _light(said: dict[str, str | None]) -> list[str]:
-    return [oid for oid, why in said.items() if why is None]
+def _light(reasons: dict[str, str | None]) -> list[str]:
+    return [oid for oid, reason in reasons.items() if reason is None]
 
 
 def _judge(git: Git, oid: str, time_s: float) -> str | None:

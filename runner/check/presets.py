@@ -23,33 +23,35 @@ _SAID_BYTES = 1 << 20
 # Prints the first of its arguments that it cannot see.
 _HIDDEN = "import os, sys; print(next((p for p in sys.argv[1:] if not os.path.exists(p)), ''))"
 
-Found = Mapping[object, Mapping[str, Problem]]
+Problems = Mapping[object, Mapping[str, Problem]]
 
 
-def load_problems(context: RunnerContext) -> Found:
+def load_problems(context: RunnerContext) -> Problems:
     """Load the models of every allowed preset, as jobs would. Returns what is wrong, by need and setting."""
-    found: dict[object, Mapping[str, Problem]] = {}
+    problems: dict[object, Mapping[str, Problem]] = {}
     needs = [
         (preset, need_of(preset, context.policy)) for preset in _allowed(context.presets, context.policy)
     ]
     # The largest set first: a target loaded with its drafter is not loaded again.
     for preset, need in sorted(needs, key=lambda pair: -len(pair[1].models) if pair[1] else 0):
-        if need is None or need.key in found or context.interpreter.problem_for(preset):
+        if need is None or need.key in problems or context.interpreter.problem_for(preset):
             continue
-        known = [seen for key, seen in found.items() if isinstance(key, tuple) and {*need.key} <= {*key}]
-        found[need.key] = known[0] if known else _load(context, preset, need)
-    return found
+        known = [
+            earlier for key, earlier in problems.items() if isinstance(key, tuple) and {*need.key} <= {*key}
+        ]
+        problems[need.key] = known[0] if known else _load(context, preset, need)
+    return problems
 
 
 def _load(context: RunnerContext, preset: Preset, need: Need) -> Mapping[str, Problem]:
     """Load models in a separate job, in the sandbox of the preset's jobs."""
     policy, sink = context.policy, LogSink(_SAID_BYTES)
     argv = need.command(str(policy.interpreter), files=False)
-    with workspace(policy.state, "check") as place:
-        env = job_environment(place.home, interpreter=policy.interpreter, extra=need.env)
-        inside = context.sandbox.around(argv, place, preset)
+    with workspace(policy.state, "check") as space:
+        env = job_environment(space.home, interpreter=policy.interpreter, extra=need.env)
+        inside = context.sandbox.around(argv, space, preset)
         command = Command(
-            argv, inside=inside, env=env, cwd=place.tree, timeout_s=_LOAD_S, grace_s=1, sink=sink
+            argv, inside=inside, env=env, cwd=space.tree, timeout_s=_LOAD_S, grace_s=1, sink=sink
         )
         while command.poll(0.1) is None:
             pass
@@ -57,25 +59,25 @@ def _load(context: RunnerContext, preset: Preset, need: Need) -> Mapping[str, Pr
     problems = read_answer(sink.kept, need)
     if problems is None:
         lines = sink.kept.decode("utf-8", "replace").strip().splitlines()
-        why = (
+        reason = (
             f"not within {_LOAD_S} s"
             if ended.timed_out
             else (lines or [ended.error or "it printed nothing"])[-1]
         )
         fix = f"To see why, run on this machine: {' '.join(argv)}"
-        return dict.fromkeys(need.models, Problem(f"the models could not be loaded: {why}", fix))
+        return dict.fromkeys(need.models, Problem(f"the models could not be loaded: {reason}", fix))
     return problems
 
 
 def program_problems(context: RunnerContext) -> dict[str, Problem]:
     """Look in each allowed preset's sandbox for the absolute paths that its commands name. Returns what is missing."""
-    found: dict[str, Problem] = {}
+    problems: dict[str, Problem] = {}
     for preset in _allowed(context.presets, context.policy):
         for paths in map(_paths, preset.steps):
-            if preset.name not in found and paths:
+            if preset.name not in problems and paths:
                 problem = _missing(paths) or _hidden(context, preset, paths)
-                found |= {preset.name: problem} if problem else {}
-    return found
+                problems |= {preset.name: problem} if problem else {}
+    return problems
 
 
 def _paths(step: Step) -> list[str]:
@@ -96,10 +98,10 @@ def _hidden(context: RunnerContext, preset: Preset, paths: Sequence[str]) -> Pro
         return None
     policy, sink = context.policy, LogSink(_SAID_BYTES)
     argv = [str(policy.interpreter), "-I", "-c", _HIDDEN, *paths]
-    with workspace(policy.state, "check") as place:
-        env = job_environment(place.home, interpreter=policy.interpreter, extra={})
-        inside = context.sandbox.around([paths[0], *argv], place, preset)
-        command = Command(argv, inside=inside, env=env, cwd=place.tree, timeout_s=30, grace_s=1, sink=sink)
+    with workspace(policy.state, "check") as folder:
+        env = job_environment(folder.home, interpreter=policy.interpreter, extra={})
+        inside = context.sandbox.around([paths[0], *argv], folder, preset)
+        command = Command(argv, inside=inside, env=env, cwd=folder.tree, timeout_s=30, grace_s=1, sink=sink)
         while command.poll(0.1) is None:
             pass
         command.stop()
@@ -111,7 +113,7 @@ def _hidden(context: RunnerContext, preset: Preset, paths: Sequence[str]) -> Pro
 
 
 def check_presets(
-    policy: Policy, loaded: Found | None = None, programs: Mapping[str, Problem] | None = None
+    policy: Policy, loaded: Problems | None = None, programs: Mapping[str, Problem] | None = None
 ) -> Iterator[Check]:
     """Yield checks of the interpreter, the models and each allowed preset: whether it could run now.
 
@@ -123,7 +125,7 @@ def check_presets(
     yield from _names(presets, policy)
     problems = dict(loaded or {})
     ready = refused = 0
-    found: set[str] = set()
+    loadable: set[str] = set()
     allowed = _allowed(presets, policy)
     for preset in allowed:
         need = need_of(preset, policy)
@@ -131,7 +133,7 @@ def check_presets(
             problems[need.key] = models.look(need)
         wrong = problems.get(need.key, {}) if need else {}
         if need and need.key in problems:
-            found |= {f"{name} {model}" for name, model in need.models.items() if name not in wrong}
+            loadable |= {f"{name} {model}" for name, model in need.models.items() if name not in wrong}
         mine = [wrong[name] for name in need.models if name in wrong] if need else []
         if programs is None:
             mine += [problem for step in preset.steps if (problem := _missing(_paths(step)))]
@@ -141,27 +143,29 @@ def check_presets(
         ready += check.ok is True
         refused += refusal_of(preset, policy) is not None
         yield check
-    if found:
+    if loadable:
         how = "their files are present" if loaded is None else "loaded in a job without errors"
-        yield Check("models", ok=True, message=f"{', '.join(sorted(found))}: {how}")
+        yield Check("models", ok=True, message=f"{', '.join(sorted(loadable))}: {how}")
     others = len(allowed) - ready - refused
-    told = [f"{ready} can run"]
-    told += [f"{refused} are refused by the policy"] if refused else []
-    told += [f"{others} lack something (see the lines above)"] if others else []
+    summary = [f"{ready} can run"]
+    summary += [f"{refused} are refused by the policy"] if refused else []
+    summary += [f"{others} lack something (see the lines above)"] if others else []
     fix = "Allow more under presets in the policy, or install what the lines above name."
-    yield Check("presets", True if ready == len(allowed) else None if ready else False, ", ".join(told), fix)
+    yield Check(
+        "presets", True if ready == len(allowed) else None if ready else False, ", ".join(summary), fix
+    )
 
 
 def refused_by(policy: Policy) -> list[str]:
     """Return a line with the reason for each installed preset that the policy refuses."""
     lines = []
     for preset in load_presets(policy.preset_folder).values():
-        why = (
+        reason = (
             refusal_of(preset, policy)
             if policy.allows(preset.name)
             else "the policy's list `presets` does not include it"
         )
-        lines += [f"{preset.name}: {why}"] if why else []
+        lines += [f"{preset.name}: {reason}"] if reason else []
     return lines
 
 

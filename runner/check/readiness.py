@@ -31,9 +31,9 @@ SERVING = "serving"
 
 def examine(path: Path | None) -> Iterator[Check]:
     """Yield the checks of the policy at ``path`` and of this host under that policy."""
-    found = git.version()
+    version = git.version()
     least = ".".join(map(str, git.MINIMUM))
-    yield Check("git", found >= git.MINIMUM, ".".join(map(str, found)), f"Install git {least} or newer.")
+    yield Check("git", version >= git.MINIMUM, ".".join(map(str, version)), f"Install git {least} or newer.")
     try:
         policy = load_policy(path)
     except KakeyaError as error:
@@ -133,14 +133,14 @@ def _bus(context: RunnerContext) -> Iterator[Check]:
 def _left_out(context: RunnerContext) -> Iterator[Check]:
     """Yield a check for each branch that is left out for good; of many, only for the first few."""
     listing, quarantine = context.bus.listing, context.bus.quarantine
-    refused = {branch: why for branch, why in quarantine.why.items() if quarantine.is_hostile(branch)}
-    why = dict.fromkeys(listing.some_odd, "no request can have this name") | refused
-    for branch in list(why)[:_SHOWN]:
+    refused = {branch: reason for branch, reason in quarantine.why.items() if quarantine.is_hostile(branch)}
+    reason = dict.fromkeys(listing.some_odd, "no request can have this name") | refused
+    for branch in list(reason)[:_SHOWN]:
         # Anybody can choose the branch name, and this command is made to be pasted, so it is quoted.
         command = shlex.join(["git", "push", context.bus.url, f":refs/heads/{branch}"])
-        message = one_line(f"{branch} is left out: {why[branch]}")
+        message = one_line(f"{branch} is left out: {reason[branch]}")
         yield Check("branch", None, message, f"If nobody needs it, delete it: {one_line(command)}")
-    more = len(refused) + listing.odd - min(len(why), _SHOWN)
+    more = len(refused) + listing.odd - min(len(reason), _SHOWN)
     if more > 0:
         yield Check("branch", None, f"{more} more branches are left out", "See the lines above.")
 
@@ -165,10 +165,10 @@ def _supervisor(context: RunnerContext) -> Check:
     """Run a test job of one command under the supervisor, like the jobs of requests."""
     policy, argv = context.policy, ["/bin/echo", "ok"]
     sink = LogSink(1000)
-    with workspace(policy.state, "check") as place:
-        env = job_environment(place.home, interpreter=policy.interpreter, extra={})
-        inside = context.sandbox.around(argv, place)
-        command = Command(argv, inside=inside, env=env, cwd=place.tree, timeout_s=30, grace_s=1, sink=sink)
+    with workspace(policy.state, "check") as space:
+        env = job_environment(space.home, interpreter=policy.interpreter, extra={})
+        inside = context.sandbox.around(argv, space)
+        command = Command(argv, inside=inside, env=env, cwd=space.tree, timeout_s=30, grace_s=1, sink=sink)
         while command.poll(0.1) is None:
             pass
         ended = command.stop()

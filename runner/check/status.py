@@ -53,36 +53,38 @@ def is_alive(facts: Facts) -> bool:
     return True
 
 
-def checks(found: dict[str, Any]) -> Iterator[Check]:
+def checks(overview: dict[str, Any]) -> Iterator[Check]:
     """Yield the overview as checks for people."""
-    facts = found["runner"]
-    yield _serving(found)
-    if found["serving"] and facts["mode"] != Standing.SERVING:
+    facts = overview["runner"]
+    yield _serving(overview)
+    if overview["serving"] and facts["mode"] != Standing.SERVING:
         yield _mode(facts)
     if facts:
-        yield from _bus(found, facts)
-        yield _job(facts, serving=found["serving"])
+        yield from _bus(overview, facts)
+        yield _job(facts, serving=overview["serving"])
         yield from _queue(facts)
         yield from _answers(facts)
-    yield _disk(found)
-    yield _sandbox(found)
-    key = found["key"]
+    yield _disk(overview)
+    yield _sandbox(overview)
+    key = overview["key"]
     no_key = Check("key", ok=None, message="answers are not signed", fix="Create a key: kakeya-runner keygen")
     yield Check("key", ok=True, message=f"answers are signed with {key}") if key else no_key
-    if found["blas"]:
-        yield _engine(found["blas"])
+    if overview["blas"]:
+        yield _engine(overview["blas"])
 
 
-def _serving(found: dict[str, Any]) -> Check:
-    facts = found["runner"]
-    who = f"{found['id']} on {found['bus']}"
-    if found["serving"]:
+def _serving(overview: dict[str, Any]) -> Check:
+    facts = overview["runner"]
+    who = f"{overview['id']} on {overview['bus']}"
+    if overview["serving"]:
         return Check(
             "runner", ok=True, message=f"{who}: serving since {facts['started_at']}, process {facts['pid']}"
         )
     fix = "Start it on this machine: kakeya-runner serve, or the service made by kakeya-runner install."
     if facts is None:
-        return Check("runner", ok=False, message=f"{who}: no runner has used {found['state']} yet", fix=fix)
+        return Check(
+            "runner", ok=False, message=f"{who}: no runner has used {overview['state']} yet", fix=fix
+        )
     how = (
         "ended without a final message (killed, or the machine went down)" if facts["serving"] else "stopped"
     )
@@ -90,20 +92,20 @@ def _serving(found: dict[str, Any]) -> Check:
 
 
 def _mode(facts: dict[str, Any]) -> Check:
-    why = f": {facts['mode_reason']}" if facts["mode_reason"] else ""
+    reason = f": {facts['mode_reason']}" if facts["mode_reason"] else ""
     if facts["mode"] == Standing.DRAINING:
         return Check("mode", ok=None, message="draining: it finishes its job, takes no other and then ends")
     fix = "To take requests again: kakeya-runner maintenance off"
-    return Check("mode", ok=None, message=f"in maintenance{why}; it takes no requests", fix=fix)
+    return Check("mode", ok=None, message=f"in maintenance{reason}; it takes no requests", fix=fix)
 
 
-def _bus(found: dict[str, Any], facts: dict[str, Any]) -> Iterator[Check]:
+def _bus(overview: dict[str, Any], facts: dict[str, Any]) -> Iterator[Check]:
     trouble = facts["trouble"]
     last = facts["last_poll_at"] or "never"
     if trouble:
         fix = "The runner keeps trying. For more details, stop it and run kakeya-runner check."
         yield Check("bus", ok=False, message=f"since {trouble['since']}: {trouble['message']}", fix=fix)
-    if found["serving"] or not trouble:
+    if overview["serving"] or not trouble:
         yield Check("poll", ok=True if not trouble else None, message=f"last successful poll: {last}")
 
 
@@ -112,14 +114,15 @@ def _job(facts: dict[str, Any], *, serving: bool) -> Check:
     if job is None:
         return Check("job", ok=True, message="no job is running")
     step = f", step {job['step']}" if job["step"] else ""
-    said = f"{job['branch']}: {'running since' if serving else 'was cut short; it had run since'} {job['since']}{step}"
-    return Check("job", ok=True if serving else None, message=f"{said}; {job['what']}")
+    state = "running since" if serving else "was cut short; it had run since"
+    sentence = f"{job['branch']}: {state} {job['since']}{step}"
+    return Check("job", ok=True if serving else None, message=f"{sentence}; {job['what']}")
 
 
 def _queue(facts: dict[str, Any]) -> Iterator[Check]:
     yield Check("queue", ok=True, message=f"waiting requests: {facts['waiting']}")
-    for one in facts["queue"][:_QUEUE_SHOWN]:
-        yield Check("", ok=None, message=f"{one['branch']}: {one['why']}")
+    for waiting in facts["queue"][:_QUEUE_SHOWN]:
+        yield Check("", ok=None, message=f"{waiting['branch']}: {waiting['why']}")
     if facts["waiting"] > _QUEUE_SHOWN:
         yield Check("", ok=None, message=f"and {facts['waiting'] - _QUEUE_SHOWN} more")
 
@@ -127,29 +130,28 @@ def _queue(facts: dict[str, Any]) -> Iterator[Check]:
 def _answers(facts: dict[str, Any]) -> Iterator[Check]:
     if not facts["answers"]:
         yield Check("answers", ok=True, message="none yet")
-    for one in facts["answers"]:
-        kept = "" if one["published"] else "; kept here, because it could not be published"
-        said = (
-            f"{one['at']} {one['branch']}: {one['state']} after {one['seconds']:g} s ({one['reason']}){kept}"
-        )
-        yield Check("answer", ok=True if one["published"] else None, message=said)
+    for answer in facts["answers"]:
+        unpublished = "" if answer["published"] else "; kept here, because it could not be published"
+        end = f"{answer['state']} after {answer['seconds']:g} s ({answer['reason']})"
+        sentence = f"{answer['at']} {answer['branch']}: {end}{unpublished}"
+        yield Check("answer", ok=True if answer["published"] else None, message=sentence)
 
 
-def _disk(found: dict[str, Any]) -> Check:
-    free, least = found["disk"]["free_bytes"], found["disk"]["keep_free_bytes"]
+def _disk(overview: dict[str, Any]) -> Check:
+    free, least = overview["disk"]["free_bytes"], overview["disk"]["keep_free_bytes"]
     if free is None:
-        return Check("disk", ok=None, message=f"{found['state']} does not exist yet")
+        return Check("disk", ok=None, message=f"{overview['state']} does not exist yet")
     enough = free > least
     fix = (
         None
         if enough
         else f"Free some disk space: jobs are ended below {least >> 20} MiB (limits.keep_free_mb)."
     )
-    return Check("disk", ok=enough, message=f"{free / 1e9:.1f} GB free at {found['state']}", fix=fix)
+    return Check("disk", ok=enough, message=f"{free / 1e9:.1f} GB free at {overview['state']}", fix=fix)
 
 
-def _sandbox(found: dict[str, Any]) -> Check:
-    box = found["sandbox"]
+def _sandbox(overview: dict[str, Any]) -> Check:
+    box = overview["sandbox"]
     if box["kind"] is None:
         return Check(
             "sandbox",
@@ -183,8 +185,8 @@ def _blas(policy: Policy) -> dict[str, Any]:
         done = run(
             *argv, env=environment.for_user_git(), cwd="/", timeout=_PROBE_S, check=False, most=_PROBE_BYTES
         )
-        found = json.loads(done.stdout)["blas"]
-        return {"name": found["name"], "library": found.get("library"), "gflops": found.get("gflops")}
+        blas = json.loads(done.stdout)["blas"]
+        return {"name": blas["name"], "library": blas.get("library"), "gflops": blas.get("gflops")}
     except (ProcessError, ValueError, KeyError, TypeError):
         return {
             "problem": f"unknown: `{policy.interpreter} -m engine probe` gave no answer. Is the engine installed?"

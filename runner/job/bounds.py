@@ -37,6 +37,6 @@ def explain(exceeded: str) -> str:
     return _WHY[exceeded]
 
 
-def _smaller(one: int | None, other: int | None, unit: int = 1) -> int | None:
-    given = [value * unit for value in (one, other) if value is not None]
-    return min(given, default=None)
+def _smaller(first: int | None, second: int | None, unit: int = 1) -> int | None:
+    values = [value * unit for value in (first, second) if value is not None]
+    return min(values, default=None)

@@ -31,10 +31,10 @@ class Collected:
     skipped: list[str] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
 
-    def skip(self, path: str, why: str) -> None:
+    def skip(self, path: str, reason: str) -> None:
         """Record a file that is not collected. Of very many, only the first are named."""
         if len(self.skipped) < MAX_SKIPPED:
-            self.skipped.append(f"{path}: {why}")
+            self.skipped.append(f"{path}: {reason}")
         elif len(self.skipped) == MAX_SKIPPED:
             self.skipped.append("and more")
 
@@ -51,28 +51,28 @@ def collect(
     effect. Only regular files with one hard link are read, within the preset's bounds for one file and for all files.
     A report that contains one of the runner's secrets is not collected. Before each file, ``attend`` is called.
     """
-    found = Collected(unmatched=[*preset.collect])
+    collected = Collected(unmatched=[*preset.collect])
     limits = preset.limits
     places = Folded()
     room = limits.all_reports_mb << 20
-    for path, name, folder in _candidates(preset.collect, tree, found):
+    for path, name, folder in _candidates(preset.collect, tree, collected):
         attend()
-        if len(found.files) >= limits.reports:
-            found.skip(path, f"more than {limits.reports} reports")
+        if len(collected.files) >= limits.reports:
+            collected.skip(path, f"more than {limits.reports} reports")
             break
         data = _read(name, folder, _most(preset, name))
         if isinstance(data, str):
-            found.skip(path, data)
+            collected.skip(path, data)
         elif not places.takes(path):
-            found.skip(path, "another report is in its place where case is ignored")
+            collected.skip(path, "another report is in its place where case is ignored")
         elif len(data) > room:
-            found.skip(path, f"all reports together are larger than {limits.all_reports_mb} MiB")
+            collected.skip(path, f"all reports together are larger than {limits.all_reports_mb} MiB")
         elif redactor and (redactor.finds(data) or redactor.finds(path.encode())):
-            found.skip(path, "it holds a secret of this host")
+            collected.skip(path, "it holds a secret of this host")
         else:
-            found.files[path] = data
+            collected.files[path] = data
             room -= len(data)
-    return found
+    return collected
 
 
 def _most(preset: Preset, name: str) -> int:
@@ -83,34 +83,36 @@ def _most(preset: Preset, name: str) -> int:
     return min(most, bounds.REQUESTERS_REPORT_BYTES if preset.code == "request" else bounds.REPORT_BYTES)
 
 
-def _candidates(patterns: list[str], tree: Path, found: Collected) -> Iterator[tuple[str, str, int]]:
+def _candidates(patterns: list[str], tree: Path, collected: Collected) -> Iterator[tuple[str, str, int]]:
     """Yield path, name and open folder of each file that a pattern matches, in order.
 
     Only the reports folder is searched, and only as deep as a pattern can match.
     """
     if not patterns:
         return
-    seen = 0
+    listed = 0
     with suppress(OSError):
-        for base, folder, names in _walk(tree, wire.REPORTS, patterns, found):
-            seen += len(names)
+        for base, folder, names in _walk(tree, wire.REPORTS, patterns, collected):
+            listed += len(names)
             for name in names:
                 path = f"{base}/{name}"
                 matching = [pattern for pattern in patterns if _matches(path, pattern)]
                 if not matching:
                     continue
-                found.unmatched = [pattern for pattern in found.unmatched if pattern not in matching]
+                collected.unmatched = [pattern for pattern in collected.unmatched if pattern not in matching]
                 if wire.is_answer_path(path):
                     yield path, name, folder
                 else:
-                    found.skip(ascii(path), "not a plain name, or one with a meaning to git or a file system")
-            if seen > MAX_SEEN:
-                found.skip(base, f"more than {MAX_SEEN} files: the rest was not looked at")
+                    collected.skip(
+                        ascii(path), "not a plain name, or one with a meaning to git or a file system"
+                    )
+            if listed > MAX_SEEN:
+                collected.skip(base, f"more than {MAX_SEEN} files: the rest was not looked at")
                 return
 
 
 def _walk(
-    tree: Path, start: str, patterns: list[str], found: Collected
+    tree: Path, start: str, patterns: list[str], collected: Collected
 ) -> Iterator[tuple[str, int, list[str]]]:
     """Yield each folder's path, descriptor and names, from ``start`` down.
 
@@ -120,15 +122,15 @@ def _walk(
     opened = [os.open(tree, _FOLDER)]
     try:
         for part in PurePosixPath(start).parts:
-            opened.append(_open(part, opened[-1], start, found))
-        yield from _below(start, opened[-1], patterns, found)
+            opened.append(_open(part, opened[-1], start, collected))
+        yield from _below(start, opened[-1], patterns, collected)
     finally:
         for descriptor in opened:
             os.close(descriptor)
 
 
 def _below(
-    base: str, folder: int, patterns: list[str], found: Collected
+    base: str, folder: int, patterns: list[str], collected: Collected
 ) -> Iterator[tuple[str, int, list[str]]]:
     names: list[str] = []
     with os.scandir(folder) as entries:
@@ -146,14 +148,14 @@ def _below(
         if not any(_matches(path, pattern) for pattern in above):
             continue
         with suppress(OSError):
-            inner = _open(name, folder, path, found)
+            inner = _open(name, folder, path, collected)
             try:
-                yield from _below(path, inner, patterns, found)
+                yield from _below(path, inner, patterns, collected)
             finally:
                 os.close(inner)
 
 
-def _open(name: str, folder: int, path: str, found: Collected) -> int:
+def _open(name: str, folder: int, path: str, collected: Collected) -> int:
     """Open a folder, but no link, and record why that fails if there is a folder.
 
     Raises:
@@ -165,9 +167,9 @@ def _open(name: str, folder: int, path: str, found: Collected) -> int:
         with suppress(OSError):
             if stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode):
                 if stat.S_ISDIR(os.stat(name, dir_fd=folder).st_mode):
-                    found.skip(ascii(path)[1:-1], "a link to a folder, which is not followed")
+                    collected.skip(ascii(path)[1:-1], "a link to a folder, which is not followed")
             elif stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
-                found.skip(ascii(path)[1:-1], f"a folder that cannot be opened ({error.strerror})")
+                collected.skip(ascii(path)[1:-1], f"a folder that cannot be opened ({error.strerror})")
         raise
 
 

@@ -148,10 +148,10 @@ class Command:
             "bounds": dict(bounds or {}),
             "watched": str(watched or cwd),
         }
-        taken = (ready.take(spec) if ready else None) or Ready().take(spec)
-        if taken is None:
+        process = (ready.take(spec) if ready else None) or Ready().take(spec)
+        if process is None:
             raise BrokenPipeError("the supervisor ended before its job began")
-        self._child, self._report = taken
+        self._child, self._report = process
         self._reported = b""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -198,26 +198,26 @@ class Command:
         os.close(self._report)
         # Only whole lines: the supervisor may have been killed while it wrote one.
         facts = [json.loads(line) for line in self._reported.split(b"\n")[:-1]]
-        said = {name: value for fact in facts for name, value in fact.items()}
-        is_clean = "survivors" in said or "error" in said
-        survivors = said.get("survivors", []) if is_clean else supervisor.end_marked(self._mark)
+        facts_by_name = {name: value for fact in facts for name, value in fact.items()}
+        is_clean = "survivors" in facts_by_name or "error" in facts_by_name
+        survivors = facts_by_name.get("survivors", []) if is_clean else supervisor.end_marked(self._mark)
         # All writers of the pipe were ended with the job. Do not wait for a survivor, which is reported.
         self._reader.join(timeout=5)
         self._sink.close()
         if self._child.stdin and not self._child.stdin.closed:
             self._child.stdin.close()
-        if "seconds" not in said:
+        if "seconds" not in facts_by_name:
             message = f"the supervisor ended with {self._child.returncode} and no report"
-            return Ended(None, 0.0, survivors=survivors, error=message, began="began" in said)
-        if "error" in said:
-            return Ended(127, said["seconds"], error=said["error"], began=False)
+            return Ended(None, 0.0, survivors=survivors, error=message, began="began" in facts_by_name)
+        if "error" in facts_by_name:
+            return Ended(127, facts_by_name["seconds"], error=facts_by_name["error"], began=False)
         return Ended(
-            exit_code=said["exit_code"],
-            seconds=said["seconds"],
-            timed_out=said["why"] == "timeout",
-            stopped=said["why"] in ("stop", "orphaned"),
-            max_rss_bytes=said.get("max_rss"),
+            exit_code=facts_by_name["exit_code"],
+            seconds=facts_by_name["seconds"],
+            timed_out=facts_by_name["why"] == "timeout",
+            stopped=facts_by_name["why"] in ("stop", "orphaned"),
+            max_rss_bytes=facts_by_name.get("max_rss"),
             survivors=survivors,
-            exceeded=said["why"] if said["why"] in usage.BOUNDS else None,
-            peaks=said.get("peaks", {}),
+            exceeded=facts_by_name["why"] if facts_by_name["why"] in usage.BOUNDS else None,
+            peaks=facts_by_name.get("peaks", {}),
         )

@@ -27,7 +27,7 @@ _SEGMENTS = Path("/proc/sysvipc/shm")
 Key = tuple[int, int]
 
 
-class Found:
+class OpenFiles:
     """Sizes in bytes by file: in memory, and on disk. No dataclass: the supervisor would take longer to start."""
 
     def __init__(self, memory: dict[Key, int] | None = None) -> None:
@@ -39,22 +39,22 @@ class Found:
         return sum(self.memory.values()), sum(self.disk.values())
 
 
-class Held:
+class UnlinkedFileUsage:
     """Tracks the hidden files of a job's processes. Each call takes a few milliseconds and continues the last one."""
 
     def __init__(self) -> None:
         self._before = set(_segments())
-        self._found = self._next = Found()
+        self._found = self._next = OpenFiles()
         self._walk: Iterator[None] | None = None
         self._pids: set[int] = set()
 
-    def look(self, pids: Sequence[int]) -> Found:
+    def look(self, pids: Sequence[int]) -> OpenFiles:
         """Examine the files of these processes and return what was found so far."""
         if sys.platform != "linux":
             return self._found
         self._pids.update(pids)
         if self._walk is None:
-            self._next = Found({(_memory_device(), id_): size for id_, size in self._segments().items()})
+            self._next = OpenFiles({(_memory_device(), id_): size for id_, size in self._segments().items()})
             self._walk = _look_through(list(pids), self._next)
         until = time.monotonic() + _LOOK_S
         for _ in self._walk:
@@ -79,24 +79,24 @@ class Held:
 
 def _segments() -> dict[int, tuple[int, int]]:
     """Return this user's System V shared memory segments: the size and the creator's process id of each."""
-    found = {}
+    segments = {}
     with suppress(OSError):
         for line in _SEGMENTS.read_text(encoding="ascii").splitlines()[1:]:
             words = [int(word) for word in line.split()]
             if words[9] == os.geteuid():
-                found[words[1]] = (words[14] + words[15], words[4])
-    return found
+                segments[words[1]] = (words[14] + words[15], words[4])
+    return segments
 
 
-def _look_through(pids: Sequence[int], found: Found) -> Iterator[None]:
+def _look_through(pids: Sequence[int], files: OpenFiles) -> Iterator[None]:
     """Add the nameless files that these processes have open or mapped. Yields after each file."""
     for pid in pids:
         with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
             for entry in entries:
-                _add(entry.path, found)
+                _add(entry.path, files)
                 yield
-        for place in _mapped(pid):
-            _add(place, found)
+        for path in _mapped(pid):
+            _add(path, files)
             yield
 
 
@@ -108,13 +108,13 @@ def _mapped(pid: int) -> Iterator[str]:
                 yield f"/proc/{pid}/map_files/{line.split(' ', 1)[0]}"
 
 
-def _add(place: str, found: Found) -> None:
+def _add(path: str, files: OpenFiles) -> None:
     """Add an open file without a name. Each file counts once, however many processes have it open."""
     with suppress(OSError):
-        about = os.stat(place)  # noqa: PTH116 - called many thousand times
+        about = os.stat(path)  # noqa: PTH116 - called many thousand times
         if stat.S_ISREG(about.st_mode) and about.st_nlink == 0:
-            is_memory = about.st_dev in _memory_devices() or os.readlink(place).startswith("/memfd:")  # noqa: PTH115
-            kind = found.memory if is_memory else found.disk
+            is_memory = about.st_dev in _memory_devices() or os.readlink(path).startswith("/memfd:")  # noqa: PTH115
+            kind = files.memory if is_memory else files.disk
             kind[about.st_dev, about.st_ino] = about.st_blocks * 512
 
 

@@ -54,9 +54,9 @@ class Redactor:
             return text
         text = self._pending + text
         views = _views(text, more=True)
-        held = min(self._held(view) for view in views)
-        spans = [span for span in self._spans(views) if span[0] < held]
-        end = max(held, spans[-1][1]) if spans else held
+        pending = min(self._held(view) for view in views)
+        spans = [span for span in self._spans(views) if span[0] < pending]
+        end = max(pending, spans[-1][1]) if spans else pending
         self._pending = text[end:]
         return _replace(text[:end], spans)
 
@@ -71,14 +71,14 @@ class Redactor:
 
     def _spans(self, views: Sequence[Unescaped]) -> list[Span]:
         """Return the spans of secrets in order, with overlapping ones merged."""
-        found = [
+        spans = [
             view.place(match.start(), match.end())
             for view in views
             if any(form in view.text for form in self._forms)
             for match in self._any.finditer(view.text)
         ]
         merged: list[Span] = []
-        for start, end in sorted(found):
+        for start, end in sorted(spans):
             if merged and start < merged[-1][1]:
                 merged[-1] = merged[-1][0], max(end, merged[-1][1])
             else:

@@ -30,7 +30,7 @@ def listed(git: Git, commit: str, most: int, *paths: str, folders: bool = False)
     Raises:
         Refusal: there are more than ``most`` entries, or too many bytes.
     """
-    flags, what = (["-d"], "folders") if folders else ([], "files")
+    flags, noun = (["-d"], "folders") if folders else ([], "files")
     top = lookup.locate(git, [f"{commit}:"])[f"{commit}:"].oid
     child = git.start("ls-tree", "-z", "-r", "-l", *flags, "--full-tree", top, "--", *paths)
     count = size = 0
@@ -39,14 +39,14 @@ def listed(git: Git, commit: str, most: int, *paths: str, folders: bool = False)
         for chunk in child.chunks():
             size += len(chunk)
             if size > (most + 1) * _ENTRY_BYTES:
-                raise Unable("tree_too_large", f"the tree holds far more than {most} {what}")
+                raise Unable("tree_too_large", f"the tree holds far more than {most} {noun}")
             whole, _, rest = (rest + chunk).rpartition(b"\0")
             for entry in git_output.entries(whole + b"\0") if whole else ():
                 count += 1
                 if count <= most:
                     yield entry
         if count > most:
-            raise Unable("tree_too_large", f"the tree holds {count} {what}; {most} are the most")
+            raise Unable("tree_too_large", f"the tree holds {count} {noun}; {most} are the most")
     finally:
         child.close()
 

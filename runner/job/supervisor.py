@@ -97,15 +97,15 @@ def main() -> int:
         return 0
     _report(report, began=True)
     watched = Usage(job["bounds"], job["watched"])
-    why, status, usage = _watch(child, family, wake, deadline=began + job["timeout_s"], watched=watched)
+    reason, status, usage = _watch(child, family, wake, deadline=began + job["timeout_s"], watched=watched)
     seconds = _seconds_since(began)
     # bubblewrap remains as the job's parent; sandbox-exec becomes the job.
     wrapped = bool(job["inside"]) and sys.platform == "linux"
     watched.note(usage)
     # What is known already, in case that this process does not survive what follows.
-    _report(report, exit_code=_exit_code(status, wrapped=wrapped), why=why, seconds=seconds)
+    _report(report, exit_code=_exit_code(status, wrapped=wrapped), why=reason, seconds=seconds)
     survivors, ended = _end_all(
-        child, family, grace=job["grace_s"] if why else 0.0, wrapped=wrapped, watched=watched
+        child, family, grace=job["grace_s"] if reason else 0.0, wrapped=wrapped, watched=watched
     )
     status, usage = ended or (status, usage)
     watched.release()
@@ -221,10 +221,10 @@ def _watch(
             pid, status, usage = os.wait4(child, os.WNOHANG)
             if pid:
                 return None, status, usage
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 return "timeout", None, None
-            for key, _ in selector.select(min(left, _WATCH_S)):
+            for key, _ in selector.select(min(remaining, _WATCH_S)):
                 data = os.read(key.fd, 4096)
                 if key.fd == 0:
                     return ("stop" if data else "orphaned"), None, None

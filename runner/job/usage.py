@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from runner.job.hidden_files import Held, Key
+from runner.job.hidden_files import Key, UnlinkedFileUsage
 
 BOUNDS = ("memory", "processes", "disk", "files", "free", "available")
 
@@ -39,7 +39,7 @@ class Usage:
         self._walk = _walk(folder)
         self._walk_at = 0.0
         self._look_at = 0.0
-        self._held = Held()
+        self._held = UnlinkedFileUsage()
         self._disk = self._walked = self._held_disk = 0
         self.largest = 0
         self.peaks = dict.fromkeys(("memory", "processes", "disk", "files"), 0)
@@ -75,13 +75,13 @@ class Usage:
             if listed
             else [p.pid for p in psutil.Process().children(recursive=True)]
         )
-        held = self._held.look(pids)
-        unnamed, self._held_disk = held.totals()
+        unlinked = self._held.look(pids)
+        unnamed, self._held_disk = unlinked.totals()
         resident, shared = (sum(sizes) for sizes in zip((0, 0), *map(_resident, pids), strict=True))
         memory = resident + unnamed
         if memory > self._bounds.get("memory", sys.maxsize):
             # So far, shared pages counted once for each process, and mapped pages of `unnamed` files twice.
-            memory = sum(_share(pid, held.memory) for pid in pids) + unnamed
+            memory = sum(_share(pid, unlinked.memory) for pid in pids) + unnamed
         else:
             memory = resident + max(0, unnamed - shared)
         self.peaks["processes"] = max(self.peaks["processes"], len(pids))

@@ -55,19 +55,19 @@ def workspace(state: Path, name: str) -> Iterator[Workspace]:
     parent.mkdir(parents=True, exist_ok=True)
     root = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
     try:
-        place = Workspace(root / "tree", root / "home")
-        place.tree.mkdir()
-        (place.home / "tmp").mkdir(parents=True)
-        (place.tree / wire.REPORTS).mkdir(parents=True)
-        yield place
+        made_space = Workspace(root / "tree", root / "home")
+        made_space.tree.mkdir()
+        (made_space.home / "tmp").mkdir(parents=True)
+        (made_space.tree / wire.REPORTS).mkdir(parents=True)
+        yield made_space
     finally:
         remove(root)
 
 
 def sweep(state: Path) -> None:
     """Remove the folders of killed runs."""
-    for left in (state / "work").glob("*"):
-        remove(left)
+    for leftover in (state / "work").glob("*"):
+        remove(leftover)
 
 
 def export_tree(
@@ -100,36 +100,36 @@ def _refusing_what_no_disk_holds() -> Iterator[None]:
 
 
 def _export(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[], None]) -> list[Pointer]:
-    odd = _check(git, commit, root, limits, attend)
+    others = _check(git, commit, root, limits, attend)
     pointers: list[Pointer] = []
     entries = request_tree.listed(git, commit, limits.tree_files)
     for batch in _batches(entry for entry in entries if entry.is_file):
         pointers += _write_files(git, batch, root)
         attend()
-    for entry in odd:
+    for entry in others:
         if entry.kind == "commit":
             (root / entry.path).mkdir(parents=True, exist_ok=True)
-    _write_links(git, [entry for entry in odd if entry.mode == "120000"], root)
+    _write_links(git, [entry for entry in others if entry.mode == "120000"], root)
     return pointers
 
 
 def _check(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[], None]) -> list[Entry]:
     """Check a whole tree before any of it is written. Returns its links and submodules."""
-    names, size, odd = request_tree.Names(root, limits.tree_files), 0, []
+    names, size, others = request_tree.Names(root, limits.tree_files), 0, []
     for i, entry in enumerate(request_tree.listed(git, commit, limits.tree_files)):
         size += entry.size
         names.check(entry.path)
-        odd += [] if entry.is_file else [entry]
-        if len(odd) > _MOST_ODD:
+        others += [] if entry.is_file else [entry]
+        if len(others) > _MOST_ODD:
             raise Unable("tree_too_large", f"the tree holds more than {_MOST_ODD} links and submodules")
         if i % _BATCH_FILES == 0:
             attend()
     if size > limits.tree_mb << 20:
         raise Unable("tree_too_large", f"the tree holds {size >> 20} MiB; {limits.tree_mb} are the most")
     request_tree.check_modes(
-        git, commit, [entry for entry in odd if entry.kind == "commit"], limits.tree_files
+        git, commit, [entry for entry in others if entry.kind == "commit"], limits.tree_files
     )
-    return odd
+    return others
 
 
 def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
@@ -247,9 +247,9 @@ def _write_links(git: Git, links: list[Entry], root: Path) -> None:
     for link, target in zip(links, targets, strict=True):
         if not target or target.startswith(b"/") or b"\0" in target:
             raise Refusal("hostile_tree", f"the link {link.path!a} leads out of the tree")
-        place = root / link.path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(os.fsdecode(target))
+        path = root / link.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(os.fsdecode(target))
     inside = Path(os.path.realpath(root))
     for link in links:
         if not Path(os.path.realpath(root / link.path)).is_relative_to(inside):

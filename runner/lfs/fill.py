@@ -16,7 +16,7 @@ from runner.policy import Bus, Lfs
 _NAMED = 5
 
 # Files that stay pointers, each with the reason.
-Left = dict[str, str]
+Unfilled = dict[str, str]
 
 
 def fill_from_bus(
@@ -26,7 +26,7 @@ def fill_from_bus(
     secret: str | None,
     rule: Lfs | None,
     attend: Callable[[], None],
-) -> Left:
+) -> Unfilled:
     """Replace the pointers below ``root`` with files from the bus, if the policy allows. Returns what stays a pointer.
 
     ``attend`` is called often meanwhile, and may raise.
@@ -45,7 +45,7 @@ def fill_from_bus(
 
 def fill(
     pointers: Sequence[Pointer], root: Path, source: Source, rule: Lfs, attend: Callable[[], None]
-) -> Left:
+) -> Unfilled:
     """Replace the pointers below ``root``; each object is fetched once. Returns what stays a pointer, and why."""
     missing = {pointer.path: reason for pointer in pointers if (reason := _too_much(pointer, rule))}
     wanted = [pointer for pointer in pointers if pointer.path not in missing]
@@ -70,7 +70,7 @@ def fill(
     return missing
 
 
-def told(missing: Left) -> str:
+def message(missing: Unfilled) -> str:
     """Return a message for the requester about files that stayed pointers: some names, and the first one's reason."""
     names = sorted(missing)
     shown = ", ".join(ascii(name)[1:-1] for name in names[:_NAMED])
@@ -79,7 +79,7 @@ def told(missing: Left) -> str:
     return f"{how_many} of Git LFS and not the content: {shown}{more}. {names[0]!a}: {missing[names[0]]}"
 
 
-def _all(pointers: Sequence[Pointer], reason: str) -> Left:
+def _all(pointers: Sequence[Pointer], reason: str) -> Unfilled:
     return {pointer.path: reason for pointer in pointers}
 
 

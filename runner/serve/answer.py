@@ -123,9 +123,9 @@ def publish(context: RunnerContext, pending: Pending) -> State | None:
     return None
 
 
-def _drop(context: RunnerContext, pending: Pending, why: str) -> None:
+def _drop(context: RunnerContext, pending: Pending, reason: str) -> None:
     """Drop an answer that can no longer be published."""
-    context.tell(f"{pending.branch}: {why}; this answer is dropped")
+    context.tell(f"{pending.branch}: {reason}; this answer is dropped")
     context.ledger.settled(branch=pending.branch, state=FENCED)
     context.bus.release(pending.answer)
 

@@ -20,20 +20,20 @@ def deliver(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | N
 
     Raises what ``answer`` raised if the state folder is writable, or if the runner has been told to stop.
     """
-    pause, attempts, told = _FIRST_S, 0, False
+    pause, attempts, warned = _FIRST_S, 0, False
     while True:
         try:
             return answer(context, lease, outcome)
         except (OSError, InfrastructureError):
-            why = why_not_writable(context.policy.state)
-            attempts += why is None
+            reason = why_not_writable(context.policy.state)
+            attempts += reason is None
             if attempts >= _ATTEMPTS or context.stop.is_set():
                 raise
-            if why and not told:
-                told = True
+            if reason and not warned:
+                warned = True
                 context.tell(
                     f"{lease.branch}: the job has ended and its answer cannot be written to {context.policy.state}: "
-                    f"{why}. The answer is kept in memory until there is room: free some on this disk"
+                    f"{reason}. The answer is kept in memory until there is room: free some on this disk"
                 )
         context.stop.wait(pause)
         pause = min(pause * 2, _LONGEST_S)

@@ -36,8 +36,8 @@ _CLOSED = {
 def would_run(context: RunnerContext, candidate: Candidate) -> bool:
     """Return whether this runner would run a request now, and neither turn it down nor let it wait. Writes nothing."""
     view = candidate.view
-    seen = context.ledger.seen(view.branch)
-    has_answer = seen is not None and seen.published is not None
+    record = context.ledger.entry(view.branch)
+    has_answer = record is not None and record.published is not None
     if has_answer or context.others.has_left(view) or not belongs(context.bus.git, view):
         return False
     try:
@@ -57,9 +57,9 @@ def handle(context: RunnerContext, candidate: Candidate, action: Action) -> Stat
     if action is Action.WAIT:
         context.tell(f"{view.branch}: another runner holds it")
         return None
-    if kept := _kept_answer(context, view):
+    if answered := _kept_answer(context, view):
         context.tell(f"{view.branch}: the bus lost the answer; it is published again")
-        return publish(context, kept)
+        return publish(context, answered)
     if not belongs(context.bus.git, view):
         outcome = Outcome(
             State.REFUSED, Reason(code="history_rewritten", message="its request is not part of the branch")
@@ -82,14 +82,14 @@ def handle(context: RunnerContext, candidate: Candidate, action: Action) -> Stat
 
 def _kept_answer(context: RunnerContext, view: View) -> Pending | None:
     """Return the answer that this runner pushed earlier, if the bus has lost it since."""
-    seen = context.ledger.seen(view.branch)
-    if seen is None or seen.published is None or not objects.is_commit(context.bus.git, seen.published):
+    record = context.ledger.entry(view.branch)
+    if record is None or record.published is None or not objects.is_commit(context.bus.git, record.published):
         return None
-    if seen.published == view.tip or not history.is_ancestor(context.bus.git, view.tip, seen.published):
+    if record.published == view.tip or not history.is_ancestor(context.bus.git, view.tip, record.published):
         return None
-    context.bus.keep(seen.published)
-    context.ledger.answered(branch=view.branch, state=seen.state, answer=seen.published, expect=view.tip)
-    return Pending(seen.request, view.branch, seen.published, view.tip)
+    context.bus.keep(record.published)
+    context.ledger.answered(branch=view.branch, state=record.state, answer=record.published, expect=view.tip)
+    return Pending(record.request, view.branch, record.published, view.tip)
 
 
 def _turn_down(context: RunnerContext, view: View, refusal: Refusal) -> State | None:
@@ -120,18 +120,18 @@ def _admit(context: RunnerContext, candidate: Candidate) -> Admitted:
 
 def _check_host(context: RunnerContext, admitted: Admitted) -> None:
     """Refuse a request for which this host lacks the interpreter, packages or models, and say who can install them."""
-    if found := context.fitness.problem_for(admitted.preset):
-        code, problem = found
+    if fault := context.fitness.problem_for(admitted.preset):
+        code, problem = fault
         where = f"The operator of the runner {context.identity.id} can fix it there"
         is_new = context.fitness.has_lost(admitted.preset)
         raise Unable(code, f"{problem.message}. {where}: {problem.fix}", admitted.request, is_new=is_new)
 
 
-def hold(context: RunnerContext, view: View, held: Held) -> State:
+def hold(context: RunnerContext, view: View, refusal: Held) -> State:
     """Let a request wait, and publish the reason on its branch unless it is there already."""
-    told = view.state is not None and view.state.detail.startswith(WAITS)
-    if not told and Lease(context, view).advance(State.REQUESTED, detail=held.message) is Pushed.DONE:
-        context.tell(f"{view.branch}: {held.message}; next: kakeya-runner approve {view.request}")
+    announced = view.state is not None and view.state.detail.startswith(WAITS)
+    if not announced and Lease(context, view).advance(State.REQUESTED, detail=refusal.message) is Pushed.DONE:
+        context.tell(f"{view.branch}: {refusal.message}; next: kakeya-runner approve {view.request}")
     return State.REQUESTED
 
 

@@ -65,12 +65,12 @@ def _execute(context: RunnerContext, admitted: Admitted, ready: Ready) -> State 
     claimed = lease.advance(State.CLAIMED)
     if claimed is not Pushed.DONE:
         failed = f"the claim could not be pushed: {context.bus.push_fault}"
-        why = "another runner was faster" if claimed is Pushed.STALE else failed
-        context.tell(f"{lease.branch}: {why}")
+        reason = "another runner was faster" if claimed is Pushed.STALE else failed
+        context.tell(f"{lease.branch}: {reason}")
         return None
-    what = describe(request, admitted.params)
-    context.tell(f"{lease.branch}: claimed; {what}")
-    context.status_file.began(lease.branch, what)
+    description = describe(request, admitted.params)
+    context.tell(f"{lease.branch}: claimed; {description}")
+    context.status_file.began(lease.branch, description)
     context.holds(lease.branch)
     try:
         return _run(context, lease, admitted, ready)
@@ -86,8 +86,8 @@ def _run(context: RunnerContext, lease: Lease, admitted: Admitted, ready: Ready)
         State.SUCCEEDED, wire.Reason(code="ok", message="every step ended with 0"), request, admitted
     )
     try:
-        with workspace(context.policy.state, request.preset) as place:
-            halt = _work(context, lease, admitted, place, outcome, ready)
+        with workspace(context.policy.state, request.preset) as space:
+            halt = _work(context, lease, admitted, space, outcome, ready)
     except (InfrastructureError, OSError):
         if not outcome.commands:
             _hand_back(context, lease)
@@ -111,21 +111,21 @@ def _work(
     context: RunnerContext,
     lease: Lease,
     admitted: Admitted,
-    place: Workspace,
+    space: Workspace,
     outcome: Outcome,
     ready: Ready,
 ) -> Halt | None:
     """Run the steps and collect the reports into the outcome. Returns why it was stopped from outside, or None."""
     request = admitted.request
     try:
-        left = _prepare(context, lease, admitted, place)
-        if left and hand_on(context, lease, request, lfs.told(left)):
+        missing = _prepare(context, lease, admitted, space)
+        if missing and hand_on(context, lease, request, lfs.message(missing)):
             return Halt.HANDED_ON
-        if left:
-            outcome.end(State.FAILED, "lfs_pointers", lfs.told(left))
-        halt = None if left else _run_steps(context, lease, admitted, place, outcome, ready)
+        if missing:
+            outcome.end(State.FAILED, "lfs_pointers", lfs.message(missing))
+        halt = None if missing else _run_steps(context, lease, admitted, space, outcome, ready)
         if halt is None:
-            _gather(context, lease, admitted, place, outcome)
+            _gather(context, lease, admitted, space, outcome)
     except Refusal as refusal:
         if isinstance(refusal, Unable) and hand_on(context, lease, request, refusal.message):
             return Halt.HANDED_ON
@@ -153,21 +153,21 @@ def _hand_back(context: RunnerContext, lease: Lease) -> None:
         context.ledger.settled(branch=lease.branch, state="handed_back")
 
 
-def _prepare(context: RunnerContext, lease: Lease, admitted: Admitted, place: Workspace) -> lfs.Left:
+def _prepare(context: RunnerContext, lease: Lease, admitted: Admitted, space: Workspace) -> lfs.Unfilled:
     """Write the job's part of the request's tree into the workspace. Returns the files that remained LFS pointers."""
     git, preset, policy = context.bus.git, admitted.preset, context.policy
     if preset.code == "installed":
         if preset.inputs:
-            export_inputs(git, lease.request, preset.inputs, place.tree)
+            export_inputs(git, lease.request, preset.inputs, space.tree)
         return {}
     # Check the trust again: a key may have been taken off the list since the request was admitted.
     trust.why_trusted(git, admitted.view, preset, policy)
     keep_claim = attendant(context, lease, "the request's files are being written")
-    pointers = export_tree(git, lease.request, place.tree, policy.limits, keep_claim)
-    check_paths(preset, admitted.params, place.tree)
+    pointers = export_tree(git, lease.request, space.tree, policy.limits, keep_claim)
+    check_paths(preset, admitted.params, space.tree)
     secret = next(iter(context.bus.secrets), None)
     keep_claim = attendant(context, lease)
-    return lfs.fill_from_bus(pointers, place.tree, policy.bus, secret, policy.lfs, keep_claim)
+    return lfs.fill_from_bus(pointers, space.tree, policy.bus, secret, policy.lfs, keep_claim)
 
 
 def answer_without_running(
@@ -176,8 +176,8 @@ def answer_without_running(
     """Refuse or close a request without running it: one commit, which may lose against another runner's push."""
     outcome.request = request
     if request:
-        seen = context.ledger.seen(lease.branch)
-        if seen is None or (seen.request == lease.request and seen.state not in set(wire.EXIT_CODES)):
+        record = context.ledger.entry(lease.branch)
+        if record is None or (record.request == lease.request and record.state not in set(wire.EXIT_CODES)):
             context.ledger.begin(
                 lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset
             )
@@ -188,28 +188,30 @@ def answer_without_running(
 
 def describe(request: Request, params: Mapping[str, Value]) -> str:
     """Return one line with the preset, its parameters and the requester."""
-    asked = " ".join([request.preset, *(f"{name}={value}" for name, value in params.items())])
-    return one_line(f"{asked}, asked by {request.requested_by}")
+    words = " ".join([request.preset, *(f"{name}={value}" for name, value in params.items())])
+    return one_line(f"{words}, asked by {request.requested_by}")
 
 
 def _tell_end(context: RunnerContext, lease: Lease, outcome: Outcome, published: State | None) -> None:
     """Tell the operator how a request ended. For a dropped answer, tell no outcome: the bus does not show it either."""
     seconds = time.monotonic() - outcome.began
-    kept = published is None and any(one.request == lease.request for one in context.ledger.pending())
-    if published is None and not kept:
+    unpublished = published is None and any(
+        pending.request == lease.request for pending in context.ledger.pending()
+    )
+    if published is None and not unpublished:
         context.tell(f"{lease.branch}: nothing is published ({outcome.reason.message})")
         return
-    what = (
+    remark = (
         describe(outcome.request, outcome.admitted.params if outcome.admitted else {})
         if outcome.request
         else ""
     )
-    said = f"{lease.branch}: {outcome.state} ({outcome.reason.message}) after {seconds:.1f} s"
-    said += f"; {what}" if what else ""
+    sentence = f"{lease.branch}: {outcome.state} ({outcome.reason.message}) after {seconds:.1f} s"
+    sentence += f"; {remark}" if remark else ""
     unsent = f"; the answer is kept until the bus takes it ({context.bus.push_fault})"
-    context.tell(said + (unsent if kept else ""))
+    context.tell(sentence + (unsent if unpublished else ""))
     reason, state = outcome.reason.message, str(outcome.state)
-    context.status_file.answered(lease.branch, what, state, reason, seconds, published=not kept)
+    context.status_file.answered(lease.branch, remark, state, reason, seconds, published=not unpublished)
 
 
 def _let_go(context: RunnerContext, lease: Lease, halt: Halt) -> None:
@@ -225,7 +227,7 @@ def _run_steps(
     context: RunnerContext,
     lease: Lease,
     admitted: Admitted,
-    place: Workspace,
+    space: Workspace,
     outcome: Outcome,
     ready: Ready,
 ) -> Halt | None:
@@ -234,13 +236,13 @@ def _run_steps(
     preset = admitted.preset
     deadline = time.monotonic() + admitted.timeout_s
     passed = {name: context.policy.env[name] for name in preset.pass_env if name in context.policy.env}
-    given = {RUN_ID: run_id(lease.branch, lease.request, lease.token)}
+    environment = {RUN_ID: run_id(lease.branch, lease.request, lease.token)}
     if PINNED in preset.pass_env and PINNED not in passed and context.signer:
-        given[PINNED] = signing_key.public_key(
+        environment[PINNED] = signing_key.public_key(
             context.policy.state
         ).text  # what this runner signed counts here
     env = job_environment(
-        place.home, interpreter=context.policy.interpreter, extra={**passed, **preset.env, **given}
+        space.home, interpreter=context.policy.interpreter, extra={**passed, **preset.env, **environment}
     )
     heartbeat = Heartbeat(context, lease)
     for i, argv in enumerate(admitted.commands):
@@ -248,18 +250,18 @@ def _run_steps(
         command = Command(
             argv,
             env=env,
-            cwd=place.tree,
+            cwd=space.tree,
             timeout_s=max(0.1, deadline - time.monotonic()),
             grace_s=limits.grace_s,
             sink=sink,
-            inside=context.sandbox.around(argv, place, preset),
+            inside=context.sandbox.around(argv, space, preset),
             limits={
                 "RLIMIT_CORE": NO_CORE,
                 "RLIMIT_FSIZE": preset.limits.file_mb << 20,
                 "RLIMIT_NOFILE": preset.limits.open_files,
             },
             bounds=bounds(preset.limits, limits),
-            watched=place.tree.parent,
+            watched=space.tree.parent,
             ready=ready,
         )
         try:
@@ -268,8 +270,8 @@ def _run_steps(
             ended = command.stop()
         if halt in (Halt.FENCED, Halt.STOPPING):
             return halt
-        if not ended.began and (why := _host_fault(context, admitted, command.inside, ended)):
-            raise InfrastructureError(f"nothing of the job ran: {why}", code=NOT_BEGUN)
+        if not ended.began and (fault := _host_fault(context, admitted, command.inside, ended)):
+            raise InfrastructureError(f"nothing of the job ran: {fault}", code=NOT_BEGUN)
         _note(outcome, preset.name, i, argv, ended, sink)
         if halt:
             outcome.end(State.CANCELLED, halt.value, _why_cancelled(lease, halt))
@@ -291,8 +293,8 @@ def _host_fault(
         return ended.error
     if inside and not os.access(inside[0], os.X_OK):
         return f"cannot run {inside[0]}"
-    found = context.fitness.problem_for(admitted.preset)
-    return found[1].message if found else None
+    problem = context.fitness.problem_for(admitted.preset)
+    return problem[1].message if problem else None
 
 
 def _note(outcome: Outcome, preset: str, i: int, argv: list[str], ended: Ended, sink: LogSink) -> None:
@@ -301,14 +303,14 @@ def _note(outcome: Outcome, preset: str, i: int, argv: list[str], ended: Ended, 
         sink.write(f"{ended.error}\n".encode())
         sink.close()
     sink.seal()
-    kept = sink.kept
-    outcome.files[path] = kept
+    output = sink.kept
+    outcome.files[path] = output
     outcome.logs.append(
         LogDigest(
             path=path,
             stream_sha256=sink.sha256,
             stream_bytes=sink.total,
-            kept_bytes=len(kept),
+            kept_bytes=len(output),
             truncated=sink.truncated,
         )
     )
@@ -353,7 +355,7 @@ def _failed(outcome: Outcome, ended: Ended, step: int, timeout_s: int) -> bool:
 
 
 def _gather(
-    context: RunnerContext, lease: Lease, admitted: Admitted, place: Workspace, outcome: Outcome
+    context: RunnerContext, lease: Lease, admitted: Admitted, space: Workspace, outcome: Outcome
 ) -> None:
     """Collect the reports, even if the job failed. Run the gate on them if the job succeeded.
 
@@ -361,7 +363,7 @@ def _gather(
         Halted: the request was cancelled or taken over, or the runner stops.
     """
     keep_claim = attendant(context, lease, "the reports are being collected and judged")
-    collected = collect(admitted.preset, Path(place.tree), Redactor(context.bus.secrets), keep_claim)
+    collected = collect(admitted.preset, Path(space.tree), Redactor(context.bus.secrets), keep_claim)
     logs = tuple(outcome.files.values())
     outcome.files |= collected.files
     nothing = [f"{pattern}: no such file was left" for pattern in collected.unmatched[:MAX_SKIPPED]]

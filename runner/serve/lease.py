@@ -39,9 +39,9 @@ class Lease:
         self._reader = context.reader
         self._lease_s = context.policy.bus.lease_s
         self._labels = context.policy.labels
-        found = objects.entry_at(self._bus.git, view.request, wire.REQUEST)
+        entry = objects.entry_at(self._bus.git, view.request, wire.REQUEST)
         # The manifest's blob, which is part of each commit that this runner makes.
-        self.manifest = found.oid if found and found.is_file else None
+        self.manifest = entry.oid if entry and entry.is_file else None
         self.view = view
         self.branch = view.branch
         self.request = view.request
@@ -124,14 +124,14 @@ class Lease:
             content[wire.REQUEST] = Existing(self.manifest)
         if self.view.cancel:
             content[wire.CANCEL] = self.view.cancel.to_bytes()
-        made = writer or self.writer()
-        tree = objects.overlay(self._bus.git, f"{self.request}^{{tree}}", content, made)
+        builder = writer or self.writer()
+        tree = objects.overlay(self._bus.git, f"{self.request}^{{tree}}", content, builder)
         # GitHub starts no workflow for a push whose head commit contains this, so an answer never triggers another run.
         message = f"{title or f'kakeya: {state}'}\n\nClaim {self.token} of {self.branch}\n\n[skip ci]\n"
         message = signed_message(message, self._signer, branch=self.branch, parent=parent, tree=tree)
-        commit = made.commit(tree, [parent], message, WHO)
+        commit = builder.commit(tree, [parent], message, WHO)
         if writer is None:
-            made.store()
+            builder.store()
         return commit
 
     def writer(self, *, durable: bool = False) -> Writer:

@@ -120,11 +120,11 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
         )
     order = context.obey()
     if not order.takes_requests:
-        said = (
+        sentence = (
             f"this runner is in {order.state}: {order.reason}" if order.reason else f"it is in {order.state}"
         )
         fix = "On its machine: kakeya-runner maintenance off"
-        raise InfrastructureError(said, fix=fix, code="maintenance")
+        raise InfrastructureError(sentence, fix=fix, code="maintenance")
     waiting = flush(context, Backoff())
     tip = context.bus.tip(branch, NETWORK_TIMEOUT)
     if tip is None:

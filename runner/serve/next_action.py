@@ -42,10 +42,10 @@ class TipWatch:
         """Record the current tips."""
         now = time.monotonic()
         self._since = {
-            branch: held if (held := self._since.get(branch)) and held[0] == tip else (tip, now)
+            branch: since if (since := self._since.get(branch)) and since[0] == tip else (tip, now)
             for branch, tip in tips.items()
         }
-        self._stated = {branch: held for branch, held in self._stated.items() if branch in tips}
+        self._stated = {branch: since for branch, since in self._stated.items() if branch in tips}
 
     def unchanged_s(self, branch: str, stated: str | None = None) -> float:
         """Return for how many seconds this process has seen the branch at the same commit.
@@ -53,12 +53,12 @@ class TipWatch:
         With ``stated`` (the commit of the last signed state), return for how long that state has been the last one:
         unsigned states on top of it neither renew nor end a lease.
         """
-        held = self._since.get(branch)
-        if held and stated:
+        since = self._since.get(branch)
+        if since and stated:
             before = self._stated.get(branch)
-            held = before if before and before[0] == stated else (stated, held[1])
-            self._stated[branch] = held
-        return time.monotonic() - held[1] if held else 0.0
+            since = before if before and before[0] == stated else (stated, since[1])
+            self._stated[branch] = since
+        return time.monotonic() - since[1] if since else 0.0
 
 
 def decide(context: RunnerContext, view: View, watch: TipWatch) -> Action:  # noqa: PLR0911 - one return a row

@@ -95,11 +95,11 @@ class Poller:
             self._ends = {branch: ends for branch, ends in self._ends.items() if branch in self._settled}
             self._known &= set(tips.values())
             self._tips = tips
-        self._backoff.keep({*(_at(*one) for one in tips.items()), *waiting.values()})
+        self._backoff.keep({*(_at(*each) for each in tips.items()), *waiting.values()})
         self._answered &= tips.keys()
         self._again.keep(tips)
         self._faults.keep(tips)
-        self._why = {branch: why for branch, why in self._why.items() if branch in tips}
+        self._why = {branch: reason for branch, reason in self._why.items() if branch in tips}
         bus = self._context.bus
         unsent = f"its answer is kept until the bus takes it: {bus.push_fault}" if waiting else ""
         self._why |= dict.fromkeys(waiting, unsent)
@@ -108,8 +108,10 @@ class Poller:
             self._settled.pop(branch, None)
         worked = False
         if not order.takes_requests:
-            left = dict.fromkeys((branch for branch in tips if branch not in self._settled), str(order.state))
-            self._why = {**left, **self._why}
+            waits = dict.fromkeys(
+                (branch for branch in tips if branch not in self._settled), str(order.state)
+            )
+            self._why = {**waits, **self._why}
         elif len(self._settled) < len(tips):
             worked = self._handle_next(tips, waiting)
         self._context.status_file.polled(
@@ -121,7 +123,7 @@ class Poller:
         """Return which fault of this host or of the bus keeps requests waiting; empty if none does."""
         if self._context.bus.push_fault and self._why:
             return f"cannot push to the bus: {self._context.bus.push_fault}"
-        return next((why for why in self._why.values() if why.startswith(_HOST_FAULTS)), "")
+        return next((reason for reason in self._why.values() if reason.startswith(_HOST_FAULTS)), "")
 
     def _handle_next(self, tips: Mapping[str, str], waiting: Container[str]) -> bool:
         """Handle the first request in turn that this runner can work on. Returns whether there was one."""
@@ -134,7 +136,7 @@ class Poller:
             and self._again.allows(branch)
             and self._faults.allows(branch)
         }
-        self._held = {branch: held for branch, held in self._held.items() if branch in fresh}
+        self._held = {branch: pause for branch, pause in self._held.items() if branch in fresh}
         self._unadmitted &= {_at(*tip) for tip in fresh.items()}
         views = self._in_turn(self._read(fresh))
         self._recall_approved(views)
@@ -236,10 +238,10 @@ class Poller:
     def _unreadable(self, branch: str, error: Exception) -> None:
         self._failed(branch, error)
 
-    def _leave(self, branch: str, tip: str, why: str) -> None:
+    def _leave(self, branch: str, tip: str, reason: str) -> None:
         """Skip a branch until its tip changes."""
         self._settled[branch] = tip
-        self._context.tell(f"{branch} is left out: {why}")
+        self._context.tell(f"{branch} is left out: {reason}")
 
     def _in_turn(self, views: Mapping[str, View]) -> list[View]:
         """Order the branches: first the answered ones, which are only recorded, then the waiting ones by turn."""
@@ -258,7 +260,9 @@ class Poller:
         rest = {view.branch: share for view in waiting if view.branch not in turns}
         # The dictionary keeps the order of turns.
         known = {
-            branch: why for branch, why in self._why.items() if branch not in turns and branch not in rest
+            branch: reason
+            for branch, reason in self._why.items()
+            if branch not in turns and branch not in rest
         }
         self._why = {**turns, **rest, **known}
         return answered + ordered
@@ -289,11 +293,11 @@ class Poller:
         except Exception as error:  # noqa: BLE001 - the request is handled all the same
             self._tell_bug(f"{view.branch}: its turn is not counted", error)
 
-    def _tell_bug(self, what: str, error: Exception) -> None:
-        told = f"{what}: {explain(error)}"
-        if told not in self._warned:
-            self._warned.add(told)
-            self._context.tell(told)
+    def _tell_bug(self, subject: str, error: Exception) -> None:
+        message = f"{subject}: {explain(error)}"
+        if message not in self._warned:
+            self._warned.add(message)
+            self._context.tell(message)
 
     def _try(self, view: View, *, runs: bool) -> bool:  # noqa: PLR0911
         """Handle one branch if it needs work. A branch whose handling fails does not stop the others.
@@ -375,14 +379,14 @@ class Poller:
 
     def _note_wait(self, view: View) -> None:
         """Record why a request waits, and tell the operator if it is left to another runner."""
-        why = self._context.waits.pop(view.branch, None)
-        if why and self._held.get(view.branch, (0.0, ""))[1] != why:
-            self._context.tell(f"{view.branch}: {why}")
-        if why is None and self._context.clock.is_doubtful():
-            why = _CLOCK
-        why = why or f"waits for approval: kakeya-runner approve {view.request}"
-        self._held[view.branch] = time.monotonic(), why
-        self._why[view.branch] = why
+        reason = self._context.waits.pop(view.branch, None)
+        if reason and self._held.get(view.branch, (0.0, ""))[1] != reason:
+            self._context.tell(f"{view.branch}: {reason}")
+        if reason is None and self._context.clock.is_doubtful():
+            reason = _CLOCK
+        reason = reason or f"waits for approval: kakeya-runner approve {view.request}"
+        self._held[view.branch] = time.monotonic(), reason
+        self._why[view.branch] = reason
 
     def _failed(self, branch: str, error: Exception) -> None:
         """Record that a branch could not be handled. It is never given up: the cause may be a fault of this host.
@@ -391,8 +395,8 @@ class Poller:
             InfrastructureError: the host's disk is the cause.
         """
         state = self._context.policy.state
-        if why := why_not_writable(state):
-            message = f"cannot write to {state}: {why}. Requests wait until there is room on this disk"
+        if reason := why_not_writable(state):
+            message = f"cannot write to {state}: {reason}. Requests wait until there is room on this disk"
             raise InfrastructureError(message, code="no_room") from error
         is_ours = isinstance(error, InfrastructureError) and error.code == NOT_BEGUN
         self._why[branch] = f"{_NOT_BEGUN if is_ours else 'failed here'}: {error}"
@@ -404,15 +408,15 @@ class Poller:
     def _tell_left_out(self) -> None:
         """Tell the operator, once for each branch, which branches cannot be fetched and why."""
         bus = self._context.bus
-        why = bus.quarantine.why
-        new = [branch for branch in why if branch not in self._left_out]
+        reasons = bus.quarantine.why
+        new = [branch for branch in reasons if branch not in self._left_out]
         for branch in new[:_TOLD]:
-            self._context.tell(f"{branch} is left out: {why[branch]}")
+            self._context.tell(f"{branch} is left out: {reasons[branch]}")
         if len(new) > _TOLD:
             self._context.tell(
                 f"{len(new) - _TOLD} more branches are left out; `kakeya-runner check` counts them"
             )
-        self._left_out = set(why)
+        self._left_out = set(reasons)
         for news in bus.listing.news():
             self._context.tell(news)
 

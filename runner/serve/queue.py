@@ -65,14 +65,16 @@ class Turns:
         self._manifests.forget_all_but({request for _, request in who})
         self._see(set(who.values()))
         now = time.time()
-        taken = self._ledger.taken_between(now - _HOUR_S, now) if self._quota.per_hour else {}
+        counts = self._ledger.taken_between(now - _HOUR_S, now) if self._quota.per_hour else {}
         allowed: list[View] = []
         count: Counter[Requester] = Counter()
         for view in waiting:
             requester = who[_place(view)]
             count[requester] += 1
-            left = self._quota.per_hour is None or taken.get(_label(requester), 0) < self._quota.per_hour
-            if left and count[requester] <= self._quota.waiting:
+            has_quota = (
+                self._quota.per_hour is None or counts.get(_label(requester), 0) < self._quota.per_hour
+            )
+            if has_quota and count[requester] <= self._quota.waiting:
                 allowed.append(view)
         self._alert({requester for requester, n in count.items() if n > self._quota.waiting}, count)
         return take_turns(allowed, lambda view: who[_place(view)], self._last)
@@ -128,9 +130,9 @@ class Requesters:
         current = _stamp(self._signers)
         if current != self._list:
             self._list, self._known = current, {}
-        places = {_place(view): view for view in views}
-        new = [view for place, view in places.items() if place not in self._known]
-        found = {place: self._known[place] for place in places if place in self._known}
+        keys = {_place(view): view for view in views}
+        new = [view for key, view in keys.items() if key not in self._known]
+        known = {key: self._known[key] for key in keys if key in self._known}
         checked = 0
         for i in range(0, len(new), _AT_ONCE):
             some = new[i : i + _AT_ONCE]
@@ -138,19 +140,19 @@ class Requesters:
             names = [view.request for view in some]
             commits = read_some(self._git, names, kind="commit") if self._signers else [None] * len(some)
             for view, request, commit in zip(some, self._manifests.each(some), commits, strict=True):
-                name, place = request.requested_by if request else "", _place(view)
-                found[place] = unsigned(view.branch, name, self._prefixes)
+                name, key = request.requested_by if request else "", _place(view)
+                known[key] = unsigned(view.branch, name, self._prefixes)
                 if commit is not None and b"\ngpgsig" in commit and self._signers:
                     checked += 1
                     if checked > _SIGNERS_A_POLL:
                         continue
-                    found[place] = _signed(commit, view, self._signers) or found[place]
-                self._known[place] = found[place]
-        return found
+                    known[key] = _signed(commit, view, self._signers) or known[key]
+                self._known[key] = known[key]
+        return known
 
-    def forget_all_but(self, places: Container[_Place]) -> None:
+    def forget_all_but(self, keys: Container[_Place]) -> None:
         """Forget requests that no longer wait."""
-        self._known = {place: who for place, who in self._known.items() if place in places}
+        self._known = {key: who for key, who in self._known.items() if key in keys}
 
 
 def take_turns(

@@ -78,27 +78,28 @@ class StatusFile:
         self._set_trouble(fault)
         self.facts.waiting = len(queue)
         self.facts.queue = [
-            {"branch": one_line(branch), "why": one_line(why)} for branch, why in list(queue.items())[:_SHOWN]
+            {"branch": one_line(branch), "why": one_line(reason)}
+            for branch, reason in list(queue.items())[:_SHOWN]
         ]
         self._write()
 
-    def failed(self, why: str) -> None:
+    def failed(self, reason: str) -> None:
         """Record that the bus cannot be reached, or that this host cannot run jobs."""
-        self._set_trouble(why)
+        self._set_trouble(reason)
         self._write()
 
-    def _set_trouble(self, why: str) -> None:
+    def _set_trouble(self, reason: str) -> None:
         since = self.facts.trouble["since"] if self.facts.trouble else now()
-        self.facts.trouble = {"since": since, "message": one_line(why)} if why else None
+        self.facts.trouble = {"since": since, "message": one_line(reason)} if reason else None
 
     @property
     def trouble(self) -> str:
         """The current fault; empty without one."""
         return self.facts.trouble["message"] if self.facts.trouble else ""
 
-    def began(self, branch: str, what: str) -> None:
+    def began(self, branch: str, description: str) -> None:
         """Record that a job was claimed."""
-        self.facts.job = {"branch": branch, "what": one_line(what), "since": now(), "step": None}
+        self.facts.job = {"branch": branch, "what": one_line(description), "since": now(), "step": None}
         self._write()
 
     def steps(self, step: int) -> None:
@@ -113,11 +114,11 @@ class StatusFile:
         self._write()
 
     def answered(
-        self, branch: str, what: str, state: str, reason: str, seconds: float, *, published: bool
+        self, branch: str, description: str, state: str, reason: str, seconds: float, *, published: bool
     ) -> None:
         """Record an answer, published or kept for later."""
         answer = {
-            "at": now(), "branch": branch, "what": one_line(what), "state": state, "reason": one_line(reason),
+            "at": now(), "branch": branch, "what": one_line(description), "state": state, "reason": one_line(reason),
             "seconds": round(seconds, 1), "published": published,
         }  # fmt: skip
         self.facts.answers = [answer, *self.facts.answers][:_ANSWERS]
@@ -134,8 +135,8 @@ class StatusFile:
 def read_facts(folder: Path) -> Facts | None:
     """Return what the last runner of this state folder wrote, or None if there is no readable file."""
     try:
-        found = json.loads((folder / NAME).read_text(encoding="utf-8"))
-        known = {one.name: found[one.name] for one in fields(Facts) if one.name in found}
+        members = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        known = {member.name: members[member.name] for member in fields(Facts) if member.name in members}
         return Facts(**known) if known.keys() >= _ALWAYS else None
     except (OSError, ValueError, TypeError, KeyError):
         return None

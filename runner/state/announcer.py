@@ -142,12 +142,12 @@ class Announcer:
             self._forget(self._last, self._made)
         self._last, self._last_at, self.refused = self._made, time.monotonic(), ""
 
-    def failed(self, why: str | None) -> None:
-        """Record that it was not pushed. ``why`` is the server's message if it refused the reference."""
+    def failed(self, reason: str | None) -> None:
+        """Record that it was not pushed. ``reason`` is the server's message if it refused the reference."""
         self._forget(self._made, self._last)
-        if why is not None:
-            self.refused, self._not_before = why, time.monotonic() + _REFUSED_S
-            self._news = f"the bus does not take this runner's record, so requesters do not see it: {why}"
+        if reason is not None:
+            self.refused, self._not_before = reason, time.monotonic() + _REFUSED_S
+            self._news = f"the bus does not take this runner's record, so requesters do not see it: {reason}"
 
     def news(self) -> str:
         """Return what the operator has to know and was not told yet, or an empty string."""
@@ -196,14 +196,14 @@ class Announcer:
         return self._order.state, self._order.reason or self._fault, few, self._job if is_long else None
 
     def _make(self) -> _Made:
-        git, said = self._bus.git, self._said()
+        git, content = self._bus.git, self._said()
         writer = Writer(git, self._last.commit if self._last else None)
         blob = writer.blob(self._record().to_bytes())
         tree = writer.tree({presence.FILE: ("100644", blob)})
         message = signed_presence("kakeya: runner\n\n[skip ci]\n", self._signer, ref=self.ref, tree=tree)
         commit = writer.commit(tree, [], message, WHO)
         writer.store()
-        return _Made(commit, (commit, tree, blob), said)
+        return _Made(commit, (commit, tree, blob), content)
 
     def _record(self) -> Presence:
         state, reason, presets, job = self._said()
@@ -225,8 +225,8 @@ class Announcer:
             valid_s=min((self._every_s or 0.0) * presence.VALID_INTERVALS, limits.PRESENCE_VALID_S),
         )
 
-    def _forget(self, made: _Made, kept: _Made | None) -> None:
+    def _forget(self, record: _Made, earlier: _Made | None) -> None:
         """Remove the objects of an outdated record. Git would not: nothing refers to them."""
-        for oid in set(made.objects) - set(kept.objects if kept else ()):
+        for oid in set(record.objects) - set(earlier.objects if earlier else ()):
             with suppress(OSError):
                 (self._bus.git.directory / "objects" / oid[:2] / oid[2:]).unlink(missing_ok=True)

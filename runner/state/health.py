@@ -50,8 +50,8 @@ class Health:
                 raise InfrastructureError(message, fix="Start it again.", code="installation_changed")
         if self._bus.is_suspect and time.monotonic() - self._looked_at >= _LOOK_AGAIN_S:
             self._looked_at, self._bus.is_suspect = time.monotonic(), False
-            if why := damage(self._bus.git.directory, quick=False):
-                raise InfrastructureError(f"the store is damaged: {why}", code=DAMAGED)
+            if reason := damage(self._bus.git.directory, quick=False):
+                raise InfrastructureError(f"the store is damaged: {reason}", code=DAMAGED)
 
     def check_lock(self) -> None:
         """Check that the state folder is still this process's own.

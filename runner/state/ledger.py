@@ -58,7 +58,7 @@ _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @dataclass(frozen=True)
-class Seen:
+class LedgerEntry:
     """What the ledger knows about a branch: its request, its state, and the answer that was pushed."""
 
     request: str
@@ -84,14 +84,14 @@ class Ledger:
         self._path = path
         self._db = sqlite3.connect(path, isolation_level=None, timeout=30)
         try:
-            found = self._prepare()
-            code = "damaged" if found else None
+            fault = self._prepare()
+            code = "damaged" if fault else None
         except sqlite3.Error as error:
-            found = str(error)
+            fault = str(error)
             code = "damaged" if getattr(error, "sqlite_errorcode", None) in _DAMAGE else None
-        if found:
+        if fault:
             self._db.close()
-            raise InfrastructureError(f"cannot use the ledger {path}: {found}", code=code)
+            raise InfrastructureError(f"cannot use the ledger {path}: {fault}", code=code)
 
     def _prepare(self) -> str:
         """Create the tables and check the file's integrity. Returns what is wrong, or an empty string."""
@@ -100,8 +100,8 @@ class Ledger:
         self._db.executescript(_SCHEMA)
         if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'requests'").fetchone():
             self._db.executescript(f"{_STATES}BEGIN IMMEDIATE;{_OF_EARLIER_VERSIONS}COMMIT;")
-        said = str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
-        return "" if said == "ok" else said
+        verdict = str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
+        return "" if verdict == "ok" else verdict
 
     def close(self) -> None:
         """Close the file."""
@@ -137,10 +137,10 @@ class Ledger:
         except sqlite3.Error as error:
             raise InfrastructureError(f"cannot write to the ledger {self._path}: {error}") from error
 
-    def seen(self, branch: str) -> Seen | None:
+    def entry(self, branch: str) -> LedgerEntry | None:
         """Return what was first seen on a branch, or None. The branch name contains the nonce and the preset."""
         rows = self._db.execute("SELECT request, state, published FROM branches WHERE branch = ?", (branch,))
-        return next((Seen(*row) for row in rows), None)
+        return next((LedgerEntry(*row) for row in rows), None)
 
     def begin(self, request: str, *, branch: str, nonce: str, preset: str) -> None:
         """Record that a request is about to be claimed. A second call for the branch counts another claim."""

@@ -46,12 +46,12 @@ class Orders:
             return Order()
         if (drain := _read(self._folder / DRAIN)) is not None and drain == _process():
             return Order(Standing.DRAINING)
-        found = _read(self._folder / MAINTENANCE)
-        if found is None:
+        order = _read(self._folder / MAINTENANCE)
+        if order is None:
             return Order()
-        reason = found.get("reason") if isinstance(found, dict) else None
-        said = reason if isinstance(reason, str) else "the order in the state folder cannot be read"
-        return Order(Standing.MAINTENANCE, _short(said))
+        reason = order.get("reason") if isinstance(order, dict) else None
+        text = reason if isinstance(reason, str) else "the order in the state folder cannot be read"
+        return Order(Standing.MAINTENANCE, _short(text))
 
     def begin(self) -> None:
         """Remove an order to drain that was for an earlier process."""

@@ -44,15 +44,15 @@ def open_ledger(
         ledger = Ledger(path)
     if not ledger.is_filled:
         reader = reader or Reader()
-        found = _refill(ledger, store, HEADS, tell, reader)
+        count = _refill(ledger, store, HEADS, tell, reader)
         if (archive / "HEAD").exists():
             for prefix in ("refs/heads/", APART):
-                found += _refill(ledger, Git.isolated(archive), prefix, tell, reader)
+                count += _refill(ledger, Git.isolated(archive), prefix, tell, reader)
         _find_pending(ledger, store, tell)
         ledger.filled()
-        if found:
+        if count:
             tell(
-                f"the ledger knows {found} requests again; what left the bus without an archive is forgotten, "
+                f"the ledger knows {count} requests again; what left the bus without an archive is forgotten, "
                 "and so are the turns that requesters had in the last hour. Approvals still count"
             )
     _release_settled(ledger, store)

@@ -17,9 +17,9 @@ _LOOK_S = 0.1
 def serving_process(state: Path) -> psutil.Process | None:
     """Return the process that serves with this state folder, or None."""
     try:
-        told = json.loads((state / sign_of_life.FILE).read_text(encoding="ascii"))
-        process = psutil.Process(int(told["pid"]))
-        return process if process.create_time() == told["started"] else None
+        sign = json.loads((state / sign_of_life.FILE).read_text(encoding="ascii"))
+        process = psutil.Process(int(sign["pid"]))
+        return process if process.create_time() == sign["started"] else None
     except (OSError, ValueError, KeyError, TypeError, psutil.Error):
         return None
 

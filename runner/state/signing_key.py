@@ -124,15 +124,15 @@ def reader(policy: Policy) -> Reader:
     except UsageError as error:
         message = "the policy lists runners' keys in trust.runners, and this runner has no key to sign its own states"
         raise PolicyError(message, fix="Make one: kakeya-runner keygen") from error
-    found = [own]
+    keys = [own]
     for path in policy.trust.runners:
         try:
-            found += read_public_keys(path.read_bytes()[:_MAX_FILE].decode("utf-8", "replace"), str(path))
+            keys += read_public_keys(path.read_bytes()[:_MAX_FILE].decode("utf-8", "replace"), str(path))
         except OSError as error:
             raise PolicyError(f"cannot read the runners' key {path}: {error.strerror}") from error
         except UsageError as error:
             raise PolicyError(error.message, fix=error.fix) from error
-    return Reader(found)
+    return Reader(keys)
 
 
 def _write_private(path: Path, pem: bytes) -> None:

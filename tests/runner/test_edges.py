@@ -142,7 +142,7 @@ def test_a_ledger_of_an_earlier_version_is_taken_over_once(tmp_path, states):
     for _ in range(2):
         ledger = Ledger(path)
         try:
-            seen = {branch: ledger.seen(branch) for branch in ("b1", "b2", "b3")}
+            seen = {branch: ledger.entry(branch) for branch in ("b1", "b2", "b3")}
             assert [one and (one.request, one.state) for one in seen.values()] == [
                 ("r1", "succeeded"), ("r2", "taken"), None,
             ]  # fmt: skip

@@ -8,11 +8,19 @@ from dataclasses import replace
 import pytest
 
 from bridge.bus.presence import Presence, Quota, Standing
-from bridge.requests.waiting import STUCK, Code, Place, Seen, WaitingRequest, span, why
+from bridge.requests.waiting import (
+    STUCK,
+    Code,
+    QueuePosition,
+    RunnerSighting,
+    WaitingRequest,
+    explain_wait,
+    span,
+)
 
 NOW = 1_800_000_000.0
 AT = "2027-01-15T08:00:00Z"  # the same moment
-NOWHERE = Place()
+NOWHERE = QueuePosition()
 ASKED = WaitingRequest("mac-bridge/noop-1800000000-abcdef", "c" * 40, preset="noop")
 
 
@@ -22,11 +30,11 @@ def seen(name="mac", *, unchanged_s=0.0, signed=None, **fields):
         "labels": [], "presets": {"noop": f"sha256:{'0' * 64}"}, "patterns": ["mac-bridge/*"], "at": AT,
         "valid_s": 720.0,
     }  # fmt: skip
-    return Seen(Presence.model_validate(known | fields), unchanged_s, signed)
+    return RunnerSighting(Presence.model_validate(known | fields), unchanged_s, signed)
 
 
 def reason(*runners, asked=ASKED, place=NOWHERE, now=NOW):
-    return why(asked, runners, place, now)
+    return explain_wait(asked, runners, place, now)
 
 
 def test_a_free_runner_takes_it_soon():
@@ -52,7 +60,7 @@ def test_a_promise_becomes_a_doubt(fault, waited_s, code, text):
     found = reason(seen(reason=fault), asked=replace(ASKED, made_at=NOW - waited_s))
     assert (found.code, found.is_stuck) == (code, False)
     assert found.text().startswith(text)
-    assert "cannot push" not in found.text(said=False)
+    assert "cannot push" not in found.text(known=False)
 
 
 def test_of_two_free_runners_the_one_without_a_fault_is_named():
@@ -149,7 +157,7 @@ def test_maintenance_and_drain():
     found = reason(seen(state=Standing.MAINTENANCE, reason="new disk"), seen("b", state=Standing.DRAINING))
     assert (found.code, found.message) == (Code.MAINTENANCE, "mac is in maintenance")
     assert found.text().startswith("mac is in maintenance (new disk). On the machine of mac: ")
-    assert found.text(said=False).startswith("mac is in maintenance. On the machine of mac: ")
+    assert found.text(known=False).startswith("mac is in maintenance. On the machine of mac: ")
     assert found.fix == "On the machine of mac: kakeya-runner maintenance off"
     found = reason(seen(state=Standing.DRAINING))
     assert (found.code, found.runner) == (Code.DRAINING, "mac")
@@ -157,7 +165,9 @@ def test_maintenance_and_drain():
 
 
 def test_who_is_busy_and_with_what():
-    found = reason(seen(busy_with="mac-bridge/x"), seen("b", busy_with="mac-bridge/y"), place=Place(ahead=2))
+    found = reason(
+        seen(busy_with="mac-bridge/x"), seen("b", busy_with="mac-bridge/y"), place=QueuePosition(ahead=2)
+    )
     assert found.code is Code.BUSY
     assert found.message == (
         "mac runs mac-bridge/x, and 1 more runner is busy; at most 2 jobs come before it (requesters take turns)"
@@ -167,7 +177,7 @@ def test_who_is_busy_and_with_what():
 
 
 def test_a_place_in_the_queue():
-    found = reason(seen(), place=Place(waiting=9, before=8, ahead=2))
+    found = reason(seen(), place=QueuePosition(waiting=9, before=8, ahead=2))
     assert (found.code, found.is_stuck) == (Code.TURN, False)
     assert found.message == "at most 2 jobs come before it (requesters take turns) on mac"
 
@@ -175,10 +185,10 @@ def test_a_place_in_the_queue():
 @pytest.mark.parametrize(
     ("quota", "place", "code"),
     [
-        (Quota(waiting=2), Place(mine_before=1, ahead=1), Code.TURN),
-        (Quota(waiting=2), Place(mine_before=2, ahead=2), Code.QUOTA),
-        (Quota(waiting=9, per_hour=3), Place(started=2), Code.SOON),
-        (Quota(waiting=9, per_hour=3), Place(started=3), Code.QUOTA),
+        (Quota(waiting=2), QueuePosition(mine_before=1, ahead=1), Code.TURN),
+        (Quota(waiting=2), QueuePosition(mine_before=2, ahead=2), Code.QUOTA),
+        (Quota(waiting=9, per_hour=3), QueuePosition(started=2), Code.SOON),
+        (Quota(waiting=9, per_hour=3), QueuePosition(started=3), Code.QUOTA),
     ],
 )
 def test_a_share_that_is_used_up(quota, place, code):

@@ -13,7 +13,7 @@ from bridge.client import Client
 from bridge.manifest import format_time
 from bridge.requests import why_waiting
 from bridge.requests.runners import with_jobs
-from bridge.requests.waiting import Code, Seen
+from bridge.requests.waiting import Code, RunnerSighting
 
 PATTERNS = ("mac-bridge/*", "claude/mac-bridge-*")
 NOW = time.time()
@@ -24,7 +24,7 @@ def runner(**fields):
         "schema_version": 1, "id": "mac", "instance": "0123456789abcdef", "version": "0.1.0", "state": "serving",
         "at": "2026-01-31T12:00:00Z", "valid_s": 86_400.0,
     }  # fmt: skip
-    return Seen(Presence.model_validate(known | fields))
+    return RunnerSighting(Presence.model_validate(known | fields))
 
 
 AT = runner().record.at_s

@@ -18,7 +18,7 @@ import pytest
 
 from bridge.bus import history
 from bridge.bus.wire import State
-from runner.lfs import Pointer, fill_from_bus, http, parse_pointer, told
+from runner.lfs import Pointer, fill_from_bus, http, message, parse_pointer
 from runner.policy import Bus, Lfs
 from runner.serve import watch_job as attend
 from runner.serve.lease import Lease
@@ -258,7 +258,7 @@ class TestFolder:
     def test_without_the_section_nothing_is_fetched(self, bus, tmp_path):
         pointers = [parse_pointer(f"{n}.bin", pointer_to(OTHER)) for n in range(9)]
         left = fill_from_bus(pointers, tmp_path, Bus(url=str(bus)), None, None, lambda: None)
-        said = told(left)
+        said = message(left)
         assert said.startswith("9 files are pointers of Git LFS")
         assert "0.bin, 1.bin, 2.bin, 3.bin, 4.bin and 4 more" in said
         assert "with lfs in the policy" in said

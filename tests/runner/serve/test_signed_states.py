@@ -319,7 +319,7 @@ def test_a_ledger_that_is_made_anew_learns_nothing_from_unsigned_states(context,
     for reader, known in ((None, True), (context.reader, False)):
         path = tmp_path / f"{known}.sqlite"
         ledger = open_ledger(path, context.bus.git, tmp_path / "none.git", lambda _: None, reader)
-        assert (ledger.seen(run.branch) is not None) is known
+        assert (ledger.entry(run.branch) is not None) is known
         ledger.close()
 
 

@@ -112,7 +112,7 @@ def test_names_that_cannot_lie_beside_each_other_do_not_stop_the_archive(host, o
     for path in state.glob("ledger.sqlite*"):
         path.unlink()
     with host.context() as context:
-        assert context.ledger.seen(below) is not None
+        assert context.ledger.entry(below) is not None
 
 
 @pytest.mark.long
