@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bridge.errors import UsageError
 from bridge.mcp import models
-from bridge.mcp.bounds import MOST_BYTES, cut, log_text, page, short, size, text_of, told
+from bridge.mcp.bounds import MOST_BYTES, cut, error_fields, log_text, page, short, size, text_of
 from bridge.mcp.tools import TOOLS
 
 ODD = st.text(
@@ -109,5 +109,5 @@ def test_an_error_fits_however_long_the_names_in_it_are():
     wide = UsageError("😀" * 5000, fix="\x00" * 5000, code="usage")
     small = UsageError("there is no such thing", fix="Name another.", code="usage")
 
-    assert len(text_of(told(wide)).encode()) <= MOST_BYTES
-    assert told(small) == small.as_dict()
+    assert len(text_of(error_fields(wide)).encode()) <= MOST_BYTES
+    assert error_fields(small) == small.as_dict()

@@ -219,7 +219,7 @@ def test_a_bundled_pair_that_is_not_installed_says_where_to_get_it(name, monkeyp
     monkeypatch.setattr(registry, "DATA", tmp_path)
     with pytest.raises(BadInput, match="not part of this installation") as refused:
         models.load(name)
-    assert refused.value.fix.endswith(f"{sys.executable} -m pip install ./weights")
+    assert refused.value.fix.endswith(f"{sys.executable} -m pip install ./release/weights")
 
 
 def test_the_package_of_weights_is_found_without_a_source_tree(made, monkeypatch, tmp_path):
