@@ -59,7 +59,7 @@ def native(
     ids = encode(tokenizer, prompt)
     if max_tokens < 1:
         raise BadInput(f"max_tokens is {max_tokens}", "at least 1")
-    found = generate_step(
+    stream = generate_step(
         mx.array(ids),
         target,
         max_tokens=max_tokens,
@@ -67,12 +67,12 @@ def native(
         prompt_cache=caches,
         prefill_step_size=prefill_chunk,
     )
-    return _steps(found, Stops(tokenizer, stop_tokens, stop), max_tokens)
+    return _steps(stream, Stops(tokenizer, stop_tokens, stop), max_tokens)
 
 
-def _steps(found: Generator[tuple[int, mx.array], None, None], stops: Stops, room: int) -> Iterator[Step]:
+def _steps(stream: Generator[tuple[int, mx.array], None, None], stops: Stops, room: int) -> Iterator[Step]:
     start, prefill = time.perf_counter(), 0.0
-    for n, (token, _) in enumerate(found, 1):
+    for n, (token, _) in enumerate(stream, 1):
         verified = time.perf_counter()
         cut = stops.take([token])
         reason = "stop" if cut.stopped else "length" if n == room else None
@@ -85,6 +85,6 @@ def _steps(found: Generator[tuple[int, mx.array], None, None], stops: Stops, roo
             cut.tokens, text=text, finish_reason=reason, timing=timing, syncs=n, prefill=prefill * (n == 1)
         )
         if reason:
-            found.close()
+            stream.close()
             return
         start = time.perf_counter()

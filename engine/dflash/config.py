@@ -85,12 +85,14 @@ def _published(data: Any) -> dict[str, Any]:
             inside[name] = outside[name]
         elif outside[name] not in (None, inside[name]):
             raise BadInput(f"{name} is {outside[name]} at the top, {inside[name]} in dflash_config", FIX)
-    found = {**outside, **inside, **_rope(data), "architecture": _architecture(data)}
-    found = {name: tuple(x) if isinstance(x, list) else x for name, x in found.items() if x is not None}
-    missing = [f.name for f in fields(DraftConfig) if f.default is MISSING and f.name not in found]
+    published = {**outside, **inside, **_rope(data), "architecture": _architecture(data)}
+    published = {
+        name: tuple(x) if isinstance(x, list) else x for name, x in published.items() if x is not None
+    }
+    missing = [f.name for f in fields(DraftConfig) if f.default is MISSING and f.name not in published]
     if missing:
         raise BadInput(f"there is no {', '.join(missing)}", FIX)
-    return found
+    return published
 
 
 def _rope(data: dict[str, Any]) -> dict[str, Any]:
@@ -106,8 +108,8 @@ def _architecture(data: dict[str, Any]) -> str:
     names = data.get("architectures") or [DFLASH]
     if not isinstance(names, list) or len(names) != 1 or names[0] not in (DFLASH, DFLASH2):
         raise BadInput(f"architectures is {names!r}, not [{DFLASH!r}] or [{DFLASH2!r}]", FIX)
-    found: str = names[0]
-    return found
+    architecture: str = names[0]
+    return architecture
 
 
 def _refuse_unsupported(data: dict[str, Any]) -> None:

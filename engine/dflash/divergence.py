@@ -51,7 +51,7 @@ class Divergence:
 def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
     """Return the first position at which two sequences differ, None if they are equal."""
     pairs = enumerate(zip_longest(ours, theirs))
-    return next((i for i, (one, other) in pairs if one != other), None)
+    return next((i for i, (first, second) in pairs if first != second), None)
 
 
 def classify(
@@ -84,8 +84,8 @@ def classify(
     if at is None:
         return None
     if at >= min(len(ours), len(theirs)):
-        one, other = ((side[at] if at < len(side) else None) for side in (ours, theirs))
-        return Divergence(at, one, other, 0.0, 0.0, "length")
+        our_token, their_token = ((side[at] if at < len(side) else None) for side in (ours, theirs))
+        return Divergence(at, our_token, their_token, 0.0, 0.0, "length")
     common = [*prompt, *ours[:at]]
     runs = [(target, 1), *((with_products(target), rows) for rows in blocks)]
     computed, *others = (
@@ -93,8 +93,8 @@ def classify(
     )
     single = computed.astype(mx.float32)
     margin = number(abs(single[ours[at]] - single[theirs[at]]))
-    seen = max(number(mx.abs(single - row.astype(mx.float32)).max()) for row in others)
-    rounding = max(seen, mx.finfo(computed.dtype).eps * number(mx.abs(single).max()))
+    noise = max(number(mx.abs(single - row.astype(mx.float32)).max()) for row in others)
+    rounding = max(noise, mx.finfo(computed.dtype).eps * number(mx.abs(single).max()))
     kind = "tie" if margin <= SLACK * rounding else "fault"
     return Divergence(at, ours[at], theirs[at], margin, rounding, kind)
 
@@ -124,5 +124,5 @@ def _last(
     for start, end in pairwise(ends):
         logits = target(tokens[:, start:end], cache=caches)
         mx.eval(logits)
-    found: mx.array = logits[0, -1]
-    return found
+    row: mx.array = logits[0, -1]
+    return row

@@ -197,13 +197,13 @@ class Run:
 
     def forward(self, tokens: mx.array) -> tuple[mx.array, mx.array | None]:
         """Open a round: return logits and taps of tokens ``[1, L]``, on the device."""
-        found: tuple[mx.array, mx.array | None] = self.rollback.forward(self._forward, tokens)
-        return found
+        output: tuple[mx.array, mx.array | None] = self.rollback.forward(self._forward, tokens)
+        return output
 
-    def read(self, found: mx.array) -> list[int]:
+    def read(self, tokens: mx.array) -> list[int]:
         """Wait for integers from the device: a synchronisation."""
         self._syncs += 1
-        return integers(found)
+        return integers(tokens)
 
     def keep(self, rows: int, taps: mx.array | None) -> None:
         """Close the round: the first ``rows`` of its tokens are in the caches now."""

@@ -30,7 +30,7 @@ class Heard:
 
 
 @contextmanager
-def held() -> Iterator[Heard]:
+def deferred() -> Iterator[Heard]:
     """Hold Ctrl-C back for a block; a handler that is not Python's own is left alone."""
     heard = Heard()
     ours = threading.current_thread() is threading.main_thread()
@@ -47,7 +47,7 @@ def held() -> Iterator[Heard]:
 @contextmanager
 def postponed() -> Iterator[None]:
     """Hold Ctrl-C back until the end of a block."""
-    with held() as heard:
+    with deferred() as heard:
         yield
     heard.pass_on()
 
@@ -55,7 +55,7 @@ def postponed() -> Iterator[None]:
 def whole(items: Iterator[Item]) -> Iterator[Item]:
     """Yield items, each made without interruption: Ctrl-C is heard when the item has been given out."""
     while True:
-        with held() as heard:
+        with deferred() as heard:
             item = next(items, None)
         if item is None:
             heard.pass_on()

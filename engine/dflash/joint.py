@@ -45,9 +45,9 @@ class Joint:
             tokens: what each of them runs, ``[1, rows]``.
         """
         rows = [each.shape[1] for each in tokens]
-        given = [run.rollback.open(count) for run, count in zip(runs, rows, strict=True)]
+        used = [run.rollback.open(count) for run, count in zip(runs, rows, strict=True)]
         layers: list[RaggedCache] = []
-        for caches in zip(*given, strict=True):
+        for caches in zip(*used, strict=True):
             layers.append(RaggedCache(caches, rows, layers[-1].offset if layers else None))
         joined = mx.concatenate(list(tokens), axis=1)
         if self._tapped is not None and any(run.proposer for run in runs):
@@ -69,8 +69,8 @@ def _roped(module: nn.Module) -> nn.Module:
 
     def call(self: Any, x: mx.array, offset: Any = 0) -> mx.array:
         if not isinstance(offset, Offsets):
-            found: mx.array = kind.__call__(self, x, offset=offset)
-            return found
+            rotated: mx.array = kind.__call__(self, x, offset=offset)
+            return rotated
         if isinstance(self, TableRope) and x.dtype == mx.float32 and x.shape[-1] == self.dims:
             return rotate(x, *_rows_of(self.table, offset))
         parts = zip(offset.cut(x), offset.firsts, strict=True)
@@ -82,8 +82,8 @@ def _roped(module: nn.Module) -> nn.Module:
 def _rows_of(table: Rotations, offsets: Offsets) -> tuple[mx.array, mx.array]:
     """Return the table's rows for all sequences, looked up once a forward."""
     if id(table) not in offsets.held:
-        found = [table.at(first, rows) for first, rows in zip(offsets.firsts, offsets.rows, strict=True)]
-        cos, sin = (mx.concatenate(list(parts)) for parts in zip(*found, strict=True))
+        tables = [table.at(first, rows) for first, rows in zip(offsets.firsts, offsets.rows, strict=True)]
+        cos, sin = (mx.concatenate(list(parts)) for parts in zip(*tables, strict=True))
         offsets.held[id(table)] = cos, sin
     return offsets.held[id(table)]
 
@@ -99,10 +99,10 @@ def _refusal(target: nn.Module, model: nn.Module) -> str | None:
     rows = (1, 2)
     try:
         alone = [target(text)[:, -count:] for text, count in zip(texts, rows, strict=True)]
-        held = [lm_cache.make_prompt_cache(target) for _ in texts]
-        for text, count, caches in zip(texts, rows, held, strict=True):
+        prompt_caches = [lm_cache.make_prompt_cache(target) for _ in texts]
+        for text, count, caches in zip(texts, rows, prompt_caches, strict=True):
             target(text[:, :-count], cache=caches)
-        layers = [RaggedCache(caches, rows) for caches in zip(*held, strict=True)]
+        layers = [RaggedCache(caches, rows) for caches in zip(*prompt_caches, strict=True)]
         last = mx.concatenate([text[:, -count:] for text, count in zip(texts, rows, strict=True)], axis=1)
         off = mx.abs(model(last, cache=layers) - mx.concatenate(alone, axis=1)).max()
         size = mx.abs(mx.concatenate(alone, axis=1)).max()

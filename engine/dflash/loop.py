@@ -161,16 +161,16 @@ def plain(run: Run, plan: RoundPlan, going: Callable[[], bool] = lambda: True) -
         going: tells before each token but the first whether to decode it.
     """
     token, _ = run.sampler.draw(run.advance(run.pending)[:, -1])
-    for left in range(plan.size - 1, -1, -1):
-        ahead = left > 0 and going() and not run.tempted
+    for remaining in range(plan.size - 1, -1, -1):
+        ahead = remaining > 0 and going() and not run.tempted
         if ahead:
             logits, taps = run.forward(token[None])
             following, _ = run.sampler.draw(logits[:, -1])
             mx.async_eval(following)
         run.clock.lap("verify")
-        found = run.read(token)
+        taken_ids = run.read(token)
         run.clock.lap("wait")
-        tokens, text = run.take(found)
+        tokens, text = run.take(taken_ids)
         yield run.report(plan, run.match, 0, tokens, text)
         run.clock.restart()
         if run.finish_reason or not ahead:

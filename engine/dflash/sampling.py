@@ -49,18 +49,18 @@ class Sampling:
         if 0 < self.top_k < scores.shape[-1]:
             least = mx.topk(scores, self.top_k, axis=-1).min(axis=-1, keepdims=True)
             scores = mx.where(scores < least, -mx.inf, scores)
-        found = mx.softmax(scores, axis=-1)
+        probabilities = mx.softmax(scores, axis=-1)
         if self.top_p == 1 and self.min_p == 0:
-            return found
-        most = found.max(axis=-1, keepdims=True)
+            return probabilities
+        most = probabilities.max(axis=-1, keepdims=True)
         least = self.min_p * most
         if self.top_p < 1:
-            rising = mx.sort(found, axis=-1)
+            rising = mx.sort(probabilities, axis=-1)
             inside = mx.cumsum(rising, axis=-1) > 1 - self.top_p
             nucleus = mx.where(inside, rising, mx.inf).min(axis=-1, keepdims=True)
             least = mx.maximum(least, mx.minimum(nucleus, most))
-        kept = mx.where(found < least, 0, found)
-        return kept / kept.sum(axis=-1, keepdims=True)
+        likely = mx.where(probabilities < least, 0, probabilities)
+        return likely / likely.sum(axis=-1, keepdims=True)
 
 
 class Sampler:
@@ -87,8 +87,8 @@ class Sampler:
         """
         if self.greedy:
             return mx.argmax(logits, axis=-1), None
-        found = self.sampling.probabilities(logits)
-        return self._categorical(found), found
+        probabilities = self.sampling.probabilities(logits)
+        return self._categorical(probabilities), probabilities
 
     def accept(
         self, logits: mx.array, drafts: mx.array, drawn_from: mx.array | None = None
@@ -117,16 +117,16 @@ class Sampler:
         if drawn_from is not None:
             q = mx.take_along_axis(drawn_from, chosen, axis=-1)[..., 0]
         accepted = _leading(mx.random.uniform(shape=p.shape, key=self._next()) * q < p)
-        left = _row(target, accepted)
+        remainder = _row(target, accepted)
         if drafts.shape[1]:
             # Past the last draft nothing was proposed, so nothing is taken away.
             if drawn_from is None:
                 drawn_from = (mx.arange(target.shape[-1]) == chosen).astype(mx.float32)
             proposed = mx.pad(drawn_from, [(0, 0), (0, 1), (0, 0)])
-            residual = mx.maximum(left - _row(proposed, accepted), 0)
+            residual = mx.maximum(remainder - _row(proposed, accepted), 0)
             # Where p and q agree to rounding a draft is never refused, but the row is computed all the same.
-            left = mx.where(residual.sum(axis=-1, keepdims=True) > 0, residual, left)
-        return accepted, self._categorical(left)
+            remainder = mx.where(residual.sum(axis=-1, keepdims=True) > 0, residual, remainder)
+        return accepted, self._categorical(remainder)
 
     def _categorical(self, probabilities: mx.array) -> mx.array:
         return mx.random.categorical(mx.log(probabilities), key=self._next())

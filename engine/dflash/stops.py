@@ -61,22 +61,22 @@ class Stops:
             end = next((i for i, token in enumerate(tokens) if token in self.tokens), None)
             plain = tokens if end is None else tokens[:end]
             text = self._text.add(plain) if self._text and plain else ""
-            kept = tokens if end is None else tokens[: end + 1]
-            return Cut(tuple(kept), text + (self.flush() if end is not None else ""), end is not None)
-        given = ""
+            before_end = tokens if end is None else tokens[: end + 1]
+            return Cut(tuple(before_end), text + (self.flush() if end is not None else ""), end is not None)
+        released = ""
         for i, token in enumerate(tokens):
             if token in self.tokens:
-                return Cut(tuple(tokens[: i + 1]), given + self.flush(), stopped=True)
+                return Cut(tuple(tokens[: i + 1]), released + self.flush(), stopped=True)
             self._held += self._text.add([token]) if self._text else ""
-            found = [at for at in map(self._held.find, self.strings) if at >= 0]
-            if found:
-                self.matched = next(s for s in self.strings if self._held.startswith(s, min(found)))
-                given, self._held = given + self._held[: min(found)], ""
+            starts = [at for at in map(self._held.find, self.strings) if at >= 0]
+            if starts:
+                self.matched = next(s for s in self.strings if self._held.startswith(s, min(starts)))
+                released, self._held = released + self._held[: min(starts)], ""
                 self._text = None
-                return Cut(tuple(tokens[: i + 1]), given, stopped=True)
+                return Cut(tuple(tokens[: i + 1]), released, stopped=True)
             safe = len(self._held) - self._hopeful()
-            given, self._held = given + self._held[:safe], self._held[safe:]
-        return Cut(tuple(tokens), given, stopped=False)
+            released, self._held = released + self._held[:safe], self._held[safe:]
+        return Cut(tuple(tokens), released, stopped=False)
 
     def flush(self) -> str:
         """Return what still waits, at the end of the answer; nothing after a stop string."""
@@ -98,9 +98,9 @@ def ends_of(tokenizer: Tokenizer | None) -> frozenset[int]:
     """Return the tokens that end an answer, by the tokenizer: one number or several."""
     if tokenizer is None:
         return frozenset()
-    found = getattr(tokenizer, "eos_token_ids", None)
-    if found is None:
-        found = getattr(tokenizer, "eos_token_id", None)
-    if found is None:
+    ids = getattr(tokenizer, "eos_token_ids", None)
+    if ids is None:
+        ids = getattr(tokenizer, "eos_token_id", None)
+    if ids is None:
         return frozenset()
-    return frozenset([found] if isinstance(found, int) else found)
+    return frozenset([ids] if isinstance(ids, int) else ids)

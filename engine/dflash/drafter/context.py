@@ -48,20 +48,20 @@ class LayerContext:
 
     def _grow(self, keys: mx.array, values: mx.array) -> None:
         """Move to buffers with room for these and ``STEP`` more; what a window has left behind is dropped."""
-        held = []
+        grown = []
         for i, new in enumerate((keys, values)):
             room = mx.zeros((*new.shape[:2], STEP, new.shape[3]), new.dtype)
             live = [buffer[:, :, self.start : self.end] for buffer in self.buffers[i : i + 1]]
-            held.append(mx.concatenate([*live, new, room], axis=2))
-        self.buffers = held
+            grown.append(mx.concatenate([*live, new, room], axis=2))
+        self.buffers = grown
         self.start, self.end = 0, self.end - self.start
 
     def copy(self) -> "LayerContext":
         """Return an independent copy of this context."""
-        made = LayerContext(None if self.keep is None else self.keep + 1)
-        made.start, made.end = self.start, self.end
-        made.buffers = [mx.array(buffer) for buffer in self.buffers]
-        return made
+        copied = LayerContext(None if self.keep is None else self.keep + 1)
+        copied.start, copied.end = self.start, self.end
+        copied.buffers = [mx.array(buffer) for buffer in self.buffers]
+        return copied
 
 
 class DraftContext:
@@ -82,9 +82,9 @@ class DraftContext:
 
     def copy(self) -> "DraftContext":
         """Return a copy that shares nothing that either changes."""
-        made = DraftContext([], self.offset)
-        made.layers = [layer.copy() for layer in self.layers]
-        return made
+        copied = DraftContext([], self.offset)
+        copied.layers = [layer.copy() for layer in self.layers]
+        return copied
 
     @property
     def state(self) -> list[mx.array]:

@@ -103,11 +103,11 @@ class CandidateSelector(nn.Module):
         """
         candidates, unary = best(logits, self.top_k)
         # What a row asks of a token, [batch, n, k, rank]: times the predecessor's code it is the edge's score.
-        asked = self.hidden_projection(hidden)[:, :, None] * self.successor_codebook[candidates]
+        projected = self.hidden_projection(hidden)[:, :, None] * self.successor_codebook[candidates]
         tokens, scores = [before[:, None]], []
         for row in range(hidden.shape[1]):
             code = self.predecessor_codebook[tokens[-1]]
-            scores.append(unary[:, row, None] + (asked[:, row] * code).sum(axis=-1)[:, None])
+            scores.append(unary[:, row, None] + (projected[:, row] * code).sum(axis=-1)[:, None])
             picked = pick(scores[-1])
             tokens.append(mx.take_along_axis(candidates[:, row], picked, axis=-1))
         return mx.concatenate(tokens[1:], axis=1), mx.concatenate(scores, axis=1), candidates

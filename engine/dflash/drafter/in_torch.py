@@ -73,7 +73,13 @@ class TorchLayers:
         return self.linear(functional.silu(gate) * up, self.weights[f"{name}.mlp.down_proj.weight"])
 
     def attend(
-        self, layer: int, states: torch.Tensor, before: Pair, seen: torch.Tensor, at: torch.Tensor, block: int
+        self,
+        layer: int,
+        states: torch.Tensor,
+        before: Pair,
+        visible: torch.Tensor,
+        at: torch.Tensor,
+        block: int,
     ) -> torch.Tensor:
         """Let every block attend to the context before it and to itself; return the layer's update.
 
@@ -81,7 +87,7 @@ class TorchLayers:
             layer: its number.
             states: ``[rows, blocks * block, hidden]``, without the layer's norm.
             before: keys and values of the context; see :meth:``context``.
-            seen: which of the context each row sees, ``[rows, blocks * block, length]``.
+            visible: which of the context each row sees, ``[rows, blocks * block, length]``.
             at: positions of the rows, ``[rows, blocks * block]``.
             block: rows of a block.
         """
@@ -97,7 +103,7 @@ class TorchLayers:
 
         q = q.reshape(rows, kv_heads, repeats * queries, dim)
         far = (q @ k.transpose(-1, -2)).reshape(rows, kv_heads, repeats, queries, -1)
-        far = far.masked_fill(~seen[:, None, None], -1e9)
+        far = far.masked_fill(~visible[:, None, None], -1e9)
         grouped = q.reshape(rows, kv_heads, repeats, count, block, dim)
         own_k = own_k.reshape(rows, kv_heads, 1, count, block, dim)
         own_v = own_v.reshape(rows, kv_heads, 1, count, block, dim)
@@ -117,15 +123,15 @@ class TorchLayers:
         )
 
     def _heads(self, layer: int, source: torch.Tensor, kind: str) -> torch.Tensor:
-        made = self.linear(source, self.weights[f"layers.{layer}.self_attn.{kind}_proj.weight"])
-        return made.reshape(*source.shape[:2], -1, self.config.head_dim).transpose(1, 2)
+        projected = self.linear(source, self.weights[f"layers.{layer}.self_attn.{kind}_proj.weight"])
+        return projected.reshape(*source.shape[:2], -1, self.config.head_dim).transpose(1, 2)
 
     def _turned(self, layer: int, source: torch.Tensor, kind: str, at: torch.Tensor) -> torch.Tensor:
-        made = self.norm(self._heads(layer, source, kind), f"layers.{layer}.self_attn.{kind}_norm")
+        normed = self.norm(self._heads(layer, source, kind), f"layers.{layer}.self_attn.{kind}_norm")
         cos, sin = (part[at] for part in self._turns)
         cos, sin = (part[:, None] if part.ndim > MATRIX else part for part in (cos, sin))
-        left, right = made.chunk(2, -1)
-        return (made * cos + torch.cat([right, left], -1) * sin).to(self.dtype)
+        a, b = normed.chunk(2, -1)
+        return (normed * cos + torch.cat([b, a], -1) * sin).to(self.dtype)
 
 
 @dataclass
@@ -220,13 +226,13 @@ class BoundTorch:
             context.start = context.offset
         states = layers.fused_taps(self._there(taps))
         at = torch.arange(context.offset, context.offset + new, device=layers.device)
-        made = [layers.context(i, states, at) for i in range(self.config.num_hidden_layers)]
+        pairs = [layers.context(i, states, at) for i in range(self.config.num_hidden_layers)]
         if context.held:
-            made = [
-                (torch.cat([old[0], one[0]], 2), torch.cat([old[1], one[1]], 2))
-                for old, one in zip(context.held, made, strict=True)
+            pairs = [
+                (torch.cat([old[0], pair[0]], 2), torch.cat([old[1], pair[1]], 2))
+                for old, pair in zip(context.held, pairs, strict=True)
             ]
-        context.held = made
+        context.held = pairs
         context.offset += new
 
     def propose(
@@ -249,11 +255,11 @@ class BoundTorch:
         key_at = torch.arange(context.start, context.offset, device=layers.device)
         for i in range(config.num_hidden_layers):
             window = config.window(i)
-            seen = torch.ones(1, block, len(key_at), dtype=torch.bool, device=layers.device)
+            visible = torch.ones(1, block, len(key_at), dtype=torch.bool, device=layers.device)
             if window is not None:
-                seen = at[..., None] - key_at < window
+                visible = at[..., None] - key_at < window
             before = context.held[i] if context.held else self._nothing()
-            states = states + layers.attend(i, states, before, seen, at, block)
+            states = states + layers.attend(i, states, before, visible, at, block)
             states = states + layers.mlp(i, states)
         hidden = self._back(layers.norm(states, "norm")[0, 1:])
         raw = self.embeddings.logits(hidden)
@@ -266,14 +272,14 @@ class BoundTorch:
         return empty, empty
 
     def _there(self, x: mx.array) -> torch.Tensor:
-        found = np.array(x.astype(mx.float32))
-        self._count(found)
-        return torch.from_numpy(found).to(self.drafter.device)
+        array = np.array(x.astype(mx.float32))
+        self._count(array)
+        return torch.from_numpy(array).to(self.drafter.device)
 
     def _back(self, x: torch.Tensor) -> mx.array:
-        found: Any = x.cpu().numpy()
-        self._count(found)
-        return mx.array(found)
+        array: Any = x.cpu().numpy()
+        self._count(array)
+        return mx.array(array)
 
     def _count(self, x: Any) -> None:
         self.drafter.crossings.count += 1

@@ -58,8 +58,8 @@ def block_mask(context: int, rows: int, window: int | None, *, causal: bool) -> 
         return "causal" if causal else None
     at = np.arange(context + rows)
     row = at[context:, None]
-    seen = np.where(at < context, row - at < window, (at <= row) | (not causal))
-    return mx.array(seen)
+    visible = np.where(at < context, row - at < window, (at <= row) | (not causal))
+    return mx.array(visible)
 
 
 class DraftAttention(nn.Module):

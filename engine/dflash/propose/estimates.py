@@ -59,19 +59,19 @@ class Acceptance:
 
     def _expect(self, most: int, start: int) -> list[float]:
         beliefs = self._beliefs = self._beliefs or self._believe()
-        reached, found = 1.0, [0.0]
+        reached, expected = 1.0, [0.0]
         for i in range(most):
             reached *= beliefs[self._at(start + i)]
-            found.append(found[-1] + reached)
-        return found
+            expected.append(expected[-1] + reached)
+        return expected
 
     def _believe(self) -> list[float]:
-        belief, found = self.prior, []
+        belief, beliefs = self.prior, []
         for hits, tries in zip(self._hits, self._tries, strict=True):
             belief = (hits + self.weight * belief) / (tries + self.weight)
-            found.append(belief)
+            beliefs.append(belief)
             belief = 1 - (1 - belief) * self.misses
-        return found
+        return beliefs
 
     def _at(self, position: int) -> int:
         return bisect_left(self._places, position)
@@ -196,7 +196,9 @@ class Measured(Nominal):
         """Fit the line by least squares."""
         times = max(0.0, self._dearer[0] / self._dearer[1])
         points = zip(self._ones, self._beyond, self._sums, strict=True)
-        base, *more = _least_squares([one + times * (beyond - one) + seen for one, beyond, seen in points])
+        base, *more = _least_squares(
+            [single + times * (beyond - single) + seconds for single, beyond, seconds in points]
+        )
         self._line = (base, *(max(0.0, each) for each in more))
 
 
@@ -222,8 +224,8 @@ def _least_squares(sums: Sequence[float]) -> list[float]:
         for j in range(i + 1, size):
             share = rows[j][i] / rows[i][i]
             rows[j] = [low - share * high for low, high in zip(rows[j], rows[i], strict=True)]
-    found = [0.0] * size
+    solution = [0.0] * size
     for i in reversed(range(size)):
-        rest = sum(rows[i][j] * found[j] for j in range(i + 1, size))
-        found[i] = (rows[i][size] - rest) / rows[i][i]
-    return found
+        rest = sum(rows[i][j] * solution[j] for j in range(i + 1, size))
+        solution[i] = (rows[i][size] - rest) / rows[i][i]
+    return solution

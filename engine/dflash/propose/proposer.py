@@ -96,14 +96,16 @@ class Proposer:
                 drawn.append(probabilities)
             return chosen
 
-        made = self.bound.propose(pending, self.waited(), self._context, n, None if sampler.greedy else pick)
-        tokens = made.tokens.astype(mx.int32)
+        drafts = self.bound.propose(
+            pending, self.waited(), self._context, n, None if sampler.greedy else pick
+        )
+        tokens = drafts.tokens.astype(mx.int32)
         if not drawn:
             return tokens, None
         drawn_from = mx.concatenate(drawn, axis=1)
-        if made.candidates is not None:
+        if drafts.candidates is not None:
             everything = mx.zeros((1, n, self.config.vocab_size))
-            drawn_from = mx.put_along_axis(everything, made.candidates, drawn_from, axis=-1)
+            drawn_from = mx.put_along_axis(everything, drafts.candidates, drawn_from, axis=-1)
         return tokens, drawn_from
 
     @property

@@ -35,10 +35,10 @@ class Wanted(NamedTuple):
 
 def can_share(proposers: Sequence[Proposer | None]) -> TypeGuard[Sequence[Proposer]]:
     """Return whether generations can draft together: they share one drafter, whose rows interact only in attention."""
-    found = [each for each in proposers if each is not None]
-    if len(found) < len(proposers) or len({id(each.bound.fused) for each in found}) != 1:
+    present = [each for each in proposers if each is not None]
+    if len(present) < len(proposers) or len({id(each.bound.fused) for each in present}) != 1:
         return False
-    return not found[0].config.is_dflash2
+    return not present[0].config.is_dflash2
 
 
 def propose_together(wanted: Sequence[Wanted]) -> list[Drafts]:
@@ -46,15 +46,15 @@ def propose_together(wanted: Sequence[Wanted]) -> list[Drafts]:
     bound = wanted[0].proposer.bound
     hidden = _hidden(wanted)
     logits = mx.split(bound.embeddings.logits(mx.concatenate(hidden)), _ends([each.n for each in wanted]))
-    found: list[Drafts] = []
+    drafts: list[Drafts] = []
     for each, raw in zip(wanted, logits, strict=True):
         if each.sampler.greedy:
-            found.append((mx.argmax(raw, axis=-1)[None].astype(mx.int32), None))
+            drafts.append((mx.argmax(raw, axis=-1)[None].astype(mx.int32), None))
         else:
             tokens, drawn_from = each.sampler.draw(bound.embeddings.cap(raw)[None])
-            found.append((tokens.astype(mx.int32), drawn_from))
-    mx.async_eval([tokens for tokens, _ in found])
-    return found
+            drafts.append((tokens.astype(mx.int32), drawn_from))
+    mx.async_eval([tokens for tokens, _ in drafts])
+    return drafts
 
 
 def _hidden(wanted: Sequence[Wanted]) -> list[mx.array]:
@@ -103,20 +103,20 @@ def _before(
     tables: Sequence[tuple[mx.array, mx.array]],
 ) -> tuple[Sequence[mx.array], Sequence[mx.array]]:
     """Return keys and values of the taps of each, ``[layers, kv heads, new, head_dim]``."""
-    given = [each.squeeze(0) for each in taps if each is not None]
-    if not given:
+    rows = [each.squeeze(0) for each in taps if each is not None]
+    if not rows:
         return [], []
     cos, sin = (
         mx.concatenate([table[i][:new] for table, new in zip(tables, news, strict=True)]) for i in range(2)
     )
-    keys, values = bound.context_of(mx.concatenate(given), cos, sin)
+    keys, values = bound.context_of(mx.concatenate(rows), cos, sin)
     return list(mx.split(keys, _ends(news), axis=2)), list(mx.split(values, _ends(news), axis=2))
 
 
 def _ends(sizes: Sequence[int]) -> list[int]:
     """Return where all but the last of consecutive parts end."""
-    found, at = [], 0
+    ends, at = [], 0
     for size in sizes[:-1]:
         at += size
-        found.append(at)
-    return found
+        ends.append(at)
+    return ends

@@ -27,11 +27,11 @@ class Carry:
 
     name = "carry"
 
-    def __init__(self, cache: Any, held: Any) -> None:
-        self.given, self._held = cache, held
-        if isinstance(held, lm_cache.ArraysCache):
+    def __init__(self, cache: Any, inner: Any) -> None:
+        self.given, self._held = cache, inner
+        if isinstance(inner, lm_cache.ArraysCache):
             self._names: tuple[str, ...] = ("cache",)
-        elif isinstance(held, lm_cache.RotatingKVCache):
+        elif isinstance(inner, lm_cache.RotatingKVCache):
             self._names = ("keys", "values", "offset", "_idx")
         else:  # what lies behind the offset is never read
             self._names = ("offset",)
@@ -41,17 +41,17 @@ class Carry:
         """Save the cache. Arrays are saved as new handles, so MLX copies an array before a write to it."""
         self._before = {name: _handles(getattr(self._held, name)) for name in self._names}
 
-    def check(self, rows: int, kept: int) -> None:
+    def check(self, rows: int, keep: int) -> None:
         """See that the forward went into the cache (RollbackError)."""
-        del kept
+        del keep
         if "offset" in self._before and self._held.offset != self._before["offset"] + rows:
             raise RollbackError(
                 f"a cache of {self._before['offset']} tokens holds {self._held.offset} after a forward over {rows}"
             )
 
-    def commit(self, rows: int, kept: int) -> None:
+    def commit(self, rows: int, keep: int) -> None:
         """All of the forward stays."""
-        del rows, kept
+        del rows, keep
         self._before = {}
 
     def abandon(self) -> None:
@@ -69,8 +69,8 @@ class Carry:
 class Carrying(Rollback):
     """See :class:``Rollback``, and this module."""
 
-    def __init__(self, parts: Sequence[Part], caches: list[Cache], given: list[Cache]) -> None:
-        super().__init__(parts, caches, given)
+    def __init__(self, parts: Sequence[Part], caches: list[Cache], used: list[Cache]) -> None:
+        super().__init__(parts, caches, used)
         self._tail: mx.array | None = None
         self._tokens: mx.array | None = None
         self._skip = 0
@@ -114,19 +114,19 @@ class Carrying(Rollback):
             self._note()
             self._run_tail(model)
 
-    def _check(self, rows: int, kept: int) -> None:
-        if kept == rows:
-            super()._check(rows + self._skip, kept + self._skip)
+    def _check(self, rows: int, keep: int) -> None:
+        if keep == rows:
+            super()._check(rows + self._skip, keep + self._skip)
 
-    def _commit(self, rows: int, kept: int) -> None:
-        if kept == rows:
-            super()._commit(rows + self._skip, kept + self._skip)
+    def _commit(self, rows: int, keep: int) -> None:
+        if keep == rows:
+            super()._commit(rows + self._skip, keep + self._skip)
             self._tail = None
             return
         for part in self.parts:
             part.abandon()
-        if kept and self._tokens is not None:
-            more = self._tokens[:, :kept]
+        if keep and self._tokens is not None:
+            more = self._tokens[:, :keep]
             self._tail = more if self._tail is None else mx.concatenate([self._tail, more], axis=1)
 
     def _behind_tail(self, model: Callable[..., Any], tokens: mx.array) -> Any:

@@ -39,12 +39,12 @@ def rollback_for(caches: list[Cache], kind: str = "auto", model: nn.Module | Non
     if kind not in KINDS:
         raise BadInput(f"no rollback {kind!r}", ", ".join(KINDS))
     parts: list[Part] = []
-    given = [_given(cache, kind, parts) for cache in caches]
+    used = [_stand_in(cache, kind, parts) for cache in caches]
     recurrent = any(isinstance(part, Recompute) for part in parts)
     if recurrent and model is not None and not _recomputes(model):
         return rollback_for(caches, "carry")
     make: type[Rollback] = Carrying if kind == "carry" else Rollback
-    return make(parts, caches, given)
+    return make(parts, caches, used)
 
 
 def _recomputes(model: nn.Module) -> bool:
@@ -59,54 +59,54 @@ def _recomputes(model: nn.Module) -> bool:
     return True
 
 
-def _given(cache: Any, kind: str, parts: list[Part]) -> Any:
+def _stand_in(cache: Any, kind: str, parts: list[Part]) -> Any:
     """Add the part that rolls ``cache`` back to ``parts``; return the cache or proxy for the model."""
     if type(cache) is lm_cache.CacheList:
-        return lm_cache.CacheList(*(_given(inner, kind, parts) for inner in cache.caches))
-    held = cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache
-    if type(held) not in (*GROWING, *RINGS, *RECURRENT):
+        return lm_cache.CacheList(*(_stand_in(inner, kind, parts) for inner in cache.caches))
+    wrapped = cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache
+    if type(wrapped) not in (*GROWING, *RINGS, *RECURRENT):
         raise BadInput(
-            f"no rollback is known for a {type(held).__name__}",
+            f"no rollback is known for a {type(wrapped).__name__}",
             "mlx-lm's own loop needs none: engine.dflash.baseline.native, or kakeya-engine bench native",
         )
-    make = _carry if kind == "carry" else _ring if type(held) in RINGS else _other
-    parts.append(make(cache, held, kind))
+    make = _carry if kind == "carry" else _ring if type(wrapped) in RINGS else _other
+    parts.append(make(cache, wrapped, kind))
     return parts[-1].given
 
 
-def _carry(cache: Any, held: Any, kind: str) -> Part:
-    if getattr(held, "keep", 0):
+def _carry(cache: Any, inner: Any, kind: str) -> Part:
+    if getattr(inner, "keep", 0):
         raise BadInput(
-            f"rollback {kind} cannot serve a ring that keeps its first {held.keep} tokens: "
+            f"rollback {kind} cannot serve a ring that keeps its first {inner.keep} tokens: "
             "mlx-lm hides them from all rows of a forward but the first",
             "take rollback late",
         )
-    return Carry(cache, held)
+    return Carry(cache, inner)
 
 
-def _ring(cache: Any, held: Any, kind: str) -> Part:
+def _ring(cache: Any, inner: Any, kind: str) -> Part:
     if kind == "trim":
         raise BadInput(
-            f"a {type(held).__name__} cannot be trimmed: once it wraps, the tokens it would need are gone",
+            f"a {type(inner).__name__} cannot be trimmed: once it wraps, the tokens it would need are gone",
             "take rollback late",
         )
-    if held.keep >= held.max_size:
+    if inner.keep >= inner.max_size:
         raise BadInput(
-            f"a ring of {held.max_size} tokens that keeps the first {held.keep} has no room",
+            f"a ring of {inner.max_size} tokens that keeps the first {inner.keep} has no room",
             "make a larger ring, or let it keep fewer",
         )
-    return LateRing(held, *_stores(cache))
+    return LateRing(inner, *_stores(cache))
 
 
-def _other(cache: Any, held: Any, kind: str) -> Part:
-    if type(held) not in RECURRENT:
-        late = kind == "late" and type(held) is not lm_cache.QuantizedKVCache
-        return LateGrowing(held, *_stores(cache)) if late else Trim(cache)
+def _other(cache: Any, inner: Any, kind: str) -> Part:
+    if type(inner) not in RECURRENT:
+        late = kind == "late" and type(inner) is not lm_cache.QuantizedKVCache
+        return LateGrowing(inner, *_stores(cache)) if late else Trim(cache)
     if kind == "trim":
         raise BadInput("a recurrent state cannot be trimmed", "take rollback auto")
-    if held.lengths is not None or held.left_padding is not None:
+    if inner.lengths is not None or inner.left_padding is not None:
         raise BadInput("recurrent states of a padded batch cannot be taken back", "decode one sequence")
-    return Recompute(held)
+    return Recompute(inner)
 
 
 def _stores(cache: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:

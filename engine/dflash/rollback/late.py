@@ -47,12 +47,12 @@ class Late(CacheProxy, own=("given", "block", "_store", "_read")):
 
     def keys_and_values(self) -> Pair:
         """Return all that the rows of this round may see."""
-        parts = [part for part in (self._held(), self.block) if part is not None]
+        parts = [part for part in (self._stored_rows(), self.block) if part is not None]
         if len(parts) == 1:
             return self._read(*parts[0])
         return self._read(*(mx.concatenate(list(pair), axis=2) for pair in zip(*parts, strict=True)))
 
-    def _held(self) -> Pair | None:
+    def _stored_rows(self) -> Pair | None:
         """Return the cache's content before the block; None if it is empty."""
         raise NotImplementedError
 
@@ -89,24 +89,24 @@ class Late(CacheProxy, own=("given", "block", "_store", "_read")):
     @property
     def offset(self) -> int:
         """How many tokens have gone by, the block's among them."""
-        found: int = self.inner.offset + (0 if self.block is None else self.block[0].shape[2])
-        return found
+        offset: int = self.inner.offset + (0 if self.block is None else self.block[0].shape[2])
+        return offset
 
     def begin(self) -> None:
         """Nothing to note: the cache stays as it is."""
 
-    def check(self, rows: int, kept: int) -> None:
+    def check(self, rows: int, keep: int) -> None:
         """See that the forward brought ``rows`` rows (RollbackError)."""
-        del kept
-        found = 0 if self.block is None else self.block[0].shape[2]
-        if found != rows:
-            raise RollbackError(f"a layer brought {found} rows in a forward over {rows}")
+        del keep
+        waiting = 0 if self.block is None else self.block[0].shape[2]
+        if waiting != rows:
+            raise RollbackError(f"a layer brought {waiting} rows in a forward over {rows}")
 
-    def commit(self, rows: int, kept: int) -> None:
-        """Append the first ``kept`` of the block's entries to the cache."""
+    def commit(self, rows: int, keep: int) -> None:
+        """Append the first ``keep`` of the block's entries to the cache."""
         block, self.block = self.block, None
-        if kept and block is not None:
-            self._append(*(block if kept == rows else (x[:, :, :kept] for x in block)))
+        if keep and block is not None:
+            self._append(*(block if keep == rows else (x[:, :, :keep] for x in block)))
 
     def abandon(self) -> None:
         """Forget the block."""
@@ -124,7 +124,7 @@ class LateGrowing(Late):
         """Return the cache's own mask: its length is the one before the block."""
         return self.inner.make_mask(*args, **kwargs)
 
-    def _held(self) -> Pair | None:
+    def _stored_rows(self) -> Pair | None:
         cache = self.inner
         if cache.keys is None:
             return None
@@ -152,16 +152,16 @@ class LateRing(Late, own=("_ahead",)):
             self._append(keys, values)
             self._ahead = True
 
-    def check(self, rows: int, kept: int) -> None:
+    def check(self, rows: int, keep: int) -> None:
         """See :meth:``Late.check``."""
         if not self._ahead or rows != 1:
-            super().check(rows, kept)
+            super().check(rows, keep)
 
-    def commit(self, rows: int, kept: int) -> None:
+    def commit(self, rows: int, keep: int) -> None:
         """See :meth:``Late.commit``."""
         if not self._ahead:
-            super().commit(rows, kept)
-        elif kept:
+            super().commit(rows, keep)
+        elif keep:
             self._ahead = False
         else:
             self.abandon()
@@ -188,16 +188,16 @@ class LateRing(Late, own=("_ahead",)):
         if ring.offset + n <= window and not return_array:
             return "causal"
         rows = np.arange(ring.offset, ring.offset + n)[:, None]
-        seen = np.concatenate([self.positions(), rows[:, 0]])
-        back = rows - seen
+        positions = np.concatenate([self.positions(), rows[:, 0]])
+        back = rows - positions
         mask = (
             (back >= 0)
-            & ((seen < ring.keep) | (back < ring.max_size - ring.keep))
+            & ((positions < ring.keep) | (back < ring.max_size - ring.keep))
             & ((back < window) | (window == ring.max_size))
         )
         return mx.array(mask)
 
-    def _held(self) -> Pair | None:
+    def _stored_rows(self) -> Pair | None:
         ring = self.inner
         if ring.keys is None:
             return None
@@ -250,14 +250,14 @@ class LateRing(Late, own=("_ahead",)):
             self._at = ring.max_size
         if self._at == ring.max_size:
             self._at = ring.keep
-        found: int = ring.keys.shape[2] - self._at
-        return found
+        room: int = ring.keys.shape[2] - self._at
+        return room
 
     @property
     def _at(self) -> int:
         """The slot that the ring writes next."""
-        found: int = self.inner._idx  # noqa: SLF001 - mlx-lm has no public name for it
-        return found
+        index: int = self.inner._idx  # noqa: SLF001 - mlx-lm has no public name for it
+        return index
 
     @_at.setter
     def _at(self, slot: int) -> None:

@@ -64,8 +64,8 @@ class Recompute(lm_cache.ArraysCache):
         """The states, which are the inner cache's."""
         if self._open:
             self._open[-1].touched = True
-        found: list[mx.array | None] = self.inner.cache
-        return found
+        states: list[mx.array | None] = self.inner.cache
+        return states
 
     @property
     def lengths(self) -> None:
@@ -87,8 +87,8 @@ class Recompute(lm_cache.ArraysCache):
         """Keep the states."""
         self._before, self._after, self.calls, self._open = list(self.inner.cache), None, [], []
 
-    def check(self, rows: int, kept: int) -> None:
-        """Queue the states after the first ``kept`` of the ``rows`` tokens, beside the cache.
+    def check(self, rows: int, keep: int) -> None:
+        """Queue the states after the first ``keep`` of the ``rows`` tokens, beside the cache.
 
         Raises:
             RollbackError: no module has handed its inputs over, or one cannot run again by itself.
@@ -99,13 +99,13 @@ class Recompute(lm_cache.ArraysCache):
                 f"run the model that Rollback.prepare gave; if it was that model, {CARRY}",
             )
         self._after = None
-        if kept == rows:
+        if keep == rows:
             return
         again = lm_cache.ArraysCache(len(self._before))
         again.cache = list(self._before)
-        for call in self.calls if kept else ():
-            cut = [self._cut(x, rows, kept, again) for x in call.args]
-            named = {name: self._cut(x, rows, kept, again) for name, x in call.kwargs.items()}
+        for call in self.calls if keep else ():
+            cut = [self._cut(x, rows, keep, again) for x in call.args]
+            named = {name: self._cut(x, rows, keep, again) for name, x in call.kwargs.items()}
             try:
                 call.run(*cut, **named)
             except Exception as error:
@@ -113,9 +113,9 @@ class Recompute(lm_cache.ArraysCache):
                 raise RollbackError(f"a recurrent layer cannot run again: {reason}", CARRY) from error
         self._after = again.cache
 
-    def commit(self, rows: int, kept: int) -> None:
+    def commit(self, rows: int, keep: int) -> None:
         """Take over the states that :meth:``check`` queued."""
-        del rows, kept
+        del rows, keep
         if self._after is not None:
             self.inner.cache = self._after
         self._forget()
@@ -133,13 +133,13 @@ class Recompute(lm_cache.ArraysCache):
     def _forget(self) -> None:
         self._before, self._after, self.calls, self._open = [], None, [], []
 
-    def _cut(self, x: Any, rows: int, kept: int, again: lm_cache.ArraysCache) -> Any:
+    def _cut(self, x: Any, rows: int, keep: int, again: lm_cache.ArraysCache) -> Any:
         """Return an argument of the shorter run: the states beside the cache, the first rows of what has rows."""
         if x is self:
             return again
         if any(True for _ in _stand_ins(x)):
             raise RollbackError("a layer writes its state together with other caches", CARRY)
-        return x[:, :kept] if isinstance(x, mx.array) and x.ndim > 1 and x.shape[1] == rows else x
+        return x[:, :keep] if isinstance(x, mx.array) and x.ndim > 1 and x.shape[1] == rows else x
 
 
 def recorded(module: Any) -> Any:
@@ -160,13 +160,13 @@ def _recording(kind: type[nn.Module]) -> type[nn.Module]:
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         run = MethodType(kind.__call__, self)
-        told = list(_stand_ins((args, kwargs)))
-        for cache in told:
+        recorded_arguments = list(_stand_ins((args, kwargs)))
+        for cache in recorded_arguments:
             cache.enter(run, args, kwargs)
         try:
             return run(*args, **kwargs)
         finally:
-            for cache in told:
+            for cache in recorded_arguments:
                 cache.leave()
 
     return type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__})

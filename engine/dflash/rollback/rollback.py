@@ -33,12 +33,12 @@ class Counters:
     recomputed: int = 0
     held_bytes: int = 0
 
-    def count(self, rows: int, kept: int, held: int) -> None:
+    def count(self, rows: int, keep: int, length: int) -> None:
         """Take in a committed round."""
         self.rounds += 1
-        self.kept += kept
-        self.dropped += rows - kept
-        self.held_bytes = max(self.held_bytes, held)
+        self.kept += keep
+        self.dropped += rows - keep
+        self.held_bytes = max(self.held_bytes, length)
 
 
 Model = TypeVar("Model", bound=Callable[..., Any])
@@ -58,11 +58,11 @@ class Part(Protocol):
     def begin(self) -> None:
         """Save the state for a rollback. The forward pass follows."""
 
-    def check(self, rows: int, kept: int) -> None:
-        """Raise RollbackError if the first ``kept`` of ``rows`` tokens cannot be kept; leave the cache as it is."""
+    def check(self, rows: int, keep: int) -> None:
+        """Raise RollbackError if the first ``keep`` of ``rows`` tokens cannot be kept; leave the cache as it is."""
 
-    def commit(self, rows: int, kept: int) -> None:
-        """Keep the first ``kept`` of the ``rows`` tokens of the forward, after :meth:``check`` of the same."""
+    def commit(self, rows: int, keep: int) -> None:
+        """Keep the first ``keep`` of the ``rows`` tokens of the forward, after :meth:``check`` of the same."""
 
     def abandon(self) -> None:
         """Return to the state at ``begin``, after a forward pass that may have failed anywhere."""
@@ -82,7 +82,7 @@ class Rollback:
             while ...:
                 logits = rollback.forward(model, block)     # block: [1, L]; logits: [1, L, vocab]
                 taps = rollback.rows(taps)                  # whatever else the model gave, by rows
-                rollback.commit(kept)                       # 0 <= kept <= L
+                rollback.commit(keep)                       # 0 <= keep <= L
         finally:
             rollback.settle(model)
 
@@ -96,10 +96,10 @@ class Rollback:
         counters: see :class:``Counters``.
     """
 
-    def __init__(self, parts: Sequence[Part], caches: list[Cache], given: list[Cache]) -> None:
+    def __init__(self, parts: Sequence[Part], caches: list[Cache], used: list[Cache]) -> None:
         self.parts = list(parts)
         self.caches = caches
-        self._given = given  # what the model takes in a round
+        self._given = used  # what the model takes in a round
         names = {part.name for part in parts}
         self.name = "+".join(sorted(names))
         self.counters = Counters()
@@ -164,23 +164,23 @@ class Rollback:
         """
         return output
 
-    def commit(self, kept: int) -> None:
-        """Close the round: its first ``kept`` tokens stay. Reads nothing from the device.
+    def commit(self, keep: int) -> None:
+        """Close the round: its first ``keep`` tokens stay. Reads nothing from the device.
 
         Raises:
-            RollbackError: no round is open, ``kept`` is not in 0 to L, or a cache does not hold what it has
+            RollbackError: no round is open, ``keep`` is not in 0 to L, or a cache does not hold what it has
                 to, such as that of a layer that was not run. The round stays open, so that abandoning it takes
                 all caches back to where it began. Only after a trim that was refused they are not to be used.
         """
         rows = self._rows
         if rows is None:
             raise RollbackError("no round is open", "run a forward first")
-        if not 0 <= kept <= rows:
-            raise RollbackError(f"{kept} of {rows} tokens cannot be kept")
-        self._check(rows, kept)
+        if not 0 <= keep <= rows:
+            raise RollbackError(f"{keep} of {rows} tokens cannot be kept")
+        self._check(rows, keep)
         self._rows = None
-        self.counters.count(rows, kept, sum(part.held_bytes() for part in self.parts))
-        self._commit(rows, kept)
+        self.counters.count(rows, keep, sum(part.held_bytes() for part in self.parts))
+        self._commit(rows, keep)
 
     def abandon(self) -> None:
         """Close an open round and keep none of its tokens. The forward pass may have failed halfway."""
@@ -209,11 +209,11 @@ class Rollback:
         for part in self.parts:
             part.begin()
 
-    def _check(self, rows: int, kept: int) -> None:
+    def _check(self, rows: int, keep: int) -> None:
         """Ask all parts before any of them changes."""
         for part in tuple(self.parts):
             try:
-                part.check(rows, kept)
+                part.check(rows, keep)
             except RollbackError:
                 if not self._is_idle(part):
                     raise
@@ -225,15 +225,15 @@ class Rollback:
             return False
         fresh = lm_cache.make_prompt_cache(self._prepared)
         self._prepared(mx.zeros((1, 2), mx.int32), cache=fresh)  # queued, never computed
-        found: bool = list(_flat(fresh))[list(_flat(self._given)).index(part.given)].empty()
-        return found
+        is_empty: bool = list(_flat(fresh))[list(_flat(self._given)).index(part.given)].empty()
+        return is_empty
 
-    def _commit(self, rows: int, kept: int) -> None:
+    def _commit(self, rows: int, keep: int) -> None:
         for part in self.parts:
-            part.commit(rows, kept)
-        if kept < rows:
-            self.counters.trimmed += (rows - kept) * self._trims
-            self.counters.recomputed += kept * self._recomputes
+            part.commit(rows, keep)
+        if keep < rows:
+            self.counters.trimmed += (rows - keep) * self._trims
+            self.counters.recomputed += keep * self._recomputes
 
 
 def _flat(caches: Sequence[Cache]) -> Iterator[Any]:

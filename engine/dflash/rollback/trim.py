@@ -22,22 +22,22 @@ class Trim:
         """Record the length."""
         self._before = self.given.offset
 
-    def check(self, rows: int, kept: int) -> None:
+    def check(self, rows: int, keep: int) -> None:
         """See that the forward added ``rows`` entries (RollbackError)."""
-        del kept
+        del keep
         if self.given.offset != self._before + rows:
             raise RollbackError(
                 f"a cache of {self._before} tokens holds {self.given.offset} after a forward over {rows}"
             )
 
-    def commit(self, rows: int, kept: int) -> None:
+    def commit(self, rows: int, keep: int) -> None:
         """Drop the last ``rows - kept`` entries.
 
         Raises:
             RollbackError: fewer were dropped than asked for; the cache is then not to be used any more.
         """
-        if kept < rows:
-            self._drop(rows - kept)
+        if keep < rows:
+            self._drop(rows - keep)
 
     def abandon(self) -> None:
         """Drop what the forward added, if it came that far."""

@@ -36,9 +36,9 @@ def context_of(target: nn.Module) -> int | None:
     """Return the most tokens of prompt and answer together; None if neither configuration nor model says."""
     arguments = _vars(getattr(target, "args", None))
     inner = {**arguments, **_vars(arguments.get("text_config"))}
-    found = [getattr(target, _NOTED, None) or _stated(inner)]
-    found += [module.weight.shape[0] for name, module in target.named_modules() if _last(name) in POSITIONS]
-    return min((each for each in found if each is not None), default=None)
+    lengths = [getattr(target, _NOTED, None) or _stated(inner)]
+    lengths += [module.weight.shape[0] for name, module in target.named_modules() if _last(name) in POSITIONS]
+    return min((each for each in lengths if each is not None), default=None)
 
 
 def tokens_of(target: nn.Module) -> int:

@@ -56,9 +56,9 @@ class TargetEmbeddings:
             BadInput: the number of layers, the hidden size or the vocabulary differs.
         """
         rows = self.embed(mx.zeros((1,), mx.uint32))  # only the shape is looked at, nothing is computed
-        found = (self.layers, rows.shape[-1], self.head(rows).shape[-1])
+        shape = (self.layers, rows.shape[-1], self.head(rows).shape[-1])
         wanted = (config.num_target_layers, config.hidden_size, config.vocab_size)
-        for name, has, wants in zip(("layers", "hidden size", "vocabulary"), found, wanted, strict=True):
+        for name, has, wants in zip(("layers", "hidden size", "vocabulary"), shape, wanted, strict=True):
             if has != wants:
                 raise BadInput(
                     f"the drafter is for another target: {name} {wants}, this target has {has}",

@@ -22,8 +22,8 @@ class _First(Recorder):
     seen: mx.array | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        found = (value for value in (*args, *kwargs.values()) if isinstance(value, mx.array))
-        self.seen = next(found, None)
+        arrays = (value for value in (*args, *kwargs.values()) if isinstance(value, mx.array))
+        self.seen = next(arrays, None)
         raise _ReachedError
 
 
@@ -37,12 +37,12 @@ def factor_of(target: nn.Module) -> float:
     if embeddings.embed_scale != 1:
         return embeddings.embed_scale
     tokens = mx.array([TOKENS])
-    rows, seen = embeddings.embed(tokens).astype(mx.float32), _first_input(target, tokens)
-    if seen is None or seen.shape != rows.shape:
+    rows, first_input = embeddings.embed(tokens).astype(mx.float32), _first_input(target, tokens)
+    if first_input is None or first_input.shape != rows.shape:
         return 1.0
-    seen = seen.astype(mx.float32)
-    factor = number((seen * rows).sum() / mx.square(rows).sum())
-    beside = number(mx.abs(seen - factor * rows).max() / mx.abs(seen).max())
+    first_input = first_input.astype(mx.float32)
+    factor = number((first_input * rows).sum() / mx.square(rows).sum())
+    beside = number(mx.abs(first_input - factor * rows).max() / mx.abs(first_input).max())
     return round(factor, DIGITS) if beside <= NEAR else 1.0
 
 

@@ -63,13 +63,13 @@ class Matrix:
         if self.form == "plain" or not 0 < rows <= ROWS or not x.dtype == self.weight.dtype == mx.float32:
             return x @ self.weight.T
         flat = x.reshape(rows, inputs)
-        found = self._by_tiles(flat) if self.form == "tiled" else (self.weight @ flat.T).T
-        return found.reshape(*lead, -1)
+        product = self._by_tiles(flat) if self.form == "tiled" else (self.weight @ flat.T).T
+        return product.reshape(*lead, -1)
 
     def _by_tiles(self, x: mx.array) -> mx.array:
         tiles, rest = self.tiles or self._cut()
-        found = (x @ tiles).swapaxes(0, 1).reshape(len(x), -1)
-        return mx.concatenate([found, x @ rest.T], axis=-1) if rest.size else found
+        product = (x @ tiles).swapaxes(0, 1).reshape(len(x), -1)
+        return mx.concatenate([product, x @ rest.T], axis=-1) if rest.size else product
 
     def _cut(self) -> tuple[mx.array, mx.array]:
         """Keep the tiles, and the last outputs, which do not fill one."""
@@ -91,14 +91,14 @@ def tile_of(inputs: int) -> int:
 
 class _Linear(nn.Linear):
     def __call__(self, x: mx.array) -> mx.array:
-        found: mx.array = self.matrix(x)
-        return found + self["bias"] if "bias" in self else found
+        product: mx.array = self.matrix(x)
+        return product + self["bias"] if "bias" in self else product
 
 
 class _Embedding(nn.Embedding):
     def as_linear(self, x: mx.array) -> mx.array:
-        found: mx.array = self.matrix(x)
-        return found
+        product: mx.array = self.matrix(x)
+        return product
 
 
 _KINDS: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: _Linear, nn.Embedding: _Embedding}
@@ -139,17 +139,17 @@ def with_products(model: nn.Module) -> nn.Module:
         kind = _KINDS.get(type(module))
         if kind is None:
             return module
-        made = as_kind(module, kind)
-        made.matrix = _matrix_of(module, own)
-        return made
+        wrapped = as_kind(module, kind)
+        wrapped.matrix = _matrix_of(module, own)
+        return wrapped
 
-    found: nn.Module = with_replaced(model, replace)
-    return found
+    replaced: nn.Module = with_replaced(model, replace)
+    return replaced
 
 
 def _matrix_of(module: Any, form: str) -> Matrix:
     """Return a module's weight as a matrix; the same as long as the weight is."""
-    kept = vars(module).get("_matrix")
-    if not isinstance(kept, Matrix) or kept.weight is not module["weight"] or kept.asked != form:
-        kept = module._matrix = Matrix(module["weight"], form)  # noqa: SLF001 - not an array, so no parameter
-    return kept
+    matrix = vars(module).get("_matrix")
+    if not isinstance(matrix, Matrix) or matrix.weight is not module["weight"] or matrix.asked != form:
+        matrix = module._matrix = Matrix(module["weight"], form)  # noqa: SLF001 - not an array, so no parameter
+    return matrix

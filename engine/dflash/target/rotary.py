@@ -64,8 +64,8 @@ class Rotations:
             cos = mx.concatenate([turned[:, :half], turned[:, :half]], axis=-1)
             sin = mx.concatenate([-turned[:, half:], turned[:, half:]], axis=-1)
             self.page = (first, size, cos, sin)
-        asked = slice(start - first, start - first + rows)
-        self.last = (start, rows, cos[asked], sin[asked])
+        rows_wanted = slice(start - first, start - first + rows)
+        self.last = (start, rows, cos[rows_wanted], sin[rows_wanted])
         return self.last[2:]
 
 
@@ -75,8 +75,8 @@ class TableRope(nn.RoPE):
     def __call__(self, x: mx.array, offset: Any = 0) -> mx.array:
         """See :class:``mlx.nn.RoPE``; what a table cannot give is computed as there."""
         if not isinstance(offset, int) or x.dtype != mx.float32 or x.shape[-1] != self.dims:
-            found: mx.array = super().__call__(x, offset)
-            return found
+            rotated: mx.array = super().__call__(x, offset)
+            return rotated
         return rotate(x, *self.table.at(offset, x.shape[-2]))
 
 
@@ -93,13 +93,13 @@ def with_tables(model: nn.Module) -> nn.Module:
     def replace(module: nn.Module) -> nn.Module:
         if type(module) is not nn.RoPE or module.traditional:
             return module
-        made = as_kind(module, TableRope)
+        wrapped = as_kind(module, TableRope)
         key = (module.dims, module.base, module.scale)
-        made.table = tables.setdefault(key, Rotations(module, module.dims))
-        return made
+        wrapped.table = tables.setdefault(key, Rotations(module, module.dims))
+        return wrapped
 
-    found: nn.Module = with_replaced(model, replace)
-    return found
+    replaced: nn.Module = with_replaced(model, replace)
+    return replaced
 
 
 def tables_pay() -> bool:

@@ -98,13 +98,13 @@ def find_layers(model: nn.Module) -> tuple[tuple[str, ...], list[nn.Module]]:
     Raises:
         BadInput: the model says no layers, or keeps them where they cannot be found.
     """
-    said = getattr(model, "layers", None)
-    if isinstance(model, nn.Module) and said:
+    layers = getattr(model, "layers", None)
+    if isinstance(model, nn.Module) and layers:
         waiting: list[tuple[tuple[str, ...], nn.Module]] = [((), model)]
         for path, module in waiting:  # breadth first: it grows while it is walked
             for name, value in module.items():
-                if isinstance(value, list) and len(value) == len(said):
-                    if all(a is b for a, b in zip(value, said, strict=True)):
+                if isinstance(value, list) and len(value) == len(layers):
+                    if all(a is b for a, b in zip(value, layers, strict=True)):
                         return (*path, name), value
                 elif isinstance(value, nn.Module):
                     waiting.append(((*path, name), value))
@@ -116,7 +116,7 @@ def find_layers(model: nn.Module) -> tuple[tuple[str, ...], list[nn.Module]]:
 
 def with_layers(module: nn.Module, path: tuple[str, ...], layers: list[Any]) -> nn.Module:
     """Return a copy of a module in which the list at ``path`` is another; only what is on the way is copied."""
-    made = copy.copy(module)
+    copied = copy.copy(module)
     name, *rest = path
-    made[name] = with_layers(module[name], tuple(rest), layers) if rest else layers
-    return made
+    copied[name] = with_layers(module[name], tuple(rest), layers) if rest else layers
+    return copied
