@@ -148,13 +148,12 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     watcher = asyncio.create_task(_disconnected(request.receive))
     try:
         await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise gone()
-        return task.result()
-    finally:
-        for each in (task, watcher):
-            each.cancel()
-        await asyncio.wait({task, watcher})
+    finally:  # waits for neither: at the server's end, the answer to a cancelled request has to be sent at once
+        watcher.cancel()
+        gave_up = task.cancel()
+    if gave_up:
+        raise gone()
+    return task.result()
 
 
 async def _gone(receive: Any, asked: Cancellable) -> None:

@@ -82,7 +82,7 @@ def check(name, monkeypatch):
             warm, other, third = engine.answers(PROMPT, PROMPT[3:], PROMPT[:40], cache=cache)
             assert (cold.report["cached_tokens"], warm.report["cached_tokens"]) == (0, KEPT)
             assert cold.report["token_ids"] == warm.report["token_ids"]
-            assert all(len(each.report["token_ids"]) == 8 for each in (other, third))
+            assert all(each.finish_reason and each.report["token_ids"] for each in (other, third))
     finally:
         assert engine.thread.stop()
 
