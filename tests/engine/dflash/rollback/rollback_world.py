@@ -208,19 +208,15 @@ class World:
         self.rollback.abandon()
         self.stepped_back |= len(ids) == 1
 
-    def save_and_load(self, path=None):
+    def save_and_load(self):
         self.settle()
         if any(cache.empty() for cache in self.caches):
             return
-        if path is None:
-            views = [getattr(cache, "views", False) for cache in self.caches]
-            self.caches = [type(cache).from_state(cache.state) for cache in self.caches]
-            for cache, view in zip(self.caches, views, strict=True):
-                if view:
-                    cache.views = True
-        else:
-            caches.save(path, self.caches, self.kind.spec)
-            self.caches = caches.load(path, self.kind.spec, like=self.kind.caches())
+        views = [getattr(cache, "views", False) for cache in self.caches]
+        self.caches = [type(cache).from_state(cache.state) for cache in self.caches]
+        for cache, view in zip(self.caches, views, strict=True):
+            if view:
+                cache.views = True
         self._bind()
 
     def copy(self):
