@@ -11,6 +11,10 @@ from mcp.server.transport_security import TransportSecuritySettings
 from bridge.console import say
 from bridge.system import loopback, process
 
+# Open sessions at most, and after how long without a request one is closed: clients may leave without a word.
+MOST_SESSIONS = 64
+IDLE_S = 600.0
+
 
 def serve_http(server: Server[Any], port: int) -> None:
     """Serve until interrupted. Port 0 selects a free port. The address is printed on standard error.
@@ -26,7 +30,9 @@ def serve_http(server: Server[Any], port: int) -> None:
         allowed_hosts=names,
         allowed_origins=[f"http://{name}" for name in names],
     )
-    app = server.streamable_http_app(transport_security=security)
+    app = server.streamable_http_app(
+        transport_security=security, max_sessions=MOST_SESSIONS, session_idle_timeout=IDLE_S
+    )
     say(f"serving MCP at http://{loopback.HOST}:{port}/mcp")
     # Uvicorn's default logging would write to standard output.
     config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=2)

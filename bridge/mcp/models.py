@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from bridge.common.limits import BRANCH_CHARS
 from bridge.manifest import MAX_LIFETIME
@@ -30,6 +30,15 @@ class Arguments(BaseModel):
     """Base of arguments: unknown names are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*")
+    @classmethod
+    def _is_printable(cls, value: object) -> object:
+        """Refuse texts that no branch, name or reason contains, and that no program can be given."""
+        texts = value if isinstance(value, list) else [value]
+        if not all(text.isprintable() for text in texts if isinstance(text, str)):
+            raise ValueError("must be printable characters on one line")
+        return value
 
 
 class Answer(BaseModel):

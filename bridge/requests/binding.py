@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 # The line by which a client recognizes its own request: see bridge.requests.idempotency.
 _KEY = re.compile(r"Key: [0-9a-f]{64}\n\Z")
+# The ports that an address need not name.
+_USUAL_PORTS = {"https": "443", "http": "80", "ssh": "22", "git": "9418"}
 _SCP = re.compile(r"(?:[^@/:]+@)?(?P<host>[A-Za-z0-9._-]+):(?P<path>[^/].*)")
 
 
@@ -51,7 +53,10 @@ def subject(preset: str) -> str:
 
 
 def repository_name(url: str, base: Path | str = ".") -> str:
-    """Return the same name for each address of a repository: ``github.com/owner/name``, or a folder's real path."""
+    """Return the same name for each address of a repository: ``github.com/owner/name``, or a folder's real path.
+
+    A port other than the usual one of its scheme is part of the name: another server may listen there.
+    """
     scp = _SCP.fullmatch(url)
     if url.startswith(("/", ".", "~", "file://")):
         folder = Path(url.removeprefix("file://")).expanduser()
@@ -59,8 +64,16 @@ def repository_name(url: str, base: Path | str = ".") -> str:
     if "://" in url:
         parts = urlsplit(url)
         host, path = parts.hostname or "", parts.path
+        if port := _port(parts.netloc, parts.scheme):
+            host = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     elif scp:
         host, path = scp["host"], scp["path"]
     else:
         return f"file:{(Path(base) / url).resolve()}"
     return f"{host.lower()}/{path.strip('/').removesuffix('.git')}"
+
+
+def _port(netloc: str, scheme: str) -> str:
+    """Return the port of an address, empty if it is the usual one. It may be no number, which git then refuses."""
+    match = re.search(r":([^:\]]+)\Z", netloc.rpartition("@")[2])
+    return match[1] if match and match[1] != _USUAL_PORTS.get(scheme) else ""

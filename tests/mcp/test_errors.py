@@ -100,6 +100,12 @@ def test_a_folder_that_is_no_repository_is_told_the_same(door, tmp_path):
         ("kakeya_cancel", {}, "request is missing"),
         ("kakeya_cancel", {"request": ""}, "request: "),
         ("kakeya_status", {"request": "x" * 10_000}, "request: "),
+        ("kakeya_status", {"request": "noop\0"}, "request: must be printable"),
+        ("kakeya_cancel", {"request": "noop", "reason": "a\0b"}, "reason: must be printable"),
+        ("kakeya_run", {"preset": "noop", "ref": "HEAD\0"}, "ref: must be printable"),
+        ("kakeya_run", {"preset": "noop", "params": ["n=1\0"]}, "params: must be printable"),
+        ("kakeya_run", {"preset": "noop", "labels": ["a\nb"]}, "labels: must be printable"),
+        ("kakeya_fetch", {"out": "a\0"}, "out: must be printable"),
     ],
 )
 def test_bad_arguments_are_told_and_send_nothing(door, git, bus, tool, args, why):

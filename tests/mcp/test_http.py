@@ -11,6 +11,8 @@ import mcp
 import pytest
 import requests
 
+from bridge.mcp import http
+
 pytestmark = pytest.mark.bus
 
 HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
@@ -50,6 +52,14 @@ def test_the_official_client_works_over_http(url):
 
     assert count == 9
     assert sent.structured_content["branch"].startswith("mac-bridge/noop-")
+
+
+@pytest.mark.long
+def test_sessions_that_nobody_closes_are_few(url):
+    answers = [post(url).status_code for _ in range(http.MOST_SESSIONS + 2)]
+
+    assert answers[: http.MOST_SESSIONS] == [200] * http.MOST_SESSIONS
+    assert set(answers[http.MOST_SESSIONS :]) <= {429, 503}
 
 
 @pytest.mark.long

@@ -13,6 +13,7 @@ import pytest
 from engine.serve import connection, grammar
 from engine.serve.deltas import tokens_in
 from engine.serve.grammar import Grammars, of_schema
+from engine.serve.main import MOST_CONNECTIONS
 from engine.serve.models import load_resident
 from tests.engine.serve.world import serving
 
@@ -121,6 +122,22 @@ def test_head_that_does_not_end_is_cut_off(tmp_path):
             passed = time.monotonic() - began
         assert connection.HEAD_SECONDS - 1 < passed < connection.HEAD_SECONDS + 45
         assert httpx.get(f"{server.url}/health", timeout=60).status_code == 200
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "said", [b"GET /health HTTP/1.1\r\nX-Slow: ", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"],
+    ids=["half heads", "idle"],
+)  # fmt: skip
+def test_connections_without_a_request_make_way(tmp_path, said):
+    with serving(tmp_path) as server, contextlib.ExitStack() as held:
+        host, port = server.url.removeprefix("http://").split(":")
+        for _ in range(MOST_CONNECTIONS + 10):
+            peer = held.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            peer.sendall(said)
+        began = time.monotonic()
+        assert httpx.get(f"{server.url}/health", timeout=60).status_code == 200
+        assert time.monotonic() - began < connection.HEAD_SECONDS
 
 
 def test_text_that_cannot_fit_is_refused_before_it_is_encoded(server, resident):
