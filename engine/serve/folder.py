@@ -3,12 +3,14 @@
 import errno
 import os
 import secrets
+import shlex
 import stat
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from engine.errors import BadInput
 from engine.serve.block_file import RefusedError
 
 STALE = 3600.0  # seconds after which a file that was never completed is removed
@@ -23,12 +25,16 @@ class Folder:
         budget: the maximum size of all files together, in bytes. Several processes may exceed it by what they write
             between two scans of the folder.
 
+    Raises:
+        BadInput: another user may replace its files, and so change answers.
+
     Attributes:
         nbytes: their total size in bytes, as far as this process knows.
     """
 
     def __init__(self, path: Path, budget: int) -> None:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_owner(path)
         self.path, self.budget = path, budget
         probe = self._temporary(path)
         probe.touch()
@@ -129,3 +135,15 @@ class Folder:
     @staticmethod
     def _temporary(folder: Path) -> Path:
         return folder / f"{secrets.token_hex(8)}.tmp"
+
+
+def _check_owner(path: Path) -> None:
+    about = path.stat()
+    if about.st_uid != os.geteuid():
+        raise BadInput(
+            f"the prefix store {path} belongs to another user", "give --prefix-store a folder of your own"
+        )
+    if about.st_mode & 0o022:
+        raise BadInput(
+            f"other users may write to the prefix store {path}", f"run: chmod go-w {shlex.quote(str(path))}"
+        )

@@ -53,6 +53,19 @@ def files(folder):
     return sorted(folder.glob("*/*.kv"), key=lambda path: path.stat().st_mtime_ns)
 
 
+def test_folder_that_others_may_write_to_is_refused(tmp_path):
+    tmp_path.chmod(0o777)
+    with pytest.raises(BadInput, match="other users may write"):
+        opened(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_folder_of_another_user_is_refused(tmp_path):
+    os.chown(tmp_path, 12345, -1)
+    with pytest.raises(BadInput, match="belongs to another user"):
+        opened(tmp_path)
+
+
 def test_replaced_file_counts_once(tmp_path):
     folder = Folder(tmp_path, budget=1000)
     for size in (100, 300, 50):
