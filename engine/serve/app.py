@@ -97,9 +97,9 @@ def _figures(app: FastAPI, server: Server) -> None:
 
     @app.get("/health")
     async def health(response: Response) -> dict[str, Any]:
-        found = listing.health(server)
-        response.status_code = 200 if found["reason"] is None else 503
-        return found
+        state = listing.health(server)
+        response.status_code = 200 if state["reason"] is None else 503
+        return state
 
     @app.get("/v1/kakeya/stats")
     async def stats() -> dict[str, Any]:

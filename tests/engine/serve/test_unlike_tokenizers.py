@@ -11,12 +11,12 @@ from tests.engine.serve.world import serving
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = folders.write_pair(tmp_path_factory.mktemp("made") / "extra") / "target"
-    path = str(made / "tokenizer.json")
+    folder = folders.write_pair(tmp_path_factory.mktemp("pair") / "extra") / "target"
+    path = str(folder / "tokenizer.json")
     tokenizer = Tokenizer.from_file(path)
     tokenizer.add_special_tokens(["<image>"])
     tokenizer.save(path)
-    return made
+    return folder
 
 
 @pytest.mark.long
