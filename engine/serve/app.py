@@ -68,22 +68,22 @@ def _routes(app: FastAPI, server: Server) -> None:
 
     @app.post("/v1/messages/count_tokens", openapi_extra=_takes(CountRequest))
     async def count_tokens(request: Request) -> dict[str, int]:
-        given = parse(CountRequest, await read_body(request, server.settings))
-        counted: dict[str, int] = await _in_time(server, messages.count(server, given))
+        request_body = parse(CountRequest, await read_body(request, server.settings))
+        counted: dict[str, int] = await _in_time(server, messages.count(server, request_body))
         return counted
 
 
-def _dialect(app: FastAPI, server: Server, name: str, path: str, kind: type[Loose], made: Any) -> None:
+def _dialect(app: FastAPI, server: Server, name: str, path: str, kind: type[Loose], dialect: Any) -> None:
     """Handle one API route, whose module has ``begin``, ``whole`` and ``streamed``."""
 
     @app.post(path, name=name, openapi_extra=_takes(kind))
     async def answer(request: Request) -> Response:
         body = parse(kind, await read_body(request, server.settings))
         if body.stream:
-            return await _stream(server, made, body)
-        begun = await unless_gone(request, _in_time(server, made.begin(server, body)))
-        async with attended(request, begun.asked):
-            return JSONResponse(await made.whole(begun))
+            return await _stream(server, dialect, body)
+        begun = await unless_gone(request, _in_time(server, dialect.begin(server, body)))
+        async with attended(request, begun.pending):
+            return JSONResponse(await dialect.whole(begun))
 
 
 def _figures(app: FastAPI, server: Server) -> None:
@@ -126,23 +126,23 @@ async def _in_time(server: Server, begun: Awaitable[Any]) -> Any:
         raise late() from error
 
 
-async def _stream(server: Server, made: Any, body: Any) -> EventStream:
+async def _stream(server: Server, dialect: Any, body: Any) -> EventStream:
     """Answer with a stream. What fails early has its HTTP status; a model that loads for minutes delays no stream."""
-    beginning = Beginning(asyncio.create_task(_in_time(server, made.begin(server, body))))
+    beginning = Beginning(asyncio.create_task(_in_time(server, dialect.begin(server, body))))
     if await beginning.done(BEGIN_SECONDS):
-        await (await beginning.task).asked.settled(AT_ONCE)
+        await (await beginning.task).pending.settled(AT_ONCE)
 
     async def events() -> AsyncIterator[bytes]:
         try:
             begun = await beginning.task
         except ApiError as error:
-            yield made.failed(error)
+            yield dialect.failed(error)
             return
-        begun.asked.waits = beginning.waits
-        async for each in made.streamed(begun):
+        begun.pending.waits = beginning.waits
+        async for each in dialect.streamed(begun):
             yield each
 
-    ping = getattr(made, "PING", COMMENT)
+    ping = getattr(dialect, "PING", COMMENT)
     return EventStream(events(), beginning, server.settings.write_seconds, ping)
 
 
@@ -172,7 +172,7 @@ class Beginning:
     def cancel(self) -> None:
         """End its answers, or whatever it waits for."""
         if not self.task.cancel() and not self.task.cancelled() and self.task.exception() is None:
-            self.task.result().asked.cancel()
+            self.task.result().pending.cancel()
 
 
 def _takes(kind: type[Loose]) -> dict[str, Any]:
@@ -185,9 +185,9 @@ def _takes(kind: type[Loose]) -> dict[str, Any]:
 def _documented(app: FastAPI) -> None:
     """Add the schemas of the bodies to the OpenAPI document."""
     document = app.openapi()
-    held = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for kind in (ChatRequest, CompletionRequest, MessagesRequest, CountRequest, ResponsesRequest):
-        held |= kind.model_json_schema(by_alias=True, ref_template=REF).get("$defs", {})
+        schemas |= kind.model_json_schema(by_alias=True, ref_template=REF).get("$defs", {})
 
 
 def _on_errors(app: FastAPI) -> None:
@@ -198,6 +198,6 @@ def _on_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def no_route(request: Request, error: HTTPException) -> JSONResponse:
         path = request.url.path[:100]
-        said = {404: f"There is no {path} here.", 405: f"{path} takes another method."}
-        message, headers = said.get(error.status_code, str(error.detail)), dict(error.headers or {})
+        reason = {404: f"There is no {path} here.", 405: f"{path} takes another method."}
+        message, headers = reason.get(error.status_code, str(error.detail)), dict(error.headers or {})
         return ApiError(error.status_code, message, code="no_route", headers=headers).answer(request.url.path)

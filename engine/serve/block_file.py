@@ -63,8 +63,8 @@ class Draft:
 
     def __init__(self, shelf: Shelf, block_id: str, parts: Sequence[Sequence[Snapshot]]) -> None:
         self.block_id = block_id
-        told = [[_told(each) for each in snapshots] for snapshots in parts]
-        self._header = json.dumps({"id": block_id, "parts": shelf.parts, "snapshots": told}).encode()
+        headers = [[_header(each) for each in snapshots] for snapshots in parts]
+        self._header = json.dumps({"id": block_id, "parts": shelf.parts, "snapshots": headers}).encode()
         self._arrays = [_bytes(x) for part in parts for each in part for x in each.arrays if x is not None]
         self.nbytes = len(self._header) + sum(map(len, self._arrays))
 
@@ -106,23 +106,23 @@ def decoded(data: bytes, shelf: Shelf, block_id: str, end: int) -> list[list[Pla
     at = data.find(b"\n", len(first) + 1, len(first) + 1 + MOST_HEADER)
     try:
         header = json.loads(data[len(first) + 1 : at])
-        parts, told, found_id = header["parts"], header["snapshots"], header["id"]
+        parts, headers, found_id = header["parts"], header["snapshots"], header["id"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise RefusedError("damaged", "its header cannot be read") from error
     if parts != shelf.parts:
-        made = parts if isinstance(parts, dict) else {}
-        others = [name for name in PARTS if made.get(name) != shelf.parts[name]]
+        by_part = parts if isinstance(parts, dict) else {}
+        others = [name for name in PARTS if by_part.get(name) != shelf.parts[name]]
         raise RefusedError("foreign", f"it was made with another {' and '.join(others) or 'set of digests'}")
     if found_id != block_id:
         raise RefusedError("foreign", "it holds another block than its name says")
-    return _checked(told, memoryview(data)[at + 1 :], shelf, end)
+    return _checked(headers, memoryview(data)[at + 1 :], shelf, end)
 
 
-def on_device(found: list[Plain]) -> list[Snapshot]:
+def on_device(snapshots_read: list[Plain]) -> list[Snapshot]:
     """Return snapshots with MLX arrays. Call it in the engine's thread."""
     return [
         Snapshot(each.form.kind, [_array(raw) for raw in each.arrays], each.numbers, each.form.codec)
-        for each in found
+        for each in snapshots_read
     ]
 
 
@@ -130,7 +130,7 @@ def _array(raw: Raw | None) -> mx.array | None:
     return None if raw is None else mx.array(raw.data).view(getattr(mx, raw.dtype))
 
 
-def _told(snapshot: Snapshot) -> list[Any]:
+def _header(snapshot: Snapshot) -> list[Any]:
     form = form_of(snapshot, 0)
     return [form.kind, form.codec, snapshot.numbers, form.arrays]
 
@@ -152,17 +152,17 @@ def _size(dtype: str, shape: Sequence[int]) -> int:
     return prod(shape) * size
 
 
-def _checked(told: Any, payload: memoryview, shelf: Shelf, end: int) -> list[list[Plain]]:
+def _checked(headers: Any, payload: memoryview, shelf: Shelf, end: int) -> list[list[Plain]]:
     """Return the header's snapshots. Each is compared with its expected form and cut out of the payload."""
     forms = [shelf.caches, shelf.context]
-    if not isinstance(told, list) or [len(each) if isinstance(each, list) else -1 for each in told] != [
+    if not isinstance(headers, list) or [len(each) if isinstance(each, list) else -1 for each in headers] != [
         len(each) for each in forms
     ]:
         raise RefusedError("layout", "it has another number of caches")
-    found: list[list[Plain]] = []
+    groups: list[list[Plain]] = []
     at = 0
-    for group, expected in zip(told, forms, strict=True):
-        made = []
+    for group, expected in zip(headers, forms, strict=True):
+        snapshots_of_part = []
         for each, form in zip(group, expected, strict=True):
             shapes, numbers = _fitting(each, form, end)
             arrays: list[Raw | None] = []
@@ -172,17 +172,17 @@ def _checked(told: Any, payload: memoryview, shelf: Shelf, end: int) -> list[lis
                     raise RefusedError("truncated", "it has fewer bytes than its arrays take")
                 arrays.append(None if shape is None else _raw(dtype, shape, payload[at : at + size]))
                 at += size
-            made.append(Plain(form, numbers, arrays))
-        found.append(made)
+            snapshots_of_part.append(Plain(form, numbers, arrays))
+        groups.append(snapshots_of_part)
     if at != len(payload):
         raise RefusedError("layout", "it has more bytes than its arrays take")
-    return found
+    return groups
 
 
-def _fitting(told: Any, form: Form, end: int) -> tuple[list[tuple[str, tuple[int, ...] | None]], list[int]]:
+def _fitting(header: Any, form: Form, end: int) -> tuple[list[tuple[str, tuple[int, ...] | None]], list[int]]:
     """Return types and shapes of a snapshot's arrays, and its numbers; RefusedError if they do not match the form."""
     try:
-        kind, codec, numbers, arrays = told
+        kind, codec, numbers, arrays = header
         lengths = set()
         shapes: list[tuple[str, tuple[int, ...] | None]] = []
         for entry, expected in zip(arrays, form.arrays, strict=True):

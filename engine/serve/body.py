@@ -14,8 +14,8 @@ async def read_body(request: Request, settings: Settings) -> bytes:
     Raises:
         ApiError: 413, it is too large; 408, it arrives too slowly.
     """
-    said = request.headers.get("content-length", "")
-    if said.isascii() and said.isdigit() and int(said[:20]) > settings.max_body:
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared[:20]) > settings.max_body:
         raise _too_large(settings)
     body = bytearray()
     try:

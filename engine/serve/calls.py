@@ -81,9 +81,9 @@ def _call(call: dict[str, Any], schemas: dict[str, Any]) -> dict[str, str]:
 
 def _as_text(tool: dict[str, Any]) -> dict[str, Any]:
     """Return a tool whose parameters are strings: a parser of untyped text leaves them as the model wrote them."""
-    given = tool.get("parameters") or {}
-    properties = {name: {"type": "string"} for name in _properties(given)}
-    return {"type": "function", "function": {**tool, "parameters": {**given, "properties": properties}}}
+    schema = tool.get("parameters") or {}
+    properties = {name: {"type": "string"} for name in _properties(schema)}
+    return {"type": "function", "function": {**tool, "parameters": {**schema, "properties": properties}}}
 
 
 def _properties(schema: dict[str, Any]) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _union(each: Iterable[frozenset[str]]) -> frozenset[str]:
 
 def _target(ref: str, root: dict[str, Any]) -> Any:
     """Return what a reference within a schema means; None if there is no such part."""
-    found: Any = root
+    node: Any = root
     for part in ref.removeprefix("#").split("/")[1:]:
-        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-    return found
+        node = node.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
+    return node

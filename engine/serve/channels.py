@@ -46,11 +46,11 @@ class Channel:
             raise BadInput(
                 f"no channel {name!r}", "a channel is written like tiny@e8-q38-b2 or tiny@e8v-4.25"
             )
-        found = match.groupdict()
-        if found["lattice"]:
-            cache = f"{found['lattice']}@q{found['q']}"
-        elif found["bits"]:
-            cache = f"e8v@{found['bits']}" + (f":{found['effort']}" if found["effort"] else "")
+        groups = match.groupdict()
+        if groups["lattice"]:
+            cache = f"{groups['lattice']}@q{groups['q']}"
+        elif groups["bits"]:
+            cache = f"e8v@{groups['bits']}" + (f":{groups['effort']}" if groups["effort"] else "")
         else:
-            cache = f"affine@{found['affine']}" if found["affine"] else "raw"
-        return cls(found["short"], cache, int(found["boundary"] or 0))
+            cache = f"affine@{groups['affine']}" if groups["affine"] else "raw"
+        return cls(groups["short"], cache, int(groups["boundary"] or 0))

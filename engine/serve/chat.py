@@ -16,7 +16,7 @@ from engine.serve.models import Resident
 from engine.serve.parts import Delta, Parts
 from engine.serve.prompts import render
 from engine.serve.protocol import ChatRequest
-from engine.serve.server import Asked, Server
+from engine.serve.server import PendingAnswer, Server
 from engine.serve.streams import DONE, event, failed
 
 REFUSED = ("audio", "web_search_options", "functions", "function_call")
@@ -38,7 +38,7 @@ class Chat:
 
     request: ChatRequest
     resident: Resident
-    asked: Asked
+    pending: PendingAnswer
     tools: list[dict[str, Any]]
     forced: bool
     thinks: bool
@@ -89,12 +89,12 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
     thinks = start is not None and text.rstrip().endswith(start)
     if thinks and options.grammar is not None:
         end = resident.pair.tokenizer.think_end_tokens or ()
-        made = grammar.behind_thought(options.grammar, end)
-        await grammar.apart(resident.grammars.compiled, made)
-        options = replace(options, grammar=made)
-    asked = server.ask(chosen, [ids], options, request.n or 1)
+        thought_grammar = grammar.behind_thought(options.grammar, end)
+        await grammar.apart(resident.grammars.compiled, thought_grammar)
+        options = replace(options, grammar=thought_grammar)
+    answer = server.ask(chosen, [ids], options, request.n or 1)
     on_channels = harmony.speaks(resident.pair.tokenizer) and not text.endswith(harmony.FINAL)
-    return Chat(request, resident, asked, tools, forced, thinks, on_channels)
+    return Chat(request, resident, answer, tools, forced, thinks, on_channels)
 
 
 async def count(server: Server, request: ChatRequest) -> int:
@@ -123,7 +123,7 @@ async def whole(chat: Chat) -> dict[str, Any]:
     messages: list[dict[str, Any]] = [{**empty, "annotations": []} for _ in range(n)]
     choices: list[dict[str, Any]] = [{"index": i, "message": messages[i], "logprobs": None} for i in range(n)]
     tokens = cached = 0
-    async for piece in chat.asked.pieces():
+    async for piece in chat.pending.pieces():
         choice, parts, message = choices[piece.index], texts[piece.index], messages[piece.index]
         tokens += piece.tokens
         for delta in added(parts, piece):
@@ -143,9 +143,9 @@ async def whole(chat: Chat) -> dict[str, Any]:
         "id": new_id("chatcmpl"),
         "object": "chat.completion",
         "created": int(time.time()),
-        "model": chat.asked.model,
+        "model": chat.pending.model,
         "choices": choices,
-        "usage": usage(chat.asked.prompt_tokens, tokens, cached, await chat.thought_tokens(texts)),
+        "usage": usage(chat.pending.prompt_tokens, tokens, cached, await chat.thought_tokens(texts)),
         "x_kakeya": choices[0]["x_kakeya"],
     }
 
@@ -166,7 +166,7 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
         "id": new_id("chatcmpl"),
         "object": "chat.completion.chunk",
         "created": int(time.time()),
-        "model": chat.asked.model,
+        "model": chat.pending.model,
     }
     n = chat.request.n or 1
     texts = [chat.parts() for _ in range(n)]
@@ -176,13 +176,13 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **more}
         if report:
             choice["x_kakeya"] = report
-        live = {"usage": usage(chat.asked.prompt_tokens, tokens, cached)} if chat.request.live else {}
+        live = {"usage": usage(chat.pending.prompt_tokens, tokens, cached)} if chat.request.live else {}
         return event({**head, "choices": [choice], **live})
 
     for i in range(n):
         yield chunk(i, {"role": "assistant", "content": ""})
     try:
-        async for piece in chat.asked.pieces():
+        async for piece in chat.pending.pieces():
             parts = texts[piece.index]
             tokens += piece.tokens
             deltas = added(parts, piece)
@@ -202,6 +202,6 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
         yield failed(error)
         return
     if chat.request.stream_options and chat.request.stream_options.include_usage:
-        used = usage(chat.asked.prompt_tokens, tokens, cached, await chat.thought_tokens(texts))
+        used = usage(chat.pending.prompt_tokens, tokens, cached, await chat.thought_tokens(texts))
         yield event({**head, "choices": [], "usage": used})
     yield event(DONE)

@@ -13,7 +13,7 @@ from engine.serve.errors import ApiError, unsupported
 from engine.serve.job import Piece
 from engine.serve.models import Resident
 from engine.serve.protocol import CompletionRequest
-from engine.serve.server import Asked, Server
+from engine.serve.server import PendingAnswer, Server
 from engine.serve.streams import DONE, event, failed
 
 
@@ -31,7 +31,7 @@ class Completion:
 
     request: CompletionRequest
     resident: Resident
-    asked: Asked
+    pending: PendingAnswer
     offsets: list[int]
     cached: list[int]
 
@@ -42,7 +42,7 @@ class Completion:
 
     def usage(self, tokens: int) -> dict[str, Any]:
         """Return the usage, given the number of generated tokens."""
-        return usage(self.asked.prompt_tokens, tokens, sum(self.cached))
+        return usage(self.pending.prompt_tokens, tokens, sum(self.cached))
 
 
 async def begin(server: Server, request: CompletionRequest) -> Completion:
@@ -60,9 +60,9 @@ async def begin(server: Server, request: CompletionRequest) -> Completion:
     options = server.options(request, chosen, resident, longest, request.max_tokens or 16)
     if request.logprobs is not None:
         options = replace(options, logprobs=request.logprobs)
-    made = await of_format(request.response_format, resident)
-    asked = server.ask(chosen, prompts, replace(options, grammar=made), n)
-    return Completion(request, resident, asked, [0] * len(asked.jobs), [0] * len(prompts))
+    format_grammar = await of_format(request.response_format, resident)
+    answer = server.ask(chosen, prompts, replace(options, grammar=format_grammar), n)
+    return Completion(request, resident, answer, [0] * len(answer.jobs), [0] * len(prompts))
 
 
 def _prompts(request: CompletionRequest, resident: Resident) -> list[list[int]]:
@@ -82,10 +82,10 @@ def _prompts(request: CompletionRequest, resident: Resident) -> list[list[int]]:
 
 async def whole(completion: Completion) -> dict[str, Any]:
     """Return the answer in one object."""
-    count = len(completion.asked.jobs)
+    count = len(completion.pending.jobs)
     choices: list[dict[str, Any]] = [{"index": i, "text": "", "logprobs": None} for i in range(count)]
     tokens = 0
-    async for piece in completion.asked.pieces():
+    async for piece in completion.pending.pieces():
         choice = choices[piece.index]
         tokens += piece.tokens
         choice["text"] += piece.text
@@ -106,7 +106,7 @@ async def streamed(completion: Completion) -> AsyncIterator[bytes]:
     """Yield the answer's events."""
     head, tokens = _head(completion), 0
     try:
-        async for piece in completion.asked.pieces():
+        async for piece in completion.pending.pieces():
             tokens += piece.tokens
             choice: dict[str, Any] = {
                 "index": piece.index,
@@ -134,7 +134,7 @@ def _head(completion: Completion) -> dict[str, Any]:
         "id": new_id("cmpl"),
         "object": "text_completion",
         "created": int(time.time()),
-        "model": completion.asked.model,
+        "model": completion.pending.model,
     }
 
 
@@ -144,16 +144,21 @@ def _logprobs(completion: Completion, piece: Piece) -> dict[str, list[Any]]:
     def name(token: int) -> str:
         return completion.resident.grammars.token_bytes(token).decode("utf-8", "replace")
 
-    found: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    columns: dict[str, list[Any]] = {
+        "tokens": [],
+        "token_logprobs": [],
+        "top_logprobs": [],
+        "text_offset": [],
+    }
     for token, logprob, best in piece.logprobs or []:
-        found["tokens"].append(name(token))
-        found["token_logprobs"].append(max(logprob, -9999.0))
-        found["top_logprobs"].append({name(each): max(value, -9999.0) for each, value in best})
-        found["text_offset"].append(completion.offsets[piece.index])
+        columns["tokens"].append(name(token))
+        columns["token_logprobs"].append(max(logprob, -9999.0))
+        columns["top_logprobs"].append({name(each): max(value, -9999.0) for each, value in best})
+        columns["text_offset"].append(completion.offsets[piece.index])
         completion.offsets[piece.index] += len(name(token))
-    return found
+    return columns
 
 
 def _join(choice: dict[str, Any], more: dict[str, list[Any]]) -> None:
-    held = choice["logprobs"] or {name: [] for name in more}
-    choice["logprobs"] = {name: held[name] + more[name] for name in more}
+    joined = choice["logprobs"] or {name: [] for name in more}
+    choice["logprobs"] = {name: joined[name] + more[name] for name in more}

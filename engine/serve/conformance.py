@@ -160,8 +160,8 @@ async def _answers(
             for question in questions:
                 await _answer(server, matrix, cell, question, began)
         for together in [questions] if clients > 1 else [[question] for question in questions]:
-            asked = (_answer(server, matrix, cell, question, began) for question in together)
-            for answer in await asyncio.gather(*asked):
+            pending = (_answer(server, matrix, cell, question, began) for question in together)
+            for answer in await asyncio.gather(*pending):
                 report.add(answer.row)
                 answers.append(answer)
         report.flush()  # rows of clients at once began together
@@ -183,8 +183,8 @@ async def _answer(server: Server, matrix: Matrix, cell: Cell, question: int, beg
         body["response_format"] = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
     started = time.monotonic() - began
     begun = await completions.begin(server, parse(CompletionRequest, json.dumps(body).encode()))
-    found = await completions.whole(begun)
-    choice, told = found["choices"][0], found["x_kakeya"]
+    whole_body = await completions.whole(begun)
+    choice, about = whole_body["choices"][0], whole_body["x_kakeya"]
     row = {
         "draft": draft,
         "cache": cache,
@@ -192,15 +192,15 @@ async def _answer(server: Server, matrix: Matrix, cell: Cell, question: int, beg
         "clients": clients,
         "form": form,
         "question": question,
-        "tokens": told["token_digest"],
-        "n_tokens": found["usage"]["completion_tokens"],
+        "tokens": about["token_digest"],
+        "n_tokens": whole_body["usage"]["completion_tokens"],
         "text": choice["text"],
         "stop": choice["finish_reason"],
-        "fallback": told["fallback"],
-        "counters": {name: told[name] for name in COUNTERS},
+        "fallback": about["fallback"],
+        "counters": {name: about[name] for name in COUNTERS},
         "started_s": started,
     }
-    return Answer(row, body["prompt"], told["token_ids"])
+    return Answer(row, body["prompt"], about["token_ids"])
 
 
 def tell_partings(answers: Sequence[Answer], resident: Resident) -> None:
@@ -229,20 +229,21 @@ def _parting(resident: Resident, cache: str, ours: Answer, theirs: Answer) -> di
     def fresh() -> list[Cache]:
         return make_caches(target, cache)
 
-    found = classify(target, fresh, prompt, ours.tokens, theirs.tokens, blocks=BLOCKS, chunk=CHUNK)
-    if found is None or found.kind == "length":
+    divergence = classify(target, fresh, prompt, ours.tokens, theirs.tokens, blocks=BLOCKS, chunk=CHUNK)
+    if divergence is None or divergence.kind == "length":
         return None
-    ids = [*prompt, *theirs.tokens[: found.position]]
+    ids = [*prompt, *theirs.tokens[: divergence.position]]
     logits = last_logits(target, fresh(), ids, len(prompt), rows=1, chunk=CHUNK)
     pair = [
-        [side[found.position], number(logits[side[found.position]])] for side in (theirs.tokens, ours.tokens)
+        [side[divergence.position], number(logits[side[divergence.position]])]
+        for side in (theirs.tokens, ours.tokens)
     ]
     return {
-        "index": found.position,
+        "index": divergence.position,
         "best": sorted(pair, key=lambda each: -each[1]),
-        "kind": found.kind,
-        "margin": found.margin,
-        "rounding": found.rounding,
+        "kind": divergence.kind,
+        "margin": divergence.margin,
+        "rounding": divergence.rounding,
         "ours": ours.tokens,
         "theirs": theirs.tokens,
     }

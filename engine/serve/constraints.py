@@ -57,9 +57,9 @@ async def constrained(
     if request.logprobs:
         options = replace(options, logprobs=request.top_logprobs or 0)
     if forced:
-        made = await asyncio.to_thread(grammar.of_tools, tools)
-        await grammar.apart(resident.grammars.check, made, "tools")
-        return replace(options, grammar=made, stop=())
+        tool_grammar = await asyncio.to_thread(grammar.of_tools, tools)
+        await grammar.apart(resident.grammars.check, tool_grammar, "tools")
+        return replace(options, grammar=tool_grammar, stop=())
     answer = await of_format(request.response_format, resident)
     if answer is not None and tools:
         tokenizer, grammars = resident.pair.tokenizer, resident.grammars
@@ -78,13 +78,13 @@ async def of_format(wanted: Any, resident: Resident) -> str | None:
     if wanted is None or wanted.type == "text":
         return None
     if wanted.type == "json_object":
-        made = grammar.of_schema({"type": "object"})
+        format_grammar = grammar.of_schema({"type": "object"})
     elif wanted.type == "json_schema":
         if wanted.json_schema is None or wanted.json_schema.schema_ is None:
-            said = "response_format json_schema needs json_schema.schema."
-            raise ApiError(400, said, param="response_format", code="missing")
-        made = await asyncio.to_thread(grammar.of_schema, wanted.json_schema.schema_)
+            message = "response_format json_schema needs json_schema.schema."
+            raise ApiError(400, message, param="response_format", code="missing")
+        format_grammar = await asyncio.to_thread(grammar.of_schema, wanted.json_schema.schema_)
     else:
         raise unsupported(f"response_format {wanted.type!r}", "response_format")
-    await grammar.apart(resident.grammars.check, made, "response_format")
-    return made
+    await grammar.apart(resident.grammars.check, format_grammar, "response_format")
+    return format_grammar

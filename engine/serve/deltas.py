@@ -9,18 +9,18 @@ from typing import Any
 from engine.serve.job import Piece
 from engine.serve.models import Resident
 from engine.serve.parts import Delta, Parts
-from engine.serve.server import Asked
+from engine.serve.server import PendingAnswer
 
 
-async def deltas(asked: Asked, parts: Parts) -> AsyncIterator[tuple[str, Any, Piece]]:
+async def deltas(answer: PendingAnswer, parts: Parts) -> AsyncIterator[tuple[str, Any, Piece]]:
     """Yield a single answer in parts: ``text``, ``thinking``, ``call``, ``arguments``, and ``end`` with its reason.
 
     Each part comes with its piece. If one piece has several parts, only the first part's piece counts the tokens.
     """
-    async for piece in asked.pieces():
+    async for piece in answer.pieces():
         counted = piece
         for delta in added(parts, piece):
-            for kind, value in _told(delta):
+            for kind, value in _events(delta):
                 yield kind, value, counted
                 counted = replace(piece, tokens=0)
         if piece.finish_reason:
@@ -29,19 +29,19 @@ async def deltas(asked: Asked, parts: Parts) -> AsyncIterator[tuple[str, Any, Pi
             yield "nothing", None, counted
 
 
-def _told(delta: Delta) -> list[tuple[str, Any]]:
+def _events(delta: Delta) -> list[tuple[str, Any]]:
     if "content" in delta:
         return [("text", delta["content"])]
     if "reasoning_content" in delta:
         return [("thinking", delta["reasoning_content"])]
-    found: list[tuple[str, Any]] = []
+    events: list[tuple[str, Any]] = []
     for call in delta["tool_calls"]:
         function = call["function"]
         if "id" in call:
-            found.append(("call", {"id": call["id"], "name": function["name"]}))
+            events.append(("call", {"id": call["id"], "name": function["name"]}))
         if function["arguments"]:
-            found.append(("arguments", function["arguments"]))
-    return found
+            events.append(("arguments", function["arguments"]))
+    return events
 
 
 def logprobs_of(resident: Resident, piece: Piece) -> list[dict[str, Any]]:

@@ -87,8 +87,8 @@ class Ending(uvicorn.Server):
         _leave(ExitCode.FAILED, "the engine or a request did not end in time")
 
 
-def _leave(code: ExitCode, why: str = "") -> NoReturn:
+def _leave(code: ExitCode, reason: str = "") -> NoReturn:
     """End the process at once, without waiting for any thread."""
-    if why:
-        log.warning("%s", why)
+    if reason:
+        log.warning("%s", reason)
     os._exit(code)

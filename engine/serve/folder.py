@@ -61,14 +61,14 @@ class Folder:
             if error.errno == errno.ELOOP:
                 raise RefusedError("damaged", "it is a symbolic link") from error
             raise
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             os.close(fd)  # fdopen refuses a folder, and would leave it open
             raise RefusedError("damaged", "it is not a regular file")
         with os.fdopen(fd, "rb") as file:
-            if found.st_size > most:
+            if status.st_size > most:
                 raise RefusedError(
-                    "layout", f"it has {found.st_size} bytes, and such a block has at most {most}"
+                    "layout", f"it has {status.st_size} bytes, and such a block has at most {most}"
                 )
             return file.read(most)
 
@@ -105,12 +105,12 @@ class Folder:
 
     def _look(self, coming: int = 0) -> int:
         """Scan the folder, and remove the longest unused files if ``coming`` bytes do not fit. Returns how many."""
-        found = sorted(self._files())
-        self.nbytes, self._written = sum(size for _, size, _ in found), 0
+        files = sorted(self._files())
+        self.nbytes, self._written = sum(size for _, size, _ in files), 0
         if self.nbytes + coming <= self.budget:
             return 0
         gone = 0
-        for _, size, path in found:
+        for _, size, path in files:
             if self.nbytes + coming <= self.budget * LOW:
                 break
             with suppress(OSError):

@@ -23,7 +23,7 @@ from engine.serve.job import Job, Options, Piece
 from engine.serve.models import Resident
 from engine.serve.prefix import Prefixes
 from engine.serve.rounds import Awaited, Reported, rounds
-from engine.serve.shelf import Place
+from engine.serve.shelf import BlockPath
 from engine.serve.through_package import ThroughPackage, UnusedError
 
 log = logging.getLogger("engine.serve")
@@ -60,7 +60,7 @@ class Generation:
         self._digest = hashlib.sha256()  # of the tokens
         self._closing = ExitStack()
         self._chunk, self._prefixes = chunk, prefixes if job.options.prefix else None
-        self._place: Place | None = None
+        self._path: BlockPath | None = None
         options = job.options
         self._package = self._by_package() if options.draft == PACKAGE else None
         self._with_draft = self._drafts(options)
@@ -104,12 +104,12 @@ class Generation:
             What is new of the answer; or what the round waits for.
         """
         try:
-            made = self._turns.send(output)
+            step = self._turns.send(output)
         except StopIteration:
             return None
         if self.done:
             self.close()
-        return made
+        return step
 
     def close(self) -> None:
         """Release the caches."""
@@ -130,9 +130,7 @@ class Generation:
         yield from self._restore()
         for at in self._run.reading(self.job.ids, self._chunk, self.cached):
             if self._prefixes is not None and at % self._chunk == 0:
-                self._prefixes.keep(
-                    self._key, self.job.ids[:at], self.caches, self._run.proposer, self._place
-                )
+                self._prefixes.keep(self._key, self.job.ids[:at], self.caches, self._run.proposer, self._path)
             yield None
         self.prefilling = False
         # Random draws depend on the rounds, and a seed must give the same result with other clients: share no rounds.
@@ -144,13 +142,13 @@ class Generation:
             self._policies[1],
             sharing=not repeatable,
         )
-        made = next(turns, None)
-        while made is not None:
-            if isinstance(made, Awaited):
-                made = turns.send((yield made))
+        step = next(turns, None)
+        while step is not None:
+            if isinstance(step, Awaited):
+                step = turns.send((yield step))
             else:
-                yield self._piece(*made)
-                made = next(turns, None)
+                yield self._piece(*step)
+                step = next(turns, None)
 
     def _packaged(self, package: ThroughPackage) -> Generator[Piece | None, None, bool]:
         """Let the package generate the answer. Returns whether it did."""
@@ -188,8 +186,8 @@ class Generation:
             shelf = self._prefixes.store.shelf(
                 self.resident, options.cache, options.boundary, self._chunk, drafts=self._with_draft
             )
-            self._place = shelf.place(self.job.ids)
-            path = yield from self._prefixes.fetch(self._key, ids, self._place)
+            self._path = shelf.path_of(self.job.ids)
+            path = yield from self._prefixes.fetch(self._key, ids, self._path)
         self.cached = self._prefixes.restore(self._key, ids, self.caches, self._run.proposer, path)
 
     def _piece(self, step: Step, logprobs: Reported) -> Piece:

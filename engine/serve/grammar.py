@@ -199,8 +199,8 @@ def of_tools(tools: Sequence[dict[str, Any]]) -> str:
     calls = []
     for tool in tools:
         name = json.dumps(json.dumps(tool["name"]))[1:-1]
-        given = json.dumps(_ours(_parameters(tool)))
-        calls.append(f'"{{\\"name\\":{name},\\"arguments\\":" %json {given} "}}"')
+        schema = json.dumps(_ours(_parameters(tool)))
+        calls.append(f'"{{\\"name\\":{name},\\"arguments\\":" %json {schema} "}}"')
     return llguidance.LLMatcher.grammar_from_lark("start: " + "\n  | ".join(calls))
 
 
@@ -287,17 +287,17 @@ class Grammars:
         return self.tokenizer.decode_bytes([token])
 
 
-def _refusal(said: str, param: str | None) -> ApiError:
+def _refusal(message: str, param: str | None) -> ApiError:
     """Return what a schema is refused with: ``unsupported`` if llguidance lacks something."""
-    for pattern, what in MISSING:
-        if found := pattern.search(said):
-            return unsupported(what.format(found[1].replace('"', "")[:100]), param)
-    said = said[:500].rstrip(".")
-    return ApiError(400, f"The schema cannot be enforced: {said}.", param=param, code="invalid_schema")
+    for pattern, noun in MISSING:
+        if match := pattern.search(message):
+            return unsupported(noun.format(match[1].replace('"', "")[:100]), param)
+    message = message[:500].rstrip(".")
+    return ApiError(400, f"The schema cannot be enforced: {message}.", param=param, code="invalid_schema")
 
 
-def _too_complex(why: str) -> ApiError:
-    return ApiError(400, f"The schema is too complex to enforce: {why}.", code="invalid_schema")
+def _too_complex(reason: str) -> ApiError:
+    return ApiError(400, f"The schema is too complex to enforce: {reason}.", code="invalid_schema")
 
 
 class Walk:
@@ -335,10 +335,10 @@ class Walk:
 
     def _failed(self) -> Exception:
         """Return the error for a matcher that stopped before its grammar's end."""
-        said = " ".join(self._matcher.get_error().split("<state>")[0].split())[:300]
-        if TOO_COMPLEX.search(said):  # found only while it is read, as in an endless recursion
-            return _too_complex(said)
-        return RuntimeError(f"the grammar refused a token of its own: {said}")
+        message = " ".join(self._matcher.get_error().split("<state>")[0].split())[:300]
+        if TOO_COMPLEX.search(message):  # found only while it is read, as in an endless recursion
+            return _too_complex(message)
+        return RuntimeError(f"the grammar refused a token of its own: {message}")
 
     def accepts(self, tokens: list[int]) -> int:
         """Return the length of the longest allowed prefix of these tokens."""
@@ -369,27 +369,27 @@ class Walk:
             self._spent += time.thread_time() - self._began
 
     def _masks(self, drafts: list[int], vocabulary: int, room: int) -> np.ndarray:
-        found = np.zeros((len(drafts) + 1, vocabulary), bool)
+        masks = np.zeros((len(drafts) + 1, vocabulary), bool)
         read, self._forced_rows = 0, []
         for i in range(len(drafts) + 1):
             self._rows += 1
-            found[i] = self._row(self._matcher, vocabulary)
+            masks[i] = self._row(self._matcher, vocabulary)
             if self._matcher.is_error():
                 raise self._failed()
             forced = self._forced(self._matcher, room - i, i)
             # If only one token is allowed, it is not the limit that forces it.
-            self._forced_rows.append(forced is not None and bool(found[i].sum() > 1))
+            self._forced_rows.append(forced is not None and bool(masks[i].sum() > 1))
             if forced is not None:
-                found[i] = False
-                found[i, forced] = True
+                masks[i] = False
+                masks[i, forced] = True
             if i < len(drafts):
                 if self._matcher.is_stopped() or not self._matcher.consume_token(drafts[i]):
                     break
                 read += 1
-        found[read + 1 :] = True  # after the grammar's end, where rows are not used
+        masks[read + 1 :] = True  # after the grammar's end, where rows are not used
         if read:
             self._matcher.rollback(read)
-        return found
+        return masks
 
     def commit(self, tokens: list[int]) -> None:
         """Advance by these tokens, which the last masks allowed."""
@@ -426,14 +426,14 @@ class Walk:
 
         What closes an object may be a character of a string, and be preferred forever there.
         """
-        allowed, found = self._row(matcher, self._vocabulary), []
+        allowed, shortest = self._row(matcher, self._vocabulary), []
         for token in self._preferred:
             ahead = matcher.deep_copy()
             if allowed[token] and ahead.consume_token(token):
                 way = [] if ahead.is_accepting() else self._way(ahead, min(most - 1, DETOUR))
                 if way is not None:
-                    found.append([token, *way])
-        return min(found, key=len, default=None)
+                    shortest.append([token, *way])
+        return min(shortest, key=len, default=None)
 
     def _way(self, matcher: llguidance.LLMatcher, most: int) -> list[int] | None:
         """Return a short completion of the answer; None if there is none within ``most`` tokens."""

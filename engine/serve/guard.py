@@ -67,8 +67,8 @@ class Guard:
         origin = headers.get("origin")
         own = origin is None or origin in self._settings.origins or _netloc(origin) == headers.get("host")
         if not own:
-            said = "Pages of this origin may not call the server. Allow it with --allow-origin."
-            return ApiError(403, said, code="origin_not_allowed")
+            message = "Pages of this origin may not call the server. Allow it with --allow-origin."
+            return ApiError(403, message, code="origin_not_allowed")
         if self._settings.api_key is None:
             if not is_loopback(_hostname(headers.get("host", ""))):
                 return ApiError(403, "The Host header names another machine.", code="host_not_allowed")
@@ -87,11 +87,11 @@ class Guard:
         )
 
     def _shown(self, headers: Headers) -> bool:
-        scheme, _, found = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not found:
-            found = headers.get("x-api-key", "")
+        scheme, _, shown = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not shown:
+            shown = headers.get("x-api-key", "")
         key = self._settings.api_key or ""
-        return hmac.compare_digest(found.strip().encode("utf-8", "replace"), key.encode())
+        return hmac.compare_digest(shown.strip().encode("utf-8", "replace"), key.encode())
 
 
 def is_loopback(host: str) -> bool:

@@ -103,13 +103,13 @@ class Guide:
         if self.options.logprobs is None:
             return None
         rows = logits[0, : len(tokens)].astype(mx.float32)
-        found = rows - mx.logsumexp(rows, axis=-1, keepdims=True)
-        chosen = mx.take_along_axis(found, mx.array(tokens)[:, None], axis=-1)[:, 0]
+        normalized = rows - mx.logsumexp(rows, axis=-1, keepdims=True)
+        chosen = mx.take_along_axis(normalized, mx.array(tokens)[:, None], axis=-1)[:, 0]
         top = self.options.logprobs
         best: list[Alternatives] = [[] for _ in tokens]
         if top:
-            at = mx.argsort(-found, axis=-1)[:, :top]
-            values = mx.take_along_axis(found, at, axis=-1)
+            at = mx.argsort(-normalized, axis=-1)[:, :top]
+            values = mx.take_along_axis(normalized, at, axis=-1)
             ids, logprobs = cast("list[list[int]]", at.tolist()), cast("list[list[float]]", values.tolist())
             best = [list(zip(*row, strict=True)) for row in zip(ids, logprobs, strict=True)]
         return list(zip(tokens, cast("list[float]", chosen.tolist()), best, strict=True))
@@ -119,8 +119,8 @@ class Guide:
         if drafts:
             ones = (mx.arange(self._vocabulary) == mx.array(drafts)[:, None]).astype(mx.float32)
             met = mx.concatenate([met, mx.cumsum(ones, axis=0)])
-        counts, seen = (self._counts + met)[None], (self._seen + met)[None]
+        counts, present = (self._counts + met)[None], (self._seen + met)[None]
         by = self.options.repetition
         if by != 1:
-            logits = mx.where(seen > 0, mx.where(logits > 0, logits / by, logits * by), logits)
+            logits = mx.where(present > 0, mx.where(logits > 0, logits / by, logits * by), logits)
         return logits - self.options.frequency * counts - self.options.presence * (counts > 0)

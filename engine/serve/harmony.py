@@ -48,7 +48,7 @@ class Harmony(Parts):
         deltas: list[Delta] = []
         while True:
             marks = (MESSAGE,) if self._state == "head" else ENDS
-            at, mark = min((at, mark) for mark in (*marks, "") if (at := self._place(mark)) >= 0)
+            at, mark = min((at, mark) for mark in (*marks, "") if (at := self._position(mark)) >= 0)
             if not mark:
                 break
             if self._state == "head":
@@ -68,7 +68,7 @@ class Harmony(Parts):
             self._held = self._held[safe:]
         return deltas
 
-    def _place(self, mark: str) -> int:
+    def _position(self, mark: str) -> int:
         """Return where a mark begins; the text's end for the empty one, and -1 for one that is not there."""
         return self._held.find(mark) if mark else len(self._held)
 

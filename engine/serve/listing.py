@@ -100,17 +100,19 @@ def catalogued(name: str, reference: str, resident: Resident | None = None) -> d
     else:
         specs = catalogue.offered(reference) if known or reference in BUNDLED else (RAW,)
     measured = known.measured if known else {}
-    found = [(str(Channel(name, spec, least_boundary(reference, spec))), spec) for spec in specs]
+    channels = [(str(Channel(name, spec, least_boundary(reference, spec))), spec) for spec in specs]
     figures = {
         channel: measured[at]
-        for channel, spec in found
+        for channel, spec in channels
         if (at := (spec, least_boundary(reference, spec))) in measured
     }
     return {
-        "channels": [channel for channel, _ in found],
-        "default_channel": min(found, key=lambda each: each[1] != catalogue.DEFAULT, default=(None, ""))[0],
-        "advanced": [channel for channel, spec in found if spec == catalogue.ADVANCED],
-        "unmeasured": [channel for channel, spec in found if spec != RAW and channel not in figures],
+        "channels": [channel for channel, _ in channels],
+        "default_channel": min(channels, key=lambda each: each[1] != catalogue.DEFAULT, default=(None, ""))[
+            0
+        ],
+        "advanced": [channel for channel, spec in channels if spec == catalogue.ADVANCED],
+        "unmeasured": [channel for channel, spec in channels if spec != RAW and channel not in figures],
         "perplexity": figures,
         "least_boundary": known.boundary if known else 0,
     }

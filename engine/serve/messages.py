@@ -129,14 +129,14 @@ def _blocks(content: Any, param: str) -> list[dict[str, Any]]:
 def _text(content: Any, param: str, without: re.Pattern[str] | None = None) -> str:
     if isinstance(content, str):
         return without.sub("", content) if without else content
-    found = []
+    texts = []
     for block in _blocks(content, param):
         if block.get("type") != "text":
             raise unsupported(f"content of type {str(block.get('type'))[:64]!r}", param)
         if not isinstance(block.get("text"), str):
             raise ApiError(400, "A text block has no text.", param=param, code="invalid_value")
-        found.append(without.sub("", block["text"]) if without else block["text"])
-    return "".join(found)
+        texts.append(without.sub("", block["text"]) if without else block["text"])
+    return "".join(texts)
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
@@ -161,8 +161,8 @@ def _choice(choice: dict[str, Any] | None) -> Any:
 
 async def whole(begun: chat.Chat) -> dict[str, Any]:
     """Return the answer in one object."""
-    found = await chat.whole(begun)
-    choice = found["choices"][0]
+    body = await chat.whole(begun)
+    choice = body["choices"][0]
     message, content = choice["message"], []
     if message.get("reasoning_content"):
         content.append({"type": "thinking", "thinking": message["reasoning_content"], "signature": ""})
@@ -175,20 +175,20 @@ async def whole(begun: chat.Chat) -> dict[str, Any]:
     return {
         **_head(begun),
         "content": content or [{"type": "text", "text": "", "citations": []}],
-        **_end(choice["finish_reason"], found["x_kakeya"]),
-        "usage": _usage(found["usage"]),
-        "x_kakeya": found["x_kakeya"],
+        **_end(choice["finish_reason"], body["x_kakeya"]),
+        "usage": _usage(body["usage"]),
+        "x_kakeya": body["x_kakeya"],
     }
 
 
 async def streamed(begun: chat.Chat) -> AsyncIterator[bytes]:
     """Yield the answer's events."""
     start = {**_head(begun), "content": [], "stop_reason": None, "stop_sequence": None, "stop_details": None}
-    usage = _usage(deltas.usage(begun.asked.prompt_tokens, 0, 0))
+    usage = _usage(deltas.usage(begun.pending.prompt_tokens, 0, 0))
     yield _event("message_start", message={**start, "usage": usage})
     blocks, tokens = Blocks(), 0
     try:
-        async for kind, value, piece in deltas.deltas(begun.asked, begun.parts()):
+        async for kind, value, piece in deltas.deltas(begun.pending, begun.parts()):
             tokens += piece.tokens
             if kind != "end":
                 for each in blocks.add(kind, value):
@@ -196,7 +196,7 @@ async def streamed(begun: chat.Chat) -> AsyncIterator[bytes]:
                 continue
             for each in blocks.close():
                 yield each
-            usage = _usage(deltas.usage(begun.asked.prompt_tokens, tokens, piece.report["cached_tokens"]))
+            usage = _usage(deltas.usage(begun.pending.prompt_tokens, tokens, piece.report["cached_tokens"]))
             delta = _end(value, piece.report)
             yield _event("message_delta", delta=delta, usage=usage, x_kakeya=piece.report)
     except ApiError as error:
@@ -256,7 +256,7 @@ def _head(begun: chat.Chat) -> dict[str, Any]:
         "id": deltas.new_id("msg"),
         "type": "message",
         "role": "assistant",
-        "model": begun.asked.model,
+        "model": begun.pending.model,
         "container": None,
     }
 

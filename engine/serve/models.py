@@ -130,8 +130,8 @@ class Resident:
             BadInput: it begins a prompt and is empty.
         """
         if len(text) > self.longest:
-            said = f"A text of {len(text)} characters does not fit the {self.context} tokens that {self.name} reads."
-            raise ApiError(400, said, param="messages", code="context_length_exceeded")
+            message = f"A text of {len(text)} characters does not fit the {self.context} tokens that {self.name} reads."
+            raise ApiError(400, message, param="messages", code="context_length_exceeded")
         with self.lock:
             if begins:
                 return loop.encode(self.pair.tokenizer, text)
@@ -140,8 +140,8 @@ class Resident:
     def check(self, ids: Sequence[int], param: str) -> None:
         """Refuse tokens for which the model has no embedding (ApiError 400)."""
         if not all(0 <= token < self.tokens for token in ids):
-            said = f"The prompt holds a token that this model, which has {self.tokens}, does not have."
-            raise ApiError(400, said, param=param, code="invalid_value")
+            message = f"The prompt holds a token that this model, which has {self.tokens}, does not have."
+            raise ApiError(400, message, param=param, code="invalid_value")
 
     def decode(self, tokens: list[int]) -> str:
         """Return the text of tokens."""
@@ -173,7 +173,7 @@ def load_resident(name: str, draft: str, dtype: str | None, *, once: bool = Fals
 def resident_of(name: str, pair: Pair) -> Resident:
     """Return a loaded pair as a model of the server."""
     target = pair.target
-    made = Resident(
+    resident = Resident(
         name,
         pair,
         loaded=int(time.time()),
@@ -185,9 +185,9 @@ def resident_of(name: str, pair: Pair) -> Resident:
         caches=tuple(spec for spec in catalogue.offered(name) if _takes(target, name, spec)),
         drafted=pair.draft is not None,
     )
-    made.grammars = Grammars(pair.tokenizer, made.vocabulary)
-    made.joint = Joint(pair.target, pair.draft.config.target_layer_ids if pair.draft else ())
-    return made
+    resident.grammars = Grammars(pair.tokenizer, resident.vocabulary)
+    resident.joint = Joint(pair.target, pair.draft.config.target_layer_ids if pair.draft else ())
+    return resident
 
 
 def _takes(target: nn.Module, name: str, spec: str) -> bool:

@@ -56,10 +56,10 @@ class Parts:
             if self._only_call and self._state == "text":
                 self._held = self._held if self._begun else self._held.lstrip()
                 return deltas + self._of_call(last=last)
-            found = [(at, mark, after) for mark, after in self._marks() if (at := self._held.find(mark)) >= 0]
-            if not found:
+            marks = [(at, mark, after) for mark, after in self._marks() if (at := self._held.find(mark)) >= 0]
+            if not marks:
                 break
-            at, mark, after = min(found)
+            at, mark, after = min(marks)
             deltas += self._give(self._held[:at], closing=True)
             self._gap = self._gap or self._state == "thought"
             self._held, self._state = self._held[at + len(mark) :], after

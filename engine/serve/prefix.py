@@ -12,7 +12,7 @@ from typing import Any, Optional
 from engine.dflash.propose.proposer import Proposer
 from engine.mx import mx
 from engine.serve import snapshots
-from engine.serve.shelf import Place
+from engine.serve.shelf import BlockPath
 from engine.serve.snapshots import Snapshot
 from engine.serve.store import Store
 
@@ -68,26 +68,26 @@ class Prefixes:
             OrderedDict()
         )  # least recently used first; parents after children
 
-    def fetch(self, key: Key, ids: list[int], place: Place) -> Generator[None, None, list[Block]]:
+    def fetch(self, key: Key, ids: list[int], block_path: BlockPath) -> Generator[None, None, list[Block]]:
         """Return the cached blocks at the beginning of a prompt, from memory and disk. Yields while files are read.
 
         Args:
             key: see :meth:``restore``.
             ids: see :meth:``restore``.
-            place: the blocks' place on disk.
+            block_path: the blocks' place on disk.
         """
         assert self.store is not None  # noqa: S101 - whoever has a place there has a store
-        path, chain = self._path(key, ids), place.chain
+        path, chain = self._path(key, ids), block_path.chain
         for i in range(len(path), len(ids) // self.block):
             end = (i + 1) * self.block
-            found = yield from self.store.load(place.shelf, chain[i], end)
-            if found is None:
-                self.store.doubt(place.shelf, chain[i:])
+            stored = yield from self.store.load(block_path.shelf, chain[i], end)
+            if stored is None:
+                self.store.doubt(block_path.shelf, chain[i:])
                 break
-            caches, context = found
+            caches, context = stored
             path.append(Block(tuple(ids[end - self.block : end]), None, caches, context))
             yield None
-        self.store.used(place.shelf, chain[: len(path)])
+        self.store.used(block_path.shelf, chain[: len(path)])
         return self._adopted(key, path)
 
     def restore(
@@ -132,7 +132,7 @@ class Prefixes:
         ids: list[int],
         caches: list[Any],
         proposer: Proposer | None,
-        place: Place | None = None,
+        path: BlockPath | None = None,
     ) -> None:
         """Cache the last block in the caches, if the blocks before it are cached. It is written to disk in any case."""
         *before, tokens = self._blocks(ids)
@@ -140,10 +140,10 @@ class Prefixes:
         for each in before:
             parent = None if parent is None else parent.children.get(each)
         block = None if parent is None else parent.children.get(tokens)
-        if block is None and (parent is not None or place is not None):
-            block = self._made(tokens, len(ids), caches, proposer)
-            if self.store is not None and place is not None:
-                self.store.save(place.shelf, place.chain[len(before)], block.caches, block.context)
+        if block is None and (parent is not None or path is not None):
+            block = self._block(tokens, len(ids), caches, proposer)
+            if self.store is not None and path is not None:
+                self.store.save(path.shelf, path.chain[len(before)], block.caches, block.context)
             if parent is not None:
                 self._add(parent, block)
         if parent is not None:
@@ -176,23 +176,25 @@ class Prefixes:
 
     def _adopted(self, key: Key, path: list[Block]) -> list[Block]:
         """Insert a path of blocks into the tree, as far as they are not in it, and return it."""
-        block, found = self._root(key), []
+        block, adopted = self._root(key), []
         for each in path:
             child = block.children.get(each.tokens)
             if child is None:
                 each.children = {}
                 self._add(block, each)
                 child = each
-            found.append(child)
+            adopted.append(child)
             block = child
-        return found
+        return adopted
 
-    def _made(self, tokens: tuple[int, ...], end: int, caches: list[Any], proposer: Proposer | None) -> Block:
+    def _block(
+        self, tokens: tuple[int, ...], end: int, caches: list[Any], proposer: Proposer | None
+    ) -> Block:
         start = end - len(tokens)
-        taken = [snapshots.take(cache, start, end) for cache in snapshots.flat(caches)]
+        saved = [snapshots.take(cache, start, end) for cache in snapshots.flat(caches)]
         context = snapshots.take_context(proposer.context, start, end) if proposer else []
-        mx.eval([x for each in (*taken, *context) for x in each.arrays if x is not None])
-        return Block(tokens, None, taken, context)
+        mx.eval([x for each in (*saved, *context) for x in each.arrays if x is not None])
+        return Block(tokens, None, saved, context)
 
     def _path(self, key: Key, ids: list[int]) -> list[Block]:
         """Return the blocks in memory at the beginning of a prompt."""

@@ -42,8 +42,8 @@ def render(resident: Resident, request: ChatRequest, tools: list[dict[str, Any]]
     turns = [_plain(message) for message in request.messages]
     continued = request.continue_final_message is True
     if continued and request.add_generation_prompt:
-        said = "Only one of continue_final_message and add_generation_prompt can be true."
-        raise ApiError(400, said, param="continue_final_message", code="invalid_value")
+        refusal = "Only one of continue_final_message and add_generation_prompt can be true."
+        raise ApiError(400, refusal, param="continue_final_message", code="invalid_value")
     if continued and not turns[-1]["content"].strip():
         turns, continued = turns[:-1] or turns, False  # an empty turn has nothing to continue
     extra: dict[str, Any] = {
@@ -103,11 +103,11 @@ def fitted(turns: list[Turn], template: Template) -> list[Turn]:
 
 def one_turn_each(turns: list[Turn]) -> list[Turn]:
     """Join the turns of the same role that follow each other; results of tools stay apart."""
-    found: list[Turn] = []
+    alternating: list[Turn] = []
     for role, group in groupby(turns, key=lambda turn: turn["role"]):
         same = list(group)
-        found += same if role == "tool" else [joined(same)]
-    return found
+        alternating += same if role == "tool" else [joined(same)]
+    return alternating
 
 
 def joined(turns: list[Turn]) -> Turn:
@@ -163,23 +163,23 @@ def _short(call_id: Any) -> str:
 
 def _one_call_each(turns: list[Turn]) -> list[Turn]:
     """Spread the calls of a turn over several, each followed by its results."""
-    found: list[Turn] = []
+    single: list[Turn] = []
     waiting: list[Turn] = []
     for turn in turns:
         calls = turn.get("tool_calls", ())
         if turn["role"] == "tool" and waiting:
             at = next((i for i, each in enumerate(waiting) if _answers(turn, each)), 0)
-            found += [waiting.pop(at), turn]
+            single += [waiting.pop(at), turn]
             continue
-        found += waiting
+        single += waiting
         waiting = []
         if len(calls) < 2:  # noqa: PLR2004 - the only call is the turn's own
-            found.append(turn)
+            single.append(turn)
             continue
         first, *others = calls
         rest = [{"role": turn["role"], "content": "", "tool_calls": [call]} for call in others]
         waiting = [{**turn, "tool_calls": [first]}, *rest]
-    return found + waiting
+    return single + waiting
 
 
 def _answers(result: Turn, turn: Turn) -> bool:
@@ -188,14 +188,14 @@ def _answers(result: Turn, turn: Turn) -> bool:
 
 def _users_into_results(turns: list[Turn]) -> list[Turn]:
     """Append what a user says right after a tool's result to the result."""
-    found: list[Turn] = []
+    merged: list[Turn] = []
     for turn in turns:
-        if turn["role"] == "user" and found and found[-1]["role"] == "tool":
-            text = "\n\n".join(filter(None, [found[-1]["content"], turn["content"]]))
-            found[-1] = {**found[-1], "content": text}
+        if turn["role"] == "user" and merged and merged[-1]["role"] == "tool":
+            text = "\n\n".join(filter(None, [merged[-1]["content"], turn["content"]]))
+            merged[-1] = {**merged[-1], "content": text}
         else:
-            found.append(turn)
-    return found
+            merged.append(turn)
+    return merged
 
 
 def _plain(message: Message) -> Turn:

@@ -129,10 +129,10 @@ class ChatRequest(Sampled):
     def template_kwargs(self) -> dict[str, Any]:
         """Arguments for the chat template: whether to think, if an effort is given, and the request's own arguments."""
         effort = self.reasoning_effort
-        made: dict[str, Any] = {} if effort is None else {"enable_thinking": effort != "none"}
+        kwargs: dict[str, Any] = {} if effort is None else {"enable_thinking": effort != "none"}
         if effort not in (None, "none"):
-            made["reasoning_effort"] = effort
-        return made | (self.chat_template_kwargs or {})
+            kwargs["reasoning_effort"] = effort
+        return kwargs | (self.chat_template_kwargs or {})
 
 
 class CompletionRequest(Sampled):
@@ -174,44 +174,44 @@ def parse(kind: type[Loose], body: bytes) -> Any:
         raise _refusal(error, 400) from error
 
 
-def from_python(kind: type[Sampled], found: dict[str, Any]) -> Any:
+def from_python(kind: type[Sampled], values: dict[str, Any]) -> Any:
     """Validate a translated request; ApiError as :func:``parse``."""
     try:
-        return kind.model_validate(found)
+        return kind.model_validate(values)
     except ValidationError as error:
         raise _refusal(error, 400) from error
 
 
-def overrides(found: Any) -> Overrides:
+def overrides(values: Any) -> Overrides:
     """Return a request's ``x_kakeya``; ApiError 422 if it is invalid."""
-    if found is None:
+    if values is None:
         return Overrides()
     try:
-        made = Overrides.model_validate(found)
+        parsed = Overrides.model_validate(values)
     except ValidationError as error:
         raise _refusal(error, 422, "x_kakeya") from error
-    if made.draft is not None and made.draft not in DRAFTS:
-        said = f"There is no draft {made.draft!r}. Choose one of {', '.join(DRAFTS)}."
-        raise ApiError(422, said, param="x_kakeya.draft", code="invalid_override")
-    if made.cache is not None:
+    if parsed.draft is not None and parsed.draft not in DRAFTS:
+        message = f"There is no draft {parsed.draft!r}. Choose one of {', '.join(DRAFTS)}."
+        raise ApiError(422, message, param="x_kakeya.draft", code="invalid_override")
+    if parsed.cache is not None:
         try:
-            cache_spec.parse(made.cache)
+            cache_spec.parse(parsed.cache)
         except BadInput as error:
-            said = f"There is no cache {made.cache!r}. Choose one of: {cache_spec.VALID}."
-            raise ApiError(422, said, param="x_kakeya.cache", code="invalid_override") from error
-    return made
+            message = f"There is no cache {parsed.cache!r}. Choose one of: {cache_spec.VALID}."
+            raise ApiError(422, message, param="x_kakeya.cache", code="invalid_override") from error
+    return parsed
 
 
 def _refusal(error: ValidationError, status: int, within: str = "") -> ApiError:
     """Return the first validation error in the form of OpenAI's errors."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
     # A field that takes several types has an error for each. The one about the value says more than "not a string".
-    first = next((each for each in found if not each["type"].endswith("_type")), found[0])
-    first = first if first["loc"][:1] == found[0]["loc"][:1] else found[0]
+    first = next((each for each in errors if not each["type"].endswith("_type")), errors[0])
+    first = first if first["loc"][:1] == errors[0]["loc"][:1] else errors[0]
     parts = (part for part in (within, *map(str, first["loc"])) if part and not TYPE.search(part))
     param = ".".join(parts) or None
-    said = first["msg"][:300]
+    message = first["msg"][:300]
     if first["type"] == "json_invalid":
-        return ApiError(400, f"The body is not JSON in UTF-8: {said}.", code="invalid_json")
+        return ApiError(400, f"The body is not JSON in UTF-8: {message}.", code="invalid_json")
     code = "missing" if first["type"] == "missing" else "invalid_override" if within else "invalid_value"
-    return ApiError(status, f"{param or 'The body'}: {said}.", param=param, code=code)
+    return ApiError(status, f"{param or 'The body'}: {message}.", param=param, code=code)

@@ -61,9 +61,9 @@ class Residents:
         """
         until, error_id = self._broken.get(name, (0.0, ""))
         if time.monotonic() < until:
-            said = f"The model {name} failed {BROKEN_AFTER} times in a row and is unloaded; the log has {error_id}."
+            message = f"The model {name} failed {BROKEN_AFTER} times in a row and is unloaded; the log has {error_id}."
             raise ApiError(
-                500, f"{said} Try again in {MENDED_AFTER:.0f} s.", param="model", code="model_broken"
+                500, f"{message} Try again in {MENDED_AFTER:.0f} s.", param="model", code="model_broken"
             )
         if name not in self.by_name:
             self.loading = name
@@ -111,15 +111,15 @@ class Residents:
         Returns:
             The number of freed bytes.
         """
-        given = 0
+        freed = 0
         for name in sorted(self.by_name, key=lambda name: self.by_name[name].used):
-            if given >= needed:
+            if freed >= needed:
                 break
             if name not in busy:
-                given += self.by_name[name].nbytes
+                freed += self.by_name[name].nbytes
                 self._unload(name, "pressure")
                 log.info("unloaded %s to make room within the memory budget", name)
-        return given
+        return freed
 
     def idle_bytes(self, busy: Collection[str]) -> int:
         """Return the number of bytes that unloading all idle models would free."""

@@ -54,7 +54,7 @@ async def begin(server: Server, request: ResponsesRequest) -> "Response":
     body["response_format"] = _format((request.text or {}).get("format"))
     spaces: Spaces = {}
     if request.tools:
-        tools = [made for tool in request.tools for made in _tools(tool, spaces)]
+        tools = [flat for tool in request.tools for flat in _tools(tool, spaces)]
         body |= {"tools": tools, "tool_choice": _choice(request.tool_choice)}
     return Response(await chat.begin(server, from_python(ChatRequest, body)), request, spaces)
 
@@ -97,9 +97,9 @@ def _tools(tool: dict[str, Any], spaces: Spaces) -> list[dict[str, Any]]:
         for each in functions:
             spaces[_spaced(tool.get("name"), each.get("name"))] = str(tool.get("name")), str(each.get("name"))
         return [
-            made
+            flat
             for each in functions
-            for made in _tools({**each, "name": _spaced(tool.get("name"), each.get("name"))}, spaces)
+            for flat in _tools({**each, "name": _spaced(tool.get("name"), each.get("name"))}, spaces)
         ]
     if tool.get("type") != "function":
         raise unsupported(f"tools of type {str(tool.get('type'))[:64]!r}", "tools")
@@ -139,7 +139,7 @@ class Response:
     """
 
     def __init__(self, begun: chat.Chat, request: ResponsesRequest, spaces: Spaces) -> None:
-        self.chat, self.asked, self.request, self.spaces = begun, begun.asked, request, spaces
+        self.chat, self.pending, self.request, self.spaces = begun, begun.pending, request, spaces
         self.id, self.created = deltas.new_id("resp"), int(time.time())
         self.output: list[dict[str, Any]] = []
 
@@ -150,7 +150,7 @@ class Response:
 
     def body(self, status: str, usage: dict[str, Any] | None = None, report: Any = None) -> dict[str, Any]:
         """Return the object that the API calls a response."""
-        given = self.request
+        request = self.request
         cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
         return {
             "id": self.id,
@@ -160,17 +160,17 @@ class Response:
             "status": status,
             "error": None,
             "incomplete_details": cut,
-            "instructions": given.instructions,
-            "max_output_tokens": given.max_output_tokens,
-            "model": self.asked.model,
+            "instructions": request.instructions,
+            "max_output_tokens": request.max_output_tokens,
+            "model": self.pending.model,
             "output": self.output,
-            "parallel_tool_calls": given.parallel_tool_calls is not False,
+            "parallel_tool_calls": request.parallel_tool_calls is not False,
             "previous_response_id": None,
-            "reasoning": {"effort": None, "summary": None, **(given.reasoning or {})},
+            "reasoning": {"effort": None, "summary": None, **(request.reasoning or {})},
             "store": False,
             "background": False,
-            "temperature": 1.0 if given.temperature is None else given.temperature,
-            "top_p": 1.0 if given.top_p is None else given.top_p,
+            "temperature": 1.0 if request.temperature is None else request.temperature,
+            "top_p": 1.0 if request.top_p is None else request.top_p,
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
             "top_logprobs": 0,
@@ -178,12 +178,12 @@ class Response:
             "service_tier": "default",
             "safety_identifier": None,
             "prompt_cache_key": None,
-            "text": given.text or {"format": {"type": "text"}},
-            "tool_choice": given.tool_choice or "auto",
-            "tools": [{"strict": None, "description": None, **tool} for tool in given.tools or []],
+            "text": request.text or {"format": {"type": "text"}},
+            "tool_choice": request.tool_choice or "auto",
+            "tools": [{"strict": None, "description": None, **tool} for tool in request.tools or []],
             "truncation": "disabled",
             "usage": usage,
-            "metadata": given.metadata or {},
+            "metadata": request.metadata or {},
             **({"x_kakeya": report} if report is not None else {}),
         }
 
@@ -191,7 +191,7 @@ class Response:
 async def whole(begun: Response) -> dict[str, Any]:
     """Return the answer in one object."""
     final: dict[str, Any] = {}
-    async for _, fields in _told(begun):
+    async for _, fields in _events(begun):
         final = fields
     if "error" in final:
         raise final["error"]
@@ -202,7 +202,7 @@ async def whole(begun: Response) -> dict[str, Any]:
 async def streamed(begun: Response) -> AsyncIterator[bytes]:
     """Yield the answer's events."""
     number = 0
-    async for kind, fields in _told(begun):
+    async for kind, fields in _events(begun):
         if "error" in fields:
             yield failed(fields["error"], number)
             return
@@ -216,20 +216,20 @@ def failed(error: ApiError, number: int = 0) -> bytes:
     return event({"type": "error", "sequence_number": number, **about}, "error")
 
 
-async def _told(begun: Response) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+async def _events(begun: Response) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     """Yield the events with their names, without sequence numbers."""
     yield "response.created", {"response": begun.body("in_progress")}
     yield "response.in_progress", {"response": begun.body("in_progress")}
     item, tokens = Item(begun), 0
     try:
-        async for kind, value, piece in deltas.deltas(begun.chat.asked, begun.chat.parts()):
+        async for kind, value, piece in deltas.deltas(begun.chat.pending, begun.chat.parts()):
             tokens += piece.tokens
             if kind == "end":
                 status = "incomplete" if value == "length" else "completed"
                 for each in item.close(status):
                     yield each
                 cached = piece.report["cached_tokens"]
-                used = _usage(begun.asked.prompt_tokens, tokens, cached, await begun.thought_tokens())
+                used = _usage(begun.pending.prompt_tokens, tokens, cached, await begun.thought_tokens())
                 body = begun.body(status, used, piece.report)
                 yield f"response.{status}", {"response": body}
             else:
@@ -279,18 +279,18 @@ class Item:
         item, at, events = self._item, self._at(), []
         item["status"] = status
         if self._kind == "call":
-            told = {**at, "name": item["name"], "arguments": item["arguments"]}
-            events.append(("response.function_call_arguments.done", told))
+            event = {**at, "name": item["name"], "arguments": item["arguments"]}
+            events.append(("response.function_call_arguments.done", event))
         elif self._kind == "text":
             part = item["content"][0]
-            told = {**at, "content_index": 0, "text": part["text"], "logprobs": []}
-            events.append(("response.output_text.done", told))
+            event = {**at, "content_index": 0, "text": part["text"], "logprobs": []}
+            events.append(("response.output_text.done", event))
             events.append(("response.content_part.done", {**at, "content_index": 0, "part": dict(part)}))
         else:
             part = item["summary"][0]
-            told = {**at, "summary_index": 0}
-            events.append(("response.reasoning_summary_text.done", {**told, "text": part["text"]}))
-            events.append(("response.reasoning_summary_part.done", {**told, "part": dict(part)}))
+            event = {**at, "summary_index": 0}
+            events.append(("response.reasoning_summary_text.done", {**event, "text": part["text"]}))
+            events.append(("response.reasoning_summary_part.done", {**event, "part": dict(part)}))
         events.append(("response.output_item.done", {"output_index": at["output_index"], "item": item}))
         self._item, self._kind = {}, ""
         return events
@@ -318,15 +318,15 @@ class Item:
             self._item = {**about, "summary": [part]}
         self._output.append(self._item)
         at = self._at()
-        place = "content" if kind == "text" else "summary"
-        shown = {**self._item, place: []} if part else dict(self._item)
+        part_kind = "content" if kind == "text" else "summary"
+        shown = {**self._item, part_kind: []} if part else dict(self._item)
         events: list[tuple[str, dict[str, Any]]] = [
             ("response.output_item.added", {"output_index": at["output_index"], "item": shown})
         ]
         if part:
-            place = "content" if kind == "text" else "reasoning_summary"
+            part_kind = "content" if kind == "text" else "reasoning_summary"
             index = "content_index" if kind == "text" else "summary_index"
-            events.append((f"response.{place}_part.added", {**at, index: 0, "part": dict(part)}))
+            events.append((f"response.{part_kind}_part.added", {**at, index: 0, "part": dict(part)}))
         return events
 
     def _at(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from engine.mx import mx
 from engine.serve.guide import Alternatives, Guide
 
 Reported = list[tuple[int, float, Alternatives]] | None
-Made = tuple[Step, Reported]
+StepReport = tuple[Step, Reported]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +55,10 @@ class Verdict:
     """The outcome of a forward, which a round is about to read; several are computed at once.
 
     Attributes:
-        found: on the device.
+        values: on the device.
     """
 
-    found: mx.array
+    values: mx.array
 
 
 Awaited = Forward | Draft | Verdict
@@ -66,7 +66,7 @@ Awaited = Forward | Draft | Verdict
 
 def rounds(
     run: Run, guide: Guide | None, alone: Callable[[], bool], shared: Policy, *, sharing: bool = True
-) -> Generator[Made | Awaited, Any, None]:
+) -> Generator[StepReport | Awaited, Any, None]:
     """Yield the rounds of a run that has read its prompt, and the forwards and drafts that they wait for.
 
     Args:
@@ -95,7 +95,9 @@ def rounds(
         run.clock.restart()
 
 
-def _round(run: Run, guide: Guide | None, plan: RoundPlan, *, sharing: bool) -> Generator[Awaited, Any, Made]:
+def _round(
+    run: Run, guide: Guide | None, plan: RoundPlan, *, sharing: bool
+) -> Generator[Awaited, Any, StepReport]:
     match, drawn_from, verified = run.match, None, None
     drafts = mx.zeros((1, 0), mx.int32)
     if plan.drafter == PLAIN:
@@ -129,11 +131,11 @@ def _round(run: Run, guide: Guide | None, plan: RoundPlan, *, sharing: bool) -> 
     run.clock.lap("verify")
     tokens, text = run.take(committed)
     run.keep(len(tokens), taps)
-    told = None
+    reported = None
     if guide is not None:
         text += _watched(run, guide, tokens)
-        told = guide.report(logits, tokens)
-    return run.report(plan, match, n, tokens, text, verified), told
+        reported = guide.report(logits, tokens)
+    return run.report(plan, match, n, tokens, text, verified), reported
 
 
 def _watched(run: Run, guide: Guide, tokens: tuple[int, ...]) -> str:

@@ -30,7 +30,7 @@ class Chosen:
     """The choice of a request's ``model`` and ``x_kakeya``.
 
     Attributes:
-        asked: the requested name, which the answer repeats.
+        requested: the name, which the answer repeats.
         reference: the model to load.
         cache: the cache spec.
         boundary: layers left raw.
@@ -39,7 +39,7 @@ class Chosen:
         token_ids: whether the answer's token ids are returned.
     """
 
-    asked: str
+    requested: str
     reference: str
     cache: str
     boundary: int
@@ -68,49 +68,49 @@ class Server:
 
     def choose(self, request: Sampled) -> Chosen:
         """Return the model and cache for a request; ApiError 404 or 422 if they do not exist."""
-        given = overrides(request.x_kakeya)
+        chosen_overrides = overrides(request.x_kakeya)
         if request.model is None:
-            said = f"The request names no model. This server has: {', '.join(self.names)}."
-            raise ApiError(400, said, param="model", code="missing")
-        asked = request.model
-        cache, boundary, short, channel = self.settings.cache, self.settings.boundary, asked, None
-        if asked not in self.names:
-            channel = self.channel(asked)
+            message = f"The request names no model. This server has: {', '.join(self.names)}."
+            raise ApiError(400, message, param="model", code="missing")
+        wanted = request.model
+        cache, boundary, short, channel = self.settings.cache, self.settings.boundary, wanted, None
+        if wanted not in self.names:
+            channel = self.channel(wanted)
             if channel is None:
                 known = ", ".join(self.names)
-                said = f"There is no model or channel {asked[:100]!r} here. This server has: {known}."
-                raise ApiError(404, said, param="model", code="model_not_found")
+                message = f"There is no model or channel {wanted[:100]!r} here. This server has: {known}."
+                raise ApiError(404, message, param="model", code="model_not_found")
             short, cache, boundary = channel.short, channel.cache, channel.boundary
         reference = self.names[short]
-        cache = given.cache if given.cache is not None else cache
+        cache = chosen_overrides.cache if chosen_overrides.cache is not None else cache
         least = least_boundary(reference, cache)
-        if given.boundary is not None:
-            boundary = given.boundary
+        if chosen_overrides.boundary is not None:
+            boundary = chosen_overrides.boundary
         elif channel is None:
             boundary = max(boundary, least)
         if boundary < least:
-            said = f"{why_boundary(reference)}. Ask for {Channel(short, cache, least)}."
-            if given.boundary is None and given.cache is None:
-                raise ApiError(404, said, param="model", code="model_not_found")
-            raise ApiError(422, said, param="x_kakeya.boundary", code="invalid_override")
+            message = f"{why_boundary(reference)}. Ask for {Channel(short, cache, least)}."
+            if chosen_overrides.boundary is None and chosen_overrides.cache is None:
+                raise ApiError(404, message, param="model", code="model_not_found")
+            raise ApiError(422, message, param="x_kakeya.boundary", code="invalid_override")
         draft = self.settings.draft if self.settings.draft in DRAFTS else "auto"
         return Chosen(
-            asked,
+            wanted,
             reference,
             cache,
             boundary,
-            given.draft or draft,
-            prefix=given.prefix is not False,
-            token_ids=given.token_ids is True,
+            chosen_overrides.draft or draft,
+            prefix=chosen_overrides.prefix is not False,
+            token_ids=chosen_overrides.token_ids is True,
         )
 
     def channel(self, name: str) -> Channel | None:
         """Parse a channel's name; None if it is not a channel of one of the models."""
         try:
-            found = Channel.parse(name)
+            channel = Channel.parse(name)
         except BadInput:
             return None
-        return found if found.short in self.names else None
+        return channel if channel.short in self.names else None
 
     async def resident(self, chosen: Chosen) -> Resident:
         """Return the model, loading it if needed."""
@@ -118,11 +118,11 @@ class Server:
             async with asyncio.timeout(self.settings.request_seconds):
                 return await asyncio.wrap_future(self.engine.load(chosen.reference))
         except TimeoutError as error:
-            said = f"There was no room for the model {chosen.asked} in time. Try again later."
-            raise ApiError(503, said, param="model", code="model_unavailable") from error
+            message = f"There was no room for the model {chosen.requested} in time. Try again later."
+            raise ApiError(503, message, param="model", code="model_unavailable") from error
         except EngineError as error:
-            said = f"The model {chosen.asked} cannot be loaded: {error.message}."
-            raise ApiError(503, said, param="model", code="model_unavailable") from error
+            message = f"The model {chosen.requested} cannot be loaded: {error.message}."
+            raise ApiError(503, message, param="model", code="model_unavailable") from error
 
     def options(
         self, request: Sampled, chosen: Chosen, resident: Resident, ids: list[int], most: int | None
@@ -137,19 +137,20 @@ class Server:
             most: the requested number of tokens.
         """
         resident.check(ids, "messages")
-        left = resident.context - len(ids)
-        if left < 1:
-            said = f"The prompt has {len(ids)} tokens, and {chosen.asked} reads {resident.context} with the answer."
-            raise ApiError(400, said, param="messages", code="context_length_exceeded")
+        room = resident.context - len(ids)
+        if room < 1:
+            limit = f"{chosen.requested} reads {resident.context} with the answer."
+            message = f"The prompt has {len(ids)} tokens, and {limit}"
+            raise ApiError(400, message, param="messages", code="context_length_exceeded")
         if chosen.cache != RAW and 0 < resident.layers <= 2 * chosen.boundary:
-            said = (
+            message = (
                 f"A boundary of {chosen.boundary} leaves none of the {resident.layers} layers to {chosen.cache}. "
                 "Ask for a smaller boundary, or for the cache raw."
             )
-            raise ApiError(422, said, param="x_kakeya.boundary", code="invalid_override")
+            raise ApiError(422, message, param="x_kakeya.boundary", code="invalid_override")
         seed = request.seed
         return Options(
-            max_tokens=min(left, most or self.settings.max_tokens),
+            max_tokens=min(room, most or self.settings.max_tokens),
             temperature=_or(request.temperature, DEFAULT_TEMPERATURE),
             top_k=max(0, request.top_k or 0),
             top_p=max(_or(request.top_p, 1.0), 1e-9),
@@ -168,12 +169,12 @@ class Server:
             live=request.live,
         )
 
-    def ask(self, chosen: Chosen, prompts: list[list[int]], options: Options, n: int) -> "Asked":
+    def ask(self, chosen: Chosen, prompts: list[list[int]], options: Options, n: int) -> "PendingAnswer":
         """Queue ``n`` answers to each prompt; ApiError 429 if there is no room."""
-        return Asked(self, chosen, prompts, options, n)
+        return PendingAnswer(self, chosen, prompts, options, n)
 
 
-class Asked:
+class PendingAnswer:
     """The answers of one request, on their way.
 
     Attributes:
@@ -184,7 +185,7 @@ class Asked:
     def __init__(
         self, server: Server, chosen: Chosen, prompts: list[list[int]], options: Options, n: int
     ) -> None:
-        self.model = chosen.asked
+        self.model = chosen.requested
         self.prompt_tokens = sum(map(len, prompts))
         self._events: asyncio.Queue[Piece | Failed] = asyncio.Queue()
         self._outbox = server.outbox
@@ -278,14 +279,14 @@ def _seeded(options: Options, index: int) -> Options:
     return replace(options, seed=(options.seed + index) & SEEDS)
 
 
-def _bias(given: dict[str, float] | None, vocabulary: int) -> dict[int, float]:
-    found = {}
-    for name, by in (given or {}).items():
+def _bias(biases: dict[str, float] | None, vocabulary: int) -> dict[int, float]:
+    by_token = {}
+    for name, by in (biases or {}).items():
         if not (name.isascii() and name.isdigit() and len(name) < 10 and int(name) < vocabulary):  # noqa: PLR2004
-            said = f"{name[:20]!r} is no token of this model, which has {vocabulary}."
-            raise ApiError(400, said, param="logit_bias", code="invalid_value")
-        found[int(name)] = by
-    return found
+            message = f"{name[:20]!r} is no token of this model, which has {vocabulary}."
+            raise ApiError(400, message, param="logit_bias", code="invalid_value")
+        by_token[int(name)] = by
+    return by_token
 
 
 def _or(value: Any, default: float) -> float:

@@ -60,21 +60,21 @@ class Shelf:
         """The hexadecimal digest of all parts."""
         return _digest(self.parts)
 
-    def place(self, ids: Sequence[int]) -> "Place":
+    def path_of(self, ids: Sequence[int]) -> "BlockPath":
         """Return the place of a prompt's blocks."""
-        return Place(self, self._chain(ids))
+        return BlockPath(self, self._chain(ids))
 
     def _chain(self, ids: Sequence[int]) -> list[str]:
-        found, last = [], bytes.fromhex(self.key)
+        ids_of_blocks, last = [], bytes.fromhex(self.key)
         for at in range(0, len(ids) - self.block + 1, self.block):
             tokens = b"".join(token.to_bytes(4, "little") for token in ids[at : at + self.block])
             last = hashlib.sha256(last + tokens).digest()
-            found.append(last.hex())
-        return found
+            ids_of_blocks.append(last.hex())
+        return ids_of_blocks
 
 
 @dataclass(frozen=True)
-class Place:
+class BlockPath:
     """The place of one prompt's blocks.
 
     Attributes:
@@ -107,10 +107,10 @@ def shelf_for(resident: Resident, spec: str, boundary: int, block: int, *, draft
         proposer = Proposer(pair.draft, pair.target)
         _, taps = proposer.tap(pair.target)(tokens, caches)
         proposer.feed(taps)
-        held = proposer.context
-        taken = snapshots.take_context(held, 0, block)
+        draft_context = proposer.context
+        saved = snapshots.take_context(draft_context, 0, block)
         context = tuple(
-            form_of(each, layer.keep or 0) for each, layer in zip(taken, held.layers, strict=True)
+            form_of(each, layer.keep or 0) for each, layer in zip(saved, draft_context.layers, strict=True)
         )
     else:
         pair.target(tokens, cache=caches)
@@ -120,8 +120,10 @@ def shelf_for(resident: Resident, spec: str, boundary: int, block: int, *, draft
     )
     layout = [[(f.kind, f.arrays, f.most) for f in each] for each in (forms, context)]
     roles = ("target", "draft") if drafts else ("target",)
-    found = {role: digests.model(role, "", pair.parts[role].folder, _dtype(pair.target)) for role in roles}
-    models = [(each["weights"], each["config"], each["dtype"]) for each in found.values()]
+    model_digests = {
+        role: digests.model(role, "", pair.parts[role].folder, _dtype(pair.target)) for role in roles
+    }
+    models = [(each["weights"], each["config"], each["dtype"]) for each in model_digests.values()]
     parts = {
         "model": _digest(models),
         "tokenizer": _digest(digests.model("target", "", pair.parts["target"].folder, "")["tokenizer"]),
@@ -146,5 +148,5 @@ def _name(dtype: mx.Dtype) -> str:
     return str(dtype).removeprefix("mlx.core.")
 
 
-def _digest(found: Any) -> str:
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+def _digest(facts: Any) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -43,13 +43,13 @@ class Snapshot:
 
 def flat(caches: Sequence[Any]) -> list[Any]:
     """Return mlx-lm's caches inside a model's caches, without lists and wrappers."""
-    found = []
+    caches_below = []
     for cache in caches:
         if isinstance(cache, lm_cache.CacheList):
-            found += flat(cache.caches)
+            caches_below += flat(cache.caches)
         else:
-            found.append(cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache)
-    return found
+            caches_below.append(cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache)
+    return caches_below
 
 
 def take(cache: Any, start: int, end: int) -> Snapshot:
@@ -70,9 +70,9 @@ def put(cache: Any, path: Sequence[Snapshot], length: int) -> None:
     if last.kind == "unused":
         return
     if last.codec and isinstance(cache, PackedMixin):
-        found = CodecId.parse(last.codec)
-        of_keys, of_values = found.codecs()
-        cache.codecs, cache.dtype = (of_keys, of_values), found.dtype
+        codec = CodecId.parse(last.codec)
+        of_keys, of_values = codec.codecs()
+        cache.codecs, cache.dtype = (of_keys, of_values), codec.dtype
     if last.kind == "segment":
         joined = [_joined([block.arrays[i] for block in path]) for i in range(len(last.arrays))]
         half = len(joined) // 2
@@ -88,13 +88,13 @@ def put(cache: Any, path: Sequence[Snapshot], length: int) -> None:
 
 def take_context(context: DraftContext, start: int, end: int) -> list[Snapshot]:
     """Return the snapshots of a drafter's context that has read ``end`` tokens, one per layer."""
-    found = []
+    saved = []
     for layer in context.layers:
         whole = layer.keep is None
         a, b = (start, end) if whole else (layer.start, layer.end)
         arrays = [_copy(x, a, b) for x in layer.buffers]
-        found.append(Snapshot("segment" if whole else "window", arrays))
-    return found
+        saved.append(Snapshot("segment" if whole else "window", arrays))
+    return saved
 
 
 def put_context(context: DraftContext, paths: Sequence[Sequence[Snapshot]], length: int) -> None:

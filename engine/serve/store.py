@@ -71,11 +71,11 @@ class Store:
 
     def shelf(self, resident: Resident, spec: str, boundary: int, block: int, *, drafts: bool) -> Shelf:
         """Return the shelf for a model, cache and drafter."""
-        held = self._shelves.setdefault(resident, {})
+        shelves = self._shelves.setdefault(resident, {})
         key = spec, boundary, block, drafts
-        if key not in held:
-            held[key] = shelf_for(resident, spec, boundary, block, drafts=drafts)
-        return held[key]
+        if key not in shelves:
+            shelves[key] = shelf_for(resident, spec, boundary, block, drafts=drafts)
+        return shelves[key]
 
     def load(
         self, shelf: Shelf, block_id: str, end: int
@@ -87,17 +87,17 @@ class Store:
         reading = self._reader.submit(lambda: self._read(shelf, block_id, end))
         while True:
             try:
-                found = reading.result(WAIT)
+                block = reading.result(WAIT)
                 break
             except TimeoutError:
                 if time.monotonic() > late:
                     self._slow()
                     return None
                 yield
-        if found is None:
+        if block is None:
             return None
         self._event("hit")
-        caches, context = (block_file.on_device(each) for each in found)
+        caches, context = (block_file.on_device(each) for each in block)
         return caches, context
 
     def save(self, shelf: Shelf, block_id: str, caches: list[Snapshot], context: list[Snapshot]) -> None:
@@ -154,7 +154,7 @@ class Store:
         name = _name(shelf, block_id)
         try:
             data = self._folder.read(name, block_file.largest(shelf))
-            found = None if data is None else block_file.decoded(data, shelf, block_id, end)
+            block = None if data is None else block_file.decoded(data, shelf, block_id, end)
         except RefusedError as refused:
             self._bad.add(name)
             self._event(f"refused_{refused.reason}")
@@ -163,9 +163,9 @@ class Store:
         except OSError as error:
             self._failed("read", error)
             return None
-        if found is None:
+        if block is None:
             self._event("miss")
-        return found
+        return block
 
     def _write(self, name: str, draft: Draft) -> None:
         try:
@@ -187,13 +187,13 @@ class Store:
             "the prefix store did not answer within %g s; it rests for %g s", READ_SECONDS, REST_SECONDS
         )
 
-    def _failed(self, what: str, error: OSError) -> None:
+    def _failed(self, action: str, error: OSError) -> None:
         self._event("error")
-        if time.monotonic() >= self._silent.get(what, 0.0):
-            self._silent[what] = time.monotonic() + REST_SECONDS
+        if time.monotonic() >= self._silent.get(action, 0.0):
+            self._silent[action] = time.monotonic() + REST_SECONDS
             log.warning(
                 "a stored prefix could not be %s: %s; more of these are counted without a line for %g s",
-                what,
+                action,
                 error,
                 REST_SECONDS,
             )
@@ -214,17 +214,17 @@ class Worker:
 
     def submit(self, call: Callable[[], Any]) -> "Future[Any]":
         """Run a call in the thread."""
-        found: Future[Any] = Future()
-        self._calls.put((call, found))
-        return found
+        future: Future[Any] = Future()
+        self._calls.put((call, future))
+        return future
 
     def _work(self) -> None:
         while True:
-            call, found = self._calls.get()
+            call, future = self._calls.get()
             try:
-                found.set_result(call())
+                future.set_result(call())
             except BaseException as error:
-                found.set_exception(error)
+                future.set_exception(error)
                 log.exception("a call of the prefix store failed")
 
 

@@ -62,14 +62,14 @@ class EventStream(Response):
     def __init__(
         self,
         events: AsyncIterator[bytes],
-        asked: Cancellable,
+        answer: Cancellable,
         write_seconds: float,
         ping: bytes = COMMENT,
         quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._events, self._asked, self._write_seconds = events, asked, write_seconds
+        self._events, self._asked, self._write_seconds = events, answer, write_seconds
         self._ping, self._quiet_seconds = ping, quiet_seconds
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002
@@ -130,13 +130,13 @@ class EventStream(Response):
 
 
 @asynccontextmanager
-async def attended(request: Request, asked: Cancellable) -> AsyncIterator[None]:
+async def attended(request: Request, answer: Cancellable) -> AsyncIterator[None]:
     """End the answers if the client disconnects before the ``with`` block is done."""
-    watcher = asyncio.create_task(_gone(request.receive, asked))
+    watcher = asyncio.create_task(_gone(request.receive, answer))
     try:
         yield
     finally:
-        asked.cancel()
+        answer.cancel()
         watcher.cancel()
         with suppress(asyncio.CancelledError):
             await watcher
@@ -156,9 +156,9 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def _gone(receive: Any, asked: Cancellable) -> None:
+async def _gone(receive: Any, answer: Cancellable) -> None:
     await _disconnected(receive)
-    asked.cancel()
+    answer.cancel()
 
 
 async def _disconnected(receive: Any) -> None:

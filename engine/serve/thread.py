@@ -46,7 +46,7 @@ class Load:
     """
 
     model: str
-    found: "Future[Resident]" = field(default_factory=Future)
+    resident: "Future[Resident]" = field(default_factory=Future)
 
 
 class EngineThread:
@@ -82,8 +82,10 @@ class EngineThread:
             if settings.prefix_store
             else None
         )
-        kept = settings.prefix_cache or self.store is not None
-        self.prefixes = Prefixes(settings.prefix_cache, settings.prefill_chunk, self.store) if kept else None
+        keeps_prefixes = settings.prefix_cache or self.store is not None
+        self.prefixes = (
+            Prefixes(settings.prefix_cache, settings.prefill_chunk, self.store) if keeps_prefixes else None
+        )
         self.residents = Residents(settings, self._forget)
         self._admission = Admission(settings, self.residents, self.prefixes)
         self._turns = Turns(metrics, self.residents, wake, self._live)
@@ -132,13 +134,13 @@ class EngineThread:
         resident = self.residents.by_name.get(name)
         if resident is not None and name not in self.residents.broken:
             resident.used = time.monotonic()
-            wanted.found.set_result(resident)
+            wanted.resident.set_result(resident)
         else:
             with self._count:
                 if self._stopping.is_set():
                     raise self._over()
                 self._inbox.put(wanted)
-        return wanted.found
+        return wanted.resident
 
     @property
     def running(self) -> bool:
@@ -220,21 +222,21 @@ class EngineThread:
         idle = wait and not self._turns.active and bool(self._granted or not self._queue)
         while True:
             try:
-                found = self._inbox.get(block=idle, timeout=TICK if self._queue else IDLE)
+                message = self._inbox.get(block=idle, timeout=TICK if self._queue else IDLE)
             except queue.Empty:
                 return
             idle = False
-            if isinstance(found, Load) and self.settings.memory_budget is None:
-                self._queue.appendleft(found)  # loading it delays no waiting job
+            if isinstance(message, Load) and self.settings.memory_budget is None:
+                self._queue.appendleft(message)  # loading it delays no waiting job
             elif (
-                isinstance(found, Job) and found.model in self._granted
+                isinstance(message, Job) and message.model in self._granted
             ):  # its turn came when the model was loaded
                 at = next(
                     (i for i, each in enumerate(self._queue) if isinstance(each, Load)), len(self._queue)
                 )
-                self._queue.insert(at, found)
-            elif found is not None:
-                self._queue.append(found)
+                self._queue.insert(at, message)
+            elif message is not None:
+                self._queue.append(message)
 
     def _drop(self) -> None:
         """End cancelled and late answers."""
@@ -243,7 +245,7 @@ class EngineThread:
             overdue = now > generation.job.deadline
             if generation.job.cancelled or overdue:
                 self._turns.end(generation, late() if overdue else None)
-        for load in [each for each in self._queue if isinstance(each, Load) and each.found.cancelled()]:
+        for load in [each for each in self._queue if isinstance(each, Load) and each.resident.cancelled()]:
             self._queue.remove(load)
         for job in [each for each in self._queue if isinstance(each, Job)]:
             overdue = now > job.deadline
@@ -262,11 +264,11 @@ class EngineThread:
             if isinstance(first, Job) and len(self._turns.active) >= self.settings.max_active:
                 return
             try:
-                if not self._admission.loads(first.model, self._taken(first)):
+                if not self._admission.loads(first.model, self._used_bytes(first)):
                     return
                 resident = self.residents.get(first.model)
                 needed = self._admission.needed(first) if isinstance(first, Job) else 0
-                if isinstance(first, Job) and not self._admission.fits(first, needed, self._turns.taken):
+                if isinstance(first, Job) and not self._admission.fits(first, needed, self._turns.used_bytes):
                     return
             except BaseException as error:  # noqa: BLE001 - it is this request's failure alone
                 self._queue.popleft()
@@ -274,25 +276,30 @@ class EngineThread:
                 continue
             self._queue.popleft()
             if isinstance(first, Load):
-                if first.found.set_running_or_notify_cancel():  # the client may have disconnected meanwhile
+                if (
+                    first.resident.set_running_or_notify_cancel()
+                ):  # the client may have disconnected meanwhile
                     if self.settings.memory_budget is not None:
                         self._granted[first.model] = time.monotonic() + GRACE
-                    first.found.set_result(resident)
+                    first.resident.set_result(resident)
             else:
                 self._begin(first, resident, needed)
 
-    def _taken(self, first: Job | Load) -> dict[str, int]:
+    def _used_bytes(self, first: Job | Load) -> dict[str, int]:
         """Return the models that must not be unloaded for a job or load, with the bytes reserved for their answers.
 
         Requests that load different models would otherwise unload each other's before the first answer.
         """
         now = time.monotonic()
         self._granted = {name: until for name, until in self._granted.items() if now < until}
-        return {**(dict.fromkeys(self._granted, 0) if isinstance(first, Load) else {}), **self._turns.taken}
+        return {
+            **(dict.fromkeys(self._granted, 0) if isinstance(first, Load) else {}),
+            **self._turns.used_bytes,
+        }
 
     def _look(self) -> None:
         """Unload broken models and, at intervals, idle ones."""
-        busy = self._turns.taken
+        busy = self._turns.used_bytes
         self.residents.unload_broken(busy)
         if time.monotonic() - self._looked >= IDLE:
             self._looked = time.monotonic()
@@ -348,5 +355,5 @@ def _refuse(each: Job | Load, error: ApiError) -> None:
 
 
 def _refuse_load(load: Load, error: BaseException) -> None:
-    if load.found.set_running_or_notify_cancel():
-        load.found.set_exception(error)
+    if load.resident.set_running_or_notify_cancel():
+        load.resident.set_exception(error)

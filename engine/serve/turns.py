@@ -48,12 +48,12 @@ class Turns:
         self._turn = 0
 
     @property
-    def taken(self) -> dict[str, int]:
+    def used_bytes(self) -> dict[str, int]:
         """Bytes reserved for answers, by model."""
-        found: dict[str, int] = {}
+        used: dict[str, int] = {}
         for each in self.active:
-            found[each.job.model] = found.get(each.job.model, 0) + each.predicted
-        return found
+            used[each.job.model] = used.get(each.job.model, 0) + each.predicted
+        return used
 
     def cycle(self) -> None:
         """Run one round of each answer, and one chunk of one prompt."""
@@ -67,11 +67,11 @@ class Turns:
             self._turn += 1
             turns.insert(0, reading[self._turn % len(reading)])
             turns[0].alone = len(turns) == 1
-        waiting = [(each, asked) for each in turns if (asked := self._advance(each)) is not None]
+        waiting = [(each, wanted) for each in turns if (wanted := self._advance(each)) is not None]
         for resident in {generation.resident for generation, _ in waiting}:
             own = [each for each in waiting if each[0].resident is resident]
-            drafting = [(each, asked) for each, asked in own if isinstance(asked, Draft)]
-            forwards = [(each, asked) for each, asked in own if isinstance(asked, Forward)]
+            drafting = [(each, wanted) for each, wanted in own if isinstance(wanted, Draft)]
+            forwards = [(each, wanted) for each, wanted in own if isinstance(wanted, Forward)]
             self._together(resident, forwards + self._drafted(drafting))
 
     def end(self, generation: Generation, error: BaseException | None) -> None:
@@ -97,30 +97,30 @@ class Turns:
 
     def _drafted(self, drafting: list[tuple[Generation, Draft]]) -> list[tuple[Generation, Forward]]:
         """Run the drafters that answers wait for, together if possible. Returns their next requests."""
-        proposers = [asked.run.proposer for _, asked in drafting]
+        proposers = [wanted.run.proposer for _, wanted in drafting]
         if len(drafting) > 1 and can_share(proposers):
             try:
                 outputs = propose_together(
                     [
-                        Wanted(proposer, asked.run.pending, asked.plan.size, asked.run.sampler)
-                        for proposer, (_, asked) in zip(proposers, drafting, strict=True)
+                        Wanted(proposer, wanted.run.pending, wanted.plan.size, wanted.run.sampler)
+                        for proposer, (_, wanted) in zip(proposers, drafting, strict=True)
                     ]
                 )
             except BaseException as error:  # noqa: BLE001 - answers of other models go on
                 for generation, _ in drafting:
                     self.end(generation, error)
                 return []
-            found = []
+            drafted = []
             for (generation, _), output in zip(drafting, outputs, strict=True):
                 generation.joint_drafts += 1
-                found.append((generation, self._advance(generation, output)))
+                drafted.append((generation, self._advance(generation, output)))
         else:
-            found = [(generation, self._alone(generation, asked)) for generation, asked in drafting]
-        return [(generation, asked) for generation, asked in found if isinstance(asked, Forward)]
+            drafted = [(generation, self._alone(generation, wanted)) for generation, wanted in drafting]
+        return [(generation, wanted) for generation, wanted in drafted if isinstance(wanted, Forward)]
 
-    def _alone(self, generation: Generation, asked: Draft) -> Awaited | None:
+    def _alone(self, generation: Generation, wanted: Draft) -> Awaited | None:
         try:
-            output = asked.run.propose(asked.plan)
+            output = wanted.run.propose(wanted.plan)
         except BaseException as error:  # noqa: BLE001 - the others go on
             self.end(generation, error)
             return None
@@ -143,9 +143,9 @@ class Turns:
                 judging.append((generation, self._advance(generation, output)))
             self._judged(judging)
             waiting = [each for each in waiting if each not in joined]
-        for generation, asked in waiting:
+        for generation, forward in waiting:
             try:
-                output = asked.run.forward(asked.tokens)
+                output = forward.run.forward(forward.tokens)
             except BaseException as error:  # noqa: BLE001 - the others go on
                 self.end(generation, error)
             else:
@@ -155,7 +155,7 @@ class Turns:
         """Compute the outcomes that rounds are about to read, with one wait for all; then end these rounds."""
         judging = [each for each in judging if isinstance(each[1], Verdict)]
         try:
-            mx.eval([asked.found for _, asked in judging])
+            mx.eval([judgement.values for _, judgement in judging])
         except BaseException as error:  # noqa: BLE001 - answers of other models go on
             for generation, _ in judging:
                 self.end(generation, error)

@@ -60,8 +60,8 @@ class World:
         async def ids():
             request = parse(kind, json.dumps({"model": name, **fields, **body}).encode())
             begun = await module.begin(self.server, request)
-            begun.asked.cancel()
-            return begun.asked.jobs[0].ids
+            begun.pending.cancel()
+            return begun.pending.jobs[0].ids
 
         return self._resident(name).decode(asyncio.run(ids()))
 

@@ -236,7 +236,7 @@ def test_bent_file_is_refused_said_and_counted(tiny, filled, tmp_path, caplog, b
 def blocks(resident, folder):
     """Return the names of the files of the prompt's blocks, in its order."""
     shelf = opened(folder).shelf(resident, "raw", 0, BLOCK, drafts=True)
-    return [f"{block_id}.kv" for block_id in shelf.place(prompt(resident, 150)).chain]
+    return [f"{block_id}.kv" for block_id in shelf.path_of(prompt(resident, 150)).chain]
 
 
 def test_link_and_folder_in_place_of_a_file(tiny, filled, tmp_path):
@@ -295,7 +295,7 @@ def test_store_that_somebody_deleted_comes_back(tiny, tmp_path):
 def block(tiny, filled):
     folder, _ = filled
     shelf = opened(folder).shelf(tiny, "raw", 0, BLOCK, drafts=True)
-    block_id = shelf.place(prompt(tiny, 150)).chain[0]
+    block_id = shelf.path_of(prompt(tiny, 150)).chain[0]
     return next(folder.glob(f"*/{block_id}.kv")).read_bytes(), shelf, block_id
 
 

@@ -41,7 +41,7 @@ def served(resident, turns, tools, *, thinking):
     }
     request = parse(ChatRequest, json.dumps(body).encode())
     functions = [tool.function.model_dump(exclude_none=True) for tool in request.tools]
-    return resident.encode(render(resident, request.messages, functions, request.template_kwargs))
+    return resident.encode(render(resident, request, functions))
 
 
 @given(
