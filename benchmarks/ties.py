@@ -21,6 +21,7 @@ right answer that needs more flipped codes, or rarer ones, than 128 copies meet.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 from collections.abc import Callable, Sequence
@@ -133,12 +134,13 @@ class Ties:
         most = body.get("max_tokens") or body["max_output_tokens"]
         if path == "/v1/completions":
             request = parse(CompletionRequest, json.dumps(body).encode())
-            text, made = request.prompt, of_format(request.response_format, self.resident)
+            ids = self.resident.encode(request.prompt, begins=True)
+            form = asyncio.run(of_format(request.response_format, self.resident))
         else:
             turns = body.get("messages") or [{"role": "user", "content": body["input"]}]
             request = parse(ChatRequest, json.dumps({"messages": turns}).encode())
-            text, made = render(self.resident, request.messages, [], None), None
-        return Asked(tuple(self.resident.encode(text)), body["x_kakeya"]["cache"], most, made)
+            ids, form = self.resident.encode(render(self.resident, request, [])), None
+        return Asked(tuple(ids), body["x_kakeya"]["cache"], most, form)
 
     def explains(self, asked: Asked, text: str, seed: int = 0) -> bool:
         """Return whether rounding explains this text as the answer."""

@@ -63,10 +63,10 @@ def test_answer_in_the_history_is_what_training_gave(resident, maker, seed):
     turns = [*chat.turns, ("assistant", chat.answer), ("user", "Go on.")]
     longer = conversations.Chat(turns, "", tools=chat.tools)
     (trained, _), _ = conversations.pieces(longer, thinking=False)
-    found = served(resident, turns, chat.tools, thinking=False)
-    assert found == resident.encode(trained)
+    ours = served(resident, turns, chat.tools, thinking=False)
+    assert ours == resident.encode(trained)
     before = [*resident.encode(head), *resident.encode(answer)]
-    assert found[: len(before)] == before
+    assert ours[: len(before)] == before
 
 
 def test_answers_end_with_a_token_that_ends_them(resident):
