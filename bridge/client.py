@@ -32,7 +32,6 @@ from bridge.requests.sightings import Sightings
 from bridge.requests.status import REWRITTEN, Event, Status, mark_unsigned, status_of
 from bridge.requests.sweep import Swept, sweep
 from bridge.requests.waiting import Reason, RunnerSighting
-from bridge.system import github
 from bridge.system.git import open_repository
 from bridge.verify.answer_files import read_result
 from bridge.verify.pins import Pin, find_pin
@@ -203,13 +202,12 @@ class Client:
         return view if view.stands.is_final and not view.foreign else self.view(branch)
 
     def status(self, branch: str) -> Status:
-        """Return a request's status, with its runner and, if available, its GitHub Actions run."""
-        actions = github.actions_run(self.remote.url, branch)
+        """Return a request's status, with its runner's last sign of life or the reason why it waits."""
         view = self.view(branch)
         (status,) = mark_unsigned(self.git, self.pin, [self._about(view)])
         if self._is_rewritten(view):
             status = replace(status, detail="; ".join(filter(None, (REWRITTEN, status.detail))))
-        return replace(status, actions=actions)
+        return status
 
     def _is_rewritten(self, view: View) -> bool:
         """Return whether a request was sent from here on this branch, and is no longer on it."""
@@ -260,7 +258,6 @@ class Client:
         return follow(
             self.git,
             self.remote.url,
-            branch,
             lambda: self._seen(branch),
             timeout,
             self._about,

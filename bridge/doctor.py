@@ -127,7 +127,6 @@ def _remote(client: Client) -> Iterator[Check]:
         yield Check.failed("remote", error)
         return
     yield from _reached(client, url)
-    yield _github(url)
 
 
 def _reached(client: Client, url: str) -> Iterator[Check]:
@@ -236,18 +235,6 @@ def _push_right(client: Client) -> Check:
         return replace(check, fix=OTHER_PREFIX) if isinstance(error, RefusedError) else check
     message = f"a dry run to {branch} succeeded (the server's own rules may still refuse a real push)"
     return Check("push", ok=True, message=message)
-
-
-def _github(url: str) -> Check:
-    token = environment.get("GH_TOKEN") or environment.get("GITHUB_TOKEN")
-    if "github" not in url:
-        return Check("github", ok=True, message="the remote is not on GitHub; git is all that is needed")
-    if token:
-        return Check(
-            "github", ok=True, message="a token is set, so `status` and `wait` also show the Actions run"
-        )
-    fix = "Set GH_TOKEN if `status` and `wait` should also show the Actions run; nothing else needs it."
-    return Check("github", ok=None, message="no token is set", fix=fix)
 
 
 def engine() -> Check:

@@ -33,8 +33,4 @@ def command(context: click.Context, request: str | None, *, as_json: bool) -> No
         table.add_row("runner seen" if status.life else "waits" if status.reason else "queue", status.outlook)
     if status.last_line:
         table.add_row("last line", status.last_line)
-    if status.actions:
-        run = status.actions
-        words = run.problem or " ".join(filter(None, (run.status, run.conclusion, run.url)))
-        table.add_row("GitHub Actions", words)
     console().print(table)

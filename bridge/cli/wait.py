@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 
 from bridge.cli.common import finish, follow, request_argument, run_of, timeout_option
-from bridge.console import json_option, say
+from bridge.console import json_option
 
 
 @click.command()
@@ -23,9 +23,5 @@ def command(context: click.Context, request: str | None, timeout: timedelta | No
     REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
     """
     run = run_of(context, request)
-    if not as_json:
-        actions = run.status().actions
-        if actions and (actions.url or actions.problem):
-            say(f"GitHub Actions: {actions.problem or f'{actions.status} {actions.url}'}")
     status = follow(run, timeout, as_json=as_json, logs=False)
     return finish(run, status, as_json=as_json)

@@ -116,6 +116,3 @@ REPORT_NESTS = 2_500_000
 REPORT_NAMES = 8_000_000
 REPORT_OBJECTS = 250_000
 REPORT_OBJECT_NAMES = 10_000
-# An answer of GitHub's REST interface, and the seconds until all of it must be there.
-API_BYTES = MIB
-API_SECONDS = 10.0

@@ -10,21 +10,17 @@ from functools import partial
 
 from bridge.bus import history
 from bridge.bus.history import View
-from bridge.bus.nearby import Changes
 from bridge.bus.wire import State
 from bridge.common import limits
 from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
 from bridge.requests.expiry import expires_at
 from bridge.requests.status import REWRITTEN, Event, Status, events, status_of
 from bridge.requests.waiting import Reason
-from bridge.system import github
 from bridge.system.deadline import pause as pause_for
 from bridge.system.deadline import within
 from bridge.system.git import Git
 
 FIRST_POLL_S = 0.1
-# The time between two looks if the branch is seen to move meanwhile.
-LEAST_S = 0.05
 PATIENCE_S = 60.0
 # Minimum time for one fetch, even if the caller's time ends sooner.
 LOOK_S = 5.0
@@ -49,7 +45,6 @@ CONFIRM_S = 10.0
 def follow(
     git: Git,
     url: str,
-    branch: str,
     look: Callable[[], View],
     timeout: float | None,
     about: Callable[[View], Status] = status_of,
@@ -68,23 +63,19 @@ def follow(
     deadline = None if timeout is None else time.monotonic() + timeout
     longest = LONGEST_POLL_S[url.startswith(("/", "file://", "."))]
     notes, over = _Notes(about, longest), _Over(git)
-    changes = Changes(url, [branch])
-    # Where a push is noticed, looks without one would only take time from a runner on this machine.
-    first = longest if changes.are_seen else FIRST_POLL_S
-    pause, shown = first, None
+    pause, shown = FIRST_POLL_S, None
     view: View | None = None
     last_tip: str | None = None
     while True:
-        changes.mark()
         steady = partial(_steady, git, look, last_tip or sent)
-        view = _next_view(steady, view, url, longest, deadline, timeout or 0)
+        view = _next_view(steady, view, longest, deadline, timeout or 0)
         if view.tip != last_tip:
             for event in events(git, view, last_tip):
                 now = (event.status.state, event.status.detail)
                 if event.log or now != shown:
                     yield event
                 shown = now
-            last_tip, pause = view.tip, first
+            last_tip, pause = view.tip, FIRST_POLL_S
             notes.moved(view)
         if view.stands.is_final:
             return
@@ -94,14 +85,10 @@ def follow(
             yield Event(status_of(view))
             return
         if deadline is not None and time.monotonic() >= deadline:
-            raise no_answer(url, view, timeout or 0, notes.reason)
+            raise no_answer(view, timeout or 0, notes.reason)
         yield from notes.due(view)
         wait = pause * random.uniform(0.8, 1.2)  # noqa: S311 - spreads polls, guards nothing
-        changes.wait(
-            wait if deadline is None else min(wait, max(0.0, deadline - time.monotonic())),
-            pause_for,
-            least=LEAST_S,
-        )
+        pause_for(wait if deadline is None else min(wait, max(0.0, deadline - time.monotonic())))
         pause = min(pause * 1.3, longest)
 
 
@@ -169,7 +156,6 @@ class _Notes:
 def _next_view(
     look: Callable[[], View],
     last: View | None,
-    url: str,
     longest: float,
     deadline: float | None,
     timeout: float,
@@ -181,7 +167,7 @@ def _next_view(
     except InfrastructureError as error:
         if deadline is None or time.monotonic() < deadline:
             raise
-        raise (no_answer(url, last, timeout) if last else _no_remote(error, timeout)) from error
+        raise (no_answer(last, timeout) if last else _no_remote(error, timeout)) from error
 
 
 def _steady(git: Git, look: Callable[[], View], known: str | None) -> View:
@@ -234,23 +220,18 @@ def _expired(view: View) -> WaitTimeout:
     return WaitTimeout(message, fix="Send it again: kakeya run.", code="expired")
 
 
-def no_answer(url: str, view: View, waited: float, reason: Reason | None = None) -> WaitTimeout:
+def no_answer(view: View, waited: float, reason: Reason | None = None) -> WaitTimeout:
     """Return the error for a request without an answer after ``waited`` seconds, with why it waits if known."""
-    run = github.actions_run(url, view.branch)
-    actions = f" GitHub Actions: {run.status} {run.url or ''}." if run and run.status else ""
     quoting = ""
     if reason and reason.is_stuck and view.stands is State.REQUESTED:
-        message, fix = (
-            f"{view.branch} is not claimed after {waited:g} s: {reason.message}.{actions}",
-            reason.fix,
-        )
+        message, fix = f"{view.branch} is not claimed after {waited:g} s: {reason.message}.", reason.fix
     elif view.stands is State.REQUESTED and view.state and view.state.detail:
-        message, quoting = f"{view.branch} is not claimed yet after {waited:g} s.{actions}", view.state.detail
+        message, quoting = f"{view.branch} is not claimed yet after {waited:g} s.", view.state.detail
         fix = "To keep waiting: `kakeya wait`. To withdraw the request: `kakeya cancel`."
     elif view.stands is State.REQUESTED:
-        message = f"no runner took {view.branch} within {waited:g} s.{actions}"
+        message = f"no runner took {view.branch} within {waited:g} s."
         fix = "Check that a runner serves this remote, and run `kakeya wait` again; `kakeya cancel` withdraws it."
     else:
-        message = f"{view.branch} is still {view.stands} after {waited:g} s.{actions}"
+        message = f"{view.branch} is still {view.stands} after {waited:g} s."
         fix = "To keep waiting: `kakeya wait`. To see the job's output: `kakeya logs -f`."
     return WaitTimeout(message, fix=fix, code="no_answer_in_time", quoting=quoting)

@@ -13,7 +13,6 @@ from bridge.errors import RefusedError
 from bridge.requests.liveness import Life, Queue
 from bridge.requests.waiting import Code, Reason
 from bridge.system.git import Git
-from bridge.system.github import ActionsRun
 from bridge.verify.answer_files import read_result
 from bridge.verify.pins import Pin
 from bridge.verify.signed_history import Reader
@@ -50,12 +49,11 @@ class Status:
     # Why it waits, according to the runners' presence records.
     reason: Reason | None = None
     last_line: str = ""
-    actions: ActionsRun | None = None
 
     def as_dict(self) -> dict[str, object]:
         """Return what ``--json`` prints."""
         plain: dict[str, object] = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        for name in ("life", "queue", "reason", "actions"):
+        for name in ("life", "queue", "reason"):
             part = getattr(self, name)
             plain[name] = part.as_dict() if part else None
         return plain | {"state": str(self.state)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 from bridge.bus import branch_names
-from bridge.bus.nearby import Changes
 from bridge.bus.presence import Standing
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError, RefusedError
@@ -46,9 +45,6 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
     shortest, longest = context.policy.bus.poll
     poller, chores = Poller(context), Chores(context)
     pause, handled = shortest, 0
-    changes = Changes(
-        context.policy.bus.url, [pattern.rpartition("/")[0] for pattern in context.bus.patterns]
-    )
     while not context.stop.is_set():
         context.pulse.beat()
         context.health.check()
@@ -57,7 +53,6 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
             if order.state is Standing.DRAINING:
                 _drain(context)
                 break
-            changes.mark()
             worked = poller.poll(order)
             _announce(context)
             chores.maybe()
@@ -77,7 +72,7 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
         pause = shortest if is_busy else min(pause * PAUSE_GROWTH, longest)
         if not is_busy:
             spread = random.uniform(0.7, 1.3)  # noqa: S311 - spreads polls, guards nothing
-            changes.wait(pause * spread, context.stop.wait, least=shortest)
+            context.stop.wait(pause * spread)
     return handled
 
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +21,6 @@ from bridge.cli import main
 from bridge.client import Run
 from bridge.common import limits
 from bridge.errors import UsageError, VerificationError
-from bridge.system.github import actions_run
 
 pytestmark = pytest.mark.bus
 
@@ -461,75 +456,6 @@ def test_row_60_tiny_lists_in_a_report_take_no_memory(tmp_path, clone):
     assert code == 5, shown
     assert seconds < MOST_CPU_S
     assert mib < MOST_MIB
-
-
-# Row 43: what GitHub, or whoever stands in for it, answers.
-
-
-@pytest.fixture
-def hub(http_bus, monkeypatch):
-    monkeypatch.setenv("GITHUB_SERVER_URL", http_bus.origin)
-    monkeypatch.setenv("GITHUB_API_URL", f"{http_bus.origin}/api")
-    monkeypatch.setenv("GH_TOKEN", "token")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    return http_bus
-
-
-def asked(hub, body: bytes) -> dict[str, Any] | None:
-    hub.api = lambda _path, _headers: (200, {}, body)
-    found = actions_run(f"{hub.origin}/owner/repo.git", "mac-bridge/noop-1700000000-abc123")
-    return found.as_dict() if found else None
-
-
-HOSTILE = {
-    "nested": b'{"workflow_runs": ' + b"[" * 100_000,
-    "wrong types": b'{"workflow_runs": [{"status": {"a": 1}, "conclusion": ["x"], "html_url": 7}]}',
-    "markup and terminal": b'{"workflow_runs": [{"status": "[b]x", "conclusion": "\\u001b[2J", "html_url": "x"}]}',
-    "an address that steers": b'{"workflow_runs": [{"status": "queued", "html_url": "https://x/\\u202e"}]}',
-    "too large": b'{"workflow_runs": []' + b" " * (limits.API_BYTES + 1),
-    "a long number": b'{"workflow_runs": ' + b"9" * 100_000,
-}
-
-
-@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
-def test_row_43_an_answer_of_another_form_is_taken_for_nothing(hub, body):
-    found = asked(hub, body)
-
-    assert found is not None
-    assert found["conclusion"] is None
-    assert found["url"] is None
-    assert found["status"] in (None, "queued")
-
-
-@pytest.mark.parametrize(
-    "head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"], ids=["head", "body"]
-)
-def test_row_43_an_answer_that_comes_a_byte_at_a_time_is_not_waited_for(hub, monkeypatch, head):
-    monkeypatch.setattr("bridge.system.github.TIMEOUT_S", 1.0)
-    stop = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def drip() -> None:
-            peer, _ = server.accept()
-            with peer, suppress(OSError):
-                peer.sendall(head)
-                while not stop.wait(0.1):
-                    peer.sendall(b"H")
-
-        thread = threading.Thread(target=drip)
-        thread.start()
-        origin = f"http://127.0.0.1:{server.getsockname()[1]}"
-        monkeypatch.setenv("GITHUB_SERVER_URL", origin)
-        monkeypatch.setenv("GITHUB_API_URL", origin)
-        began = time.monotonic()
-        found = actions_run(f"{origin}/owner/repo.git", "mac-bridge/noop-1700000000-abc123")
-        took = time.monotonic() - began
-        stop.set()
-        thread.join()
-
-    assert found is not None
-    assert found.problem
-    assert took < 10
 
 
 # Row 44: links in the reader's own clone.

@@ -300,15 +300,6 @@ def test_a_remote_that_stops_answering_for_a_while_does_not_end_a_wait(client, b
     assert states[-1] is State.SUCCEEDED
 
 
-@pytest.mark.long
-def test_pushes_to_a_bus_on_this_machine_are_seen_before_the_next_look_is_due(client, runners, monkeypatch):
-    monkeypatch.setattr("bridge.requests.follow.LONGEST_POLL_S", {True: 3600.0, False: 3600.0})
-    run = client.run("noop")
-    runners.start()
-
-    assert run.wait(timeout=120).state is State.SUCCEEDED
-
-
 def test_a_remote_that_never_answered_is_told_at_once(client, bus):
     run = client.run("noop")
     bus.rename(bus.with_name("away"))

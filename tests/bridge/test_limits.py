@@ -16,7 +16,6 @@ from bridge.bus.objects import Identity
 from bridge.cli.gate import reports_in
 from bridge.common import limits
 from bridge.errors import InfrastructureError, UsageError, VerificationError
-from bridge.system.github import newest_run
 from bridge.verify.answer_files import Contents
 from runner.job import supervisor
 from runner.job.collect import Collected
@@ -279,23 +278,3 @@ def test_files_for_the_gate(tmp_path, monkeypatch, more):
         return
     with pytest.raises(UsageError, match="more than 3 reports"):
         reports_in(tmp_path)
-
-
-@pytest.mark.parametrize("more", [0, 1])
-def test_an_answer_of_the_rest_interface(http_bus, monkeypatch, more):
-    from bridge.system.github import actions_run  # noqa: PLC0415 - its limits are read when it is called
-
-    body = b'{"workflow_runs": []}'
-    monkeypatch.setattr(limits, "API_BYTES", len(body) - more)
-    for name, value in (("GITHUB_SERVER_URL", ""), ("GITHUB_API_URL", "/api")):
-        monkeypatch.setenv(name, http_bus.origin + value)
-    monkeypatch.setenv("GH_TOKEN", "x")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    http_bus.api = lambda _path, _headers: (200, {}, body)
-
-    found = actions_run(f"{http_bus.origin}/o/r", "b")
-
-    assert newest_run({"workflow_runs": []}) is None
-    assert (found is not None and found.problem) == (
-        "GitHub's answer is too large or too slow" if more else False
-    )

@@ -9,7 +9,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 FILES = sorted((ROOT / "tests" / "attacks").glob("test_*_rows.py"))
 
-
+# Numbers of attacks on code that is gone. They are not given again.
+RETIRED = {43}
 OF_ROW = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 
 
@@ -52,7 +53,7 @@ def is_test(file: str, name: str) -> bool:
 def test_all_rows_have_a_test():
     rows = [*set().union(*map(rows_of_tests, FILES)), *rows_with_tests()]
 
-    assert sorted(rows) == list(range(1, 135))
+    assert sorted(rows) == [row for row in range(1, 135) if row not in RETIRED]
 
 
 def test_the_files_that_the_page_names_are_there():
