@@ -39,7 +39,7 @@ _VALUE = re.compile(r"[ -~]{0,8192}")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def origin_of(url: str) -> tuple[str, str, int | None]:
+def _origin_of(url: str) -> tuple[str, str, int | None]:
     """Return scheme, host and port of an address."""
     parts = urlsplit(url)
     try:
@@ -111,9 +111,9 @@ class HttpSource:
         refused = self._refuses(url)
         if refused:
             return refused
-        if not may_be_sent(headers):
+        if not _may_be_sent(headers):
             return "the bus names headers that cannot be sent"
-        if origin_of(url) == origin_of(self._endpoint) and not any(
+        if _origin_of(url) == _origin_of(self._endpoint) and not any(
             k.lower() == "authorization" for k in headers
         ):
             headers = {**self._headers, **headers}
@@ -121,10 +121,10 @@ class HttpSource:
 
     def _refuses(self, url: str) -> str | None:
         """Return why an address is not allowed, or None."""
-        scheme, host, port = origin_of(url)
+        scheme, host, port = _origin_of(url)
         if urlsplit(url).username or not url.isprintable():
             return "the bus names an address that holds a user or a control character"
-        if (scheme, host, port) == origin_of(self._endpoint):
+        if (scheme, host, port) == _origin_of(self._endpoint):
             return None
         if scheme != "https" and not (scheme == "http" and host in _LOOPBACK):
             return f"the bus names an address that is not https, at {host!a}"
@@ -189,7 +189,7 @@ class HttpSource:
             raise Missing(f"the server did not begin its answer within {HEADERS_S} s") from error
 
 
-def may_be_sent(headers: Mapping[object, object]) -> bool:
+def _may_be_sent(headers: Mapping[object, object]) -> bool:
     """Return whether all headers that an LFS server names are such that it may choose them."""
     return len(headers) <= _MAX_HEADERS and all(
         isinstance(name, str)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shlex
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -448,59 +446,10 @@ class TestHttp:
         assert "the request to the server failed" in left["a.bin"]
 
 
-class TestSsh:
-    """`git-lfs-authenticate` on the other side says which server has the objects."""
-
-    @pytest.fixture
-    def far(self, tmp_path, monkeypatch):
-        """Let `ssh` be a program that does on this machine what it is asked to do on the other."""
-
-        def install(answer: str) -> None:
-            folder = tmp_path / "bin"
-            folder.mkdir(exist_ok=True)
-            ssh = folder / "ssh"
-            ssh.write_text(
-                f'#!/bin/sh\necho "$@" >{tmp_path}/asked\nfor word; do :; done\n'
-                f'PATH={shlex.quote(str(folder))}:/usr/bin:/bin exec sh -c "$word"\n'
-            )
-            there = folder / "git-lfs-authenticate"
-            there.write_text(f"#!{sys.executable}\nimport sys\nprint({answer!r} if sys.argv[1:] == "
-                             "['/srv/a b.git', 'download'] else 'what?')\n")  # fmt: skip
-            for program in (ssh, there):
-                program.chmod(0o755)
-            monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-        return install
-
-    URL = "ssh://git@127.0.0.1:2222/srv/a b.git"
-
-    def test_objects_come_from_the_server_that_it_names(self, server, tree, far, tmp_path):
-        server.token = "RemoteAuth short-lived"
-        far(json.dumps({"href": f"{server.url}/info/lfs", "header": {"Authorization": server.token}}))
-        left, found = tree(Bus(url=self.URL), secret=SECRET, a=pointer_to(CONTENT))
-        assert (left, found["a"]) == ({}, CONTENT)
-        assert "-p 2222 -- git@127.0.0.1 git-lfs-authenticate" in (tmp_path / "asked").read_text()
-        assert SECRET not in str(server.asked)
-
-    @pytest.mark.parametrize(
-        ("answer", "says"),
-        [
-            ("what?", "not that of an LFS server"),
-            ("{}", "not that of an LFS server"),
-            ('{"href": "http://example.invalid/lfs"}', "not https"),
-            ('{"href": "http://127.0.0.1/lfs", "header": {"Host": "x"}}', "headers that cannot be sent"),
-            ('{"href": "https://example.invalid/lfs"}', "lfs.hosts in the policy does not name"),
-        ],
-    )
-    def test_another_answer_leaves_the_pointers(self, tree, far, answer, says):
-        far(answer)
-        left, _ = tree(Bus(url=self.URL), a=pointer_to(CONTENT))
-        assert says in left["a.bin"]
-
-    def test_a_server_without_lfs_is_said_to_be_one(self, tree, far):
-        far("{}")
-        left, _ = tree(Bus(url="git@127.0.0.1:other.git"), a=pointer_to(CONTENT))
-        assert "does not answer git-lfs-authenticate" in left["a.bin"]
+@pytest.mark.parametrize("url", ["ssh://git@127.0.0.1:2222/srv/a.git", "git@127.0.0.1:a.git"])
+def test_over_ssh_the_pointers_stay_and_the_answer_says_why(tree, url):
+    left, _ = tree(Bus(url=url), a=pointer_to(CONTENT))
+    assert "over HTTPS only" in left["a.bin"]
 
 
 class TestJob:
