@@ -23,6 +23,6 @@ def gaps(result: Result) -> list[str]:
 
 def check_gaps(result: Result) -> list[Check]:
     """Return a check that names what the answer lacks, if it lacks anything. That makes no answer invalid."""
-    found = gaps(result)
-    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return [Check("gaps", ok=None, message="; ".join(found[:_SHOWN]) + more)] if found else []
+    missing = gaps(result)
+    more = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+    return [Check("gaps", ok=None, message="; ".join(missing[:_SHOWN]) + more)] if missing else []

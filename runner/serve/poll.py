@@ -166,11 +166,7 @@ class Poller:
         not answer.
         """
         until = time.monotonic() + BUDGET_S
-        chosen = [
-            view
-            for view in views
-            if (_at(view.branch, view.tip) in self._unadmitted) is not runs and not self._was_just_held(view)
-        ]
+        chosen = [view for view in views if (_at(view.branch, view.tip) in self._unadmitted) is not runs]
         if not runs:
             # Those that wait for an approval stand behind, the one first that was not looked at for longest.
             chosen.sort(key=lambda view: self._held.get(view.branch, (0.0, ""))[0])
@@ -182,7 +178,7 @@ class Poller:
                 break
             self._context.pulse.beat()
             try:
-                done = self._try(view, runs=runs)
+                done = not self._was_just_held(view) and self._try(view, runs=runs)
             except InfrastructureError as error:
                 if error.code == "no_room":
                     raise

@@ -725,7 +725,7 @@ def test_row_37_a_branch_that_cannot_be_read_is_found_among_others(crowd, monkey
             poller.poll()
 
     assert crowd.is_answered()
-    assert f"{bad}: left alone until it changes" in crowd.told
+    assert f"{bad}: tried less and less often from now on" in crowd.told
 
 
 # Row 38: claims that anyone can write.
