@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -13,7 +12,7 @@ from runner.policy import default_path, load_policy
 from runner.service import hook_script
 from runner.service.plan import Plan
 from runner.service.settings import find_user, settings_for
-from runner.service.setup import SYSTEMS
+from runner.service.setup import service_manager
 
 
 @click.command()
@@ -34,10 +33,6 @@ from runner.service.setup import SYSTEMS
     help="With --system: the user that the service runs as.  [default: SUDO_USER]",
 )
 @click.option("--hook", is_flag=True, help="Install the script for GitHub's job-started hook instead.")
-@click.option(
-    "--listener", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-    help="On macOS: also watch GitHub's own runner in DIR and restart it if needed.",
-)  # fmt: skip
 @click.option("--uninstall", is_flag=True, help="Remove the service; policy and state stay.")
 @click.option("--yes", is_flag=True, help="Make the changes. Without this option they are only shown.")
 @click.option(
@@ -50,7 +45,6 @@ def command(
     scope: str,
     name: str | None,
     root: Path | None,
-    listener: Path | None,
     *,
     hook: bool,
     uninstall: bool,
@@ -61,9 +55,7 @@ def command(
     Shows each change, with new files in full and changed files as a diff; with --yes it makes the changes. Anything
     that is already up to date is left alone.
     """
-    plan = _plan(
-        policy, listener, system=scope == "system", name=name, root=root, hook=hook, uninstall=uninstall
-    )
+    plan = _plan(policy, system=scope == "system", name=name, root=root, hook=hook, uninstall=uninstall)
     if plan.is_done:
         say("nothing to do: everything is up to date")
         return
@@ -80,7 +72,6 @@ def command(
 
 def _plan(
     policy: Path | None,
-    listener: Path | None,
     *,
     system: bool,
     name: str | None,
@@ -96,13 +87,5 @@ def _plan(
     rules = load_policy(file)
     if hook:
         return hook_script.uninstall(file, root) if uninstall else hook_script.install(file, root)
-    if listener and sys.platform != "darwin":
-        fix = f"On Linux, systemd does it: run sudo systemctl edit $(cat {listener}/.service) and add Restart=always"
-        raise UsageError("--listener works only on macOS", fix=fix)
-    service = SYSTEMS.get(sys.platform)
-    if service is None:
-        fix = "Let the service manager of this machine start: kakeya-runner serve"
-        raise UsageError(f"no service manager is known for {sys.platform}", fix=fix)
-    settings = settings_for(rules, file, who, system=system, listener=listener)
-    plan: Plan = service.uninstall(settings, root) if uninstall else service.install(settings, root)
-    return plan
+    service, settings = service_manager(), settings_for(rules, file, who, system=system)
+    return service.uninstall(settings, root) if uninstall else service.install(settings, root)

@@ -30,7 +30,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
     "--listener",
     type=_FOLDER,
     metavar="DIR",
-    help="Folder of GitHub's own runner: install the hook there and watch it.",
+    help="Folder of GitHub's own runner: install the hook there.",
 )
 @click.option(
     "--root", type=_FOLDER, metavar="DIR", help="Write the service's files below DIR and run no command."

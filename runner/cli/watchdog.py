@@ -12,16 +12,12 @@ from runner.service.watchdog import Watchdog
 
 
 @click.command()
-@click.option(
-    "--listener", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-    help="Also check GitHub's own runner, installed in this folder.",
-)  # fmt: skip
 @click.pass_obj
-def command(policy: Path | None, listener: Path | None) -> None:
+def command(policy: Path | None) -> None:
     """Check once whether the runner hangs, and if so kill it, so that its service restarts it.
 
     On macOS, `kakeya-runner install` lets launchd run this every minute. On Linux, systemd does this by itself.
     """
     state = load_policy(policy).state
     if state.is_dir():
-        Watchdog(state, tell, listener.absolute() if listener else None).look()
+        Watchdog(state, tell).look()

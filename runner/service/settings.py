@@ -33,9 +33,7 @@ class Settings:
     watchdog: tuple[str, ...] = ()
 
 
-def settings_for(
-    policy: Policy, file: Path, who: pwd.struct_passwd, *, system: bool, listener: Path | None = None
-) -> Settings:
+def settings_for(policy: Policy, file: Path, who: pwd.struct_passwd, *, system: bool) -> Settings:
     """Return the settings for serving a policy.
 
     Raises:
@@ -46,10 +44,9 @@ def settings_for(
         raise UsageError("a system service must not run as root", fix=fix)
     longest = policy.limits.timeout_s if policy.on_stop == "finish" else 0
     runner = (sys.executable, "-I", "-m", "runner", "--policy", str(file.absolute()))
-    watched = ("--listener", str(listener.absolute())) if listener else ()
     return Settings(
         argv=(*runner, "serve", "--awake"),
-        watchdog=(*runner, "watchdog", *watched),
+        watchdog=(*runner, "watchdog"),
         user=who.pw_name,
         uid=who.pw_uid,
         home=Path(who.pw_dir),

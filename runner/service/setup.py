@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from bridge.checks import Check
 from bridge.errors import PolicyError, UsageError
@@ -18,10 +19,21 @@ from runner.policy import Policy, load_policy, write_template
 from runner.service import actions_listener as listener
 from runner.service import launchd, systemd
 from runner.service.plan import Plan, Write
-from runner.service.settings import find_user, settings_for
+from runner.service.settings import Settings, find_user, settings_for
 from runner.state import signing_key
 
-SYSTEMS = {"darwin": launchd, "linux": systemd}
+
+class ServiceManager(Protocol):
+    """What starts a runner on one kind of system."""
+
+    def install(self, settings: Settings, root: Path | None = None) -> Plan:
+        """Return the plan that installs and starts the service."""
+
+    def uninstall(self, settings: Settings, root: Path | None = None) -> Plan:
+        """Return the plan that stops and removes the service."""
+
+
+_MANAGERS: Mapping[str, ServiceManager] = {"darwin": launchd, "linux": systemd}
 
 
 @dataclass(frozen=True)
@@ -97,19 +109,21 @@ def is_serving(checks: Sequence[Check]) -> bool:
 
 
 def service_plan(wanted: Wanted, rules: Policy) -> Plan:
-    """Return the plan that installs the service.
+    """Return the plan that installs the service."""
+    settings = settings_for(rules, wanted.policy, find_user(None, system=False), system=False)
+    return service_manager().install(settings, wanted.root)
+
+
+def service_manager() -> ServiceManager:
+    """Return the service manager of this system.
 
     Raises:
-        UsageError: on a system without a known service manager.
+        UsageError: none is known for it.
     """
-    service = SYSTEMS.get(sys.platform)
-    if service is None:
-        fix = "Let your own start: kakeya-runner serve"
-        raise UsageError(f"no service manager is known for {sys.platform}", fix=fix)
-    who = find_user(None, system=False)
-    settings = settings_for(rules, wanted.policy, who, system=False, listener=wanted.listener)
-    plan: Plan = service.install(settings, wanted.root)
-    return plan
+    if manager := _MANAGERS.get(sys.platform):
+        return manager
+    fix = "Let the service manager of this machine start: kakeya-runner serve"
+    raise UsageError(f"no service manager is known for {sys.platform}", fix=fix)
 
 
 def _write(wanted: Wanted, file: Path) -> None:

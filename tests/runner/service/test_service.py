@@ -86,12 +86,6 @@ def test_a_second_job_watches_the_first(settings, system):
     assert keys.get("UserName") == ("nobody" if system else None)
 
 
-def test_the_watchdog_is_told_of_githubs_listener(runners, tmp_path):
-    file = runners.policy("host")
-    made = settings_for(load_policy(file), file, NOBODY, system=False, listener=tmp_path / "actions")
-    assert made.watchdog[-3:] == ("watchdog", "--listener", str(tmp_path / "actions"))
-
-
 @pytest.mark.skipif(sys.platform != "darwin", reason="plutil comes with macOS")
 @pytest.mark.parametrize("system", [False, True])
 def test_macos_takes_the_property_list(settings, tmp_path, system):

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -126,90 +125,17 @@ def test_without_systemd_or_a_folder_it_beats_all_the_same(tmp_path, monkeypatch
     made.end()
 
 
-@pytest.fixture
-def listener(tmp_path):
-    """GitHub's runner as far as it is looked at: a program that holds a connection or not, and svc.sh."""
-    folder = tmp_path / "actions"
-    (folder / "bin").mkdir(parents=True)
-    for program in ("Runner.Listener", "Runner.Worker"):
-        subprocess.run(["cp", os.path.realpath("/bin/sleep"), str(folder / "bin" / program)], check=True)
-    service = folder / "svc.sh"
-    service.write_text('#!/bin/sh\necho "$1" >>svc.log\n')
-    service.chmod(0o755)
-    started = []
-
-    def start(program: str = "Runner.Listener", connected: socket.socket | None = None):
-        fds = (connected.fileno(),) if connected else ()
-        child = subprocess.Popen([str(folder / "bin" / program), "600"], pass_fds=fds)
-        started.append(child)
-        return child
-
-    yield folder, start
-    for child in started:
-        child.kill()
-        child.wait()
-
-
-def done_with(folder) -> list[str]:
-    log = folder / "svc.log"
-    return log.read_text().split() if log.exists() else []
-
-
-def test_a_listener_that_ended_is_started(tmp_path, listener, told):
-    folder, _ = listener
-    Watchdog(tmp_path, told.append, folder).look()
-    assert done_with(folder) == []
-    Watchdog(tmp_path, told.append, folder).look()
-    assert done_with(folder) == ["stop", "start"]
-    assert "does not run: it is started" in told[0]
-
-
-def test_a_listener_without_a_connection_is_ended_and_started(tmp_path, listener, told):
-    folder, start = listener
-    child = start()
-    for _ in range(LOOKS):
-        Watchdog(tmp_path, told.append, folder).look()
-    assert (child.poll(), done_with(folder)) == (None, [])
-    Watchdog(tmp_path, told.append, folder).look()
-    assert child.wait(10) == -signal.SIGKILL
-    assert done_with(folder) == ["stop", "start"]
-
-
-@pytest.mark.parametrize("how", ["connected", "working"])
-def test_a_listener_that_waits_or_works_is_left_alone(tmp_path, listener, told, how):
-    folder, start = listener
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        socket.create_connection(server.getsockname()) as line,
-    ):
-        child = start(connected=line if how == "connected" else None)
-        if how == "working":
-            start("Runner.Worker")
-        time.sleep(0.2)
-        for _ in range(LOOKS + 2):
-            Watchdog(tmp_path, told.append, folder).look()
-        assert (child.poll(), done_with(folder)) == (None, [])
-
-
 @pytest.mark.long
 @pytest.mark.bus
-def test_the_command_looks_once(runners, listener, tmp_path):
-    folder, _ = listener
+def test_the_command_looks_once(runners, hanging, tmp_path):
     policy = runners.policy("one")
-    argv = [
-        sys.executable,
-        "-P",
-        "-m",
-        "runner",
-        "--policy",
-        str(policy),
-        "watchdog",
-        "--listener",
-        str(folder),
-    ]
+    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), "watchdog"]
     assert subprocess.run(argv, check=True, capture_output=True, cwd=tmp_path).stderr == b""
-    load_policy(policy).state.mkdir()
-    for _ in range(2):
-        done = subprocess.run(argv, check=True, capture_output=True, text=True, cwd=tmp_path)
-    assert "GitHub's listener" in done.stderr
-    assert done_with(folder) == ["stop", "start"]
+    state = load_policy(policy).state
+    state.mkdir()
+    write_pulse(state, hanging)
+    for _ in range(LOOKS):
+        Watchdog(state, print).look()
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, cwd=tmp_path)
+    assert "no sign of life" in done.stderr
+    assert hanging.wait(10) == -signal.SIGKILL
