@@ -34,11 +34,11 @@ from engine.cache import make_caches
 from engine.cache.proxy import CacheProxy
 from engine.dflash.stops import Stops
 from engine.mx import integers, mx, tree
-from engine.serve.constraints import of_format
-from engine.serve.guide import Guide
+from engine.serve.dialects.constraints import of_format
+from engine.serve.dialects.prompts import render
+from engine.serve.formats.guide import Guide
 from engine.serve.job import Options
 from engine.serve.models import Resident, load_resident
-from engine.serve.prompts import render
 from engine.serve.protocol import ChatRequest, CompletionRequest, parse
 from engine.serve.settings import Settings
 
@@ -60,7 +60,7 @@ class Asked:
         ids: the prompt.
         cache: the cache spec.
         max_tokens: the most tokens of the answer.
-        grammar: of the answer, from :mod:``engine.serve.grammar``; None for a free text.
+        grammar: of the answer, from :mod:``engine.serve.formats.grammar``; None for a free text.
     """
 
     ids: tuple[int, ...]

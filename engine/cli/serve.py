@@ -185,7 +185,7 @@ def command(
         models = (DEFAULT,) if options["draft"] in WITHOUT_DRAFTER else (DRAFTING,)
     key = _key(api_key_file)
     from engine.cache.spec import parse
-    from engine.serve.guard import is_loopback
+    from engine.serve.http.guard import is_loopback
     from engine.serve.settings import Settings
 
     parse(options["cache"])

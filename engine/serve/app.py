@@ -12,15 +12,17 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from bridge.common import host
-from engine.serve import chat, completions, listing, messages, responses, webpage
-from engine.serve.body import read_body
+from engine.serve import listing
+from engine.serve.dialects import Dialect, chat, completions, messages, responses
+from engine.serve.dialects.messages import CountRequest, MessagesRequest
+from engine.serve.dialects.responses import ResponsesRequest
 from engine.serve.errors import ApiError, late
-from engine.serve.guard import Guard
-from engine.serve.messages import CountRequest, MessagesRequest
+from engine.serve.http import webpage
+from engine.serve.http.body import read_body
+from engine.serve.http.guard import Guard
+from engine.serve.http.streams import COMMENT, EventStream, attended, unless_gone
 from engine.serve.protocol import ChatRequest, CompletionRequest, Loose, parse
-from engine.serve.responses import ResponsesRequest
 from engine.serve.server import OVERDUE, Server
-from engine.serve.streams import COMMENT, EventStream, attended, unless_gone
 
 REF = "#/components/schemas/{model}"
 BEGIN_SECONDS = 5.0  # in which a stream's request may still be refused with its own HTTP status
@@ -73,7 +75,7 @@ def _routes(app: FastAPI, server: Server) -> None:
         return counted
 
 
-def _dialect(app: FastAPI, server: Server, name: str, path: str, kind: type[Loose], dialect: Any) -> None:
+def _dialect(app: FastAPI, server: Server, name: str, path: str, kind: type[Loose], dialect: Dialect) -> None:
     """Handle one API route, whose module has ``begin``, ``whole`` and ``streamed``."""
 
     @app.post(path, name=name, openapi_extra=_takes(kind))
@@ -126,7 +128,7 @@ async def _in_time(server: Server, begun: Awaitable[Any]) -> Any:
         raise late() from error
 
 
-async def _stream(server: Server, dialect: Any, body: Any) -> EventStream:
+async def _stream(server: Server, dialect: Dialect, body: Any) -> EventStream:
     """Answer with a stream. What fails early has its HTTP status; a model that loads for minutes delays no stream."""
     beginning = Beginning(asyncio.create_task(_in_time(server, dialect.begin(server, body))))
     if await beginning.done(BEGIN_SECONDS):

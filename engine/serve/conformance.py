@@ -20,7 +20,7 @@ from engine.dflash.divergence import classify, last_logits
 from engine.errors import EngineError
 from engine.measure.report import OpenReport
 from engine.mx import number
-from engine.serve import completions
+from engine.serve.dialects import completions
 from engine.serve.errors import ApiError
 from engine.serve.models import Resident
 from engine.serve.protocol import CompletionRequest, parse

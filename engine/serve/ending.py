@@ -21,7 +21,7 @@ from typing import NoReturn
 import uvicorn
 
 from bridge.common.errors import ExitCode
-from engine.serve.thread import ENDING, STUCK, EngineThread
+from engine.serve.scheduler.thread import ENDING, STUCK, EngineThread
 
 log = logging.getLogger("engine.serve")
 LOOK = 1.0  # seconds between looks at the engine's thread

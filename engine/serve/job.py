@@ -31,7 +31,7 @@ class Options:
         prefix: whether to use the prefix cache.
         token_ids: whether the last piece's report contains the token ids.
         live: whether each piece contains a report.
-        grammar: the grammar of the answer, from :mod:``engine.serve.grammar``.
+        grammar: the grammar of the answer, from :mod:``engine.serve.formats.grammar``.
     """
 
     max_tokens: int

@@ -13,8 +13,8 @@ from engine.errors import BadInput, EngineError
 from engine.models import registry
 from engine.mx import mx
 from engine.serve.app import make_app
-from engine.serve.connection import Connection
 from engine.serve.ending import Ending
+from engine.serve.http.connection import Connection
 from engine.serve.models import drafter_of
 from engine.serve.server import Server
 from engine.serve.settings import Settings

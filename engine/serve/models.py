@@ -21,8 +21,8 @@ from engine.inject.package import Package
 from engine.models import Pair, catalogue, load
 from engine.mx import nn, tree
 from engine.serve.errors import ApiError
-from engine.serve.grammar import Grammars
-from engine.serve.template import Template
+from engine.serve.formats.grammar import Grammars
+from engine.serve.formats.template import Template
 
 SHRINKS = 3  # how many characters Unicode normalization can turn into one, by and large
 CONTEXT = 1 << 17  # assumed context length if neither a model nor its configuration names one

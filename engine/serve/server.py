@@ -15,10 +15,10 @@ from engine.serve.errors import ApiError, gone, late
 from engine.serve.job import DRAFTS, Failed, Job, Options, Piece
 from engine.serve.metrics import Metrics
 from engine.serve.models import Resident
-from engine.serve.outbox import Outbox
 from engine.serve.protocol import Sampled, overrides
+from engine.serve.scheduler.outbox import Outbox
+from engine.serve.scheduler.thread import EngineThread
 from engine.serve.settings import Settings
-from engine.serve.thread import EngineThread
 
 SEEDS = (1 << 63) - 1
 DEFAULT_TEMPERATURE = 1.0  # OpenAI's

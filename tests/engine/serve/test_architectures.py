@@ -14,8 +14,8 @@ from engine.models.pair import Pair, Part
 from engine.serve.job import Failed, Job, Options
 from engine.serve.metrics import Metrics
 from engine.serve.models import CONTEXT, resident_of
+from engine.serve.scheduler.thread import EngineThread
 from engine.serve.settings import Settings
-from engine.serve.thread import EngineThread
 from tests.engine import architectures
 
 CHUNK = 16
@@ -42,7 +42,7 @@ class Engine:
                 name, Pair(architectures.build(name), None, base.tokenizer, name, {"target": part})
             )
 
-        monkeypatch.setattr("engine.serve.residents.load_resident", build)
+        monkeypatch.setattr("engine.serve.scheduler.residents.load_resident", build)
         self.name = name
         self.thread = EngineThread(Settings(models=(name,), prefill_chunk=CHUNK), Metrics())
         self.thread.start()

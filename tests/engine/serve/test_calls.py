@@ -7,8 +7,8 @@ from importlib import import_module
 import pytest
 
 from engine.lm import mlx_lm  # noqa: F401 - its parsers come after it
-from engine.serve.calls import parse_json, read
-from engine.serve.parts import Parts
+from engine.serve.formats.calls import parse_json, read
+from engine.serve.formats.parts import Parts
 
 SCHEMA = {
     "type": "object",

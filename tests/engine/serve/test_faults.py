@@ -15,17 +15,17 @@ from fastapi.testclient import TestClient
 
 from engine.models import registry
 from engine.mx import mx
-from engine.serve import residents as residents_module
 from engine.serve import server as server_module
-from engine.serve import thread
 from engine.serve.app import make_app
 from engine.serve.errors import ApiError
 from engine.serve.job import Failed, Job, Options
 from engine.serve.metrics import Metrics
+from engine.serve.scheduler import residents as residents_module
+from engine.serve.scheduler import thread
+from engine.serve.scheduler.thread import EngineThread
+from engine.serve.scheduler.turns import Turns
 from engine.serve.server import Server
 from engine.serve.settings import Settings
-from engine.serve.thread import EngineThread
-from engine.serve.turns import Turns
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def break_turns(monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("a bug that a request finds")
 
-    monkeypatch.setattr("engine.serve.generation.Generation.turn", broken)
+    monkeypatch.setattr("engine.serve.scheduler.generation.Generation.turn", broken)
 
 
 def test_broken_cycle_fails_its_requests_and_does_not_spin(engine, monkeypatch):
@@ -216,7 +216,7 @@ def test_a_request_ends_in_time_and_health_says_so_while_the_thread_is_stuck(mon
         assert client.post("/v1/chat/completions", json=body).status_code == 200
         assert client.get("/health").json()["reason"] is None
         object.__setattr__(server.settings, "request_seconds", 0.5)
-        monkeypatch.setattr("engine.serve.generation.Generation.turn", lambda *_: going.wait(60))
+        monkeypatch.setattr("engine.serve.scheduler.generation.Generation.turn", lambda *_: going.wait(60))
         answer = client.post("/v1/chat/completions", json=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (408, "timeout")
         health = client.get("/health")
@@ -247,10 +247,11 @@ def test_health_names_models_that_are_not_here_or_cannot_be_loaded(tmp_path):
 
 
 DYING = """
-from engine.serve import ending, thread
+from engine.serve import ending
+from engine.serve.scheduler import thread
 from engine.serve.main import run
 from engine.serve.settings import Settings
-from engine.serve.turns import Turns
+from engine.serve.scheduler.turns import Turns
 
 {fault}
 run(Settings(models=("tiny",), dtype="float32", port=0, request_seconds=1.0), prewarm=False)

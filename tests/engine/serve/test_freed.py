@@ -5,12 +5,12 @@ import gc
 import pytest
 
 from engine.mx import mx
-from engine.serve import grammar
-from engine.serve.generation import Generation
+from engine.serve.formats import grammar
 from engine.serve.job import Job, Options
 from engine.serve.models import load_resident
-from engine.serve.prefix import Prefixes
-from engine.serve.rounds import Draft, Forward
+from engine.serve.prefix_cache.prefix import Prefixes
+from engine.serve.scheduler.generation import Generation
+from engine.serve.scheduler.rounds import Draft, Forward
 
 PROMPT = [5 + i * 7 % 2000 for i in range(140)]
 

@@ -8,13 +8,13 @@ import jsonschema
 import pytest
 
 from engine.mx import mx
-from engine.serve import grammar
-from engine.serve.guide import Guide
+from engine.serve.formats import grammar
+from engine.serve.formats.guide import Guide
 from engine.serve.job import Job, Options
 from engine.serve.metrics import Metrics
 from engine.serve.models import load_resident
+from engine.serve.scheduler.thread import EngineThread
 from engine.serve.settings import Settings
-from engine.serve.thread import EngineThread
 
 PERSON = {
     "type": "object",

@@ -10,8 +10,8 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from engine.serve import grammar, trial
 from engine.serve.errors import ApiError
+from engine.serve.formats import grammar, trial
 from engine.serve.models import load_resident
 
 BOMBS = {

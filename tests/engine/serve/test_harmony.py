@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from engine.models import registry
-from engine.serve import grammar
-from engine.serve.harmony import Harmony, speaks
+from engine.serve.formats import grammar
+from engine.serve.formats.harmony import Harmony, speaks
 from engine.serve.models import load_resident
 from tests.engine.serve.world import serving
 

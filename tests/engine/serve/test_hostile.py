@@ -10,9 +10,10 @@ from http.client import HTTPResponse
 import httpx
 import pytest
 
-from engine.serve import connection, grammar
-from engine.serve.deltas import tokens_in
-from engine.serve.grammar import Grammars, of_schema
+from engine.serve.dialects.deltas import tokens_in
+from engine.serve.formats import grammar
+from engine.serve.formats.grammar import Grammars, of_schema
+from engine.serve.http import connection
 from engine.serve.main import MOST_CONNECTIONS
 from engine.serve.models import load_resident
 from tests.engine.serve.world import serving
@@ -188,7 +189,7 @@ def test_grammar_is_compiled_before_the_engine_begins_the_answer(resident, monke
     def compiled_again(*_, **__):
         raise AssertionError("it is compiled already")
 
-    monkeypatch.setattr("engine.serve.grammar.llguidance.LLMatcher", compiled_again)
+    monkeypatch.setattr("engine.serve.formats.grammar.llguidance.LLMatcher", compiled_again)
     first.commit(resident.encode('{"v1":1'))
     second = grammars.walk(made)
     assert second.accepts(resident.encode('{"v')) > 0  # at the beginning, wherever the first one is
@@ -207,7 +208,7 @@ def test_compiled_grammars_are_few(resident, monkeypatch):
         compiled.append(text)
         return compile_one(tokenizer, text, **options)
 
-    monkeypatch.setattr("engine.serve.grammar.llguidance.LLMatcher", counted)
+    monkeypatch.setattr("engine.serve.formats.grammar.llguidance.LLMatcher", counted)
     for each in reversed(made):
         grammars.walk(each)
     assert compiled == made[4::-1]

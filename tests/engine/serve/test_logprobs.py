@@ -3,10 +3,10 @@
 import pytest
 
 from engine.mx import mx
-from engine.serve.generation import Generation
 from engine.serve.job import Job, Options, Piece
 from engine.serve.models import load_resident
-from engine.serve.rounds import Draft, Forward
+from engine.serve.scheduler.generation import Generation
+from engine.serve.scheduler.rounds import Draft, Forward
 
 TEXT = "def main(argv):\n    for i in range(10):\n        print(i)\n    for i in range(10):\n"
 ALTERNATIVES = 4

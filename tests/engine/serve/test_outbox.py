@@ -4,8 +4,8 @@ import asyncio
 import threading
 from types import SimpleNamespace
 
-from engine.serve.outbox import Outbox
-from engine.serve.streams import EventStream
+from engine.serve.http.streams import EventStream
+from engine.serve.scheduler.outbox import Outbox
 
 
 def test_one_wake_up_is_for_all_that_was_put_in():

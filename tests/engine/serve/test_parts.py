@@ -11,10 +11,10 @@ from mlx_lm.tool_parsers import mistral
 
 from engine.cache.spec import parse
 from engine.errors import BadInput
-from engine.serve.calls import form_of, parse_json, read
 from engine.serve.channels import FORM as CHANNEL_FORM
 from engine.serve.channels import Channel
-from engine.serve.parts import Parts
+from engine.serve.formats.calls import form_of, parse_json, read
+from engine.serve.formats.parts import Parts
 
 THINKING, CALLING = ("<think>", "</think>"), ("<tool_call>", "</tool_call>")
 

@@ -5,11 +5,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from engine.serve import thread
 from engine.serve.job import Failed, Job, Options, Piece
-from engine.serve.memory import expected_weights
 from engine.serve.metrics import Metrics
 from engine.serve.models import load_resident
+from engine.serve.scheduler import thread
+from engine.serve.scheduler.memory import expected_weights
 from engine.serve.settings import Settings
 from tests.engine.serve.world import serving
 

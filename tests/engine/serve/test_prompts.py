@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from engine.models import registry
-from engine.serve import chat, messages, responses
+from engine.serve.dialects import chat, messages, responses
+from engine.serve.dialects.messages import CountRequest, MessagesRequest
+from engine.serve.dialects.responses import ResponsesRequest
 from engine.serve.errors import ApiError
-from engine.serve.messages import CountRequest, MessagesRequest
 from engine.serve.protocol import ChatRequest, parse
-from engine.serve.responses import ResponsesRequest
 from engine.serve.server import Server
 from engine.serve.settings import Settings
 

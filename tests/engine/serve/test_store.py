@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from engine.errors import BadInput
 from engine.mx import mx
-from engine.serve import block_file
-from engine.serve import store as store_module
-from engine.serve.block_file import RefusedError
-from engine.serve.folder import Folder
 from engine.serve.models import load_resident
-from engine.serve.prefix import Prefixes
-from engine.serve.store import Store
+from engine.serve.prefix_cache import block_file
+from engine.serve.prefix_cache import store as store_module
+from engine.serve.prefix_cache.block_file import RefusedError
+from engine.serve.prefix_cache.folder import Folder
+from engine.serve.prefix_cache.prefix import Prefixes
+from engine.serve.prefix_cache.store import Store
 from tests.engine.serve.test_prefix import BLOCK, answer, arrays, prompt
 from tests.properties import examples
 

@@ -3,7 +3,7 @@
 import pytest
 from tokenizers import Tokenizer
 
-from engine.serve.grammar import of_schema
+from engine.serve.formats.grammar import of_schema
 from engine.serve.models import load_resident
 from tests.engine import folders
 from tests.engine.serve.world import serving

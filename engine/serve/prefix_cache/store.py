@@ -17,12 +17,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from engine.errors import BadInput
-from engine.serve import block_file
-from engine.serve.block_file import Draft, Plain, RefusedError
-from engine.serve.folder import LOW, Folder
 from engine.serve.models import Resident
-from engine.serve.shelf import Shelf, shelf_for
-from engine.serve.snapshots import Snapshot
+from engine.serve.prefix_cache import block_file
+from engine.serve.prefix_cache.block_file import Draft, Plain, RefusedError
+from engine.serve.prefix_cache.folder import LOW, Folder
+from engine.serve.prefix_cache.shelf import Shelf, shelf_for
+from engine.serve.prefix_cache.snapshots import Snapshot
 
 log = logging.getLogger("engine.serve")
 READ_SECONDS = 5.0  # seconds to wait for a block before the folder counts as unreachable

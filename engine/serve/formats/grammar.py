@@ -1,7 +1,7 @@
 """Grammars for answers, with llguidance: JSON, a JSON schema, or a tool call.
 
-Clients supply the grammars. What they cost is limited: compiling by :mod:``engine.serve.trial``, a mask by llguidance,
-and all masks of an answer by :class:``Walk``. A request whose grammar exceeds a limit is refused.
+Clients supply the grammars. What they cost is limited: compiling by :mod:``engine.serve.formats.trial``, a mask by
+llguidance, and all masks of an answer by :class:``Walk``. A request whose grammar exceeds a limit is refused.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import llguidance
 import numpy as np
 
-from engine.serve import trial
-from engine.serve.calls import form_of
 from engine.serve.errors import ApiError, unsupported
+from engine.serve.formats import trial
+from engine.serve.formats.calls import form_of
 from engine.tokens import Tokenizer
 
 if TYPE_CHECKING:

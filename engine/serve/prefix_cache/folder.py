@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from engine.errors import BadInput
-from engine.serve.block_file import RefusedError
+from engine.serve.prefix_cache.block_file import RefusedError
 
 STALE = 3600.0  # seconds after which a file that was never completed is removed
 LOW = 7 / 8  # of the budget: how much is left when files have been removed

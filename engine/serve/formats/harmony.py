@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from engine.serve import calls
-from engine.serve.parts import Delta, Parts
+from engine.serve.formats import calls
+from engine.serve.formats.parts import Delta, Parts
 from engine.tokens import Tokenizer
 
 CHANNEL, MESSAGE = "<|channel|>", "<|message|>"

@@ -2,9 +2,9 @@
 
 from engine.serve.errors import ApiError
 from engine.serve.job import Job
-from engine.serve.memory import predicted
-from engine.serve.prefix import Prefixes
-from engine.serve.residents import Residents
+from engine.serve.prefix_cache.prefix import Prefixes
+from engine.serve.scheduler.memory import predicted
+from engine.serve.scheduler.residents import Residents
 from engine.serve.settings import Settings
 
 

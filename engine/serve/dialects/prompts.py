@@ -10,9 +10,9 @@ from typing import Any
 from pydantic_core import from_json
 
 from engine.serve.errors import ApiError, unsupported
+from engine.serve.formats.template import Template, Turn
 from engine.serve.models import Resident
 from engine.serve.protocol import ChatRequest, Message
-from engine.serve.template import Template, Turn
 
 # Arguments of the template that the server sets itself.
 OWN = (

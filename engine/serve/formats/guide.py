@@ -10,7 +10,7 @@ from engine.mx import mx
 from engine.serve.job import Options
 
 if TYPE_CHECKING:
-    from engine.serve.grammar import Walk
+    from engine.serve.formats.grammar import Walk
 
 Alternatives = list[tuple[int, float]]
 
@@ -22,7 +22,7 @@ class Guide:
         options: of the answer.
         prompt: its prompt, which the repetition penalty includes.
         vocabulary: number of logits per row.
-        grammar: the answer's position in its grammar (:class:``engine.serve.grammar.Walk``), or None.
+        grammar: the answer's position in its grammar (:class:``engine.serve.formats.grammar.Walk``), or None.
         stops: the tokens that end an answer.
     """
 

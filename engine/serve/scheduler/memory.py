@@ -14,7 +14,7 @@ from engine.models.target import chosen_dtype
 from engine.mx import mx
 from engine.serve.job import Options
 from engine.serve.models import Resident, drafter_of, tree_bytes
-from engine.serve.snapshots import GROWING, flat
+from engine.serve.prefix_cache.snapshots import GROWING, flat
 
 GRAIN = 256  # tokens by which mlx-lm's caches and the drafter's context grow
 WIDTHS = 24  # hidden states that a row of a forward keeps alive, by and large: a bound, not a measurement

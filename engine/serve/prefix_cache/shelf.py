@@ -15,9 +15,9 @@ from engine.cache import make_caches
 from engine.checkpoints import digests
 from engine.dflash.propose.proposer import Proposer
 from engine.mx import mx, tree
-from engine.serve import snapshots
 from engine.serve.models import Resident
-from engine.serve.snapshots import RINGS, Snapshot
+from engine.serve.prefix_cache import snapshots
+from engine.serve.prefix_cache.snapshots import RINGS, Snapshot
 
 PARTS = ("model", "tokenizer", "codec", "layout", "engine")
 

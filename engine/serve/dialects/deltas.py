@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+from engine.serve.formats.parts import Delta, Parts
 from engine.serve.job import Piece
 from engine.serve.models import Resident
-from engine.serve.parts import Delta, Parts
 from engine.serve.server import PendingAnswer
 
 

@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from engine.serve import grammar, harmony
-from engine.serve.calls import form_of, parse_json
 from engine.serve.errors import ApiError, unsupported
+from engine.serve.formats import grammar, harmony
+from engine.serve.formats.calls import form_of, parse_json
 from engine.serve.job import Options
 from engine.serve.models import Resident
 from engine.serve.protocol import ChatRequest

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from engine.mx import mx
-from engine.serve.shelf import PARTS, Form, Shelf, form_of
-from engine.serve.snapshots import Snapshot
+from engine.serve.prefix_cache.shelf import PARTS, Form, Shelf, form_of
+from engine.serve.prefix_cache.snapshots import Snapshot
 
 MARK = b"kakeya-prefix"
 VERSION = b"1"

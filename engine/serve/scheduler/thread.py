@@ -14,17 +14,17 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from engine.mx import mx
-from engine.serve.admission import Admission
 from engine.serve.errors import ApiError, closing, failed, late
-from engine.serve.generation import Generation
 from engine.serve.job import Failed, Job
 from engine.serve.metrics import Metrics
 from engine.serve.models import Resident
-from engine.serve.prefix import Prefixes
-from engine.serve.residents import Residents
+from engine.serve.prefix_cache.prefix import Prefixes
+from engine.serve.prefix_cache.store import Store
+from engine.serve.scheduler.admission import Admission
+from engine.serve.scheduler.generation import Generation
+from engine.serve.scheduler.residents import Residents
+from engine.serve.scheduler.turns import Turns, close
 from engine.serve.settings import Settings
-from engine.serve.store import Store
-from engine.serve.turns import Turns, close
 
 log = logging.getLogger("engine.serve")
 ENDING = 10.0  # seconds in which the thread should end once it is closed

@@ -15,9 +15,9 @@ class Parts:
         thinking: the strings around thoughts, or None.
         open_thought: whether the prompt ends inside a thought.
         calling: the strings around tool calls, or None. An empty second one leaves the end to the answer's.
-        parse_call: converts the text of a call to functions as :func:``engine.serve.calls.read`` does.
+        parse_call: converts the text of a call to functions as :func:``engine.serve.formats.calls.read`` does.
         single: whether only the first call is wanted.
-        only_call: the whole text is one call, in the form of :func:``engine.serve.grammar.of_tools``.
+        only_call: the whole text is one call, in the form of :func:``engine.serve.formats.grammar.of_tools``.
 
     Attributes:
         calls: number of calls so far.

@@ -17,12 +17,12 @@ from engine.dflash.propose.together import Wanted, can_share, propose_together
 from engine.errors import EngineError
 from engine.mx import mx
 from engine.serve.errors import ApiError, bug
-from engine.serve.generation import Generation
 from engine.serve.job import Failed, Job, Piece
 from engine.serve.metrics import Metrics
 from engine.serve.models import Resident
-from engine.serve.residents import Residents
-from engine.serve.rounds import Awaited, Draft, Forward, Verdict
+from engine.serve.scheduler.generation import Generation
+from engine.serve.scheduler.residents import Residents
+from engine.serve.scheduler.rounds import Awaited, Draft, Forward, Verdict
 
 log = logging.getLogger("engine.serve")
 

@@ -18,13 +18,13 @@ from engine.dflash.sampling import Sampler, Sampling
 from engine.dflash.step import Step, live_bytes, ratio
 from engine.dflash.stops import Stops
 from engine.inject.package import NAME as PACKAGE
-from engine.serve.guide import Guide
+from engine.serve.formats.guide import Guide
 from engine.serve.job import Job, Options, Piece
 from engine.serve.models import Resident
-from engine.serve.prefix import Prefixes
-from engine.serve.rounds import Awaited, Reported, rounds
-from engine.serve.shelf import BlockPath
-from engine.serve.through_package import ThroughPackage, UnusedError
+from engine.serve.prefix_cache.prefix import Prefixes
+from engine.serve.prefix_cache.shelf import BlockPath
+from engine.serve.scheduler.rounds import Awaited, Reported, rounds
+from engine.serve.scheduler.through_package import ThroughPackage, UnusedError
 
 log = logging.getLogger("engine.serve")
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 
 from engine.mx import mx
 from engine.serve.errors import ApiError
-from engine.serve.memory import expected_weights, forget_shapes
 from engine.serve.models import Resident, load_resident
+from engine.serve.scheduler.memory import expected_weights, forget_shapes
 from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.errors import BadInput
-from engine.serve.constraints import of_format
-from engine.serve.deltas import new_id, usage
+from engine.serve.dialects.constraints import of_format
+from engine.serve.dialects.deltas import new_id, usage
 from engine.serve.errors import ApiError, unsupported
+from engine.serve.http.streams import DONE, event, failed
 from engine.serve.job import Piece
 from engine.serve.models import Resident
 from engine.serve.protocol import CompletionRequest
 from engine.serve.server import PendingAnswer, Server
-from engine.serve.streams import DONE, event, failed
 
 
 @dataclass

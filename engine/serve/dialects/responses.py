@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import Field
 
-from engine.serve import chat, deltas
+from engine.serve.dialects import chat, deltas
+from engine.serve.dialects.prompts import joined
 from engine.serve.errors import ApiError, unsupported
-from engine.serve.prompts import joined
+from engine.serve.http.streams import event
 from engine.serve.protocol import MOST_TOOLS, ChatRequest, Loose, Real, Tokens, from_python
 from engine.serve.server import Server
-from engine.serve.streams import event
 
 Spaces = dict[str, tuple[str, str]]
 
@@ -252,7 +252,7 @@ class Item:
         self._kind = ""
 
     def add(self, kind: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
-        """Return the events of a delta from :func:``engine.serve.deltas.deltas``."""
+        """Return the events of a delta from :func:``engine.serve.dialects.deltas.deltas``."""
         events = []
         if kind == "call" or (kind in ("text", "thinking") and kind != self._kind):
             events = [*self.close("completed"), *self._open(kind, value)]

@@ -11,10 +11,10 @@ from typing import Any, Optional
 
 from engine.dflash.propose.proposer import Proposer
 from engine.mx import mx
-from engine.serve import snapshots
-from engine.serve.shelf import BlockPath
-from engine.serve.snapshots import Snapshot
-from engine.serve.store import Store
+from engine.serve.prefix_cache import snapshots
+from engine.serve.prefix_cache.shelf import BlockPath
+from engine.serve.prefix_cache.snapshots import Snapshot
+from engine.serve.prefix_cache.store import Store
 
 Key = tuple[
     str, *tuple[Hashable, ...]

@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import Field
 
-from engine.serve import chat, deltas
+from engine.serve.dialects import chat, deltas
+from engine.serve.dialects.prompts import one_turn_each
 from engine.serve.errors import ANTHROPIC, ApiError, unsupported
-from engine.serve.prompts import one_turn_each
+from engine.serve.http.streams import event
 from engine.serve.protocol import MOST_TOOLS, ChatRequest, Loose, Real, Tokens, from_python
 from engine.serve.server import Server
-from engine.serve.streams import event
 
 DIRECT = {"type": "direct"}  # the caller of a tool is the model itself
 PING = event({"type": "ping"}, "ping")
@@ -212,7 +212,7 @@ class Blocks:
         self._index, self._kind = -1, ""
 
     def add(self, kind: str, value: Any) -> list[bytes]:
-        """Return the events of a delta from :func:``engine.serve.deltas.deltas``."""
+        """Return the events of a delta from :func:``engine.serve.dialects.deltas.deltas``."""
         events = []
         if kind == "call" or (kind in ("text", "thinking") and kind != self._kind):
             events = self.close()

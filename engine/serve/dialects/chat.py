@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from engine.serve import calls, grammar, harmony
-from engine.serve.constraints import constrained, tools_of
-from engine.serve.deltas import added, finish, logprobs_of, merge, new_id, tokens_in, usage
+from engine.serve.dialects.constraints import constrained, tools_of
+from engine.serve.dialects.deltas import added, finish, logprobs_of, merge, new_id, tokens_in, usage
+from engine.serve.dialects.prompts import render
 from engine.serve.errors import ApiError, unsupported
+from engine.serve.formats import calls, grammar, harmony
+from engine.serve.formats.parts import Delta, Parts
+from engine.serve.http.streams import DONE, event, failed
 from engine.serve.models import Resident
-from engine.serve.parts import Delta, Parts
-from engine.serve.prompts import render
 from engine.serve.protocol import ChatRequest
 from engine.serve.server import PendingAnswer, Server
-from engine.serve.streams import DONE, event, failed
 
 REFUSED = ("audio", "web_search_options", "functions", "function_call")
 

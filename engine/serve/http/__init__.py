@@ -1,0 +1,1 @@
+"""Connections, bodies, streams, the guard before them, and the page."""

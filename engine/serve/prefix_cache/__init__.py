@@ -1,0 +1,1 @@
+"""The cache of prompts' beginnings, in memory and on disk."""
