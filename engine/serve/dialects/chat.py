@@ -14,7 +14,8 @@ from engine.serve.dialects.prompts import render
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.formats import calls, grammar, harmony
 from engine.serve.formats.parts import Delta, Parts
-from engine.serve.http.streams import DONE, event, failed
+from engine.serve.http.streams import DONE, event
+from engine.serve.http.streams import failed as failed  # noqa: PLC0414 - part of a dialect
 from engine.serve.models import Resident
 from engine.serve.protocol import ChatRequest
 from engine.serve.server import PendingAnswer, Server

@@ -10,7 +10,8 @@ from engine.errors import BadInput
 from engine.serve.dialects.constraints import of_format
 from engine.serve.dialects.deltas import new_id, usage
 from engine.serve.errors import ApiError, unsupported
-from engine.serve.http.streams import DONE, event, failed
+from engine.serve.http.streams import DONE, event
+from engine.serve.http.streams import failed as failed  # noqa: PLC0414 - part of a dialect
 from engine.serve.job import Piece
 from engine.serve.models import Resident
 from engine.serve.protocol import CompletionRequest

@@ -184,7 +184,7 @@ def panic(*_, **__):
 )
 def test_a_panic_ends_its_request_alone(engine, monkeypatch, at):
     with monkeypatch.context() as bent:
-        bent.setattr(f"engine.serve.{at}", panic)
+        bent.setattr(f"engine.serve.scheduler.{at}", panic)
         assert last(asked(engine)).error.status == 500
     assert last(asked(engine)).finish_reason
     assert (engine.waiting, engine.active) == (0, [])
