@@ -176,15 +176,15 @@ def panic(*_, **__):
 @pytest.mark.parametrize(
     "at",
     [
-        "generation.Generation.turn",
-        "generation.Generation.__init__",
-        "turns.Turns.cycle",
+        "scheduler.generation.Generation.turn",
+        "scheduler.generation.Generation.__init__",
+        "scheduler.turns.Turns.cycle",
         "metrics.Metrics.count",
     ],
 )
 def test_a_panic_ends_its_request_alone(engine, monkeypatch, at):
     with monkeypatch.context() as bent:
-        bent.setattr(f"engine.serve.scheduler.{at}", panic)
+        bent.setattr(f"engine.serve.{at}", panic)
         assert last(asked(engine)).error.status == 500
     assert last(asked(engine)).finish_reason
     assert (engine.waiting, engine.active) == (0, [])
