@@ -38,31 +38,16 @@ EMPTY_TREES = (
 )
 
 
-def list_tree(
-    git: Git,
-    tree: str,
-    *paths: str,
-    recursive: bool = False,
-    folders: bool = False,
-    sizes: bool = True,
-    most: int | None = None,
-) -> list[Entry]:
-    """Return the entries of a tree (or of a commit's tree), or just those at ``paths``; with ``folders`` no files.
+def list_tree(git: Git, tree: str, *paths: str, recursive: bool = False) -> list[Entry]:
+    """Return the entries of a tree (or of a commit's tree), or just those at ``paths``.
 
     Raises:
-        GitError: there are more than ``most`` bytes: a few objects can unfold to more files than fit anywhere.
         InfrastructureError: with code ``too_large`` for a commit or a top folder beyond the limits: git would read it
             whole.
     """
     top = _top(git, tree)
-    if not (recursive or folders or sizes or paths):
-        return list(_entries(git, top))
     flags = ["-r"] if recursive else []
-    flags += ["-d"] if folders else []
-    flags += ["-l"] if sizes else []
-    return git_output.entries(
-        git("ls-tree", "-z", *flags, "--full-tree", top, "--", *paths, most=most).stdout
-    )
+    return git_output.entries(git("ls-tree", "-z", "-l", *flags, "--full-tree", top, "--", *paths).stdout)
 
 
 def _top(git: Git, tree: str) -> str:

@@ -52,13 +52,13 @@ def requested_below(git: Git, prefix: str) -> list[float]:
     return dates
 
 
-def at_least(now: float, dates: list[float], tolerance_s: float = TOLERANCE_S) -> float:
+def at_least(now: float, dates: list[float]) -> float:
     """Return what time it is for certain: ``now``, unless nothing that was seen is nearly as late.
 
     What is dated later than ``now`` shows nothing: either the date is forged, or this clock is behind and ``now`` is
     the careful answer anyway.
     """
-    return min(now, max((date for date in dates if date <= now + tolerance_s), default=now) + tolerance_s)
+    return min(now, max((date for date in dates if date <= now + TOLERANCE_S), default=now) + TOLERANCE_S)
 
 
 def agrees(now: float, dates: list[float], tolerance_s: float = TOLERANCE_S) -> bool:

@@ -13,7 +13,7 @@ MAX_ROWS = 300
 MAX_COLUMNS = 24
 
 
-def table_of(title: str, rows: Sequence[Row], *, folded: bool = True) -> Table:
+def table_of(title: str, rows: Sequence[Row]) -> Table:
     """Return the first rows, one column per field. Values that are the same in all rows are in the note instead."""
     names = dict.fromkeys(name for row in rows for name in row)
     same = {name: None for name in names if len(rows) > 1 and _is_constant(rows, name)}
@@ -29,7 +29,7 @@ def table_of(title: str, rows: Sequence[Row], *, folded: bool = True) -> Table:
         notes.append(f"The same in all: {all_same}.")
     shown = shown[:MAX_COLUMNS]
     cells = tuple(tuple(plain(row.get(name)) for name in shown) for row in rows[:MAX_ROWS]) if shown else ()
-    return Table(title, tuple(shown), cells, " ".join(notes), folded)
+    return Table(title, tuple(shown), cells, " ".join(notes), folded=True)
 
 
 def pairs(title: str, values: object, *, folded: bool = False) -> Table:

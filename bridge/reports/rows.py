@@ -84,11 +84,6 @@ class Memory(ReportModel):
     ]
     peak_bytes: Count | None = None
 
-    @property
-    def each_layer(self) -> list[Layer]:
-        """The layers one by one, neighbours that are alike too."""
-        return [layer for layer in self.layers for _ in range(min(layer.count, 1000))]
-
 
 class Divergence(ReportModel):
     """Where the tokens leave the oracle's, and how near the oracle was to the other token."""

@@ -13,8 +13,6 @@ from engine.errors import BadInput
 from engine.mx import mx, nn
 from engine.tokens import Tokenizer
 
-ARMS = ("incremental", "native")
-
 
 def incremental(
     target: nn.Module, tokenizer: Tokenizer, prompt: str | Sequence[int], *, max_tokens: int, **options: Any

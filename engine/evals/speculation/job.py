@@ -8,8 +8,8 @@ from bridge.reports import kinds
 from engine.errors import BadInput
 from engine.evals.speculation import arms as made_arms
 from engine.evals.speculation import bench as spec
-from engine.measure.job import Job, Sections, run
-from engine.measure.prompts import CONTENT_CHANNEL, Prompt, Workload, encode
+from engine.measure.job import Job
+from engine.measure.prompts import CONTENT_CHANNEL, Workload, encode
 from engine.measure.threads import Threads
 from engine.models import Pair
 
@@ -71,21 +71,6 @@ def baseline(
     ends = not plan.fixed_length
     arms = [make(pair, plan.cache, ends=ends) for make in (made_arms.native, made_arms.verify1)]
     return _job(NATIVE, pair, [workload], arms, plan, _threads(threads), chat=chat)
-
-
-def benchmark(
-    pair: Pair,
-    prompts: Sequence[Prompt],
-    plan: spec.SpeculationPlan,
-    *,
-    source: str,
-    task: str = "code",
-    chat: bool = False,
-) -> tuple[Sections, list[str]]:
-    """Measure speculation on one workload; return the report, and what our own loop decoded wrongly, a line each."""
-    job, arms = speculation(pair, [Workload(WORKLOAD, prompts, task, source)], plan, chat=chat)
-    report, _ = run(job)
-    return report, spec.faults(report["rows"], arms)
 
 
 def _threads(chosen: Threads | None) -> dict[str, Any]:

@@ -47,11 +47,6 @@ class Guide:
             self._seen = self._seen.at[mx.array(prompt)].add(1.0)
 
     @property
-    def needs_drafts(self) -> bool:
-        """Whether :meth:``cut`` can remove drafts."""
-        return self.grammar is not None
-
-    @property
     def ended(self) -> bool:
         """Whether the grammar allows no further token."""
         return self.grammar is not None and self.grammar.ended

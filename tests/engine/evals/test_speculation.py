@@ -26,6 +26,14 @@ PLAN = spec.SpeculationPlan(drafters=("dflash", "lookup"), max_tokens=34, repeat
 installed = pytest.mark.skipif(importlib.util.find_spec("dflash") is None, reason="needs the dflash package")
 
 
+def benchmark(pair, some, plan):
+    """Return the report of one workload, and what the engine's loop decoded wrongly, a line each."""
+    workloads = [prompts.Workload(spec_report.WORKLOAD, some, "code", "the test")]
+    job, made = spec_report.speculation(pair, workloads, plan)
+    report, _ = evals_job.run(job)
+    return report, spec.faults(report["rows"], made)
+
+
 @pytest.fixture(scope="session")
 def walker(tmp_path_factory):
     return folders.write_walker(tmp_path_factory.mktemp("walker"))
@@ -46,7 +54,7 @@ def asked():
 
 @pytest.fixture(scope="session")
 def measured(pair, asked):
-    report, faults = spec_report.benchmark(pair, asked, PLAN, source="the test")
+    report, faults = benchmark(pair, asked, PLAN)
     return json.loads(json.dumps(report, allow_nan=False)), faults
 
 
@@ -136,7 +144,7 @@ def test_the_gate_believes_the_report(report):
 def test_over_a_packed_cache_the_baselines_keep_mlx_lms_own(pair, asked):
     """And run in mlx-lm as it is installed, or the gate would refuse what is claimed over them."""
     plan = replace(PLAN, cache="e8v@4.25", drafters=("dflash",), repeats=1, max_tokens=8)
-    report, faults = spec_report.benchmark(pair, asked[:1], plan, source="the test")
+    report, faults = benchmark(pair, asked[:1], plan)
     assert not faults
     found = {
         arm["name"]: (arm["role"], arm["cache"], arm["oracle"], arm["patches"]) for arm in report["arms"]
@@ -220,7 +228,7 @@ def test_without_a_drafter_or_a_sound_rollback_arms_are_left_out(pair, walker, t
     assert [arm.name for arm in found] == ["native", "verify1", "incremental", "lookup/auto"]
     assert left_out == {"dflash/auto": "no draft model"}
     with pytest.raises(BadInput, match="no drafter is left"):
-        spec_report.benchmark(alone, [], replace(PLAN, drafters=("dflash",)), source="")
+        benchmark(alone, [], replace(PLAN, drafters=("dflash",)))
     folders.write_target(tmp_path / "target", folders.GEMMA3)
     sliding = models.load(tmp_path)
     found, left_out = spec.arms_of(sliding, replace(PLAN, drafters=("lookup",), rollbacks=("trim", "late")))

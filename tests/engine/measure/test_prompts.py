@@ -10,7 +10,7 @@ from engine.errors import BadInput
 from engine.measure import prompts
 from engine.train.data import corpus
 
-ENOUGH = prompts.SIZE
+ENOUGH = 50  # prompts of each bundled set
 ALIKE = 0.3  # the share of long lines that two texts of any authors may have in common
 
 
