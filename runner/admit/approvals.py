@@ -3,8 +3,7 @@
 They are not in the ledger, because a damaged ledger is rebuilt from the bus, and the bus does not know what the
 operator decided. Each line is one decision about one branch and one commit; the last line about them counts. The branch
 is part of it because anyone can push a copy of the commit to another branch, and the copy must not use up the approval.
-A line without a branch, as earlier versions wrote it, approves nothing. A line that cannot be read may have been a
-withdrawal, so all lines before it are ignored.
+A line that cannot be read may have been a withdrawal, so all lines before it are ignored.
 """
 
 from __future__ import annotations
@@ -58,14 +57,10 @@ class Approvals:
         for line in lines:
             try:
                 record = json.loads(line)
-                request, by = str(record["request"]), record["by"]
-                branch = record.get("branch")
+                key, by = (str(record["branch"]), str(record["request"])), record["by"]
             except (ValueError, KeyError, TypeError):
                 counts.clear()
                 continue
-            if branch is None:
-                continue
-            key = (str(branch), request)
             counts.pop(key, None)
             if by is not None:
                 counts[key] = str(by)

@@ -28,9 +28,6 @@ class Tips:
     def __init__(self, git: Git) -> None:
         self._git = git
         self._file = git.directory / "packed-refs"
-        if (git.directory / HEADS).exists():
-            # Loose references, which earlier versions of this program let git write.
-            git("pack-refs", "--all", "--prune")
         listed = git_output.refs(git("for-each-ref", "--format=%(objectname) %(refname)", HEADS).stdout)
         self.at = {name.removeprefix(HEADS): oid for name, oid in listed.items()}
 

@@ -38,17 +38,6 @@ CREATE TABLE IF NOT EXISTS attempts (
     times INTEGER NOT NULL
 );
 """
-# Earlier versions identified a request by its commit and nonce, without its branch.
-_OF_EARLIER_VERSIONS = """
-INSERT OR IGNORE INTO branches (branch, request, nonce, preset, state, claims, answer, expect, seen_at)
-    SELECT branch, request, nonce, preset, state, claims, answer, expect, seen_at FROM requests;
-INSERT OR IGNORE INTO salts (salt, branch)
-    SELECT salt, branch FROM states JOIN requests ON states.request = requests.request;
-DROP TABLE states;
-DROP TABLE requests;
-"""
-# The first version had no table `states`.
-_STATES = "CREATE TABLE IF NOT EXISTS states (salt TEXT PRIMARY KEY, request TEXT NOT NULL);"
 _KEEP_TURNS_S = 86_400.0
 
 # The state of a request of which nothing of this runner is on the bus: its branch is gone, or another runner has it.
@@ -98,8 +87,6 @@ class Ledger:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.executescript(_SCHEMA)
-        if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'requests'").fetchone():
-            self._db.executescript(f"{_STATES}BEGIN IMMEDIATE;{_OF_EARLIER_VERSIONS}COMMIT;")
         verdict = str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
         return "" if verdict == "ok" else verdict
 

@@ -1,9 +1,8 @@
-"""Bounds that only strain meets: memory and time of git, leases, a slow fetch, a ledger of earlier versions."""
+"""Bounds that only strain meets: memory and time of git, leases, a slow fetch."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
 import sys
 import time
 from contextlib import closing
@@ -18,7 +17,6 @@ from bridge.errors import GitError
 from bridge.system.child import Child
 from bridge.system.git import Git
 from runner.serve.poll import Poller
-from runner.state.ledger import Ledger, Pending
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds another process's memory")
 STRANGER = objects.Identity("A Stranger", "stranger@example.invalid")
@@ -119,48 +117,3 @@ def test_a_commit_that_comes_slowly_comes_beside_the_polls(bus, clone, keyed, tm
             poller.poll()
             time.sleep(0.1)
         assert stands(slow) is State.SUCCEEDED
-
-
-# A ledger of earlier versions.
-
-_EARLIER = """
-CREATE TABLE requests (request TEXT PRIMARY KEY, branch TEXT NOT NULL, nonce TEXT NOT NULL, preset TEXT NOT NULL,
-    state TEXT NOT NULL, claims INTEGER NOT NULL DEFAULT 0, answer TEXT, expect TEXT,
-    seen_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP);
-INSERT INTO requests VALUES ('r1', 'b1', 'n1', 'noop', 'succeeded', 1, NULL, NULL, '2026-01-01 00:00:00');
-INSERT INTO requests VALUES ('r2', 'b2', 'n2', 'noop', 'taken', 2, 'a2', 'e2', '2026-01-01 00:00:00');
-"""
-_STATES = "CREATE TABLE states (salt TEXT PRIMARY KEY, request TEXT NOT NULL); INSERT INTO states VALUES ('s2', 'r2');"
-
-
-@pytest.mark.parametrize("states", ["", _STATES], ids=["the first", "the second"])
-def test_a_ledger_of_an_earlier_version_is_taken_over_once(tmp_path, states):
-    path = tmp_path / "ledger.sqlite"
-    with closing(sqlite3.connect(path)) as db:
-        db.executescript(_EARLIER + states)
-
-    for _ in range(2):
-        ledger = Ledger(path)
-        try:
-            seen = {branch: ledger.entry(branch) for branch in ("b1", "b2", "b3")}
-            assert [one and (one.request, one.state) for one in seen.values()] == [
-                ("r1", "succeeded"), ("r2", "taken"), None,
-            ]  # fmt: skip
-            assert ledger.pending() == [Pending("r2", "b2", "a2", "e2")]
-            assert ledger.wrote("s2") is bool(states)
-        finally:
-            ledger.close()
-    with closing(sqlite3.connect(path)) as db:
-        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert not tables & {"requests", "states"}
-
-
-def test_a_ledger_whose_taking_over_was_cut_off_is_taken_over_at_the_next_start(tmp_path):
-    path = tmp_path / "ledger.sqlite"
-    with closing(sqlite3.connect(path)) as db:
-        db.executescript(_EARLIER + _STATES)
-        db.executescript("BEGIN IMMEDIATE; DROP TABLE states;")
-        db.rollback()
-    ledger = Ledger(path)
-    assert ledger.wrote("s2")
-    ledger.close()
