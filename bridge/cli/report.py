@@ -13,10 +13,10 @@ from bridge.console import json_option, put_block, put_json, say
 from bridge.errors import ExitCode, UsageError
 from bridge.presets import load_presets
 from bridge.report.build import view_of
-from bridge.report.markdown import markdown
+from bridge.report.forms.markdown import markdown
+from bridge.report.forms.terminal import show
 from bridge.report.page import page
 from bridge.report.source import Source, from_branch, from_folder
-from bridge.report.terminal import show
 
 
 @click.command()

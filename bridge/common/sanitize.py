@@ -7,7 +7,8 @@ seen. What is secret, the credentials in URLs, becomes ``***``. Each consumer ha
 - a terminal or the log of a workflow: ``printed``, after ``line`` or ``block``;
 - a program: ``data``;
 - an agent: ``line`` and ``log`` (``bridge.mcp.bounds``);
-- a page or Markdown: ``line``, and what escapes their own signs (``bridge.report.markup``, ``bridge.report.markdown``).
+- a page or Markdown: ``line``, and what escapes their own signs (``bridge.report.drawing.markup`` and
+  ``bridge.report.forms.markdown``).
 
 All text leaves a program through ``bridge.console``, ``bridge.cli.screen`` or ``bridge.report.text``, which call this
 for all of it. tests/repo/test_output.py fails for a module that prints in another way.

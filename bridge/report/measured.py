@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from bridge.errors import ManifestError
-from bridge.report import codec, decode, rows, sweep
+from bridge.report import rows
+from bridge.report.kinds import codec, decode, sweep
 from bridge.report.loose import Row, items, mapping, number, numbers, plain, text
 from bridge.report.model import Claim, Measured, Plot, Table
 from bridge.report.text import cell, cut

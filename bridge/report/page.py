@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bridge.report.build import version
+from bridge.report.forms.templates import inline_policy, render, style
 from bridge.report.model import RunsView
-from bridge.report.templates import inline_policy, render, style
 
 
 def page(view: RunsView) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from bridge.bus.wire import State
 from bridge.report.alarm import WINDOW
 from bridge.report.build import version
-from bridge.report.templates import render, style
+from bridge.report.forms.templates import render, style
 from bridge.requests.waiting import RunnerSighting
 from bridge.web.figures import Shown
 from bridge.web.links import Links

@@ -44,15 +44,15 @@ DOORS = {
     "rich.console.Console": {
         "bridge/cli/screen.py",
         "bridge/common/terminal.py",  # for the engine, which prints nothing of strangers
-        "bridge/report/terminal.py",
+        "bridge/report/forms/terminal.py",
         "bridge/demo/tables.py",
     },
-    "rich.table.Table": {"bridge/cli/screen.py", "bridge/report/terminal.py", "bridge/demo/tables.py"},
+    "rich.table.Table": {"bridge/cli/screen.py", "bridge/report/forms/terminal.py", "bridge/demo/tables.py"},
     "rich.markup.escape": {"bridge/cli/demo.py", "bridge/demo/tables.py"},
     "html.escape": set(),
-    "markupsafe.escape": {"bridge/report/markup.py"},
+    "markupsafe.escape": {"bridge/report/drawing/markup.py"},
     # Makes text that is not escaped. Elsewhere the name is only a type.
-    "jinja2.Environment": {"bridge/report/templates.py"},
+    "jinja2.Environment": {"bridge/report/forms/templates.py"},
 }
 
 
@@ -176,7 +176,7 @@ def test_markup_is_made_by_two_modules_and_no_template_turns_escaping_off():
             makers.add(str(file.relative_to(ROOT)))
     templates = [*ROOT.glob("bridge/**/templates/*.html")]
 
-    assert makers == {"bridge/report/markup.py", "bridge/report/templates.py"}
+    assert makers == {"bridge/report/drawing/markup.py", "bridge/report/forms/templates.py"}
     assert len(templates) >= 3
     for file in templates:
         text = file.read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from bridge.bus import wire
 from bridge.cli import main
 from bridge.client import Client
 from bridge.report.build import view_of
-from bridge.report.markdown import markdown
+from bridge.report.forms.markdown import markdown
 from bridge.report.page import page
 from bridge.report.source import from_branch
 

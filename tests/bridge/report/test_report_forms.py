@@ -14,16 +14,17 @@ from rich.console import Console
 
 from bridge.bus.wire import parse_result
 from bridge.checks import Check
-from bridge.report import codec, rows
-from bridge.report.axis import axis
+from bridge.report import rows
 from bridge.report.build import view_of
-from bridge.report.markdown import markdown
+from bridge.report.drawing.axis import axis
+from bridge.report.drawing.svg import figure, figures
+from bridge.report.forms.markdown import markdown
+from bridge.report.forms.terminal import show
+from bridge.report.kinds import codec
 from bridge.report.measured import measured
 from bridge.report.model import Claim, Plot, Point, Series
 from bridge.report.page import page
 from bridge.report.source import Source
-from bridge.report.svg import figure, figures
-from bridge.report.terminal import show
 from bridge.report.text import cell, number
 from bridge.report.trends import sparkline
 from bridge.reports.kinds import LEGACY

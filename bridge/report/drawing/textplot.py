@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bridge.report.axis import Axis, axis, written
+from bridge.report.drawing.axis import Axis, axis, written
 from bridge.report.model import Plot, Point, Series
 from bridge.report.text import printable
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from markupsafe import Markup
 
-from bridge.report.axis import Axis, axis, written
-from bridge.report.markup import join, tag
+from bridge.report.drawing.axis import Axis, axis, written
+from bridge.report.drawing.markup import join, tag
 from bridge.report.model import Plot, Point, Series
 from bridge.report.text import cut
 

@@ -1,0 +1,1 @@
+"""The page, Markdown and the terminal: how a view of runs is written."""

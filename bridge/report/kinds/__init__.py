@@ -1,0 +1,1 @@
+"""The tables and plots of each kind of report."""
