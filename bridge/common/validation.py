@@ -17,9 +17,9 @@ def describe_all(error: ValidationError, known: Iterable[str] = ()) -> str:
     sentences = []
     for fault in error.errors(include_url=False, include_input=False):
         sentence = _sentence(fault)[0]
-        near = difflib.get_close_matches(str(fault["loc"][-1]), list(known), n=1)
-        if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1 and near:
-            sentence += f" (did you mean {near[0]}?)"
+        if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
+            near = difflib.get_close_matches(str(fault["loc"][0]), list(known), n=1)
+            sentence += f" (did you mean {near[0]}?)" if near else ""
         sentences.append(sentence)
     return "; ".join(dict.fromkeys(sentences))
 

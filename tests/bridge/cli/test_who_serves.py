@@ -70,7 +70,7 @@ def test_a_request_that_nobody_can_take_says_so_everywhere(kakeya, clone):
     listed = kakeya("list")
     assert f"1 waiting: {said}" in listed.stderr
 
-    place = calls.Place(str(clone), "origin")
+    place = calls.Session(str(clone), "origin")
     standing = calls.status(place, models.About())
     assert (standing.waits_for, standing.done) == ("labels", False)
     assert standing.outlook.startswith(said[:60])
@@ -94,7 +94,7 @@ def test_an_agent_reads_no_words_of_whoever_wrote_a_record(client, clone, bus, k
     git("update-ref", record.ref, objects.commit(git, tree, [], "x\n", objects.Identity("x", "x@y")))
     client.run("noop")
 
-    place = calls.Place(str(clone), "origin")
+    place = calls.Session(str(clone), "origin")
     for found in (calls.status(place, models.About()), calls.recent(place, models.Recent()),
                   calls.doctor(place, models.Page())):  # fmt: skip
         assert "mini" in found.model_dump_json()
