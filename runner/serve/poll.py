@@ -166,7 +166,7 @@ class Poller:
         not answer.
         """
         until = time.monotonic() + BUDGET_S
-        chosen = [view for view in views if (_at(view.branch, view.tip) in self._unadmitted) is not runs]
+        chosen = self._due(views, runs=runs)
         if not runs:
             # Those that wait for an approval stand behind, the one first that was not looked at for longest.
             chosen.sort(key=lambda view: self._held.get(view.branch, (0.0, ""))[0])
@@ -178,7 +178,7 @@ class Poller:
                 break
             self._context.pulse.beat()
             try:
-                done = not self._was_just_held(view) and self._try(view, runs=runs)
+                done = self._try(view, runs=runs)
             except InfrastructureError as error:
                 if error.code == "no_room":
                     raise
@@ -365,6 +365,19 @@ class Poller:
             return handle(self._context, candidate, action)
         finally:
             ledger.survived([tip])
+
+    def _due(self, views: list[View], *, runs: bool) -> list[View]:
+        """Return the requests that may run or, without ``runs``, the others; none that was held a moment ago."""
+        due = []
+        for view in views:
+            if (_at(view.branch, view.tip) in self._unadmitted) is runs:
+                continue
+            try:
+                if not self._was_just_held(view):
+                    due.append(view)
+            except Exception as error:  # noqa: BLE001 - one branch does not stop the others
+                self._failed(view.branch, error)
+        return due
 
     def _was_just_held(self, view: View) -> bool:
         """Return whether a request waits for a decision and was checked a moment ago."""
