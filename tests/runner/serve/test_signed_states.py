@@ -300,7 +300,7 @@ def test_an_unsigned_answer_is_left_alone_if_it_is_ours_or_too_old(published, da
     at = int(deciding.time.time() - days * 86_400)
     branch = f"mac-bridge/noop-{at}-abcdef"
     context = SimpleNamespace(
-        ledger=SimpleNamespace(seen=lambda _: published and SimpleNamespace(published=published)),
+        ledger=SimpleNamespace(entry=lambda _: published and SimpleNamespace(published=published)),
         policy=SimpleNamespace(limits=SimpleNamespace(max_age_s=7 * 86_400)),
         clock=SimpleNamespace(is_doubtful=lambda: doubtful),
     )
