@@ -168,7 +168,7 @@ def test_a_clock_that_jumps_between_polls_and_is_set_right_again(
         set_clock(by)
         wait_for(lambda n=done: runner.said().count("this machine's clock went") >= 2 * n - 1)
         run = client.run("quick")
-        with pytest.raises(Exception, match="no runner took"):
+        with pytest.raises(Exception, match=r"no runner (took|is alive)"):
             run.wait(timeout=1.5)
         assert runs(count) == done
         set_clock(0)
