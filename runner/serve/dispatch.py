@@ -33,22 +33,23 @@ _CLOSED = {
 }
 
 
-def would_run(context: RunnerContext, candidate: Candidate) -> bool:
-    """Return whether this runner would run a request now, and neither turn it down nor let it wait. Writes nothing."""
+def admit_to_run(context: RunnerContext, candidate: Candidate) -> Admitted | None:
+    """Return a request that this runner would run now; None if it would turn it down or let it wait. Writes nothing."""
     view = candidate.view
     record = context.ledger.entry(view.branch)
     has_answer = record is not None and record.published is not None
     if has_answer or context.others.has_left(view) or not belongs(context.bus.git, view):
-        return False
+        return None
     try:
-        _admit(context, candidate)
+        return _admit(context, candidate)
     except Refusal:
-        return False
-    return True
+        return None
 
 
-def handle(context: RunnerContext, candidate: Candidate, action: Action) -> State | None:
-    """Carry out the action that was decided for a branch.
+def handle(
+    context: RunnerContext, candidate: Candidate, action: Action, admitted: Admitted | None = None
+) -> State | None:
+    """Carry out the action that was decided for a branch, with what ``admit_to_run`` just returned, if anything.
 
     Returns the published state; None if nothing was published; REQUESTED if the request waits (for approval, or until
     this machine's clock can be trusted).
@@ -72,7 +73,7 @@ def handle(context: RunnerContext, candidate: Candidate, action: Action) -> Stat
         outcome = Outcome(state, Reason(code=code, message=message))
         return answer_without_running(context, Lease(context, view), candidate.request, outcome)
     try:
-        admitted = _admit(context, candidate)
+        admitted = admitted or _admit(context, candidate)
     except Refusal as refusal:
         return _turn_down(context, view, refusal)
     # If this runner left it before, it failed here after the claim.

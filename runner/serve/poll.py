@@ -17,7 +17,7 @@ from runner.bus.reading import read_each
 from runner.context import RunnerContext
 from runner.faults import explain
 from runner.host.disk_space import why_not_writable
-from runner.serve.dispatch import UNFIT, flush, handle, is_for_others, would_run
+from runner.serve.dispatch import UNFIT, admit_to_run, flush, handle, is_for_others
 from runner.serve.execute import NOT_BEGUN
 from runner.serve.next_action import Action, TipWatch, decide, in_our_name
 from runner.serve.queue import Turns
@@ -359,10 +359,11 @@ class Poller:
         ledger, tip = self._context.ledger, candidate.view.tip
         ledger.attempt([tip])
         try:
-            if runs and not (action is Action.TAKE and would_run(self._context, candidate)):
+            admitted = admit_to_run(self._context, candidate) if runs and action is Action.TAKE else None
+            if runs and admitted is None:
                 self._unadmitted.add(_at(candidate.view.branch, tip))
                 return None
-            return handle(self._context, candidate, action)
+            return handle(self._context, candidate, action, admitted)
         finally:
             ledger.survived([tip])
 

@@ -159,10 +159,10 @@ def test_a_branch_that_makes_the_runner_stumble_stops_no_other(host, requester, 
 
     real = poll.handle
 
-    def stumble(context, asked, action):
+    def stumble(context, asked, action, admitted=None):
         if asked.view.branch == bad:
             raise RuntimeError("a bug\x1b[31m")
-        return real(context, asked, action)
+        return real(context, asked, action, admitted)
 
     monkeypatch.setattr(poll, "handle", stumble)
 
