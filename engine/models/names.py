@@ -3,7 +3,7 @@
 from typing import Any
 
 from engine.checkpoints import hub
-from engine.checkpoints.published import ALONE, BUNDLED, FETCHED, PUBLISHED
+from engine.checkpoints.published import ALONE, BUNDLED, PUBLISHED, WHEELS
 from engine.models import catalogue, registry
 
 CHANNEL = "e8-q38"
@@ -18,7 +18,7 @@ def pairs() -> list[dict[str, Any]]:
     """
     return [
         *map(_bundled, BUNDLED),
-        *map(_fetched, FETCHED),
+        *map(_fetched, WHEELS),
         *map(_published, (*PUBLISHED, *ALONE)),
     ]
 

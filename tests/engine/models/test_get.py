@@ -10,9 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from engine.checkpoints.published import WHEELS
 from engine.errors import BadInput, EngineError
 from engine.models import load
-from engine.models.get import WHEELS, get
+from engine.models.get import get
 from engine.mx import mx, tree
 from tests.engine import small_models
 

@@ -39,7 +39,7 @@ def test_every_pair_is_listed_with_how_to_get_it(capsys, hub, monkeypatch, tmp_p
     code, said = _run(capsys, "--json")
     found = {pair["name"]: pair for pair in json.loads(said.out)["pairs"]}
     assert code == 0
-    assert list(found) == [*registry.BUNDLED, *registry.FETCHED, *registry.PUBLISHED, *registry.ALONE]
+    assert list(found) == [*registry.BUNDLED, *registry.WHEELS, *registry.PUBLISHED, *registry.ALONE]
     assert found["qwen3-8b"]["get"] == [f"hf download {draft}"]
     assert not found["qwen3-8b"]["here"]
     assert found["tiny"]["get"] == []
