@@ -2,58 +2,76 @@
 
 from __future__ import annotations
 
-import errno
-import resource
-import signal
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from bridge.common.whole_files import written_whole
 from engine.errors import BadInput
-from engine.mx import mx
 from engine.train.data.kept import made_once
 from engine.train.run import Trainer, TrainingPlan
 
 BYTES = 4096
+# A limit on the size of files fails in the same calls as a full disk. It holds for a whole process, and a test's
+# own process writes files too (its captured output, its coverage): so it is set in a process of its own.
+FULL = (
+    "import resource, signal, sys\n"
+    "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    f"resource.setrlimit(resource.RLIMIT_FSIZE, ({BYTES}, {BYTES}))\n"
+)
+WRITE = """
+import errno
+from pathlib import Path
+import numpy as np
+from bridge.common.whole_files import written_whole
+from engine.mx import mx
+path = Path(sys.argv[1])
+path.write_text("before")
+try:
+    with written_whole(path) as part:
+        %s
+except OSError as error:
+    assert error.errno in (errno.EFBIG, errno.EIO), error
+    assert error.filename == str(path), error
+    assert {file.name: file.read_text() for file in path.parent.iterdir()} == {path.name: "before"}
+    print("refused")
+"""
+SAVE = """
+from pathlib import Path
+from tests.engine.test_full_disk import BYTES, trainer
+first = trainer(Path(sys.argv[1]), size=10 * BYTES)
+first.step = 3
+try:
+    first.save()
+except OSError as error:
+    assert "checkpoint" in error.filename, error
+    print("refused")
+"""
 
 
-@pytest.fixture
-def full():
-    """Let no file become larger than a few kilobytes, which fails in the same calls as a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+def on_a_full_disk(source, *arguments):
+    """What a program prints in a process that cannot write more than `BYTES` to a file."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL + source, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-def by_python(path):
-    path.write_bytes(bytes(10 * BYTES))
-
-
-def by_numpy(path):
-    np.save(path, np.zeros(10 * BYTES))
-
-
-def by_mlx(path):
-    mx.save_safetensors(str(path), {"a": mx.zeros(10 * BYTES)})
-
-
-@pytest.mark.usefixtures("full")
 @pytest.mark.parametrize(
-    ("write", "name"), [(by_python, "a.json"), (by_numpy, "a.npy"), (by_mlx, "a.safetensors")]
+    ("write", "name"),
+    [
+        (f"part.write_bytes(bytes({10 * BYTES}))", "a.json"),
+        (f"np.save(part, np.zeros({10 * BYTES}))", "a.npy"),
+        (f"mx.save_safetensors(str(part), {{'a': mx.zeros({10 * BYTES})}})", "a.safetensors"),
+    ],
 )
 def test_what_cannot_be_written_whole_changes_nothing(tmp_path, write, name):
-    path = tmp_path / name
-    path.write_text("before")
-    with pytest.raises(OSError, match=name) as failed, written_whole(path) as part:
-        write(part)
-    assert failed.value.errno in (errno.EFBIG, errno.EIO)
-    assert failed.value.filename == str(path)
-    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {name: "before"}
+    assert on_a_full_disk(WRITE % write, tmp_path / name) == "refused\n"
 
 
 class Learner:
@@ -84,14 +102,11 @@ def trainer(folder, size=1):
     return Trainer(Learner(size), lambda step: step, folder, TrainingPlan(rows=1, steps=4))
 
 
-def test_a_run_goes_on_from_the_checkpoint_before_the_disk_was_full(tmp_path, full):
+def test_a_run_goes_on_from_the_checkpoint_before_the_disk_was_full(tmp_path):
     first = trainer(tmp_path)
     first.step = 2
     first.save()
-    second = trainer(tmp_path, size=10 * BYTES)
-    second.step = 3
-    with pytest.raises(OSError, match="checkpoint"):
-        second.save()
+    assert on_a_full_disk(SAVE, tmp_path) == "refused\n"
     assert trainer(tmp_path).step == 2
 
 
@@ -118,13 +133,7 @@ def test_an_array_that_was_cut_off_is_made_again(tmp_path, content):
 
 @pytest.mark.long
 def test_a_command_names_the_file_and_ends_with_3(tmp_path):
-    source = (
-        "import resource, signal, sys\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({BYTES}, {BYTES}))\n"
-        "from engine.cli import main\n"
-        "main(sys.argv[1:])\n"
-    )
+    source = FULL + "from engine.cli import main\nmain(sys.argv[1:])\n"
     (tmp_path / "text.py").write_text("print('hello')\n" * 2000)
     argv = [
         "train",
