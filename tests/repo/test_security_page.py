@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -11,7 +12,11 @@ FILES = sorted((ROOT / "tests" / "attacks").glob("test_*_rows.py"))
 
 # Numbers of attacks on code that is gone. They are not given again.
 RETIRED = {43}
-OF_ROW = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+# The tests of the rows that have no file of their own, as FILE::TEST.
+OTHERS = {
+    int(row): [test.split("::") for test in tests]
+    for row, tests in tomllib.loads((ROOT / "tests/attacks/rows.toml").read_text(encoding="utf-8")).items()
+}
 
 
 def rows_of_tests(file: Path) -> set[int]:
@@ -19,30 +24,24 @@ def rows_of_tests(file: Path) -> set[int]:
     return {int(number) for number in names}
 
 
-def rows_with_tests() -> dict[int, list[tuple[str, str]]]:
-    """Return the rows outside tests/attacks, with the file and name of each test in their last column."""
-    lines = re.findall(r"^\| (\d+) \| [^|]* \| [^|]* \| ([^|]*) \|$", PAGE, re.MULTILINE)
-    return {int(number): OF_ROW.findall(tests) for number, tests in lines}
+def rows_of_page(section: str) -> set[int]:
+    return {int(number) for number in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
 
 
 def test_each_table_has_the_rows_of_the_tests_that_it_names():
     tables = {}
     for section in PAGE.split("\n## ")[1:]:
-        rows = {int(number) for number in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
-        if rows - rows_with_tests().keys():
-            (name,) = set(re.findall(r"test_\w+_rows\.py", section))
+        names = re.findall(r"test_\w+_rows\.py|rows\.toml", section)
+        if rows := rows_of_page(section):
+            (name,) = set(names)
             tables[name] = rows
 
-    assert tables == {file.name: rows_of_tests(file) for file in FILES}
+    assert tables == {**{file.name: rows_of_tests(file) for file in FILES}, "rows.toml": set(OTHERS)}
 
 
-def test_rows_outside_the_folder_of_attacks_name_tests_that_exist():
-    found = rows_with_tests()
-
-    assert found
-    assert [row for row, tests in found.items() if not tests] == []
-    named = [test for tests in found.values() for test in tests]
-    assert [test for test in named if not is_test(*test)] == []
+def test_rows_outside_the_files_of_attacks_name_tests_that_exist():
+    assert [row for row, tests in OTHERS.items() if not tests] == []
+    assert [test for tests in OTHERS.values() for test in tests if not is_test(*test)] == []
 
 
 def is_test(file: str, name: str) -> bool:
@@ -51,7 +50,7 @@ def is_test(file: str, name: str) -> bool:
 
 
 def test_all_rows_have_a_test():
-    rows = [*set().union(*map(rows_of_tests, FILES)), *rows_with_tests()]
+    rows = [*set().union(*map(rows_of_tests, FILES)), *OTHERS]
 
     assert sorted(rows) == [row for row in range(1, 135) if row not in RETIRED]
 
