@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from bridge.console import Colored, put, put_json, say
+from bridge.common.cli.output import Colored, put, put_json, say
 from bridge.errors import ExitCode, KakeyaError
 
 # The name of the check that says whose key signed an answer.

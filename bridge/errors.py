@@ -25,6 +25,7 @@ from bridge.common.errors import (
     KakeyaError,
     ManifestError,
     UsageError,
+    as_told,
     one_line,
 )
 
@@ -134,24 +135,3 @@ class VerificationError(KakeyaError):
 
     kind = "not_verified"
     own_sentence = "the answer does not hold what it says"
-
-
-def as_told(error: Exception) -> KakeyaError:
-    """Return what is said of any exception: of a bug of ours, or of what the system did not let us do."""
-    if isinstance(error, KakeyaError):
-        return error
-    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
-        message = f"{error.filename}: {error.strerror or error}"
-        return InfrastructureError(
-            message,
-            fix="Check that the path exists on this machine and that you may access it.",
-            code="system",
-        )
-    fault = KakeyaError(
-        "this is a bug",
-        quoting=f"{type(error).__name__}: {error}",
-        fix="Please report it with the lines above.",
-        code="bug",
-    )
-    fault.exit_code = ExitCode.BUG
-    return fault

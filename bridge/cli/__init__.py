@@ -9,8 +9,9 @@ from typing import NoReturn
 import click
 
 from bridge.common import environment
+from bridge.common.cli.commands import CONTEXT, LazyGroup
+from bridge.common.cli.program import run_program
 from bridge.common.version import built_from, version_option
-from bridge.console import CONTEXT, CommandGroup, run_program
 from bridge.system import ending
 
 COMMANDS = {
@@ -35,7 +36,7 @@ COMMANDS = {
 }
 
 
-@click.group(cls=CommandGroup, package=__name__, table=COMMANDS, context_settings=CONTEXT)
+@click.group(cls=LazyGroup, package=__name__, table=COMMANDS, context_settings=CONTEXT)
 @click.option("-C", "repo", default=".", metavar="DIR", help="Work in the git repository that contains DIR.")
 @version_option("kakeya", built_from)
 @click.pass_context

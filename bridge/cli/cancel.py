@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from bridge.cli.common import request_argument, run_of
-from bridge.console import json_option, put_json, say
+from bridge.common.cli.commands import json_option
+from bridge.common.cli.output import put_json, say
 
 
 @click.command()

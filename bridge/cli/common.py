@@ -14,7 +14,8 @@ from bridge.bus.wire import State
 from bridge.cli.verdict import conclude
 from bridge.client import Client, Run
 from bridge.common import environment
-from bridge.console import Duration, put_block, put_json, say
+from bridge.common.cli.commands import Duration
+from bridge.common.cli.output import put_block, put_json, say
 from bridge.errors import UsageError
 from bridge.presets import load_presets
 from bridge.requests.liveness import shown
@@ -24,7 +25,7 @@ from bridge.verify.pins import Pin, find_pin
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from bridge.cli.screen import Screen
+    from bridge.common.cli.screen import Screen
 
 COLORS = {
     State.SUCCEEDED: "green",
@@ -143,7 +144,7 @@ def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = T
 
 def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -> Status:
     # Slow to import. The request is sent by now, and while the runner works there is time for what the end needs.
-    from bridge.cli.screen import console  # noqa: PLC0415
+    from bridge.common.cli.screen import console  # noqa: PLC0415
     from bridge.verify import check as _check  # noqa: F401, PLC0415
 
     out = console(err=True)
@@ -190,7 +191,7 @@ class Progress:
 
 def _announce(out: Screen, status: Status) -> None:
     by = f" by {status.runner}" if status.runner and status.state is State.CLAIMED else ""
-    from bridge.cli.screen import styled  # noqa: PLC0415
+    from bridge.common.cli.screen import styled  # noqa: PLC0415
 
     reason = f": {status.detail}" if status.detail else ""
     out.print(styled((str(status.state), COLORS[status.state]), by, reason))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from bridge.console import put_block
+from bridge.common.cli.output import put_block
 
 PROGRAMS = ("kakeya", "kakeya-runner", "kakeya-engine")
 

@@ -13,9 +13,10 @@ from rich.markup import escape
 from bridge.bus import wire
 from bridge.bus.wire import State
 from bridge.cli.common import COLORS, Progress
-from bridge.cli.screen import Screen, console
 from bridge.client import Client, Run
-from bridge.console import json_option, put_json
+from bridge.common.cli.commands import json_option
+from bridge.common.cli.output import put_json
+from bridge.common.cli.screen import Screen, console
 from bridge.demo import tables, walkthrough
 from bridge.errors import ExitCode
 from bridge.local_runner import Stage, serving

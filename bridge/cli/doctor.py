@@ -6,7 +6,7 @@ import click
 
 from bridge.checks import show_as_they_come
 from bridge.cli.common import remote_option
-from bridge.console import json_option
+from bridge.common.cli.commands import json_option
 from bridge.doctor import examine
 
 

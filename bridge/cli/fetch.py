@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from bridge.cli.common import key_option, request_argument, run_of
-from bridge.console import json_option, put, put_json, say
+from bridge.common.cli.commands import json_option
+from bridge.common.cli.output import put, put_json, say
 from bridge.verify.gaps import gaps
 
 

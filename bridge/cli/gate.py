@@ -14,7 +14,8 @@ from bridge.bus import wire
 from bridge.bus.wire import Gate
 from bridge.cli.common import key_option, pin_of
 from bridge.common import limits
-from bridge.console import Colored, json_option, put, put_json
+from bridge.common.cli.commands import json_option
+from bridge.common.cli.output import Colored, put, put_json
 from bridge.errors import ExitCode, UsageError
 from bridge.system.local_files import read_regular
 from bridge.verify.pins import Pin

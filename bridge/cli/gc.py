@@ -7,7 +7,8 @@ from datetime import timedelta
 import click
 
 from bridge.cli.common import client_of, remote_option
-from bridge.console import Duration, json_option, put, put_json, say
+from bridge.common.cli.commands import Duration, json_option
+from bridge.common.cli.output import put, put_json, say
 
 
 @click.command()

@@ -11,9 +11,10 @@ import click
 from bridge.bus import branch_names
 from bridge.bus.remote import Remote
 from bridge.cli.common import client_of, key_option, remote_option, state_text
-from bridge.cli.screen import Grid, console
 from bridge.client import Client
-from bridge.console import json_option, put_json, say
+from bridge.common.cli.commands import json_option
+from bridge.common.cli.output import put_json, say
+from bridge.common.cli.screen import Grid, console
 from bridge.requests.status import Status
 
 # So many reasons why requests wait are told.

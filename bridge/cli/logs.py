@@ -8,7 +8,8 @@ import click
 
 from bridge.bus.wire import EXIT_CODES
 from bridge.cli.common import follow, request_argument, run_of, timeout_option
-from bridge.console import json_option, put_block, put_json, say
+from bridge.common.cli.commands import json_option
+from bridge.common.cli.output import put_block, put_json, say
 
 
 @click.command()

@@ -9,7 +9,8 @@ import click
 from bridge.cli.common import complete_preset, param_option
 from bridge.cli.gate import show_gate
 from bridge.common import environment
-from bridge.console import json_option, put, put_block, put_json, say
+from bridge.common.cli.commands import json_option
+from bridge.common.cli.output import put, put_block, put_json, say
 from bridge.demo.walkthrough import MODELS
 from bridge.errors import UsageError
 from bridge.presets import find_preset, load_presets, split_params

@@ -9,9 +9,10 @@ from rich.table import Column
 from rich.text import Text
 
 from bridge.cli.common import complete_preset
-from bridge.cli.screen import Grid, console
 from bridge.common import environment
-from bridge.console import Colored, is_read_by_people, json_option, put, put_block, put_json, say
+from bridge.common.cli.commands import json_option
+from bridge.common.cli.output import Colored, is_read_by_people, put, put_block, put_json, say
+from bridge.common.cli.screen import Grid, console
 from bridge.presets import Preset, find_preset, load_presets
 
 _WIDTH = 100

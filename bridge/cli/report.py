@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from bridge.cli.common import client_of, key_option, pin_of, remote_option
-from bridge.cli.screen import console
 from bridge.common import environment
-from bridge.console import json_option, put_block, put_json, say
+from bridge.common.cli.commands import json_option
+from bridge.common.cli.output import put_block, put_json, say
+from bridge.common.cli.screen import console
 from bridge.errors import ExitCode, UsageError
 from bridge.presets import load_presets
 from bridge.report.build import view_of

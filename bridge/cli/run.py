@@ -9,7 +9,8 @@ import click
 
 from bridge.cli.common import client_of, complete_preset, finish, follow, param_option, remote_option
 from bridge.common import environment
-from bridge.console import Duration, json_option, put, put_json, say
+from bridge.common.cli.commands import Duration, json_option
+from bridge.common.cli.output import put, put_json, say
 from bridge.errors import one_line
 from bridge.presets import find_preset, load_presets, split_params
 from bridge.requests import request_commit

@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from bridge.cli.common import request_argument, run_of, state_text
-from bridge.cli.screen import Grid, console
-from bridge.console import json_option, put_json
+from bridge.common.cli.commands import json_option
+from bridge.common.cli.output import put_json
+from bridge.common.cli.screen import Grid, console
 
 
 @click.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridge.client import Run
-from bridge.console import put_json, say
+from bridge.common.cli.output import put_json, say
 from bridge.errors import ExitCode
 from bridge.requests.status import Status
 from bridge.verify.gaps import gaps

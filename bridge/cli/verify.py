@@ -7,7 +7,8 @@ import click
 from bridge.checks import show
 from bridge.cli.common import key_option, request_argument, run_of
 from bridge.cli.gate import show_gate
-from bridge.console import json_option, put_json
+from bridge.common.cli.commands import json_option
+from bridge.common.cli.output import put_json
 from bridge.errors import ExitCode
 
 

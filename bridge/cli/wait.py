@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 
 from bridge.cli.common import finish, follow, request_argument, run_of, timeout_option
-from bridge.console import json_option
+from bridge.common.cli.commands import json_option
 
 
 @click.command()

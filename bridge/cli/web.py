@@ -9,7 +9,8 @@ import click
 
 from bridge.cli.common import client_of, key_option, remote_option
 from bridge.common import install
-from bridge.console import Duration, say
+from bridge.common.cli.commands import Duration
+from bridge.common.cli.output import say
 from bridge.errors import UsageError
 
 PORT = 1340

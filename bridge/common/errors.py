@@ -10,10 +10,11 @@ KakeyaError
 
 from __future__ import annotations
 
+import sys
 from enum import IntEnum
 from typing import ClassVar
 
-from bridge.common import sanitize
+from bridge.common import install, sanitize
 
 
 class ExitCode(IntEnum):
@@ -106,3 +107,28 @@ class InfrastructureError(KakeyaError):
 
     exit_code = ExitCode.INFRASTRUCTURE
     kind = "infrastructure"
+
+
+def as_told(error: Exception) -> KakeyaError:
+    """Return what is said of any exception: of a bug of ours, or of what this machine lacks or does not allow."""
+    if isinstance(error, KakeyaError):
+        return error
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        message = f"{error.filename}: {error.strerror or error}"
+        fix = (
+            "Check that the path exists on this machine, that you may access it, and that the disk has room."
+        )
+        return InfrastructureError(message, fix=fix, code="system")
+    if isinstance(error, ModuleNotFoundError) and _is_of_a_package_that_is_absent(error):
+        return KakeyaError(f"{error.name} is not installed", fix=f"To install all packages: {install.how()}")
+    quoting = f"{type(error).__name__}: {error}"
+    fault = KakeyaError(
+        "this is a bug", quoting=quoting, fix="Please report it with the lines above.", code="bug"
+    )
+    fault.exit_code = ExitCode.BUG
+    return fault
+
+
+def _is_of_a_package_that_is_absent(error: ModuleNotFoundError) -> bool:
+    package = (error.name or "").partition(".")[0]
+    return package not in ("", "bridge", "engine", "runner") and package not in sys.modules

@@ -8,7 +8,7 @@ import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
 
-from bridge.console import say
+from bridge.common.cli.output import say
 from bridge.system import loopback, process
 
 # Open sessions at most, and after how long without a request one is closed: clients may leave without a word.

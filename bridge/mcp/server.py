@@ -17,8 +17,8 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
+from bridge.common.cli.output import say
 from bridge.common.validation import describe
-from bridge.console import say
 from bridge.errors import UsageError, as_told
 from bridge.mcp.bounds import error_fields, text_of, to_dict
 from bridge.mcp.models import Answer, Arguments

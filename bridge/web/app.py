@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from bridge.console import say
+from bridge.common.cli.output import say
 from bridge.errors import KakeyaError, as_told
 from bridge.web.figures import Figures
 from bridge.web.guard import Guard

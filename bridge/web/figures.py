@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bridge.bus.wire import State
-from bridge.console import say
+from bridge.common.cli.output import say
 from bridge.errors import as_told
 from bridge.report.alarm import Change
 from bridge.report.model import Plot, Point

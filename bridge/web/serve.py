@@ -7,7 +7,7 @@ import threading
 import uvicorn
 
 from bridge.client import Client
-from bridge.console import say
+from bridge.common.cli.output import say
 from bridge.system import loopback, process
 from bridge.web import connections
 from bridge.web.app import make_app

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from bridge.common.terminal import rich_console
+from bridge.common.cli.terminal import rich_console
 
 
 @click.command()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import click
 
-from bridge.common.terminal import rich_console
+from bridge.common.cli.terminal import rich_console
 
 FIRST, MOST = (
     5.0,

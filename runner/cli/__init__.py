@@ -7,8 +7,9 @@ from typing import NoReturn
 
 import click
 
+from bridge.common.cli.commands import CONTEXT, LazyGroup
+from bridge.common.cli.program import run_program
 from bridge.common.version import built_from, version_option
-from bridge.console import CONTEXT, CommandGroup, run_program
 from bridge.system import ending
 
 COMMANDS = {
@@ -30,7 +31,7 @@ COMMANDS = {
 }
 
 
-@click.group(cls=CommandGroup, package=__name__, table=COMMANDS, context_settings=CONTEXT)
+@click.group(cls=LazyGroup, package=__name__, table=COMMANDS, context_settings=CONTEXT)
 @click.option(
     "--policy", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help="Policy file of this host.  [default: KAKEYA_RUNNER_POLICY, else ~/.config/kakeya/runner.yaml]",

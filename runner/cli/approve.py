@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from bridge.console import put, put_block, say
+from bridge.common.cli.output import put, put_block, say
 from bridge.errors import UsageError
 from bridge.manifest import COMMIT
 from runner.admit.approvals import Approvals

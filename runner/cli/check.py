@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from bridge.checks import Check, show_as_they_come
-from bridge.console import json_option
+from bridge.common.cli.commands import json_option
 from runner.check.readiness import SERVING, examine
 
 

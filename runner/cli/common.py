@@ -7,8 +7,8 @@ import time
 from contextlib import suppress
 from types import FrameType
 
+from bridge.common.cli.output import say
 from bridge.common.process import ENDING_SIGNALS
-from bridge.console import say
 from bridge.system.stop import StopRequest
 from runner.check.presets import refused_by
 from runner.policy import Policy

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from bridge.bus.presence import Standing
-from bridge.console import Duration, say
+from bridge.common.cli.commands import Duration
+from bridge.common.cli.output import say
 from bridge.errors import InfrastructureError
 from runner.cli.common import ACK_S
 from runner.policy import load_policy

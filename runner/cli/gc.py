@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from bridge.console import json_option, put, put_json, say
+from bridge.common.cli.commands import json_option
+from bridge.common.cli.output import put, put_json, say
 from bridge.errors import PolicyError
 from runner.cli.common import tell
 from runner.context import open_runner

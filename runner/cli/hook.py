@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from bridge.common import environment
-from bridge.console import say
+from bridge.common.cli.output import say
 from runner.policy import load_policy
 from runner.service.actions_hook import VARIABLES, check_job
 

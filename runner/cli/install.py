@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bridge.console import put_block, say
+from bridge.common.cli.output import put_block, say
 from bridge.errors import UsageError
 from runner.policy import default_path, load_policy
 from runner.service import hook_script

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from bridge.console import json_option, put_block, put_json, say
+from bridge.common.cli.commands import json_option
+from bridge.common.cli.output import put_block, put_json, say
 from bridge.verify.pins import PINNED_FILE, SETTING
 from runner.policy import load_policy
 from runner.state import signing_key

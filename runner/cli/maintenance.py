@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from bridge.bus.presence import Standing
-from bridge.console import say
+from bridge.common.cli.output import say
 from runner.cli.common import ACK_S
 from runner.policy import load_policy
 from runner.state.orders import Orders

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bridge.console import put, say
+from bridge.common.cli.output import put, say
 from runner.host.interpreter import find, pin
 from runner.policy import default_path, load_policy
 

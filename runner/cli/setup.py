@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from bridge.checks import show
-from bridge.console import put, say
+from bridge.common.cli.output import put, say
 from bridge.errors import ExitCode
 from runner.cli.common import say_refused
 from runner.policy import default_path

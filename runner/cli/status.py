@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from bridge.checks import show
-from bridge.console import json_option, put_json
+from bridge.common.cli.commands import json_option
+from bridge.common.cli.output import put_json
 from bridge.errors import ExitCode
 from runner.check.status import checks, overview
 from runner.policy import load_policy

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bridge import console
-from bridge.cli import screen
 from bridge.common import sanitize
+from bridge.common.cli import output, screen
 
 PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 SECRET = st.text(PRINTABLE + "é", min_size=4, max_size=40)
@@ -161,9 +160,9 @@ def test_no_command_of_a_workflow_is_printed(text, shown):
 
 def test_every_way_to_print_breaks_up_commands_of_workflows(capsys):
     hostile = "by ##[error]x ::add-mask::y"
-    console.put(hostile)
-    console.say(console.Colored(hostile, "red"))
-    console.put_block(f"a\n{hostile}\n")
+    output.put(hostile)
+    output.say(output.Colored(hostile, "red"))
+    output.put_block(f"a\n{hostile}\n")
     screen.console().print(screen.styled(hostile))
     grid = screen.Grid()
     grid.add_row(hostile)

@@ -12,9 +12,9 @@ ROOT = Path(__file__).parents[2]
 
 # What puts text onto a terminal, a stream or a page without looking at it, and the one place that may use it.
 DOORS = {
-    "click.echo": {"bridge/common/version.py", "bridge/console.py"},
+    "click.echo": {"bridge/common/version.py", "bridge/common/cli/output.py"},
     "click.secho": set(),
-    "click.style": {"bridge/console.py"},
+    "click.style": {"bridge/common/cli/output.py"},
     "click.echo_via_pager": set(),
     "print": {"runner/job/sandbox/attempt.py"},  # a program of its own, which talks to the runner in JSON
     "traceback.print_exc": set(),
@@ -24,8 +24,12 @@ DOORS = {
     "click.get_text_stream": set(),
     "click.get_binary_stream": set(),
     # Whatever is done with them: a stream under another name, its buffer, or lines written together.
-    "sys.stdout": {"bridge/common/terminal.py", "bridge/console.py"},
-    "sys.stderr": {"bridge/common/terminal.py", "bridge/console.py"},
+    "sys.stdout": {
+        "bridge/common/cli/terminal.py",
+        "bridge/common/cli/output.py",
+        "bridge/common/cli/program.py",
+    },
+    "sys.stderr": {"bridge/common/cli/terminal.py", "bridge/common/cli/output.py"},
     "sys.__stdout__": set(),
     "sys.__stderr__": set(),
     # These write into pipes and files; none into descriptor 1 or 2 (see below).
@@ -42,12 +46,16 @@ DOORS = {
     "syslog": set(),
     "rich.print": set(),
     "rich.console.Console": {
-        "bridge/cli/screen.py",
-        "bridge/common/terminal.py",  # for the engine, which prints nothing of strangers
+        "bridge/common/cli/screen.py",
+        "bridge/common/cli/terminal.py",  # for the engine, which prints nothing of strangers
         "bridge/report/forms/terminal.py",
         "bridge/demo/tables.py",
     },
-    "rich.table.Table": {"bridge/cli/screen.py", "bridge/report/forms/terminal.py", "bridge/demo/tables.py"},
+    "rich.table.Table": {
+        "bridge/common/cli/screen.py",
+        "bridge/report/forms/terminal.py",
+        "bridge/demo/tables.py",
+    },
     "rich.markup.escape": {"bridge/cli/demo.py", "bridge/demo/tables.py"},
     "html.escape": set(),
     "markupsafe.escape": {"bridge/report/drawing/markup.py"},
@@ -135,7 +143,7 @@ def test_no_module_reaches_its_output_by_another_way():
 
     assert {str(file.relative_to(ROOT)): found for file, found in reaching.items() if found} == {
         # It flushes the two, one after the other.
-        "bridge/console.py": ["getattr(sys)"]
+        "bridge/common/cli/program.py": ["getattr(sys)"]
     }
 
 

@@ -2,7 +2,7 @@
 
 import click
 
-from bridge.common.lazy import LazyGroup
+from bridge.common.cli.commands import LazyGroup
 
 COMMANDS = {
     "measure": "Measure a model of the bundled family: held-out loss, recall, accepted drafts.",

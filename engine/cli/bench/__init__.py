@@ -2,7 +2,7 @@
 
 import click
 
-from bridge.common.lazy import LazyGroup
+from bridge.common.cli.commands import LazyGroup
 
 COMMANDS = {
     "native": "Time mlx-lm's own generation: the baseline for other reports.",

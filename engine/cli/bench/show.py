@@ -8,7 +8,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from bridge.common.terminal import rich_console
+from bridge.common.cli.terminal import rich_console
 from bridge.reports.claims.decoding import Table as Rows
 from bridge.reports.claims.decoding import acceptance_rate, decode_rate, one_graph_loses, paired_speedups, tau
 from bridge.reports.claims.unclaimed import why_no_speed

@@ -2,7 +2,7 @@
 
 import click
 
-from bridge.common.lazy import LazyGroup
+from bridge.common.cli.commands import LazyGroup
 
 COMMANDS = {
     "rd": "Print the rate-distortion table of the codecs, on seeded data or on a model's keys and values.",

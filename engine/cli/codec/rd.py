@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bridge.common.terminal import rich_console
+from bridge.common.cli.terminal import rich_console
 from engine.cli.output import put_out
 from engine.cli.progress import progress
 from engine.cli.types import ListOf

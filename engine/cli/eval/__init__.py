@@ -2,7 +2,7 @@
 
 import click
 
-from bridge.common.lazy import LazyGroup
+from bridge.common.cli.commands import LazyGroup
 
 COMMANDS = {
     "acceptance": "Measure draft acceptance and the resulting speed on sets of prompts.",

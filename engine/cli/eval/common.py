@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from bridge.common.terminal import rich_console
+from bridge.common.cli.terminal import rich_console
 from engine.cli.measured import carry_out
 from engine.cli.progress import progress
 

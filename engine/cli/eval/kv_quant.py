@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bridge.common.terminal import rich_console
+from bridge.common.cli.terminal import rich_console
 from engine.cli.bench import options
 from engine.cli.eval import common
 from engine.cli.measured import carry_out

@@ -2,7 +2,7 @@
 
 import click
 
-from bridge.common.lazy import LazyGroup
+from bridge.common.cli.commands import LazyGroup
 
 COMMANDS = {
     "drafter": "Train a DFlash drafter for any target that mlx-lm loads; after ^C, run again to continue.",

@@ -80,7 +80,7 @@ def test_an_output_that_cannot_be_written_is_told_and_is_no_bug(clone, client, a
             [*KAKEYA, *args], cwd=clone, stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert done.returncode == 3, done.stderr
-    assert done.stderr.startswith("error: cannot write to standard output: No space left on device")
+    assert done.stderr.startswith("error: cannot write the output: No space left on device")
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
 

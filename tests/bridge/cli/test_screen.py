@@ -6,7 +6,7 @@ import pytest
 from rich.panel import Panel
 from rich.text import Text
 
-from bridge.cli.screen import Grid, console, styled
+from bridge.common.cli.screen import Grid, console, styled
 
 HOSTILE = "a\nb\x1b[2J\u202e[bold]c[/] :smile: [/x]"
 SHOWN = r"a\nb\x1b[2J\u202e[bold]c[/] :smile: [/x]"

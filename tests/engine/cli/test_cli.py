@@ -10,12 +10,12 @@ from engine.errors import BadInput, EngineError, MissingPackage, OutOfReach, Rol
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
-        (EngineError("no such model", "pick another"), 1, "error: no such model; pick another"),
+        (EngineError("no such model", "pick another"), 1, "error: no such model\n  pick another\n"),
         (MissingPackage("torch is absent"), 1, "error: torch is absent"),
         (RollbackError("a cache is torn"), 1, "error: a cache is torn"),
-        (BadInput("no such spec", "take e8@q38"), 2, "error: no such spec; take e8@q38"),
+        (BadInput("no such spec", "take e8@q38"), 2, "error: no such spec\n  take e8@q38\n"),
         (OutOfReach("the hub did not answer"), 3, "error: the hub did not answer"),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
         (ZeroDivisionError("oops"), 70, "this is a bug"),
     ],
 )
@@ -51,7 +51,7 @@ def test_bad_usage_is_two(argv, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(argv)
     assert ended.value.code == 2
-    assert "Error:" in capsys.readouterr().err
+    assert "error:" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("package", ["", ".bench", ".codec", ".eval", ".train"])

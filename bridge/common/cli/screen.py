@@ -10,7 +10,8 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from bridge.common import sanitize, terminal
+from bridge.common import sanitize
+from bridge.common.cli import terminal
 
 
 class Screen(Console):

@@ -1,0 +1,81 @@
+"""A group whose commands are imported when they are called, and options that several commands have."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import update_wrapper
+from typing import Any, ClassVar
+
+import click
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class LazyGroup(click.Group):
+    """A group with a table of its commands and their help lines; showing its help imports none of them.
+
+    The command ``a-b`` is called ``command`` in the module ``a_b`` of ``package``.
+    """
+
+    def __init__(self, *args: Any, package: str, table: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.package = package
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        del ctx
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command; None if the name is unknown."""
+        del ctx
+        if cmd_name not in self.table:
+            return None
+        module = importlib.import_module(f"{self.package}.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from the table."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.table.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand; say which one may have been meant where there is none."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib  # noqa: PLC0415 - only for this message
+
+            near = difflib.get_close_matches(args[0], self.table, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"there is no command {args[0]!r}.{hint}", ctx) from error
+
+
+class Duration(click.ParamType[timedelta]):
+    """A time span such as 90s, 15m, 2h or 7d; a plain number is seconds."""
+
+    name = "duration"
+    _units: ClassVar = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Read the time span."""
+        if isinstance(value, timedelta):
+            return value
+        match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd]?)", str(value))
+        if not match:
+            self.fail(f"{value!r} is not a time span: write 90s, 15m, 2h or 7d", param, ctx)
+        return timedelta(seconds=float(match[1]) * self._units[match[2]])
+
+
+def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--json``: data on standard output, messages on standard error."""
+    option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+    return update_wrapper(option(function), function)
