@@ -14,8 +14,7 @@ from heapq import nlargest
 from pathlib import Path
 
 from bridge.bus import branch_names, exact_refs, history, objects, presence
-from bridge.bus.set_aside import SetAside
-from bridge.bus.slow_commits import SlowCommits
+from bridge.bus.skipped_commits import SkippedCommits
 from bridge.common import limits
 from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
 from bridge.system import git_output
@@ -165,8 +164,8 @@ class Remote:
             self.git("update-ref", "-d", self.private + branch)
             return {}
         tips = {branch: tip}
-        self._slow.forget(tips.values())
-        self._set_aside.put(tips, self.private)
+        self._skipped.remove(tips.values())
+        self._skipped.drop_references(tips, self.private)
         return tips
 
     def _fetch_into_place(self, branch: str) -> str | None:
@@ -226,7 +225,7 @@ class Remote:
         Those whose commit is larger than the limits are left out, and not fetched again. Left out are also those that
         take too long, because one branch may stand for gigabytes; see ``left_out``.
         """
-        wanted = self._slow.without(self._set_aside.without(listed)) if listed else {}
+        wanted = self._skipped.without(listed) if listed else {}
         late: dict[str, str] = {}
         with within(limits.LISTED_S):
             tips = self._try_listed(wanted, late)
@@ -238,15 +237,15 @@ class Remote:
         self.not_come.difference_update(tips)
         self.not_come.update(wanted.keys() - tips.keys() - late.keys())
         with within(limits.LISTED_S):
-            for branch in self._set_aside.put(tips, self.private, late):
+            for branch in self._skipped.drop_references(tips, self.private, late):
                 del tips[branch]
-        self._slow.put(late)
+        self._skipped.add_slow(late)
         return tips
 
     @property
     def left_out(self) -> list[str]:
         """The branches that this process left out because their commits came too slowly, now or a while ago."""
-        return sorted(self._slow.left_out)
+        return sorted(self._skipped.slow_branches)
 
     @cached_property
     def not_come(self) -> set[str]:
@@ -270,7 +269,7 @@ class Remote:
                 if error.returncode is None and remaining / 3 >= _SLOW_S:
                     late |= listed
                 if refuses_objects(error.stderr):
-                    self._set_aside.note(listed.values())
+                    self._skipped.add_large(listed.values())
                 return {}
             branches = list(listed)
             came: dict[str, str] = {}
@@ -281,12 +280,8 @@ class Remote:
         return dict(listed)
 
     @cached_property
-    def _slow(self) -> SlowCommits:
-        return SlowCommits(self.git)
-
-    @cached_property
-    def _set_aside(self) -> SetAside:
-        return SetAside(self.git)
+    def _skipped(self) -> SkippedCommits:
+        return SkippedCommits(self.git)
 
     def fetch_presences(self) -> dict[str, str]:
         """Fetch the runners' presence records and return ``{reference: commit id}``, at most ``limits.PRESENCES``.

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
+
+from bridge.common import limits
+from bridge.system.git import Git
 
 # Neither a pipe without a writer nor a device is waited for, and no terminal becomes ours.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NOTE_BYTES = 100 + limits.BRANCH_CHARS
 
 
 def read_regular(path: Path, most: int) -> bytes | None:
@@ -44,3 +52,31 @@ def replace(path: Path, text: str) -> None:
     except OSError:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+class NoteFile:
+    """A file in a clone's ``.git`` folder in which commands remember things.
+
+    It has at most ``most`` lines that match a pattern. It may be missing, and anything may be there instead.
+    """
+
+    def __init__(self, git: Git, name: str, line: re.Pattern[str], most: int) -> None:
+        self._git = git
+        self._name = name
+        self._line = re.compile(rf"^{line.pattern}$", re.MULTILINE)
+        self._most = most
+
+    @cached_property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self._git.text("rev-parse", "--absolute-git-dir")) / self._name
+
+    def read(self) -> list[tuple[str, ...]]:
+        """Return the groups of each line, oldest first; none if the file is too large or no regular file."""
+        data = read_regular(self.path, self._most * _NOTE_BYTES) or b""
+        return self._line.findall(data.decode("ascii", "replace"))
+
+    def write(self, lines: Iterable[str]) -> None:
+        """Replace the file by the last lines. In a repository that cannot be written to, nothing changes."""
+        with suppress(OSError):
+            replace(self.path, "".join(f"{line}\n" for line in [*lines][-self._most :]))

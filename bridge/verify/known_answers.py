@@ -6,22 +6,17 @@ Each is noted by its branch and the id of its result in a file of the clone, for
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
-from pathlib import Path
 
 from bridge.bus import lookup, wire
 from bridge.checks import Check
-from bridge.common import limits
-from bridge.system import local_files
 from bridge.system.git import Git
+from bridge.system.local_files import NoteFile
 from bridge.verify.check import Report
 
 _NAME = "kakeya-answers"
 _MOST = 1_000
 _LINE = re.compile(r"([0-9a-f]{40}) (\S+)")
-_LINE_BYTES = 42 + limits.BRANCH_CHARS
 
 
 class KnownAnswers:
@@ -29,6 +24,7 @@ class KnownAnswers:
 
     def __init__(self, git: Git) -> None:
         self._git = git
+        self._file = NoteFile(git, _NAME, _LINE, _MOST)
 
     def compare(self, report: Report) -> Report:
         """Note an answer that holds. If another one was noted for its branch, return the report with a failed check.
@@ -56,15 +52,9 @@ class KnownAnswers:
 
     def note(self, branch: str, result: str) -> None:
         """Note the id of a result. In a repository that cannot be written to, nothing is noted."""
-        lines = [f"{oid} {name}\n" for name, oid in {**self._read(), branch: result}.items()]
-        with suppress(OSError):
-            local_files.replace(self._path, "".join(lines[-_MOST:]))
-
-    @cached_property
-    def _path(self) -> Path:
-        return Path(self._git.text("rev-parse", "--absolute-git-dir")) / _NAME
+        noted = {**self._read(), branch: result}
+        self._file.write(f"{oid} {name}" for name, oid in noted.items())
 
     def _read(self) -> dict[str, str]:
         """Return the noted ids by branch, oldest first."""
-        data = local_files.read_regular(self._path, _MOST * _LINE_BYTES) or b""
-        return {branch: result for result, branch in _LINE.findall(data.decode("ascii", "replace"))}
+        return {branch: result for result, branch in self._file.read()}

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bridge.bus.set_aside import SetAside
-from bridge.bus.slow_commits import SlowCommits
+from bridge.bus.skipped_commits import SkippedCommits
 from bridge.requests.sightings import Sightings
 from bridge.system import local_files
 from bridge.system.git import Git
 from bridge.verify.known_answers import KnownAnswers
 
-FILES = ("kakeya-slow", "kakeya-set-aside", "kakeya-seen.json", "kakeya-answers")
-OID = "1" * 40
+FILES = ("kakeya-skipped", "kakeya-seen", "kakeya-answers")
+OID, OTHER = "1" * 40, "2" * 40
 
 PLACES = {
     "a pipe": os.mkfifo,
@@ -38,12 +37,12 @@ def test_row_89_whatever_is_in_their_place_is_passed_over_and_leaves_nothing(clo
     git, folder = Git.of_user(clone), clone / ".git"
     for name in FILES:
         place(folder / name)
-    slow, aside, seen, answers = SlowCommits(git), SetAside(git), Sightings(git), KnownAnswers(git)
+    skipped, seen, answers = SkippedCommits(git), Sightings(git), KnownAnswers(git)
 
-    slow.put({"a": OID})
-    aside.note([OID])
+    skipped.add_slow({"a": OID})
+    skipped.add_large([OTHER])
 
-    assert {**slow.without({"a": OID}), **aside.without({"a": OID})} in ({}, {"a": OID})
+    assert skipped.without({"a": OID, "b": OTHER}) in ({}, {"a": OID, "b": OTHER})
     assert seen.unchanged_s("a", OID) == 0.0
     answers.note("a", OID)
     assert answers.of("a") in (None, OID)
@@ -56,14 +55,13 @@ def test_row_89_a_link_is_replaced_and_what_it_leads_to_stays(clone, tmp_path):
     for name in FILES:
         (clone / ".git" / name).symlink_to(target)
 
-    SlowCommits(git).put({"a": OID})
-    SetAside(git).note([OID])
+    SkippedCommits(git).add_slow({"a": OID})
+    SkippedCommits(git).add_large([OTHER])
     Sightings(git).unchanged_s("a", OID)
     KnownAnswers(git).note("a", OID)
 
     assert target.read_text() == "mine"
-    assert SlowCommits(git).without({"a": OID}) == {}
-    assert SetAside(git).without({"a": OID}) == {}
+    assert SkippedCommits(git).without({"a": OID, "b": OTHER}) == {}
 
 
 def test_a_file_that_cannot_be_replaced_leaves_no_other(tmp_path):

@@ -101,38 +101,41 @@ class TestTheLastSignOfLife:
         assert told["queue"] is None
 
 
+OID = "12" * 20
+
+
 class TestSightings:
     def test_the_clock_that_says_less_counts(self, client, monkeypatch):
         seen = Sightings(client.git)
         now = {"wall": 1000.0, "up": 50.0}
         monkeypatch.setattr(sightings.time, "time", lambda: now["wall"])
         monkeypatch.setattr(sightings.time, "monotonic", lambda: now["up"])
-        assert seen.unchanged_s("b", "1") == 0
+        assert seen.unchanged_s("b", OID) == 0
         now |= {"wall": 5000.0, "up": 80.0}  # the wall clock was set
-        assert seen.unchanged_s("b", "1") == 30
+        assert seen.unchanged_s("b", OID) == 30
         now |= {"wall": 1100.0, "up": 5.0}  # the machine was started anew
-        assert seen.unchanged_s("b", "1") == 100
+        assert seen.unchanged_s("b", OID) == 100
         now |= {"wall": 900.0, "up": 200.0}  # the wall clock was set back: begin anew
-        assert seen.unchanged_s("b", "1") == 0
+        assert seen.unchanged_s("b", OID) == 0
         now |= {"wall": 910.0, "up": 210.0}
-        assert seen.unchanged_s("b", "2") == 0
+        assert seen.unchanged_s("b", OID[::-1]) == 0
 
     def test_it_stays_small_and_garbage_is_nothing(self, client, git, clone):
         seen = Sightings(client.git)
         for i in range(210):
-            seen.see(f"b{i}", "1")
-        known = json.loads(seen.path.read_text())
-        assert next(iter(known)) == "b10"
+            seen.see(f"b{i}", OID)
+        file = clone / ".git" / "kakeya-seen"
+        known = file.read_text().split("\n")[:-1]
+        assert known[0].endswith(" b10")
         assert len(known) == 200
-        for garbage in ("", "[]", '{"b": 1}', '{"b209": ["1"]}'):
-            seen.path.write_text(garbage)
-            assert Sightings(client.git).unchanged_s("b209", "1") == 0
+        for garbage in ("", "[]", f"{OID} b209", f"{OID} nan inf b209"):
+            file.write_text(garbage)
+            assert Sightings(client.git).unchanged_s("b209", OID) == 0
         assert git(clone, "status", "--porcelain") == ""
 
-    def test_a_repository_that_cannot_be_written_to_is_still_read(self, client, tmp_path):
-        seen = Sightings(client.git)
-        seen.__dict__["path"] = tmp_path / "missing" / "file"
-        assert seen.unchanged_s("b", "1") == 0
+    def test_a_repository_that_cannot_be_written_to_is_still_read(self, client, clone):
+        (clone / ".git" / "kakeya-seen").mkdir()
+        assert Sightings(client.git).unchanged_s("b", OID) == 0
 
 
 class TestTheQueue:

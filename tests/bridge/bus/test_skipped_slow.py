@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from bridge.bus import slow_commits
-from bridge.bus.slow_commits import SlowCommits
+from bridge.bus import skipped_commits
+from bridge.bus.skipped_commits import SkippedCommits
 from bridge.client import Client
 from bridge.common import limits
 from bridge.errors import GitError
@@ -57,8 +57,8 @@ def test_the_next_lists_do_not_ask_for_it_and_say_so(clone, requests, asked, mon
     assert asked
     assert not any(slow.commit in specs for specs in asked)
 
-    later = time.time() + slow_commits.EXPIRY_S + 1
-    monkeypatch.setattr(slow_commits.time, "time", lambda: later)
+    later = time.time() + skipped_commits.EXPIRY_S + 1
+    monkeypatch.setattr(skipped_commits.time, "time", lambda: later)
     assert listed(clone) == expected
     assert any(slow.commit in specs for specs in asked)
 
@@ -77,7 +77,7 @@ def test_what_merely_fails_or_had_little_time_is_not_noted(clone, requests, aske
     _, slow = requests
     monkeypatch.setattr(limits, "LISTED_S", 3.0)
     listed(clone)
-    assert SlowCommits(Git.of_user(clone)).read() == {}
+    assert SkippedCommits(Git.of_user(clone)).read() == {}
     monkeypatch.setattr(limits, "LISTED_S", 60.0)
     init = GitError.__init__
     monkeypatch.setattr(
@@ -86,22 +86,22 @@ def test_what_merely_fails_or_had_little_time_is_not_noted(clone, requests, aske
         lambda self, argv, code, *rest, **more: init(self, argv, code or 128, *rest, **more),
     )
     assert slow.branch not in listed(clone)[0]
-    assert SlowCommits(Git.of_user(clone)).read() == {}
+    assert SkippedCommits(Git.of_user(clone)).read() == {}
 
 
 def test_the_file_is_bounded_and_anything_may_stand_in_it(clone):
-    noted = SlowCommits(Git.of_user(clone))
-    noted.put({f"b{i}": f"{i:040x}" for i in range(1_500)})
+    noted = SkippedCommits(Git.of_user(clone))
+    noted.add_slow({f"b{i}": f"{i:040x}" for i in range(2_500)})
     known = noted.read()
-    assert len(known) == slow_commits.MAX_ENTRIES
-    assert f"{1_499:040x}" in known
-    noted.path.write_bytes(b"\xff\0 x 12\n" + b"a" * 40 + b" 99999999999\n")
+    assert len(known) == skipped_commits.MAX_ENTRIES
+    assert f"{2_499:040x}" in known
+    (clone / ".git" / skipped_commits.FILE_NAME).write_bytes(b"\xff\0 x 12\n" + b"a" * 40 + b" 99999999999\n")
     assert noted.read() == {}
 
 
 def test_the_command_says_how_to_read_it(clone, requests):
     _, slow = requests
-    SlowCommits(Git.of_user(clone)).put({slow.branch: slow.commit})
+    SkippedCommits(Git.of_user(clone)).add_slow({slow.branch: slow.commit})
     argv = [sys.executable, "-P", "-m", "bridge", "list"]
     done = subprocess.run(argv, cwd=clone, capture_output=True, text=True, check=True)
     assert slow.branch not in done.stdout

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.bus import objects, set_aside
+from bridge.bus import objects, skipped_commits
 from bridge.bus.objects import Identity
 from bridge.bus.remote import PRIVATE, Remote
-from bridge.bus.set_aside import FILE_NAME
+from bridge.bus.skipped_commits import FILE_NAME
 from bridge.common import limits
 from bridge.errors import ProcessError
 from bridge.system.git import Git
@@ -104,12 +104,12 @@ def test_row_105_a_history_that_takes_long_to_read_is_left_out_for_a_while(remot
             raise ProcessError(("git",), None, message="git took too long")
         return set()
 
-    monkeypatch.setattr(set_aside, "with_heavy_history", read)
+    monkeypatch.setattr(skipped_commits, "with_heavy_history", read)
     assert remote.fetch_listed(remote.listed("mac-bridge/*")) == good
 
     # All, eight parts, and the two or three of the part with the slow one.
     assert len(asked) in (11, 12)
-    assert max(asked) <= set_aside.TOGETHER_S
+    assert max(asked) <= skipped_commits.TOGETHER_S
     refs = remote.git.text("for-each-ref", "--format=%(refname)", PRIVATE).split("\n")
     assert refs == [PRIVATE + branch for branch in good]
     del asked[:]
@@ -121,8 +121,8 @@ def test_row_105_a_history_that_takes_long_to_read_is_left_out_for_a_while(remot
 
 def test_row_105_a_real_history_that_takes_longer_than_there_is_time_is_left_out(remote, sized, monkeypatch):
     sized(GOOD, 1000)
-    monkeypatch.setattr(set_aside, "TOGETHER_S", 0.0)
-    monkeypatch.setattr(set_aside, "ALONE_S", 0.0)
+    monkeypatch.setattr(skipped_commits, "TOGETHER_S", 0.0)
+    monkeypatch.setattr(skipped_commits, "ALONE_S", 0.0)
     assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {}
     assert remote.left_out == [GOOD]
     assert remote.git.text("for-each-ref", PRIVATE) == ""

@@ -1,0 +1,113 @@
+"""Commits that one clone does not fetch again: those beyond the limits, and for a while those that came too slowly.
+
+Git reads a commit as a whole whenever it walks past it, in each later fetch too. So no reference is kept to a history
+with a commit beyond the limit. A file of the clone holds the ids of the tips.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Mapping
+
+from bridge.bus import lookup
+from bridge.bus.ancestry import with_heavy_history
+from bridge.common import limits
+from bridge.errors import ProcessError
+from bridge.system.deadline import time_left
+from bridge.system.git import Git
+from bridge.system.local_files import NoteFile
+
+FILE_NAME = "kakeya-skipped"
+MAX_ENTRIES = 2_000
+# Each line has an id, and when it was noted if it is to be asked for again.
+_LINE = re.compile(r"([0-9a-f]{40}) ([0-9]{1,12}|large)")
+# A slow connection may be better after this time.
+EXPIRY_S = 900.0
+# How long the histories of all branches of a list may take to read together, and of a part of them if that fails.
+TOGETHER_S = 5.0
+ALONE_S = 1.0
+_PARTS = 8
+
+
+class SkippedCommits:
+    """The commits that are skipped by one clone, and the branches that this process left out for being slow."""
+
+    def __init__(self, git: Git) -> None:
+        self._git = git
+        self._file = NoteFile(git, FILE_NAME, _LINE, MAX_ENTRIES)
+        self._checked: set[str] = set()
+        self.slow_branches: set[str] = set()
+
+    def without(self, listed: Mapping[str, str]) -> dict[str, str]:
+        """Leave the skipped commits out of ``{branch: commit id}``."""
+        skipped = self.read()
+        self.slow_branches |= {
+            branch for branch, oid in listed.items() if skipped.get(oid, "large") != "large"
+        }
+        return {branch: oid for branch, oid in listed.items() if oid not in skipped}
+
+    def add_large(self, commits: Collection[str]) -> None:
+        """Skip commits for good."""
+        if commits:
+            self._write({**self.read(), **dict.fromkeys(sorted(commits), "large")})
+
+    def add_slow(self, listed: Mapping[str, str]) -> None:
+        """Skip commits, given as ``{branch: commit id}``, for a while."""
+        if listed:
+            self.slow_branches |= listed.keys()
+            self._write({**self.read(), **dict.fromkeys(listed.values(), str(int(time.time())))})
+
+    def remove(self, commits: Collection[str]) -> None:
+        """Ask for commits again."""
+        skipped = self.read()
+        if not skipped.keys().isdisjoint(commits):
+            self._write({oid: at for oid, at in skipped.items() if oid not in commits})
+
+    def read(self) -> dict[str, str]:
+        """Return what is noted now for each id, oldest first."""
+        now = time.time()
+        noted = {oid: at for oid, at in self._file.read() if at == "large" or 0 <= now - int(at) < EXPIRY_S}
+        return dict(noted)
+
+    def _write(self, skipped: Mapping[str, str]) -> None:
+        self._file.write(f"{oid} {at}" for oid, at in skipped.items())
+
+    def drop_references(
+        self, fetched: Mapping[str, str], prefix: str, late: dict[str, str] | None = None
+    ) -> list[str]:
+        """Drop references, ``prefix`` and the branch, to what is no commit or too large. Returns these branches.
+
+        With ``late``, branches whose history takes long to read are dropped too, and put into it: a few megabytes may
+        stand for a history that takes minutes.
+        """
+        new = {*fetched.values()} - self._checked
+        objects = lookup.locate(self._git, new)
+        # What is no commit is nothing that we read, and may stand for anything.
+        heavy = {oid for oid, it in objects.items() if it.kind != "commit" or it.size > limits.COMMIT_BYTES}
+        slow: set[str] = set()
+        if late is None:
+            heavy |= with_heavy_history(self._git, new - heavy, but=f"{prefix}*")
+        else:
+            heavy |= self._check_histories(sorted(new - heavy), f"{prefix}*", TOGETHER_S, slow)
+            late |= {branch: oid for branch, oid in fetched.items() if oid in slow}
+        self._checked = new - heavy - slow | self._checked.intersection(fetched.values())
+        self.add_large(heavy)
+        branches = [branch for branch, oid in fetched.items() if oid in heavy | slow]
+        if branches:
+            drop = "".join(f"delete {prefix}{branch}\n" for branch in branches)
+            self._git("update-ref", "--stdin", stdin=drop)
+        return branches
+
+    def _check_histories(self, commits: list[str], but: str, time_s: float, slow: set[str]) -> set[str]:
+        """Return the commits with a heavy history. Those that take too long alone, or get no time, are ``slow``."""
+        if not commits:
+            return set()
+        try:
+            return with_heavy_history(self._git, commits, but=but, timeout=min(time_s, max(0.0, time_left())))
+        except ProcessError:
+            if len(commits) == 1 or time_left() <= 0:
+                slow |= set(commits)
+                return set()
+        parts = [commits[i::_PARTS] for i in range(min(_PARTS, len(commits)))]
+        return set().union(*(self._check_histories(part, but, ALONE_S, slow) for part in parts))
