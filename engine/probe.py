@@ -92,6 +92,7 @@ def _attempt(result: Probe, name: str, package: str, look: Callable[[Probe], Non
 
 
 def _look_at_mlx(result: Probe) -> None:
+    from engine import known_answers
     from engine.mx import mx
 
     result.facts["device"] = host.device_name(mx.default_device())
@@ -101,7 +102,7 @@ def _look_at_mlx(result: Probe) -> None:
         "cpu": True,
     }
     result.facts["ring"] = bool(mx.distributed.is_available("ring"))
-    result.facts["check"] = _compute(mx)
+    result.facts["check"] = known_answers.check()
     bound = blas_speed.in_use()
     result.facts["blas"] = bound.as_dict()
     if not result.facts["check"]["ok"]:
@@ -118,27 +119,6 @@ def _faster(bound: blas.Blas) -> str:
     if not blas.preload().tried:
         return f"unset {blas.VARIABLE}"
     return f"the engine's extra brings OpenBLAS; install it {install.how()}"
-
-
-def _compute(mx: Any) -> dict[str, object]:
-    """Compute three things whose results are known exactly, on the default device."""
-    size = 64
-    a = mx.arange(size * size).reshape(size, size) % 7
-    product = (a.astype(mx.float32) @ mx.eye(size) * 2).astype(mx.int32)
-    exact = bool(mx.array_equal(product, (a * 2).astype(mx.int32)).item())
-
-    row = mx.arange(128, dtype=mx.float32)[None]
-    again = mx.hadamard_transform(mx.hadamard_transform(row))
-    hadamard = float(mx.abs(again - row).max().item())
-
-    packed = mx.quantize(row, group_size=64, bits=8)
-    quantize = float(mx.abs(mx.dequantize(*packed, group_size=64, bits=8) - row).max().item())
-    return {
-        "matmul_exact": exact,
-        "hadamard_error": hadamard,
-        "quantize_error": quantize,
-        "ok": exact and hadamard < 1e-3 and quantize < 0.25,  # noqa: PLR2004 - half a step of 63 / 255
-    }
 
 
 def _look_at_mlx_lm(result: Probe) -> None:

@@ -8,15 +8,18 @@ from pathlib import Path
 
 from bridge.checks import Check
 from bridge.common import install
-from bridge.errors import ProcessError
+from bridge.errors import ProcessError, one_line
 from bridge.system.process import run
 
 _TIMEOUT_S = 120
 _FAST = ("openblas", "accelerate")
 
 
-def engine(python: str | Path, env: Mapping[str, str]) -> Check:
-    """Return whether the engine works under an interpreter, with which BLAS, and how fast that is. Never a fault."""
+def engine(python: str | Path, env: Mapping[str, str], *, required: bool = False) -> Check:
+    """Return whether the engine works under an interpreter, with which BLAS, and how fast that is.
+
+    Only an engine that is ``required`` and does not work fails the check: one that gives no answer may just be slow.
+    """
     argv = (str(python), "-P", "-m", "engine", "probe", "--json")
     see = f"See why: {python} -P -m engine probe"
     try:
@@ -24,7 +27,7 @@ def engine(python: str | Path, env: Mapping[str, str]) -> Check:
     except (ProcessError, ValueError):
         return Check("engine", ok=None, message=f"{python} cannot run the engine's probe", fix=see)
     if not isinstance(facts, dict) or not facts.get("healthy"):
-        return Check("engine", ok=None, message="MLX is not usable", fix=see)
+        return Check("engine", ok=False if required else None, message=_problem(facts), fix=see)
     return _works(facts, python)
 
 
@@ -42,6 +45,15 @@ def _works(facts: dict[str, object], python: str | Path) -> Check:
     else:
         fix = f"The engine's extra brings a fast BLAS. {install.engine(python=python)}"
     return Check("engine", ok=None, message=message, fix=fix)
+
+
+def _problem(facts: object) -> str:
+    """Return what the probe objects to first, on one line."""
+    problems = facts.get("problems") if isinstance(facts, dict) else None
+    first = problems[0] if isinstance(problems, list) and problems else None
+    if not isinstance(first, dict):
+        return "MLX is not usable"
+    return one_line(f"MLX is not usable: {first.get('what')} ({first.get('why')})")
 
 
 def _table(facts: dict[str, object], name: str) -> dict[str, object]:

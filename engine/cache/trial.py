@@ -11,6 +11,7 @@ from engine.errors import EngineError
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
 
+WORD = 32  # bits of the words that affine codes are packed into
 ROWS = (2, 1)  # a block, then a single token: some models treat them differently
 
 
@@ -53,13 +54,26 @@ def _error(model: nn.Module, caches: list[Cache]) -> str | None:
 
 def _misfit(cache: Any, dim: int, spec: Spec) -> str | None:
     """Return why a cache cannot hold vectors of ``dim`` values; None if it can, or keeps them as they are."""
-    if isinstance(cache, lm_cache.QuantizedKVCache) and (dim == 0 or dim % spec.group):
-        return f"it stores vectors of {dim} values, which groups of {spec.group} do not divide"
+    if isinstance(cache, lm_cache.QuantizedKVCache):
+        return _affine_misfit(dim, int(spec.bits), spec.group)
     if isinstance(cache, PackedMixin | KakeyaLatticeMLXCache):
         try:
             codec_maker(spec.text)(dim)
         except EngineError as error:
             return error.message
+    return None
+
+
+def _affine_misfit(dim: int, bits: int, group: int) -> str | None:
+    """Return why mlx-lm's quantized cache cannot hold vectors of ``dim`` values; None if it can."""
+    if dim == 0 or dim % group:
+        return f"it stores vectors of {dim} values, which groups of {group} do not divide"
+    reserved, packed = dim // (WORD // bits), dim * bits // WORD
+    if reserved != packed:  # mlx-lm counts whole codes in a word, but MLX packs codes across words
+        return (
+            f"it stores vectors of {dim} values, for which mlx-lm reserves {reserved} words at {bits} bits and MLX "
+            f"needs {packed}"
+        )
     return None
 
 

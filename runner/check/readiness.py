@@ -179,9 +179,9 @@ def _supervisor(context: RunnerContext) -> Check:
 
 
 def _engine(context: RunnerContext) -> Iterator[Check]:
-    """Report the engine's BLAS, if the policy's presets use the engine and it is installed."""
+    """Report whether the engine computes correctly, and its BLAS, if presets use the engine and it is installed."""
     allowed = [preset for preset in context.presets.values() if context.policy.allows(preset.name)]
     uses = any("mlx.core" in preset.requires for preset in allowed)
     if uses and context.interpreter.problem(("mlx.core", "engine")) is None:
         env = job_environment(Path("/"), interpreter=context.policy.interpreter, extra={})
-        yield engine_probe.engine(context.interpreter.path, env)
+        yield engine_probe.engine(context.interpreter.path, env, required=True)

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from engine import probe
+from engine import known_answers, probe
 from engine.mx import mx
 
 BLOCK = """
@@ -54,3 +54,38 @@ def test_a_wrong_result_is_a_problem(monkeypatch):
     found = probe.probe()
     assert not found.healthy
     assert "came out wrong" in found.problems[0].why
+
+
+def _of_contiguous_views_only(dequantize):
+    """Read a view as if its rows lay one after another, as MLX 0.32.1 does on Metal."""
+
+    def wrong(codes, scales, biases, **options):
+        whole = dequantize(codes, scales, biases, **options)
+        return mx.roll(whole, 1, axis=-2) if whole.shape[-2] == known_answers.TOKENS else whole
+
+    return wrong
+
+
+def _of_the_first_head(quantized_matmul):
+    """Give every key-value head the first one's vectors, as a kernel does that ignores a stride."""
+
+    def wrong(x, *args, **options):
+        if x.shape[-2] == 1:
+            args = [*(mx.broadcast_to(part[:, :1], part.shape) for part in args[:3]), *args[3:]]
+        return quantized_matmul(x, *args, **options)
+
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "fact"),
+    [
+        ("dequantize", _of_contiguous_views_only, "sliced_dequantize_error"),
+        ("quantized_matmul", _of_the_first_head, "shared_heads_error"),
+    ],
+)
+def test_operations_that_releases_of_mlx_got_wrong_are_computed(monkeypatch, name, broken, fact):
+    monkeypatch.setattr(mx, name, broken(getattr(mx, name)))
+    result = probe.probe()
+    assert not result.healthy
+    assert result.facts["check"][fact] > 1

@@ -28,12 +28,12 @@ def answer(**changes):
 def asked(tmp_path):
     """Let an interpreter answer a text, and return what is made of it."""
 
-    def ask(text):
+    def ask(text, **options):
         python = tmp_path / "python"
         (tmp_path / "answer").write_text(text)
         python.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
         python.chmod(0o755)
-        return engine_probe.engine(python, {"PATH": "/usr/bin:/bin"}), python
+        return engine_probe.engine(python, {"PATH": "/usr/bin:/bin"}, **options), python
 
     return ask
 
@@ -66,6 +66,16 @@ def test_no_answer_is_no_engine(asked, text):
     check, python = asked(text)
     assert check.ok is None
     assert check.fix == f"See why: {python} -P -m engine probe"
+
+
+def test_wrong_results_fail_the_check_of_an_engine_that_is_required(asked):
+    wrong = answer(
+        healthy=False, problems=[{"what": "MLX does not work", "why": "a product is wrong", "fix": ""}]
+    )
+    check, _ = asked(wrong, required=True)
+    assert check.ok is False
+    assert check.message == "MLX is not usable: MLX does not work (a product is wrong)"
+    assert asked(wrong)[0].ok is None
 
 
 def test_an_interpreter_that_is_not_there(tmp_path):

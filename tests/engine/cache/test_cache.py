@@ -301,10 +301,48 @@ def test_a_cache_that_a_model_cannot_use_is_refused_when_it_is_made(name, spec, 
     assert spec not in refused.value.fix
 
 
+@pytest.mark.parametrize("group", [32, 64, 128])
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+def test_an_affine_cache_stores_a_head_size_or_is_refused_in_our_words(bits, group):
+    for dim in range(16, 257, 16):
+        x = mx.random.normal((1, 1, 3, dim))
+        cache = lm_cache.QuantizedKVCache(group, bits)
+        if reason := _refusal(_Heads(dim), f"affine@{bits}g{group}"):
+            assert f"it stores vectors of {dim} values, " in reason
+            with pytest.raises(ValueError, match=r"quantize|broadcast"):
+                cache.update_and_fetch(x, x)
+        else:
+            keys, _ = cache.update_and_fetch(x, x)
+            error = mx.abs(mx.dequantize(*keys, group_size=group, bits=bits)[..., :3, :] - x).max()
+            assert error.item() <= 2 * mx.abs(x).max().item() / (2**bits - 1)  # a step at most
+
+
+def _refusal(model, spec):
+    try:
+        caches.make_caches(model, spec)
+    except BadInput as refused:
+        return refused.message
+    return None
+
+
 def _built(name):
     if name == "narrow":
         return models.llama(head_dim=48)
     return _NoValues() if name == "no values" else getattr(models, name)()
+
+
+class _Heads(nn.Module):
+    """A layer that stores zeros of a head size, and computes nothing."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.layers = [nn.Linear(8, 8)]
+        self.dim = dim
+
+    def __call__(self, x, cache):
+        keys = mx.zeros((1, 1, x.shape[1], self.dim))
+        cache[0].update_and_fetch(keys, keys)
+        return mx.zeros((1, x.shape[1], 8))
 
 
 class _NoValues(nn.Module):
