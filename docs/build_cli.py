@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import click
@@ -18,35 +22,103 @@ STYLE = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "termi
 HEAD = """\
 # Command line reference
 
-Written by `make docs` from the programs' own help. Every command that reads has `--json`: data on standard output,
-messages on standard error; several objects are printed one per line.
+Written by `make docs` from the programs' own help. Options of several commands are described once, under their
+program, and named in each command. REQUEST and RUN are a branch, a nonce or a part of either; by default the last
+request sent from this repository. With `--json`, data is on standard output and messages are on standard error; several
+objects are printed one per line.
 
 ## Exit codes
 
-`kakeya` and `kakeya-runner` share one table:
+The three programs share one table:
 
+| code | meaning |
+|---|---|
 """
+# What the head of the page says, so that no command repeats it.
+REPEATED = re.compile(
+    r"\n\n\s*Exit codes: [^.]*\.\s*$"
+    r"|(REQUEST|RUN) is a branch, a nonce or a part of either; by default the last request sent from this"
+    r"\s+repository\.\s*"
+)
 
 
 def main() -> None:
-    parts = [HEAD, "| code | meaning |\n|---|---|\n"]
+    parts = [HEAD]
     parts += [f"| {int(code)} | {text} |\n" for code, text in EXIT_MEANINGS.items()]
     for name, program in PROGRAMS.items():
-        parts += describe(program, click.Context(program, info_name=name, **STYLE), level=2)
+        parts += describe_program(program, click.Context(program, info_name=name, **STYLE))
     Path(__file__).with_name("cli.md").write_text("".join(parts), encoding="utf-8")
 
 
-def describe(command: click.Command, context: click.Context, level: int) -> list[str]:
-    """Return a command's section and those of its subcommands, in the order in which help lists them."""
-    text = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
-    parts = [f"\n{'#' * level} {context.command_path}\n\n```text\n{text}\n```\n"]
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None, name
-            inner = click.Context(found, info_name=name, parent=context, **STYLE)
-            parts += describe(found, inner, level=min(level + 1, 4))
-    return parts
+def describe_program(program: click.Group, context: click.Context) -> Iterator[str]:
+    """Yield the sections of a program: its help, the options that several commands share, and each command."""
+    commands = list(leaves(program, context))
+    counts = Counter(
+        (long_name(option), record)
+        for command, inner in commands
+        for option, record in options(command, inner)
+    )
+    # Of options with the same name and different texts, the most frequent is shared.
+    shared = {name: record for (name, record), count in reversed(counts.most_common()) if count > 1}
+    yield section(context.command_path, text_of(program, context, ()), level=2)
+    formatter = context.make_formatter()
+    with formatter.section("Options of several commands"):
+        formatter.write_dl([record for _, record in counts if record in shared.values()])
+    yield f"\n```text\n{plain(formatter.getvalue())}\n```\n"
+    for command, inner in commands:
+        yield section(inner.command_path, text_of(command, inner, shared.values()), level=3)
+
+
+def leaves(group: click.Group, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
+    """Yield the commands that do something, of a group and of its groups, in the order in which help lists them."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, name
+        inner = click.Context(command, info_name=name, parent=context, **STYLE)
+        if not isinstance(command, click.Group) or command.invoke_without_command:
+            yield command, inner
+        if isinstance(command, click.Group):
+            yield from leaves(command, inner)
+
+
+def options(
+    command: click.Command, context: click.Context
+) -> Iterator[tuple[click.Parameter, tuple[str, str]]]:
+    """Yield the options that a command's help lists, each with its name and text there."""
+    for option in command.get_params(context):
+        record = option.get_help_record(context)
+        if isinstance(option, click.Option) and record:
+            yield option, record
+
+
+def long_name(option: click.Parameter) -> str:
+    return max(option.opts, key=len)
+
+
+def text_of(command: click.Command, context: click.Context, shared: Collection[tuple[str, str]]) -> str:
+    """Return the help of a command, with only the names of the shared options."""
+    records = list(options(command, context))
+    own = copy.copy(command)
+    own.add_help_option = command is context.find_root().command
+    own.help = REPEATED.sub("", command.help or "")
+    others = {id(option) for option, record in records if record in shared}
+    own.params = [option for option in command.params if id(option) not in others]
+    names = [
+        max(option.opts, key=len)
+        for option, record in records
+        if record in shared and "-h" not in option.opts
+    ]
+    formatter = context.make_formatter()
+    formatter.write_text(f"Shared options: {', '.join(names)}.")
+    return plain(own.get_help(context)) + (f"\n\n{plain(formatter.getvalue())}" if names else "")
+
+
+def plain(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+def section(title: str, text: str, level: int) -> str:
+    return f"\n{'#' * level} {title}\n\n```text\n{text}\n```\n"
 
 
 if __name__ == "__main__":
