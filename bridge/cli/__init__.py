@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 
 from bridge.common import environment
-from bridge.common.cli.commands import CONTEXT, LazyGroup
+from bridge.common.cli.commands import CONTEXT, LazyGroup, option
 from bridge.common.cli.program import run_program
 from bridge.common.version import built_from, version_option
 from bridge.system import ending
@@ -37,7 +37,10 @@ COMMANDS = {
 
 
 @click.group(cls=LazyGroup, package=__name__, table=COMMANDS, context_settings=CONTEXT)
-@click.option("-C", "repo", default=".", metavar="DIR", help="Work in the git repository that contains DIR.")
+@option(
+    "-C repo", str, ".", show_default=False, metavar="DIR",
+    help="Work in the git repository that contains DIR.",
+)  # fmt: skip
 @version_option("kakeya", built_from)
 @click.pass_context
 def cli(context: click.Context, repo: str) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from bridge.cli.common import request_argument, run_of
-from bridge.common.cli.commands import json_option
+from bridge.common.cli.commands import json_option, option
 from bridge.common.cli.output import put_json, say
 
 
 @click.command()
 @request_argument
-@click.option("--reason", default="", help="Reason, in a few words; the answer will show it.")
+@option("--reason", str, "", show_default=False, help="Reason, in a few words; the answer will show it.")
 @json_option
 @click.pass_context
 def command(context: click.Context, request: str | None, reason: str, *, as_json: bool) -> None:

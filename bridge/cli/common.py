@@ -14,7 +14,7 @@ from bridge.bus.wire import State
 from bridge.cli.verdict import conclude
 from bridge.client import Client, Run
 from bridge.common import environment
-from bridge.common.cli.commands import Duration
+from bridge.common.cli.commands import Duration, option
 from bridge.common.cli.output import put_block, put_json, say
 from bridge.errors import UsageError
 from bridge.presets import load_presets
@@ -40,9 +40,9 @@ COLORS = {
     State.REQUESTED: "blue",
 }
 
-timeout_option = click.option(
+timeout_option = option(
     "--timeout",
-    type=Duration(),
+    Duration(),
     metavar="DUR",
     help="Stop waiting after this long (90s, 15m, 2h); the job continues.",
 )
@@ -53,9 +53,8 @@ def _set_remote(context: click.Context, _param: click.Parameter, value: str | No
         context.obj["remote"] = value
 
 
-remote_option = click.option(
-    "--remote",
-    "-R",
+remote_option = option(
+    "--remote -R",
     metavar="NAME",
     expose_value=False,
     callback=_set_remote,
@@ -67,7 +66,7 @@ def _set_key(context: click.Context, _param: click.Parameter, value: str | None)
     context.obj["public_key"] = value
 
 
-key_option = click.option(
+key_option = option(
     "--key",
     metavar="FILE",
     expose_value=False,
@@ -95,10 +94,13 @@ def complete_param(context: click.Context, _param: click.Parameter, incomplete: 
     return [f"{name}=" for preset in named for name in preset.params if name.startswith(incomplete)]
 
 
-param_option = click.option(
-    "-p", "--param", "params", multiple=True, metavar="K=V", shell_complete=complete_param,
+param_option = option(
+    "-p --param params",
+    multiple=True,
+    metavar="K=V",
+    shell_complete=complete_param,
     help="Set a parameter of the preset; repeatable.",
-)  # fmt: skip
+)
 
 
 def client_of(context: click.Context, **options: Any) -> Client:

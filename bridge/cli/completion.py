@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from bridge.common.cli.commands import option
 from bridge.common.cli.output import put_block
 
 PROGRAMS = ("kakeya", "kakeya-runner", "kakeya-engine")
@@ -12,9 +13,7 @@ PROGRAMS = ("kakeya", "kakeya-runner", "kakeya-engine")
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.option(
-    "--program", type=click.Choice(PROGRAMS), default="kakeya", show_default=True, help="Program to complete."
-)
+@option("--program", click.Choice(PROGRAMS), "kakeya", help="Program to complete.")
 def command(shell: str, program: str) -> None:
     """Print the completion script for a shell.
 

@@ -14,7 +14,7 @@ from bridge.bus import wire
 from bridge.bus.wire import State
 from bridge.cli.common import COLORS, Progress
 from bridge.client import Client, Run
-from bridge.common.cli.commands import json_option
+from bridge.common.cli.commands import PATH, json_option, option
 from bridge.common.cli.output import put_json
 from bridge.common.cli.screen import Screen, console
 from bridge.demo import tables, walkthrough
@@ -34,11 +34,8 @@ _LOG_LINES = 12
 
 
 @click.command()
-@click.option(
-    "--keep",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Keep the bus, the clone, the runner's state and the results in DIR.",
+@option(
+    "--keep", PATH, metavar="DIR", help="Keep the bus, the clone, the runner's state and the results in DIR."
 )
 @json_option
 def command(keep: Path | None, *, as_json: bool) -> int:

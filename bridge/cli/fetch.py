@@ -5,19 +5,17 @@ from __future__ import annotations
 import click
 
 from bridge.cli.common import key_option, request_argument, run_of
-from bridge.common.cli.commands import json_option
+from bridge.common.cli.commands import json_option, option
 from bridge.common.cli.output import put, put_json, say
 from bridge.verify.gaps import gaps
 
 
 @click.command()
 @request_argument
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False),
-    metavar="DIR",
+@option(
+    "--out", click.Path(file_okay=False), metavar="DIR",
     help="Output folder.  [default: kakeya-results/<preset>-<nonce>]",
-)
+)  # fmt: skip
 @key_option
 @json_option
 @click.pass_context

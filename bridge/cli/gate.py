@@ -14,7 +14,7 @@ from bridge.bus import wire
 from bridge.bus.wire import Gate
 from bridge.cli.common import key_option, pin_of
 from bridge.common import limits
-from bridge.common.cli.commands import json_option
+from bridge.common.cli.commands import json_option, option
 from bridge.common.cli.output import Colored, put, put_json
 from bridge.errors import ExitCode, UsageError
 from bridge.system.local_files import read_regular
@@ -26,12 +26,8 @@ _COLORS = {"ACCEPTED": "green", "ACCEPTED_BY_REQUESTER": "yellow", "INCOMPLETE":
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--kind",
-    "kinds",
-    multiple=True,
-    type=click.Choice(gate.KINDS),
-    help="Require a report of this kind; repeatable.",
+@option(
+    "--kind kinds", click.Choice(gate.KINDS), multiple=True, help="Require a report of this kind; repeatable."
 )
 @key_option
 @json_option

@@ -7,20 +7,14 @@ from datetime import timedelta
 import click
 
 from bridge.cli.common import client_of, remote_option
-from bridge.common.cli.commands import Duration, json_option
+from bridge.common.cli.commands import Duration, flag, json_option, option
 from bridge.common.cli.output import put, put_json, say
 
 
 @click.command()
-@click.option(
-    "--older-than",
-    type=Duration(),
-    default="14d",
-    show_default=True,
-    help="Minimum age of the requests to remove.",
-)
-@click.option("--remote-branches", is_flag=True, help="Also delete answered request branches on the remote.")
-@click.option("--dry-run", "-n", is_flag=True, help="Only list them; remove nothing.")
+@option("--older-than", Duration(), "14d", help="Minimum age of the requests to remove.")
+@flag("--remote-branches", "Also delete answered request branches on the remote.")
+@flag("--dry-run -n", "Only list them; remove nothing.")
 @remote_option
 @json_option
 @click.pass_context

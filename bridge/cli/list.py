@@ -12,7 +12,7 @@ from bridge.bus import branch_names
 from bridge.bus.remote import Remote
 from bridge.cli.common import client_of, key_option, remote_option, state_text
 from bridge.client import Client
-from bridge.common.cli.commands import json_option
+from bridge.common.cli.commands import json_option, option
 from bridge.common.cli.output import put_json, say
 from bridge.common.cli.screen import Grid, console
 from bridge.requests.status import Status
@@ -25,15 +25,8 @@ _WIDTH = 250
 
 
 @click.command()
-@click.option(
-    "-n",
-    "--limit",
-    type=click.IntRange(1, 10_000),
-    default=20,
-    show_default=True,
-    help="Number of requests to list, newest first.",
-)
-@click.option(
+@option("-n --limit", click.IntRange(1, 10_000), 20, help="Number of requests to list, newest first.")
+@option(
     "--claims", is_flag=False, flag_value="", metavar="[NAME]",
     help="Show how claimed figures changed over time: all, or those that match NAME (decode_*).",
 )  # fmt: skip

@@ -8,13 +8,13 @@ import click
 
 from bridge.bus.wire import EXIT_CODES
 from bridge.cli.common import follow, request_argument, run_of, timeout_option
-from bridge.common.cli.commands import json_option
+from bridge.common.cli.commands import flag, json_option
 from bridge.common.cli.output import put_block, put_json, say
 
 
 @click.command()
 @request_argument
-@click.option("-f", "--follow", "following", is_flag=True, help="Follow the log until the job has ended.")
+@flag("-f --follow following", "Follow the log until the job has ended.")
 @timeout_option
 @json_option
 @click.pass_context

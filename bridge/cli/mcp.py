@@ -9,22 +9,20 @@ from pathlib import Path
 import click
 
 from bridge.common import install
+from bridge.common.cli.commands import option
 from bridge.errors import UsageError
 
 
 @click.command()
-@click.option(
-    "--http", "port", type=click.IntRange(0, 65535), metavar="PORT",
+@option(
+    "--http port", click.IntRange(0, 65535), metavar="PORT",
     help="Serve over HTTP on 127.0.0.1 instead of standard input and output; 0 takes a free port.",
 )  # fmt: skip
-@click.option(
-    "--remote",
-    "-R",
-    default="origin",
-    metavar="NAME",
+@option(
+    "--remote -R", str, "origin", show_default=False, metavar="NAME",
     help="Git remote (name or URL) that serves as the bus.  [default: origin]",
-)
-@click.option("--key", metavar="FILE", help="File with the runner's public key.  [default: the pinned key]")
+)  # fmt: skip
+@option("--key", metavar="FILE", help="File with the runner's public key.  [default: the pinned key]")
 @click.pass_context
 def command(context: click.Context, port: int | None, remote: str, key: str | None) -> None:
     """Serve the bridge to an agent as MCP tools.

@@ -9,7 +9,7 @@ import click
 from bridge.cli.common import complete_preset, param_option
 from bridge.cli.gate import show_gate
 from bridge.common import environment
-from bridge.common.cli.commands import json_option
+from bridge.common.cli.commands import FOLDER, json_option, option
 from bridge.common.cli.output import put, put_block, put_json, say
 from bridge.demo.walkthrough import MODELS
 from bridge.errors import UsageError
@@ -22,17 +22,17 @@ KEY_FOLDER = "~/.config/kakeya/measure"
 @click.command()
 @click.argument("preset", shell_complete=complete_preset)
 @param_option
-@click.option(
-    "-e", "--env", "settings", multiple=True, metavar="NAME=VALUE",
+@option(
+    "-e --env settings", multiple=True, metavar="NAME=VALUE",
     help="Set a ${ENV:NAME} of the preset, such as a model; repeatable.  [default: the bundled model]",
 )  # fmt: skip
-@click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, metavar="DIR",
+@option(
+    "--out", FOLDER, required=True, metavar="DIR",
     help="Write the reports here: X.json, and beside it X.run, which vouches for it.",
 )  # fmt: skip
-@click.option(
-    "--key-folder", type=click.Path(file_okay=False, path_type=Path), default=KEY_FOLDER, show_default=True,
-    metavar="DIR", help="Folder with the key that signs the runs; made if it is missing.",
+@option(
+    "--key-folder", FOLDER, KEY_FOLDER, metavar="DIR",
+    help="Folder with the key that signs the runs; made if it is missing.",
 )  # fmt: skip
 @json_option
 def command(

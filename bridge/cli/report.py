@@ -8,7 +8,7 @@ import click
 
 from bridge.cli.common import client_of, key_option, pin_of, remote_option
 from bridge.common import environment
-from bridge.common.cli.commands import json_option
+from bridge.common.cli.commands import FILE, PATH, flag, json_option, option
 from bridge.common.cli.output import put_block, put_json, say
 from bridge.common.cli.screen import console
 from bridge.errors import ExitCode, UsageError
@@ -22,17 +22,15 @@ from bridge.report.source import Source, from_branch, from_folder
 
 @click.command()
 @click.argument("requests", nargs=-1, metavar="[RUN]...")
-@click.option(
-    "--from", "folders", multiple=True, type=click.Path(path_type=Path), metavar="DIR",
+@option(
+    "--from folders", PATH, multiple=True, metavar="DIR",
     help="Read a folder that `kakeya fetch` wrote instead; repeatable.",
 )  # fmt: skip
-@click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@option(
+    "--out", FILE, metavar="FILE",
     help="Write a self-contained HTML page (with --markdown: Markdown) to FILE.",
 )  # fmt: skip
-@click.option(
-    "--markdown", "as_markdown", is_flag=True, help="Write Markdown, for instance for a pull request comment."
-)
+@flag("--markdown as_markdown", "Write Markdown, for instance for a pull request comment.")
 @remote_option
 @key_option
 @json_option

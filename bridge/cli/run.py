@@ -9,7 +9,7 @@ import click
 
 from bridge.cli.common import client_of, complete_preset, finish, follow, param_option, remote_option
 from bridge.common import environment
-from bridge.common.cli.commands import Duration, json_option
+from bridge.common.cli.commands import Duration, flag, json_option, option
 from bridge.common.cli.output import put, put_json, say
 from bridge.errors import one_line
 from bridge.presets import find_preset, load_presets, split_params
@@ -42,33 +42,25 @@ _NAMED = 5
 @click.command()
 @click.argument("preset", shell_complete=complete_preset)
 @param_option
-@click.option("--ref", default="HEAD", show_default=True, help="Commit for the job to work on.")
-@click.option("--sign", is_flag=True, help="Sign the request with your SSH key (git's user.signingkey).")
-@click.option("--snapshot", is_flag=True, help="Send the uncommitted changes of tracked files too.")
+@option("--ref", str, "HEAD", help="Commit for the job to work on.")
+@flag("--sign", "Sign the request with your SSH key (git's user.signingkey).")
+@flag("--snapshot", "Send the uncommitted changes of tracked files too.")
 @click.option(
     "--wait", "wait", type=_Limit(), is_flag=False, flag_value=_NO_LIMIT, default=None, metavar="[DUR]",
     help="Follow the job until it ends, or for at most DUR (90s, 15m, 2h).",
 )  # fmt: skip
-@click.option("--quiet", "-q", is_flag=True, help="With --wait: show states, not the log.")
-@click.option(
-    "--expires",
-    type=Duration(),
-    default="24h",
-    show_default=True,
-    help="How long the request may wait for a runner.",
-)
-@click.option("--label", "labels", multiple=True, help="Require a runner with this label; repeatable.")
-@click.option("--requested-by", help="Name of the requester.  [default: git's user.email]")
-@click.option(
-    "--idempotency-key", "key", metavar="TEXT",
+@flag("--quiet -q", "With --wait: show states, not the log.")
+@option("--expires", Duration(), "24h", help="How long the request may wait for a runner.")
+@option("--label labels", multiple=True, help="Require a runner with this label; repeatable.")
+@option("--requested-by", help="Name of the requester.  [default: git's user.email]")
+@option(
+    "--idempotency-key key", metavar="TEXT",
     help="Send nothing if a request was already sent under this key; continue with that one.",
 )  # fmt: skip
-@click.option(
+@option(
     "--prefix", help="Start of the request branch's name.  [default: KAKEYA_BRANCH_PREFIX, else detected]"
 )
-@click.option(
-    "--suffix", help="End of the request branch's name.  [default: KAKEYA_BRANCH_SUFFIX, else detected]"
-)
+@option("--suffix", help="End of the request branch's name.  [default: KAKEYA_BRANCH_SUFFIX, else detected]")
 @remote_option
 @json_option
 @click.pass_context

@@ -9,7 +9,7 @@ import click
 
 from bridge.cli.common import client_of, key_option, remote_option
 from bridge.common import install
-from bridge.common.cli.commands import Duration
+from bridge.common.cli.commands import PATH, Duration, option
 from bridge.common.cli.output import say
 from bridge.errors import UsageError
 
@@ -17,22 +17,10 @@ PORT = 1340
 
 
 @click.command()
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True,
-    help="Port on 127.0.0.1; 0 takes a free one.",
-)  # fmt: skip
-@click.option(
-    "--poll", type=Duration(), default="2s", show_default=True, metavar="DUR",
-    help="Pause between two looks at the bus.",
-)  # fmt: skip
-@click.option(
-    "--export", "folder", type=click.Path(path_type=Path), metavar="DIR",
-    help="Write the pages into DIR as files, and serve nothing.",
-)  # fmt: skip
-@click.option(
-    "-n", "--limit", type=click.IntRange(1, 10_000), default=200, show_default=True,
-    help="Number of requests to export, newest first.",
-)  # fmt: skip
+@option("--port", click.IntRange(0, 65535), PORT, help="Port on 127.0.0.1; 0 takes a free one.")
+@option("--poll", Duration(), "2s", metavar="DUR", help="Pause between two looks at the bus.")
+@option("--export folder", PATH, metavar="DIR", help="Write the pages into DIR as files, and serve nothing.")
+@option("-n --limit", click.IntRange(1, 10_000), 200, help="Number of requests to export, newest first.")
 @remote_option
 @key_option
 @click.pass_context

@@ -10,33 +10,34 @@ from typing import Any
 
 import click
 
-from engine.cli.bench.options import draft, model
+from bridge.common.cli.commands import EXISTING_FILE, flag, option
+from engine.cli import options as shared
 
 ROLLBACKS = ("auto", "late", "trim", "carry")
 LIVE_EVERY = 0.2  # seconds
 
 
 @click.command()
-@model
-@draft
-@click.option("--no-draft", is_flag=True, help="Decode without a draft model.")
-@click.option("--prompt", help="The text: a user's message to a model that chats, else what is continued.")
-@click.option("--system", help="What comes before it as the system's message.")
-@click.option("--raw", is_flag=True, help="Continue the text itself, also with a model that chats.")
-@click.option("--prompt-file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--max-tokens", type=click.IntRange(1, 1 << 20), default=256, show_default=True)
-@click.option("--temperature", type=click.FloatRange(0, 100), default=0.0, show_default="greedy")
-@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default="all")
-@click.option("--top-k", type=click.IntRange(0), default=0, show_default="all")
-@click.option("--min-p", type=click.FloatRange(0, 1), default=0.0, show_default="all")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Seed that makes sampling repeatable.")
-@click.option("--stop", multiple=True, help="Stop before this text; repeatable.")
-@click.option("--block-size", type=click.IntRange(1, 256), help="Tokens verified per pass; 1: no drafts.")
-@click.option("--kv", default="raw", show_default=True, help="Cache spec: raw, e8v@4.25, affine@4g64, ...")
-@click.option("--rollback", type=click.Choice(ROLLBACKS), default="auto", show_default=True)
-@click.option("--lookup/--no-lookup", default=True, show_default=True, help="Also draft by prompt lookup.")
-@click.option("--adaptive/--no-adaptive", default=True, show_default=True, help="Draft only if it is faster.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per step, then totals.")
+@shared.model
+@shared.draft
+@flag("--no-draft", "Decode without a draft model.")
+@option("--prompt", help="The text: a user's message to a model that chats, else what is continued.")
+@option("--system", help="What comes before it as the system's message.")
+@flag("--raw", "Continue the text itself, also with a model that chats.")
+@option("--prompt-file", EXISTING_FILE)
+@option("--max-tokens", click.IntRange(1, 1 << 20), 256)
+@option("--temperature", click.FloatRange(0, 100), 0.0, show_default="greedy")
+@option("--top-p", click.FloatRange(0, 1, min_open=True), 1.0, show_default="all")
+@option("--top-k", click.IntRange(0), 0, show_default="all")
+@option("--min-p", click.FloatRange(0, 1), 0.0, show_default="all")
+@option("--seed", click.IntRange(0, 2**63 - 1), help="Seed that makes sampling repeatable.")
+@option("--stop", multiple=True, help="Stop before this text; repeatable.")
+@option("--block-size", click.IntRange(1, 256), help="Tokens verified per pass; 1: no drafts.")
+@option("--kv", str, "raw", help="Cache spec: raw, e8v@4.25, affine@4g64, ...")
+@option("--rollback", click.Choice(ROLLBACKS), "auto")
+@option("--lookup/--no-lookup", bool, True, help="Also draft by prompt lookup.")
+@option("--adaptive/--no-adaptive", bool, True, help="Draft only if it is faster.")
+@flag("--json as_json", "Print a JSON object per step, then totals.")
 def command(
     *,
     prompt: str | None,

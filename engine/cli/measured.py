@@ -1,13 +1,14 @@
 """A measurement on the command line: a bar, a report, its plot, a table."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from engine.cli.output import put_out
-from engine.cli.progress import progress
+from bridge.common.cli.progress import progress
+from bridge.common.whole_files import written_whole
 
 Sections = dict[str, Any]
 
@@ -65,3 +66,27 @@ def choose_threads(pair: Any, requested: int | None, out: Path | None) -> Any:
         rates = ", ".join(f"{count}: {rate:g} tokens/s" for count, rate in chosen.rates.items())
         click.echo(f"BLAS threads: {chosen.count}" + (f" (measured with {rates})" if rates else ""), err=True)
     return chosen
+
+
+def put_out(
+    document: dict[str, Any],
+    out: Path | None,
+    show: Callable[[dict[str, Any]], None],
+    *,
+    as_json: bool,
+    picture: str | None = None,
+) -> None:
+    """Write a report and its plot, and print it as JSON or as a table."""
+    from engine.measure import report
+
+    if out:
+        report.write(out, document)
+        if picture is not None:
+            with written_whole(out.with_suffix(".svg")) as part:
+                part.write_text(picture, encoding="utf-8")
+    if as_json:
+        click.echo(json.dumps(document, indent=2, allow_nan=False))
+    else:
+        show(document)
+    if out:
+        click.echo(f"wrote {out}", err=True)

@@ -5,17 +5,19 @@ from typing import Any
 
 import click
 
+from bridge.common.cli.commands import flag, option
+
 FAILED = 2
 
 
 @click.group(invoke_without_command=True)
-@click.option("--check", "reference", metavar="REF", help="Load this model and run one token through it.")
-@click.option(
+@option("--check reference", metavar="REF", help="Load this model and run one token through it.")
+@option(
     "--draft", metavar="REF", help="Drafter to check with it.  [default: the model's own drafter, if any]"
 )
-@click.option("--no-draft", is_flag=True, help="Check the model without a drafter.")
-@click.option("--files", "only_files", is_flag=True, help="Check only the files; load and run nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--no-draft", "Check the model without a drafter.")
+@flag("--files only_files", "Check only the files; load and run nothing.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_context
 def command(
     ctx: click.Context,

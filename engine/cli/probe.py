@@ -5,11 +5,12 @@ from typing import Any
 
 import click
 
+from bridge.common.cli.commands import flag
 from bridge.common.cli.terminal import rich_console
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
+@flag("--json as_json", "Print the facts as JSON.")
 @click.pass_context
 def command(ctx: click.Context, *, as_json: bool) -> None:
     """Show the machine, MLX and the BLAS in use, and check a small computation.

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from bridge.common.cli.commands import EXISTING_FILE, FOLDER, flag, option
 from engine.cli.types import DTYPES
 
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(i?b)?", re.IGNORECASE)
@@ -31,135 +32,72 @@ class Size(click.ParamType[int]):
 
 
 @click.command()
-@click.option(
-    "--model",
-    "models",
+@option(
+    "--model models",
+    show_default="tiny-chat, or tiny if a drafter is asked for",
     multiple=True,
     metavar="REF",
-    show_default="tiny-chat, or tiny if a drafter is asked for",
     help="A name, a folder or a hub id; repeat it for several. Each request names one of them.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=1339,
-    show_default=True,
-    help="Port to listen on; 0 takes a free one.",
-)
-@click.option("--cache", default="raw", show_default=True, help="Cache spec of requests that name none.")
-@click.option(
-    "--boundary",
-    type=click.IntRange(0, 512),
-    default=0,
-    show_default=True,
-    help="First and last layers to leave raw.",
-)
-@click.option(
-    "--draft",
-    default="auto",
-    show_default=True,
-    metavar="auto|none|lookup|dflash|dflash-package|REF",
+@option("--host", str, "127.0.0.1", help="Address to listen on.")
+@option("--port", click.IntRange(0, 65535), 1339, help="Port to listen on; 0 takes a free one.")
+@option("--cache", str, "raw", help="Cache spec of requests that name none.")
+@option("--boundary", click.IntRange(0, 512), 0, help="First and last layers to leave raw.")
+@option(
+    "--draft", str, "auto", metavar="auto|none|lookup|dflash|dflash-package|REF",
     help="Drafter of requests that name none, or the drafter to load.",
+)  # fmt: skip
+@option(
+    "--dtype", click.Choice(DTYPES), help="Type to compute in.  [default: float32 on the CPU, else as stored]"
 )
-@click.option(
-    "--dtype",
-    type=click.Choice(DTYPES),
-    help="Type to compute in.  [default: float32 on the CPU, else as stored]",
-)
-@click.option(
-    "--api-key-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with the API key; required for any address but loopback.",
-)
-@click.option(
-    "--allow-origin",
-    "origins",
-    multiple=True,
-    metavar="ORIGIN",
+@option("--api-key-file", EXISTING_FILE, help="File with the API key; required for any address but loopback.")
+@option(
+    "--allow-origin origins", multiple=True, metavar="ORIGIN",
     help="Web origin whose pages may call the server; may be repeated.",
+)  # fmt: skip
+@option(
+    "--max-queue", click.IntRange(1, 100_000), 64, help="Answers that may wait; more are refused with 429."
 )
-@click.option(
-    "--max-queue",
-    type=click.IntRange(1, 100_000),
-    default=64,
-    show_default=True,
-    help="Answers that may wait; more are refused with 429.",
+@option("--max-active", click.IntRange(1, 1024), 8, help="Answers that are decoded at the same time.")
+@option(
+    "--max-tokens", click.IntRange(1, 1 << 20), 8192, help="Tokens of an answer whose request does not say."
 )
-@click.option(
-    "--max-active",
-    type=click.IntRange(1, 1024),
-    default=8,
-    show_default=True,
-    help="Answers that are decoded at the same time.",
-)
-@click.option(
-    "--max-tokens",
-    type=click.IntRange(1, 1 << 20),
-    default=8192,
-    show_default=True,
-    help="Tokens of an answer whose request does not say.",
-)
-@click.option("--max-body", type=Size(), default="4MB", show_default=True, help="Largest request.")
-@click.option(
-    "--prefix-cache",
-    type=Size(),
-    default="256MB",
-    show_default=True,
+@option("--max-body", Size(), "4MB", help="Largest request.")
+@option(
+    "--prefix-cache", Size(), "256MB",
     help="Memory for the beginnings of prompts that were read before; 0 keeps none.",
-)
-@click.option(
-    "--prefix-store",
-    type=click.Path(file_okay=False, path_type=Path),
+)  # fmt: skip
+@option(
+    "--prefix-store", FOLDER,
     help="Folder in which prefixes are kept on disk too; several servers may share it.",
-)
-@click.option(
-    "--prefix-store-size",
-    "prefix_store_bytes",
-    type=Size(),
-    default="4GB",
-    show_default=True,
+)  # fmt: skip
+@option(
+    "--prefix-store-size prefix_store_bytes", Size(), "4GB",
     help="Size of the prefix store; the longest unused prefixes are removed.",
-)
-@click.option(
-    "--memory-budget",
-    type=Size(),
+)  # fmt: skip
+@option(
+    "--memory-budget", Size(),
     help="Memory for weights, caches and kept prefixes together; requests wait or are refused by it.",
-)
-@click.option(
-    "--prefill-chunk",
-    type=click.IntRange(16, 8192),
-    default=64,
-    show_default=True,
+)  # fmt: skip
+@option(
+    "--prefill-chunk", click.IntRange(16, 8192), 64,
     help="Prompt tokens to run at once, between rounds of other answers.",
-)
-@click.option(
-    "--request-timeout",
-    "request_seconds",
-    type=click.FloatRange(0.1),
-    default=600.0,
-    show_default=True,
+)  # fmt: skip
+@option(
+    "--request-timeout request_seconds", click.FloatRange(0.1), 600.0,
     help="Seconds that a request may take, waiting included.",
-)
-@click.option(
-    "--idle-unload",
-    "idle_seconds",
-    type=click.FloatRange(0),
-    default=0.0,
-    show_default="never",
+)  # fmt: skip
+@option(
+    "--idle-unload idle_seconds", click.FloatRange(0), 0.0, show_default="never",
     help="Seconds without requests after which a model is unloaded.",
-)
-@click.option(
-    "--drain",
-    "drain_seconds",
-    type=click.FloatRange(0),
-    default=60.0,
-    show_default=True,
+)  # fmt: skip
+@option(
+    "--drain drain_seconds", click.FloatRange(0), 60.0,
     help="Seconds that running requests may go on after SIGTERM; the process ends at most 10 s later.",
-)
-@click.option("--prewarm", is_flag=True, help="Load the first model at the start.")
-@click.option("--device", type=click.Choice(["cpu", "gpu"]), help="MLX device.  [default: MLX's own]")
-@click.option("--enable-dflash", is_flag=True, help="The same as --draft dflash.")
+)  # fmt: skip
+@flag("--prewarm", "Load the first model at the start.")
+@option("--device", click.Choice(["cpu", "gpu"]), help="MLX device.  [default: MLX's own]")
+@flag("--enable-dflash", "The same as --draft dflash.")
 def command(
     *,
     models: tuple[str, ...],

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import click
 
-from bridge.common.cli.commands import CONTEXT, LazyGroup
+from bridge.common.cli.commands import CONTEXT, FILE, LazyGroup, option
 from bridge.common.cli.program import run_program
 from bridge.common.version import built_from, version_option
 from bridge.system import ending
@@ -32,8 +32,8 @@ COMMANDS = {
 
 
 @click.group(cls=LazyGroup, package=__name__, table=COMMANDS, context_settings=CONTEXT)
-@click.option(
-    "--policy", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@option(
+    "--policy", FILE, metavar="FILE",
     help="Policy file of this host.  [default: KAKEYA_RUNNER_POLICY, else ~/.config/kakeya/runner.yaml]",
 )  # fmt: skip
 @version_option("kakeya-runner", built_from)

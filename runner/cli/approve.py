@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from bridge.common.cli.commands import flag
 from bridge.common.cli.output import put, put_block, say
 from bridge.errors import UsageError
 from bridge.manifest import COMMIT
@@ -18,7 +19,7 @@ from runner.policy import Policy, load_policy
 
 @click.command()
 @click.argument("request")
-@click.option("--withdraw", is_flag=True, help="Withdraw an approval, if the job has not started.")
+@flag("--withdraw", "Withdraw an approval, if the job has not started.")
 @click.pass_obj
 def command(policy: Path | None, request: str, *, withdraw: bool) -> None:
     """Allow the code of one request to run on this host.

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from bridge.bus.presence import Standing
-from bridge.common.cli.commands import Duration
+from bridge.common.cli.commands import Duration, option
 from bridge.common.cli.output import say
 from bridge.errors import InfrastructureError
 from runner.cli.common import ACK_S
@@ -18,8 +18,9 @@ from runner.state.serving import ended, heard, serving_process
 
 
 @click.command()
-@click.option(
-    "--wait", type=Duration(), metavar="DUR", help="Wait until the runner has ended, for at most DUR (90s, 15m, 2h)."
+@option(
+    "--wait", Duration(), metavar="DUR",
+    help="Wait until the runner has ended, for at most DUR (90s, 15m, 2h).",
 )  # fmt: skip
 @click.pass_obj
 def command(policy: Path | None, wait: timedelta | None) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bridge.common.cli.commands import json_option
+from bridge.common.cli.commands import flag, json_option
 from bridge.common.cli.output import put, put_json, say
 from bridge.errors import PolicyError
 from runner.cli.common import tell
@@ -16,7 +16,7 @@ from runner.upkeep.retention import sweep
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only show what would be removed; change nothing.")
+@flag("--dry-run", "Only show what would be removed; change nothing.")
 @json_option
 @click.pass_obj
 def command(policy: Path | None, *, dry_run: bool, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from bridge.common.cli.commands import option
 from bridge.common.cli.output import put, say
 from runner.cli.common import say_refused
 from runner.host.interpreter import find
@@ -13,9 +14,9 @@ from runner.policy import default_path, load_policy, write_template
 
 
 @click.command()
-@click.option("--bus", "url", required=True, metavar="URL", help="The git remote to serve.")
-@click.option("--id", "runner_id", metavar="NAME", help="This runner's name.  [default: the host's]")
-@click.option("--python", metavar="PATH", help="The interpreter that runs jobs.  [default: the runner's own]")
+@option("--bus url", required=True, metavar="URL", help="The git remote to serve.")
+@option("--id runner_id", metavar="NAME", help="This runner's name.  [default: the host's]")
+@option("--python", metavar="PATH", help="The interpreter that runs jobs.  [default: the runner's own]")
 @click.pass_obj
 def command(policy: Path | None, url: str, runner_id: str | None, python: str | None) -> None:
     """Write a first policy file.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from bridge.common.cli.commands import FOLDER, flag, option
 from bridge.common.cli.output import put_block, say
 from bridge.errors import UsageError
 from runner.policy import default_path, load_policy
@@ -16,29 +17,19 @@ from runner.service.setup import service_manager
 
 
 @click.command()
-@click.option(
-    "--user",
-    "scope",
-    flag_value="user",
-    default="user",
+@option(
+    "--user scope", str, "user", show_default=False, flag_value="user",
     help="Install a service for your user (the default).",
-)
-@click.option(
-    "--system", "scope", flag_value="system", help="Install a system service: starts at boot, needs root."
-)
-@click.option(
-    "--as",
-    "name",
-    metavar="NAME",
-    help="With --system: the user that the service runs as.  [default: SUDO_USER]",
-)
-@click.option("--hook", is_flag=True, help="Install the script for GitHub's job-started hook instead.")
-@click.option("--uninstall", is_flag=True, help="Remove the service; policy and state stay.")
-@click.option("--yes", is_flag=True, help="Make the changes. Without this option they are only shown.")
-@click.option(
-    "--root", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-    help="Write the files below DIR, for packaging, and run no command.",
 )  # fmt: skip
+@option("--system scope", flag_value="system", help="Install a system service: starts at boot, needs root.")
+@option(
+    "--as name", metavar="NAME",
+    help="With --system: the user that the service runs as.  [default: SUDO_USER]",
+)  # fmt: skip
+@flag("--hook", "Install the script for GitHub's job-started hook instead.")
+@flag("--uninstall", "Remove the service; policy and state stay.")
+@flag("--yes", "Make the changes. Without this option they are only shown.")
+@option("--root", FOLDER, metavar="DIR", help="Write the files below DIR, for packaging, and run no command.")
 @click.pass_obj
 def command(
     policy: Path | None,

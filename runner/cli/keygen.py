@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bridge.common.cli.commands import json_option
+from bridge.common.cli.commands import flag, json_option
 from bridge.common.cli.output import put_block, put_json, say
 from bridge.verify.pins import PINNED_FILE, SETTING
 from runner.policy import load_policy
@@ -14,8 +14,8 @@ from runner.state import signing_key
 
 
 @click.command()
-@click.option("--show", is_flag=True, help="Print the existing public key; create none.")
-@click.option("--force", is_flag=True, help="Replace an existing key.")
+@flag("--show", "Print the existing public key; create none.")
+@flag("--force", "Replace an existing key.")
 @json_option
 @click.pass_obj
 def command(policy: Path | None, *, show: bool, force: bool, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from bridge.bus.presence import Standing
+from bridge.common.cli.commands import option
 from bridge.common.cli.output import say
 from runner.cli.common import ACK_S
 from runner.policy import load_policy
@@ -16,9 +17,10 @@ from runner.state.serving import heard, serving_process
 
 @click.command()
 @click.argument("switch", type=click.Choice(["on", "off"]))
-@click.option(
-    "--reason", default="", help="Why, for those whose requests wait. Everybody who reads the bus sees it."
-)
+@option(
+    "--reason", str, "", show_default=False,
+    help="Why, for those whose requests wait. Everybody who reads the bus sees it.",
+)  # fmt: skip
 @click.pass_obj
 def command(policy: Path | None, switch: str, reason: str) -> None:
     """Let the runner take no requests until further notice (on), or let it take them again (off).

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from bridge.bus.wire import EXIT_CODES
+from bridge.common.cli.commands import FOLDER, option
 from bridge.errors import ExitCode
 from runner.cli.common import stop_on_signals, tell
 from runner.context import open_runner
@@ -17,12 +18,11 @@ from runner.service.workflow_models import with_workflow_models
 
 
 @click.command()
-@click.option("--branch", required=True, help="The request branch.")
-@click.option("--commit", metavar="ID", help="Handle the request only if this is its commit.")
-@click.option(
-    "--results", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-    help="Also write the answer's files here, for the workflow to keep.",
-)  # fmt: skip
+@option("--branch", required=True, help="The request branch.")
+@option("--commit", metavar="ID", help="Handle the request only if this is its commit.")
+@option(
+    "--results", FOLDER, metavar="DIR", help="Also write the answer's files here, for the workflow to keep."
+)
 @click.pass_obj
 def command(policy: Path | None, branch: str, commit: str | None, results: Path | None) -> int:
     """Handle one request branch and exit with its exit code.

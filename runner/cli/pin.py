@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from bridge.common.cli.commands import option
 from bridge.common.cli.output import put, say
 from runner.host.interpreter import find, pin
 from runner.policy import default_path, load_policy
 
 
 @click.command()
-@click.option("--python", metavar="PATH", help="Interpreter to pin.  [default: the one in the policy]")
+@option("--python", metavar="PATH", help="Interpreter to pin.  [default: the one in the policy]")
 @click.pass_obj
 def command(policy: Path | None, python: str | None) -> None:
     """Pin the interpreter that runs jobs in the policy, with its current version.

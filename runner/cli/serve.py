@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from bridge.common.cli.commands import flag, option
 from bridge.errors import InfrastructureError
 from runner.check.presets import allowed_names
 from runner.check.readiness import trust
@@ -19,8 +20,8 @@ from runner.state.health import DAMAGED
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N requests.")
-@click.option("--awake", "keep_awake", is_flag=True, help="Keep a Mac from sleeping while the runner serves.")
+@option("--limit", click.IntRange(min=1), metavar="N", help="Stop after N requests.")
+@flag("--awake keep_awake", "Keep a Mac from sleeping while the runner serves.")
 @click.pass_obj
 def command(policy: Path | None, limit: int | None, *, keep_awake: bool) -> None:
     """Serve requests from the bus until stopped.

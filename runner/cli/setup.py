@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from bridge.checks import show
+from bridge.common.cli.commands import EXISTING_FOLDER, flag, option
 from bridge.common.cli.output import put, say
 from bridge.errors import ExitCode
 from runner.cli.common import say_refused
@@ -19,27 +20,16 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("--bus", "url", required=True, metavar="URL", help="The git remote to serve.")
-@click.option("--id", "runner_id", metavar="NAME", help="This runner's name.  [default: the host's]")
-@click.option("--python", metavar="PATH", help="The interpreter that runs jobs.  [default: the runner's own]")
-@click.option(
-    "--clone", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
+@option("--bus url", required=True, metavar="URL", help="The git remote to serve.")
+@option("--id runner_id", metavar="NAME", help="This runner's name.  [default: the host's]")
+@option("--python", metavar="PATH", help="The interpreter that runs jobs.  [default: the runner's own]")
+@option(
+    "--clone", EXISTING_FOLDER, metavar="DIR",
     help="Write the public key into this clone of the bus, for a maintainer to commit.",
 )  # fmt: skip
-@click.option(
-    "--listener",
-    type=_FOLDER,
-    metavar="DIR",
-    help="Folder of GitHub's own runner: install the hook there.",
-)
-@click.option(
-    "--root", type=_FOLDER, metavar="DIR", help="Write the service's files below DIR and run no command."
-)
-@click.option(
-    "--yes",
-    is_flag=True,
-    help="Do everything without asking. Without this option each step is confirmed, or only shown.",
-)
+@option("--listener", _FOLDER, metavar="DIR", help="Folder of GitHub's own runner: install the hook there.")
+@option("--root", _FOLDER, metavar="DIR", help="Write the service's files below DIR and run no command.")
+@flag("--yes", "Do everything without asking. Without this option each step is confirmed, or only shown.")
 @click.pass_obj
 def command(policy: Path | None, /, *, yes: bool, **asked: Any) -> int:
     """Set up a runner: write a policy, create a key, check the host, install the service.

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from bridge.checks import show
-from bridge.common.cli.commands import json_option
+from bridge.common.cli.commands import flag, json_option
 from bridge.common.cli.output import put_json
 from bridge.errors import ExitCode
 from runner.check.status import checks, overview
@@ -15,7 +15,7 @@ from runner.policy import load_policy
 
 
 @click.command()
-@click.option("--no-blas", is_flag=True, help="Skip the BLAS check of the engine, which takes seconds.")
+@flag("--no-blas", "Skip the BLAS check of the engine, which takes seconds.")
 @json_option
 @click.pass_obj
 def command(policy: Path | None, *, no_blas: bool, as_json: bool) -> int:

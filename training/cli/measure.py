@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from engine.cli.output import put_out
-from engine.cli.progress import progress
+from bridge.common.cli.progress import progress
+from engine.cli.measured import put_out
 
 
 @click.command()

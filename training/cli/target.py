@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.cli.progress import Bounded
+from bridge.common.cli.progress import Bounded
 from engine.cli.train.progress import sayer
 from engine.errors import BadInput
 

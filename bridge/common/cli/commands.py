@@ -6,12 +6,20 @@ import importlib
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from functools import update_wrapper
+from pathlib import Path
 from typing import Any, ClassVar
 
 import click
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+PATH = click.Path(path_type=Path)
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+EXISTING_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class LazyGroup(click.Group):
@@ -75,7 +83,35 @@ class Duration(click.ParamType[timedelta]):
         return timedelta(seconds=float(match[1]) * self._units[match[2]])
 
 
-def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--json``: data on standard output, messages on standard error."""
-    option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
-    return update_wrapper(option(function), function)
+def option(names: str, kind: Any = str, default: Any = None, **settings: Any) -> Decorator:
+    """Return an option whose help shows its default.
+
+    Args:
+        names: separated by spaces: ``--seed``, ``-n --limit``, ``--json as_json``.
+        kind: click's type.
+        default: None for an option that need not be there.
+        settings: of ``click.option``.
+    """
+    if default is not None:
+        settings = {"default": default, "show_default": True, **settings}
+    return click.option(*names.split(), type=kind, **settings)
+
+
+def flag(names: str, about: str) -> Decorator:
+    """Return an option that takes no value."""
+    return click.option(*names.split(), is_flag=True, help=about)
+
+
+def options(*parts: Decorator) -> Decorator:
+    """Return several options as one decorator."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for part in reversed(parts):
+            command = part(command)
+        return command
+
+    return add
+
+
+# Data on standard output, messages on standard error.
+json_option = flag("--json as_json", "Print JSON for programs.")

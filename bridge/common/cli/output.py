@@ -29,9 +29,10 @@ def say(*parts: str | Colored | Path) -> None:
     _print(parts, err=True)
 
 
-def is_read_by_people() -> bool:
-    """Return whether standard output is a terminal."""
-    return sys.stdout is not None and sys.stdout.isatty()
+def is_read_by_people(*, err: bool = False) -> bool:
+    """Return whether standard output, or standard error, is a terminal."""
+    stream = sys.stderr if err else sys.stdout
+    return stream is not None and stream.isatty()
 
 
 def put_block(text: str, *, err: bool = False) -> None:

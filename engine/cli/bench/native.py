@@ -5,14 +5,14 @@ from typing import Any
 
 import click
 
-from engine.cli.bench.options import model, out_and_json, prompt_options
+from engine.cli import options as shared
 from engine.cli.measured import carry_out, choose_threads
 
 
 @click.command()
-@model
-@prompt_options
-@out_and_json
+@shared.model
+@shared.prompts
+@shared.out_and_json
 def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     """Time mlx-lm's own generation: the baseline for other reports.
 

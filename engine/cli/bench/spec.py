@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
+from bridge.common.cli.commands import flag, option
+from engine.cli import options as shared
 from engine.cli.bench import speculation
-from engine.cli.bench.options import draft, embed_scale, model, out_and_json, prompt_options
 from engine.cli.measured import choose_threads
 
 NEEDLES = 5
@@ -14,23 +15,15 @@ SHORTEST = 256
 
 
 @click.command()
-@model
-@draft
-@embed_scale
-@prompt_options
-@click.option(
-    "--needles", type=click.IntRange(128, 1 << 20), help="Use needle prompts of N tokens, not --prompts."
-)
-@click.option(
-    "--spread", is_flag=True, help="With --needles N: also use N/8 and N/4 tokens (if at least 256)."
-)
-@click.option(
-    "--direct-answer",
-    is_flag=True,
-    help="With --needles and a chat model: ask for the code and nothing else.",
-)
-@speculation.options
-@out_and_json
+@shared.model
+@shared.draft
+@shared.embed_scale
+@shared.prompts
+@option("--needles", click.IntRange(128, 1 << 20), help="Use needle prompts of N tokens, not --prompts.")
+@flag("--spread", "With --needles N: also use N/8 and N/4 tokens (if at least 256).")
+@flag("--direct-answer", "With --needles and a chat model: ask for the code and nothing else.")
+@speculation.speculative
+@shared.out_and_json
 @click.pass_context
 def command(ctx: click.Context, /, *, out: Path | None, as_json: bool, **options: Any) -> None:
     """Compare speculative decoding with mlx-lm's own generation.

@@ -1,12 +1,14 @@
 """Shared code of commands that measure speculative decoding: options, and failing if the tokens are wrong."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from bridge.common.cli.commands import flag, option, options
 from engine.cli.measured import carry_out
+from engine.cli.options import fixed_length
 from engine.cli.types import ListOf
 
 DRAFTERS = ("dflash", "lookup", "adaptive")
@@ -15,48 +17,22 @@ ROLLBACKS = ("auto", "late", "trim", "carry")
 LOOPS = ("lazy", "fused", "two-phase", "eager")
 
 
-def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--drafters``, ``--rollbacks``, ``--loops``, ``--block-size``, ``--package`` and ``--fixed-length``."""
-    for option in reversed(
-        (
-            click.option(
-                "--drafters", type=ListOf((*DRAFTERS, TORCH)), default=",".join(DRAFTERS), show_default=True
-            ),
-            click.option("--rollbacks", type=ListOf(ROLLBACKS), default="auto", show_default=True),
-            click.option(
-                "--loops",
-                type=ListOf(LOOPS),
-                default="lazy",
-                show_default=True,
-                help="How a round runs: lazy and fused wait for the device once, two-phase twice, eager per draft.",
-            ),
-            click.option(
-                "--block-size",
-                type=click.IntRange(1, 64),
-                help="Maximum tokens verified per pass; 1: no drafts.",
-            ),
-            click.option(
-                "--package/--no-package", default=True, show_default=True, help="Also run the dflash package."
-            ),
-            click.option(
-                "--content-channel",
-                is_flag=True,
-                help="Chat models: begin answers behind the content channel's mark.",
-            ),
-            click.option(
-                "--torch-device",
-                type=click.Choice(["cpu", "mps", "cuda"]),
-                help="For the drafter torch.  [default: the best one]",
-            ),
-            click.option(
-                "--fixed-length",
-                is_flag=True,
-                help="Decode --max-tokens tokens, past the natural end of answers.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+speculative = options(
+    option("--drafters", ListOf((*DRAFTERS, TORCH)), ",".join(DRAFTERS)),
+    option("--rollbacks", ListOf(ROLLBACKS), "auto"),
+    option(
+        "--loops", ListOf(LOOPS), "lazy",
+        help="How a round runs: lazy and fused wait for the device once, two-phase twice, eager per draft.",
+    ),
+    option("--block-size", click.IntRange(1, 64), help="Maximum tokens verified per pass; 1: no drafts."),
+    option("--package/--no-package", bool, True, help="Also run the dflash package."),
+    flag("--content-channel", "Chat models: begin answers behind the content channel's mark."),
+    option(
+        "--torch-device", click.Choice(["cpu", "mps", "cuda"]),
+        help="For the drafter torch.  [default: the best one]",
+    ),
+    fixed_length,
+)  # fmt: skip
 
 
 def plan_of(options: dict[str, Any]) -> Any:

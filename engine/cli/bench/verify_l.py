@@ -6,19 +6,20 @@ from typing import Any
 
 import click
 
-from engine.cli.bench.options import model, out_and_json, threads
-from engine.cli.progress import progress
+from bridge.common.cli.commands import option
+from bridge.common.cli.progress import progress
+from engine.cli import options as shared
 from engine.cli.types import Numbers
 
 
 @click.command("verify-l")
-@model
-@click.option("--lengths", type=Numbers(1, 64), default="1,2,4,6,8,12,16", show_default=True)
-@click.option("--contexts", type=Numbers(1, 1 << 20), default="128,1024", show_default=True)
-@click.option("--caches", default="raw", show_default=True, help="Cache specs, separated by commas.")
-@click.option("--repeats", type=click.IntRange(1, 1000), default=10, show_default=True)
-@threads
-@out_and_json
+@shared.model
+@option("--lengths", Numbers(1, 64), "1,2,4,6,8,12,16")
+@option("--contexts", Numbers(1, 1 << 20), "128,1024")
+@option("--caches", str, "raw", help="Cache specs, separated by commas.")
+@option("--repeats", click.IntRange(1, 1000), 10)
+@shared.threads
+@shared.out_and_json
 def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     """Time a forward pass over L new tokens after a cached context.
 

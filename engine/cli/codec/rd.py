@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from bridge.common.cli.commands import FILE, flag, option
+from bridge.common.cli.progress import progress
 from bridge.common.cli.terminal import rich_console
-from engine.cli.output import put_out
-from engine.cli.progress import progress
+from engine.cli.measured import put_out
 from engine.cli.types import ListOf
 
 DISTRIBUTIONS = ("gaussian", "t4", "outliers")
@@ -16,19 +17,19 @@ CODECS = ("raw", "affine", "classic", "voronoi")
 
 
 @click.command()
-@click.option("--dim", type=click.Choice([64, 80, 96, 112, 128, 256, 512]), default=128, show_default=True)
-@click.option("--n-vectors", type=click.IntRange(64, 1 << 20), default=4096, show_default=True)
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
-@click.option("--codecs", type=ListOf(CODECS), default=",".join(CODECS), show_default=True)
-@click.option("--bits", type=ListOf((2, 3, 4, 5, 6, 8)), default="2,3,4,5,6,8", show_default=True)
-@click.option("--groups", type=ListOf((32, 64, 128)), default="64,128", show_default=True)
-@click.option("--q-ranges", type=ListOf((2, 4, 7, 10, 31, 38, 152)), default="4,7,10,38", show_default=True)
-@click.option("--effort", type=click.Choice(["fast", "normal", "best"]), default="normal", show_default=True)
-@click.option("--distributions", type=ListOf(DISTRIBUTIONS), default=",".join(DISTRIBUTIONS))
-@click.option("--model", help="Measure on keys and values of this mlx-lm model instead (with --text).")
-@click.option("--text", type=click.Path(dir_okay=False, path_type=Path), help="Text for --model to read.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to this file.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report instead of a table.")
+@option("--dim", click.Choice([64, 80, 96, 112, 128, 256, 512]), 128)
+@option("--n-vectors", click.IntRange(64, 1 << 20), 4096)
+@option("--seed", click.IntRange(0, 2**32 - 1), 0)
+@option("--codecs", ListOf(CODECS), ",".join(CODECS))
+@option("--bits", ListOf((2, 3, 4, 5, 6, 8)), "2,3,4,5,6,8")
+@option("--groups", ListOf((32, 64, 128)), "64,128")
+@option("--q-ranges", ListOf((2, 4, 7, 10, 31, 38, 152)), "4,7,10,38")
+@option("--effort", click.Choice(["fast", "normal", "best"]), "normal")
+@option("--distributions", ListOf(DISTRIBUTIONS), ",".join(DISTRIBUTIONS), show_default=False)
+@option("--model", help="Measure on keys and values of this mlx-lm model instead (with --text).")
+@option("--text", FILE, help="Text for --model to read.")
+@option("--out", FILE, help="Write the report to this file.")
+@flag("--json as_json", "Print the report instead of a table.")
 def command(*, out: Path | None, as_json: bool, **config: object) -> None:
     """Print the rate-distortion table of the codecs, on seeded data or on a model's keys and values."""
     if (config["model"] is None) != (config["text"] is None):

@@ -5,7 +5,9 @@ from typing import Any
 
 import click
 
-from engine.cli.bench import options, speculation
+from bridge.common.cli.commands import option
+from engine.cli import options
+from engine.cli.bench import speculation
 from engine.cli.measured import choose_threads
 from engine.cli.types import Names
 
@@ -14,21 +16,16 @@ from engine.cli.types import Names
 @options.model
 @options.draft
 @options.embed_scale
-@click.option(
-    "--prompts",
-    type=Names(),
-    default="code,functions",
-    show_default=True,
+@option(
+    "--prompts", Names(), "code,functions",
     help="Prompt sets: the engine's own (code, functions, sums) or JSON lines files.",
-)
-@click.option(
-    "--more-prompts",
-    type=Names(),
-    envvar="KAKEYA_MAC_PROMPTS",
+)  # fmt: skip
+@option(
+    "--more-prompts", Names(), envvar="KAKEYA_MAC_PROMPTS",
     help="More JSON lines files.  [default: those that the environment variable KAKEYA_MAC_PROMPTS names]",
-)
+)  # fmt: skip
 @options.decoding
-@speculation.options
+@speculation.speculative
 @options.out_and_json
 @click.pass_context
 def command(

@@ -3,13 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import click
-
+from bridge.common.cli.progress import progress
 from bridge.common.cli.terminal import rich_console
 from engine.cli.measured import carry_out
-from engine.cli.progress import progress
-
-SEED = click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=42, show_default=True)
 
 
 def make_needles(pair: Any, plan: Any) -> list[Any]:

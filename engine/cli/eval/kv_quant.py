@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from bridge.common.cli.commands import FILE, option
 from bridge.common.cli.terminal import rich_console
-from engine.cli.bench import options
-from engine.cli.eval import common
+from engine.cli import options
 from engine.cli.measured import carry_out
 from engine.cli.types import Names
 from engine.tokens import Tokenizer
@@ -21,39 +21,23 @@ CACHES = (
 
 @click.command(name="kv-quant")
 @options.model
-@click.option(
-    "--caches", type=Names(), default=CACHES, help=f"Caches to compare with raw.  [default: {CACHES}]"
+@option(
+    "--caches", Names(), CACHES, show_default=False, help=f"Caches to compare with raw.  [default: {CACHES}]"
 )
-@click.option(
-    "--prompts",
-    type=Names(),
+@option(
+    "--prompts", Names(),
     help="Text sets: the engine's own (code, functions, sums) or JSON lines files.  [default: code]",
-)
-@click.option(
-    "--text", type=click.Path(dir_okay=False, path_type=Path), help="Use pieces of this text instead."
-)
-@click.option(
-    "--tokens", type=click.IntRange(16, 1 << 16), default=512, show_default=True, help="Tokens per text."
-)
-@click.option("--max-prompts", type=click.IntRange(1, 10_000), default=10, show_default=True)
-@click.option(
-    "--task", type=click.Choice(["code", "maths", "chat", "prose"]), default="code", show_default=True
-)
-@click.option(
-    "--store",
-    type=click.Choice(["float16", "model"]),
-    default="float16",
-    show_default=True,
+)  # fmt: skip
+@option("--text", FILE, help="Use pieces of this text instead.")
+@option("--tokens", click.IntRange(16, 1 << 16), 512, help="Tokens per text.")
+@option("--max-prompts", click.IntRange(1, 10_000), 10)
+@option("--task", click.Choice(["code", "maths", "chat", "prose"]), "code")
+@option(
+    "--store", click.Choice(["float16", "model"]), "float16",
     help="Type for the keys, values and scales of a float32 model.",
-)
-@click.option(
-    "--boundary",
-    type=click.IntRange(0, 1000),
-    default=0,
-    show_default=True,
-    help="Layers to keep raw at each end.",
-)
-@common.SEED
+)  # fmt: skip
+@options.boundary
+@options.seed
 @options.out_and_json
 def command(
     *, model: str, dtype: str | None, out: Path | None, as_json: bool, prompts: tuple[str, ...] | None,

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from engine.cli.bench import options
-from engine.cli.eval import common
+from bridge.common.cli.commands import FILE, option
+from engine.cli import options
 from engine.cli.measured import carry_out
 
 
@@ -14,32 +14,26 @@ from engine.cli.measured import carry_out
 @options.model
 @options.draft
 @options.embed_scale
-@click.option(
-    "--against",
-    type=click.Choice(["package", "float32", "torch"]),
-    default="package",
-    show_default=True,
+@option(
+    "--against", click.Choice(["package", "float32", "torch"]), "package",
     help="Reference: the dflash package in the same type, this engine's drafter in float32, or the layers in torch.",
-)
-@click.option(
-    "--half", type=click.Choice(["bfloat16", "float16"]), default="bfloat16", show_default=True,
+)  # fmt: skip
+@option(
+    "--half", click.Choice(["bfloat16", "float16"]), "bfloat16",
     help="With --against float32: the half-precision type to compare.",
 )  # fmt: skip
-@click.option("--prompts", type=click.Path(dir_okay=False, path_type=Path), help='JSON lines: "id", "text".')
-@click.option("--max-prompts", type=click.IntRange(1, 10_000), default=3, show_default=True)
-@click.option(
-    "--blocks", type=click.IntRange(1, 1000), default=4, show_default=True, help="Blocks per prompt."
-)
-@click.option(
-    "--block-size", type=click.IntRange(1, 64),
+@option("--prompts", FILE, help='JSON lines: "id", "text".')
+@option("--max-prompts", click.IntRange(1, 10_000), 3)
+@option("--blocks", click.IntRange(1, 1000), 4, help="Blocks per prompt.")
+@option(
+    "--block-size", click.IntRange(1, 64),
     help="Tokens per block; 1 counts as 2.  [default: the drafter's own]",
 )  # fmt: skip
-@click.option(
-    "--least",
-    type=click.FloatRange(0, 1),
+@option(
+    "--least", click.FloatRange(0, 1),
     help="Minimum agreement, or the command fails.  [default: 1; 0 against float32]",
-)
-@common.SEED
+)  # fmt: skip
+@options.seed
 @options.out_and_json
 @click.pass_context
 def command(

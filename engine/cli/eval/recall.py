@@ -5,64 +5,19 @@ from typing import Any
 
 import click
 
-from engine.cli.bench import options
+from bridge.common.cli.commands import flag, option
+from engine.cli import options
 from engine.cli.eval import common
-from engine.cli.types import Names, Numbers
 
 
 @click.command()
 @options.model
-@click.option(
-    "--caches",
-    type=Names(),
-    default="e8v@4.25,e8v@2.25,affine@4g64",
-    show_default=True,
-    help="Caches to test, besides raw.",
-)
-@click.option(
-    "--lengths",
-    type=Numbers(32, 1 << 20),
-    default="256,512,1024",
-    show_default=True,
-    help="Prompt lengths in tokens.",
-)
-@click.option(
-    "--depths",
-    type=Numbers(0, 1, float),
-    default="0.1,0.5,0.9",
-    show_default=True,
-    help="Positions of the code in the padding; 0 is the start.",
-)
-@click.option(
-    "--samples",
-    type=click.IntRange(1, 1000),
-    default=5,
-    show_default=True,
-    help="Prompts per length and depth.",
-)
-@click.option(
-    "--max-tokens",
-    type=click.IntRange(1, 4096),
-    default=16,
-    show_default=True,
-    help="Maximum tokens per answer.",
-)
-@click.option(
-    "--boundary",
-    type=click.IntRange(0, 1000),
-    default=0,
-    show_default=True,
-    help="Layers to keep raw at each end.",
-)
-@click.option(
-    "--chunk",
-    type=click.IntRange(1, 1 << 16),
-    default=512,
-    show_default=True,
-    help="Prompt tokens per forward pass.",
-)
-@click.option("--chat", is_flag=True, help="Use the chat template.")
-@common.SEED
+@options.caches("e8v@4.25,e8v@2.25,affine@4g64", "Caches to test, besides raw.")
+@options.needles("256,512,1024", "0.1,0.5,0.9")
+@options.boundary
+@option("--chunk", click.IntRange(1, 1 << 16), 512, help="Prompt tokens per forward pass.")
+@flag("--chat", "Use the chat template.")
+@options.seed
 @options.out_and_json
 def command(*, model: str, dtype: str | None, out: Path | None, as_json: bool, **config: Any) -> None:
     """Test needle recall with each cache, with a control that must fail and one that must succeed.

@@ -5,87 +5,32 @@ from typing import Any
 
 import click
 
-from engine.cli.bench import options
+from bridge.common.cli.commands import EXISTING_FOLDER, flag, option
+from engine.cli import options
 from engine.cli.eval import common
 from engine.cli.measured import choose_threads
-from engine.cli.types import Names, Numbers
 
 
 @click.command(name="restored-prefill")
 @options.model
-@click.option(
-    "--caches",
-    type=Names(),
-    default="e8v@4.25,e8v@2.25",
-    show_default=True,
-    help="Caches that hold the evicted positions.",
-)
-@click.option(
-    "--layers",
-    type=click.Choice(["auto", "full", "sliding"]),
-    default="auto",
-    show_default=True,
+@options.caches("e8v@4.25,e8v@2.25", "Caches that hold the evicted positions.")
+@option(
+    "--layers", click.Choice(["auto", "full", "sliding"]), "auto",
     help="Layers that evict. With sliding, full-attention layers keep their exact keys and values. "
     "auto means sliding if the restorer was made for the model's sliding layers, and full otherwise.",
-)
-@click.option(
-    "--sink",
-    type=click.IntRange(0, 1 << 16),
-    default=4,
-    show_default=True,
-    help="First tokens that are never evicted.",
-)
-@click.option(
-    "--window",
-    type=click.IntRange(1, 1 << 16),
-    default=64,
-    show_default=True,
-    help="Last tokens that are never evicted; prompts are read in chunks of this size.",
-)
-@click.option(
-    "--lengths",
-    type=Numbers(32, 1 << 20),
-    default="512,1024",
-    show_default=True,
-    help="Prompt lengths in tokens.",
-)
-@click.option(
-    "--depths",
-    type=Numbers(0, 1, float),
-    default="0.1,0.4,0.7",
-    show_default=True,
-    help="Positions of the code in the padding; 0 is the start.",
-)
-@click.option(
-    "--samples",
-    type=click.IntRange(1, 1000),
-    default=5,
-    show_default=True,
-    help="Prompts per length and depth.",
-)
-@click.option(
-    "--max-tokens",
-    type=click.IntRange(1, 4096),
-    default=16,
-    show_default=True,
-    help="Maximum tokens per answer.",
-)
+)  # fmt: skip
+@options.eviction("Last tokens that are never evicted; prompts are read in chunks of this size.")
+@options.needles("512,1024", "0.1,0.4,0.7")
 @options.repeats(1, " More than one are timed, after a warm-up; claims about time need three.")
 @options.threads
-@click.option(
-    "--fixed-length", is_flag=True, help="Decode --max-tokens tokens, past the natural end of answers."
-)
-@click.option(
-    "--recompute", is_flag=True, help="Also decode with every position computed again for each token."
-)
-@click.option("--chat", is_flag=True, help="Use the chat template.")
-@click.option(
-    "--restorer",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    envvar="KAKEYA_MAC_FTHETA_DIR",
+@options.fixed_length
+@flag("--recompute", "Also decode with every position computed again for each token.")
+@flag("--chat", "Use the chat template.")
+@option(
+    "--restorer", EXISTING_FOLDER, envvar="KAKEYA_MAC_FTHETA_DIR",
     help="Folder of a trained restorer.  [default: the environment variable KAKEYA_MAC_FTHETA_DIR, or the model's own]",
-)
-@common.SEED
+)  # fmt: skip
+@options.seed
 @options.out_and_json
 def command(
     *, model: str, dtype: str | None, restorer: Path | None, threads: int | None, out: Path | None, as_json: bool,

@@ -5,25 +5,24 @@ from typing import Any
 
 import click
 
-from engine.cli.bench import options
-from engine.cli.output import put_out
-from engine.cli.progress import progress
+from bridge.common.cli.commands import option
+from bridge.common.cli.progress import progress
+from engine.cli import options
+from engine.cli.measured import put_out
 from engine.cli.types import Names, Numbers
 
 
 @click.command(name="serve-conformance")
 @options.model
 @options.draft
-@click.option("--drafts", type=Names(), default="none,lookup,dflash", show_default=True)
-@click.option(
-    "--cache",
-    default="all",
-    show_default=True,
+@option("--drafts", Names(), "none,lookup,dflash")
+@option(
+    "--cache", str, "all",
     help="Packed cache beside raw ones: e8v@4.25, affine@4g64, ...; all stands for these two, raw for none.",
-)
-@click.option("--clients", type=Numbers(1, 8), default="1,4", show_default=True, help="Clients at once.")
-@click.option("--forms", type=Names(), default="free,json_schema", show_default=True)
-@click.option("--max-tokens", type=click.IntRange(24, 1 << 12), default=32, show_default=True)
+)  # fmt: skip
+@option("--clients", Numbers(1, 8), "1,4", help="Clients at once.")
+@option("--forms", Names(), "free,json_schema")
+@option("--max-tokens", click.IntRange(24, 1 << 12), 32)
 @options.out_and_json
 def command(
     *, model: str, draft: str | None, dtype: str | None, out: Path | None, as_json: bool, **asked: Any

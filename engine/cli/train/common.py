@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bridge.common.cli.commands import FOLDER, option, options
 from bridge.common.whole_files import written_whole
 from engine.cli.train.progress import sayer
 
@@ -15,27 +16,16 @@ if TYPE_CHECKING:
     from engine.train.run import Trainer
 
 
-def for_a_target(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--target``, ``--out``, ``--text`` and ``--steps``."""
-    options = (
-        click.option("--target", "name", required=True, help="Bundled name, folder or hub id of the target."),
-        click.option(
-            "--out",
-            type=click.Path(file_okay=False, path_type=Path),
-            required=True,
-            help="Output folder for checkpoints, log and model.",
-        ),
-        click.option(
-            "--text",
-            type=click.Path(exists=True, path_type=Path),
-            multiple=True,
-            help="Files or folders with training text.  [default: this machine's Python sources]",
-        ),
-        click.option("--steps", type=click.IntRange(1, 1_000_000), default=800, show_default=True),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+for_a_target = options(
+    option("--target name", required=True, help="Bundled name, folder or hub id of the target."),
+    option("--out", FOLDER, required=True, help="Output folder for checkpoints, log and model."),
+    option(
+        "--text", click.Path(exists=True, path_type=Path), multiple=True,
+        help="Files or folders with training text.  [default: this machine's Python sources]",
+    ),
+    option("--steps", click.IntRange(1, 1_000_000), 800),
+)  # fmt: skip
+seed = option("--seed", click.IntRange(0, 2**31 - 1), 0)
 
 
 def carry_out(

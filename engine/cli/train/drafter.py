@@ -4,68 +4,40 @@ from pathlib import Path
 
 import click
 
-from engine.cli.progress import Bounded
+from bridge.common.cli.commands import EXISTING_FOLDER, option
+from bridge.common.cli.progress import Bounded
 from engine.cli.train.common import carry_out, for_a_target
+from engine.cli.train.common import seed as seed_option
 from engine.cli.types import Numbers
 
 
 @click.command()
 @for_a_target
-@click.option("--layers", type=click.IntRange(1, 16), default=2, show_default=True)
-@click.option("--block", type=click.IntRange(2, 64), default=8, show_default=True, help="Tokens per block.")
-@click.option("--taps", type=Numbers(0, 255), help="Target layers to read.  [default: three, evenly spread]")
-@click.option(
-    "--mask-token", type=click.IntRange(0), help="Token id of the mask for tokens still to be drafted."
-)
-@click.option(
-    "--written", type=click.IntRange(0), default=1024, show_default=True, help="Rows that the target writes."
-)
-@click.option(
-    "--share",
-    type=click.FloatRange(0, 1),
-    default=0.6,
-    show_default=True,
-    help="Share of those rows in training.",
-)
-@click.option(
-    "--length", type=click.IntRange(64, 65536), default=320, show_default=True, help="Tokens per row."
-)
-@click.option(
-    "--anchors", type=click.IntRange(1, 4096), default=64, show_default=True, help="Anchors (blocks) per row."
-)
-@click.option("--rows", type=click.IntRange(1, 512), default=8, show_default=True, help="Rows per step.")
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
-@click.option(
-    "--start",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Start from this drafter's weights.",
-)
-@click.option(
-    "--rate",
-    type=click.FloatRange(0, min_open=True),
-    default=1.0,
-    show_default=True,
+@option("--layers", click.IntRange(1, 16), 2)
+@option("--block", click.IntRange(2, 64), 8, help="Tokens per block.")
+@option("--taps", Numbers(0, 255), help="Target layers to read.  [default: three, evenly spread]")
+@option("--mask-token", click.IntRange(0), help="Token id of the mask for tokens still to be drafted.")
+@option("--written", click.IntRange(0), 1024, help="Rows that the target writes.")
+@option("--share", click.FloatRange(0, 1), 0.6, help="Share of those rows in training.")
+@option("--length", click.IntRange(64, 65536), 320, help="Tokens per row.")
+@option("--anchors", click.IntRange(1, 4096), 64, help="Anchors (blocks) per row.")
+@option("--rows", click.IntRange(1, 512), 8, help="Rows per step.")
+@seed_option
+@option("--start", EXISTING_FOLDER, help="Start from this drafter's weights.")
+@option(
+    "--rate", click.FloatRange(0, min_open=True), 1.0,
     help="Factor for the learning rates; use less than 1 to refine a drafter given by --start.",
-)
-@click.option(
-    "--decay",
-    type=click.FloatRange(0, min_open=True),
-    default=4.0,
-    show_default=True,
+)  # fmt: skip
+@option(
+    "--decay", click.FloatRange(0, min_open=True), 4.0,
     help="Draft j of a block has weight exp(-j / decay) in the loss.",
-)
-@click.option(
-    "--with",
-    "library",
-    type=click.Choice(["mlx", "torch"]),
-    default="mlx",
-    show_default=True,
+)  # fmt: skip
+@option(
+    "--with library", click.Choice(["mlx", "torch"]), "mlx",
     help="Library; torch is faster on a CPU and supports CUDA.",
-)
-@click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Device for torch."
-)
-@click.option("--threads", type=click.IntRange(1, 256), help="Threads for torch.  [default: all cores]")
+)  # fmt: skip
+@option("--device", click.Choice(["cpu", "cuda"]), "cpu", help="Device for torch.")
+@option("--threads", click.IntRange(1, 256), help="Threads for torch.  [default: all cores]")
 def command(
     *,
     name: str,

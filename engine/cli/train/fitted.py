@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
+from bridge.common.cli.progress import progress
 from bridge.common.whole_files import written_whole
-from engine.cli.progress import progress
 
 
 def fit_restorer(

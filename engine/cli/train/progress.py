@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from engine.cli.progress import Bounded
+from bridge.common.cli.progress import Bounded
 
 
 def sayer(steps: int) -> Callable[[dict[str, Any], float], None]:

@@ -4,78 +4,35 @@ from pathlib import Path
 
 import click
 
+from bridge.common.cli.commands import flag, option
+from engine.cli.options import eviction
 from engine.cli.train.common import carry_out, for_a_target
+from engine.cli.train.common import seed as seed_option
 from engine.cli.types import Numbers
 
 
 @click.command()
 @for_a_target
-@click.option(
-    "--alone",
-    type=click.IntRange(0, 1_000_000),
-    default=300,
-    show_default=True,
+@option(
+    "--alone", click.IntRange(0, 1_000_000), 300,
     help="First steps, which train only the error of keys and values.",
-)
-@click.option(
-    "--width",
-    type=click.IntRange(8, 8192),
-    default=96,
-    show_default=True,
-    help="Width of the restorer's states.",
-)
-@click.option(
-    "--dilations",
-    type=Numbers(1, 4096),
-    default="1,4,16",
-    show_default=True,
-    help="Dilations of its convolutions.",
-)
-@click.option(
-    "--sink",
-    type=click.IntRange(0, 1 << 16),
-    default=4,
-    show_default=True,
-    help="First tokens that are never evicted.",
-)
-@click.option(
-    "--window",
-    type=click.IntRange(1, 1 << 16),
-    default=64,
-    show_default=True,
-    help="Last tokens that are never evicted.",
-)
-@click.option(
-    "--task-share",
-    type=click.FloatRange(0, 1),
-    default=0.75,
-    show_default=True,
-    help="Share of rows with generated retrieval tasks.",
-)
-@click.option(
-    "--length", type=click.IntRange(16, 65536), default=512, show_default=True, help="Tokens per row."
-)
-@click.option("--rows", type=click.IntRange(1, 512), default=2, show_default=True, help="Rows per step.")
-@click.option(
+)  # fmt: skip
+@option("--width", click.IntRange(8, 8192), 96, help="Width of the restorer's states.")
+@option("--dilations", Numbers(1, 4096), "1,4,16", help="Dilations of its convolutions.")
+@eviction("Last tokens that are never evicted.")
+@option("--task-share", click.FloatRange(0, 1), 0.75, help="Share of rows with generated retrieval tasks.")
+@option("--length", click.IntRange(16, 65536), 512, help="Tokens per row.")
+@option("--rows", click.IntRange(1, 512), 2, help="Rows per step.")
+@flag(
     "--from-drafter",
-    is_flag=True,
-    help="Fit linear maps from the drafter's keys and values, over --steps times --rows rows, instead of training.",
+    "Fit linear maps from the drafter's keys and values, over --steps times --rows rows, instead of training.",
 )
-@click.option(
-    "--layers",
-    type=click.Choice(["full", "sliding"]),
-    default="full",
-    show_default=True,
+@option(
+    "--layers", click.Choice(["full", "sliding"]), "full",
     help="Layers to restore. Sliding layers need --from-drafter.",
-)
-@click.option(
-    "--rank",
-    type=click.IntRange(1, 8192),
-    default=192,
-    show_default=True,
-    help="Width of the states with --from-drafter.",
-)
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
+)  # fmt: skip
+@option("--rank", click.IntRange(1, 8192), 192, help="Width of the states with --from-drafter.")
+@seed_option
 def command(
     *,
     name: str,

@@ -1,7 +1,7 @@
 import re
 import time
 
-from engine.cli import progress
+from bridge.common.cli import progress
 
 
 def _lines(monkeypatch, capsys, work):

@@ -1,19 +1,15 @@
 """How far a command is: a bar on a terminal, and otherwise a plain line now and then, for whoever reads the log."""
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import click
-
+from bridge.common.cli.output import is_read_by_people, say
 from bridge.common.cli.terminal import rich_console
 
-FIRST, MOST = (
-    5.0,
-    30.0,
-)  # seconds until the first line, and between later ones: each takes twice as long as the last
+# Seconds until the first line, and between later ones: each pause is twice as long as the one before.
+FIRST, MOST = 5.0, 30.0
 
 Callbacks = tuple[Callable[[int], None], Callable[[], None]]
 
@@ -28,10 +24,10 @@ def progress(title: str, unit: str) -> Iterator[Callbacks]:
     """
     console = rich_console(stderr=True)
     if console.is_terminal:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich import progress as bars  # noqa: PLC0415 - slow to import
 
-        columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
+        parts = (bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn())
+        with bars.Progress(bars.TextColumn(title), *parts, console=console, transient=True) as bar:
             task = bar.add_task(title, total=None)
             yield lambda total: bar.update(task, total=total), lambda: bar.advance(task)
         return
@@ -71,9 +67,7 @@ class _Lines:
         wait = FIRST
         while not self._ended.wait(wait):
             of = f"/{self.total}" if self.total else ""
-            click.echo(
-                f"progress {self.done}{of} {self.unit}, {time.monotonic() - self.began:.0f} s", err=True
-            )
+            say(f"progress {self.done}{of} {self.unit}, {time.monotonic() - self.began:.0f} s")
             wait = min(2 * wait, MOST)
 
 
@@ -86,7 +80,7 @@ class Bounded:
 
     def __init__(self, print_: Callable[..., None]) -> None:
         self._print = print_
-        self._all = sys.stderr.isatty()
+        self._all = is_read_by_people(err=True)
         self._next, self._wait = 0.0, FIRST
 
     def __call__(self, *figures: object, last: bool = False) -> None:
