@@ -34,12 +34,12 @@ from engine.cache import make_caches
 from engine.cache.proxy import CacheProxy
 from engine.dflash.stops import Stops
 from engine.mx import integers, mx, tree
+from engine.serve.backend import Options
 from engine.serve.dialects.constraints import of_format
 from engine.serve.dialects.prompts import render
-from engine.serve.formats.guide import Guide
-from engine.serve.job import Options
 from engine.serve.models import Resident, load_resident
 from engine.serve.protocol import ChatRequest, CompletionRequest, parse
+from engine.serve.scheduler.guide import Guide
 from engine.serve.settings import Settings
 
 # The largest change of a coordinate, as a part of the largest coordinate of its vector. Measured with `tiny` and raw

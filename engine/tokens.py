@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol, overload
 
+from engine.errors import BadInput
+
 
 class Tokenizer(Protocol):
     """From text to token ids and back."""
@@ -60,3 +62,25 @@ class Tokenizer(Protocol):
 
     def get_vocab(self) -> Mapping[str, int]:
         """Return each token's id."""
+
+
+def encode(tokenizer: Tokenizer | None, prompt: str | Sequence[int]) -> list[int]:
+    """Return the prompt's token ids; a text that begins with the tokenizer's opening token gets no second.
+
+    Raises:
+        BadInput: it is empty, no text that can be written in UTF-8, or text without a tokenizer.
+    """
+    if isinstance(prompt, str):
+        if tokenizer is None:
+            raise BadInput("the prompt is text, and there is no tokenizer", "give token ids")
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as error:
+            raise BadInput("the prompt holds what is no character", "it has to be text in UTF-8") from error
+        opening = getattr(tokenizer, "bos_token", None)
+        twice = opening is not None and opening != "" and prompt.startswith(opening)
+        prompt = tokenizer.encode(prompt, add_special_tokens=not twice)
+    ids = [int(token) for token in prompt]
+    if not ids:
+        raise BadInput("the prompt is empty", "give at least one token")
+    return ids

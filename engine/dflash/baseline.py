@@ -5,13 +5,13 @@ from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import Any
 
 from engine.cache.protocol import Cache
-from engine.dflash.loop import encode, stream_generate
+from engine.dflash.loop import stream_generate
 from engine.dflash.sampling import Sampling
 from engine.dflash.step import Step, Timing
 from engine.dflash.stops import Stops
 from engine.errors import BadInput
 from engine.mx import mx, nn
-from engine.tokens import Tokenizer
+from engine.tokens import Tokenizer, encode
 
 
 def incremental(

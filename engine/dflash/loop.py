@@ -17,7 +17,7 @@ from engine.dflash.stops import Stops
 from engine.dflash.target.context import check_ids, room
 from engine.errors import BadInput
 from engine.mx import mx, nn
-from engine.tokens import Tokenizer
+from engine.tokens import Tokenizer, encode
 
 
 def stream_generate(
@@ -177,28 +177,6 @@ def plain(run: Run, plan: RoundPlan, going: Callable[[], bool] = lambda: True) -
             return
         run.keep(1, taps)
         token = following
-
-
-def encode(tokenizer: Tokenizer | None, prompt: str | Sequence[int]) -> list[int]:
-    """Return the prompt's token ids; a text that begins with the tokenizer's opening token gets no second.
-
-    Raises:
-        BadInput: it is empty, no text that can be written in UTF-8, or text without a tokenizer.
-    """
-    if isinstance(prompt, str):
-        if tokenizer is None:
-            raise BadInput("the prompt is text, and there is no tokenizer", "give token ids")
-        try:
-            prompt.encode()
-        except UnicodeEncodeError as error:
-            raise BadInput("the prompt holds what is no character", "it has to be text in UTF-8") from error
-        opening = getattr(tokenizer, "bos_token", None)
-        twice = opening is not None and opening != "" and prompt.startswith(opening)
-        prompt = tokenizer.encode(prompt, add_special_tokens=not twice)
-    ids = [int(token) for token in prompt]
-    if not ids:
-        raise BadInput("the prompt is empty", "give at least one token")
-    return ids
 
 
 def _policy(adaptive: bool | Policy, *, repeatable: bool) -> Policy:

@@ -17,8 +17,6 @@ from engine.lm import cache as lm_cache
 from engine.models import Pair
 from engine.mx import mx, tree
 
-NAME = "dflash-package"
-
 
 class NotInjectedError(EngineError):
     """The package cannot, or did not, use caches of ours; nothing was generated."""

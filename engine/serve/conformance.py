@@ -24,6 +24,7 @@ from engine.serve.dialects import completions
 from engine.serve.errors import ApiError
 from engine.serve.models import Resident
 from engine.serve.protocol import CompletionRequest, parse
+from engine.serve.scheduler.thread import EngineThread
 from engine.serve.server import Server
 from engine.serve.settings import Settings
 
@@ -100,7 +101,7 @@ def measured(
         prefill_chunk=CHUNK,
         request_seconds=3600.0,
     )
-    server, began = Server(settings), time.monotonic()
+    server, began = Server(settings, EngineThread), time.monotonic()
     on_start(len(matrix.cells))
     server.engine.start()
     try:

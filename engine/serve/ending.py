@@ -21,7 +21,8 @@ from typing import NoReturn
 import uvicorn
 
 from bridge.common.errors import ExitCode
-from engine.serve.scheduler.thread import ENDING, STUCK, EngineThread
+from engine.serve.backend import ENDING, STUCK, Backend
+from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")
 LOOK = 1.0  # seconds between looks at the engine's thread
@@ -34,13 +35,13 @@ class Ending(uvicorn.Server):
     Args:
         config: uvicorn's.
         engine: ends its answers after the drain.
-        drain: how long running requests may go on after the first signal, in seconds.
+        settings: the server's.
     """
 
-    def __init__(self, config: uvicorn.Config, engine: EngineThread, drain: float) -> None:
-        config.timeout_graceful_shutdown = math.ceil(drain) + DELIVERY
+    def __init__(self, config: uvicorn.Config, engine: Backend, settings: Settings) -> None:
+        config.timeout_graceful_shutdown = math.ceil(settings.drain_seconds) + DELIVERY
         super().__init__(config)
-        self._engine, self._drain = engine, drain
+        self._engine, self._settings = engine, settings
         self._signal: int | None = None
         self._reason = ""  # why it ends without a signal
 
@@ -52,7 +53,7 @@ class Ending(uvicorn.Server):
         self.run(sockets=[listening])
         if self._reason:
             _leave(ExitCode.FAILED)
-        if self._engine.running:
+        if self._engine.health().running:
             _leave(ExitCode.FAILED, "the engine did not stop in time")
         _leave(ExitCode.INTERRUPTED if self._signal == signal.SIGINT else ExitCode.SUCCEEDED)
 
@@ -65,23 +66,22 @@ class Ending(uvicorn.Server):
 
     def _supervise(self) -> None:
         """End the process if the engine's thread cannot go on."""
-        most = max(STUCK, self._engine.settings.request_seconds)  # every request is over by then
-        silent, beat = 0.0, self._engine.beat
-        while silent <= most and self._engine.failure is None:
+        most = max(STUCK, self._settings.request_seconds)  # every request is over by then
+        silent, last = 0.0, self._engine.health()
+        while silent <= most and last.failure is None:
             time.sleep(LOOK)
             # Counted, not read from a clock: a process that was suspended is not stuck.
-            still = self._engine.beat == beat and self._engine.silent > 0 and self._engine.running
-            silent, beat = silent + LOOK if still else 0.0, self._engine.beat
-        self._reason = (
-            self._engine.trouble or f"the engine's thread has not completed a step for {silent:.0f} s"
-        )
+            now = self._engine.health()
+            still = now.beat == last.beat and now.silent > 0 and now.running
+            silent, last = silent + LOOK if still else 0.0, now
+        self._reason = last.trouble or f"the engine's thread has not completed a step for {silent:.0f} s"
         log.error("%s; the server ends", self._reason)
         self.should_exit = True
         time.sleep(DELIVERY)
         _leave(ExitCode.FAILED)
 
     def _watch(self) -> None:
-        time.sleep(self._drain)
+        time.sleep(self._settings.drain_seconds)
         self._engine.close()
         time.sleep(ENDING)
         _leave(ExitCode.FAILED, "the engine or a request did not end in time")

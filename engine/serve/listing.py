@@ -10,11 +10,11 @@ from engine.checkpoints.published import BUNDLED
 from engine.errors import EngineError
 from engine.models import catalogue, registry
 from engine.models.catalogue import RAW, least_boundary
-from engine.mx import mx
+from engine.serve.backend import Model
 from engine.serve.channels import Channel
 from engine.serve.errors import ApiError
-from engine.serve.models import Resident, drafter_of
 from engine.serve.server import Server
+from engine.serve.settings import drafter_of
 
 
 def models(server: Server) -> dict[str, Any]:
@@ -36,48 +36,49 @@ def model(server: Server, name: str) -> dict[str, Any]:
 
 def health(server: Server) -> dict[str, Any]:
     """Return the answer to ``GET /health``: 503 if it has a reason why no request can be served."""
-    residents, reason = server.engine.residents, server.engine.trouble
-    loading, broken, unloadable = residents.loading, residents.broken, dict(residents.unloadable)
-    if reason is None and not loading and unloadable.keys() >= {*server.names.values()}:
-        reason = f"no model can be loaded: {next(iter(unloadable.values()))}"
+    engine, state = server.engine, server.engine.health()
+    reason = state.trouble
+    if reason is None and not state.loading and state.unloadable.keys() >= {*server.names.values()}:
+        reason = f"no model can be loaded: {next(iter(state.unloadable.values()))}"
     missing = [
         name
         for name, reference in server.names.items()
-        if reference not in residents.by_name
-        and not _availability(reference, server.settings.draft)["available"]
+        if reference not in engine.models and not _availability(reference, server.settings.draft)["available"]
     ]
-    status = "failed" if reason else "loading" if loading else "degraded" if broken or missing else "ok"
+    degraded = state.broken or missing
     return {
-        "status": status, "reason": reason, "loading": loading, "broken": broken, "missing": missing, "backend": "mlx",
-    }  # fmt: skip
+        "status": "failed" if reason else "loading" if state.loading else "degraded" if degraded else "ok",
+        "reason": reason,
+        "loading": state.loading,
+        "broken": state.broken,
+        "missing": missing,
+        "backend": engine.name,
+    }
 
 
 def stats(server: Server) -> dict[str, Any]:
     """Return the answer to ``GET /v1/kakeya/stats``."""
-    active = server.engine.active
+    engine, memory = server.engine, server.engine.memory()
     return {
         "version": host.version("kakeya-bridge"),
         "uptime_seconds": round(time.time() - server.started, 1),
-        "active": len(active),
-        "waiting": server.engine.waiting,
-        "cache_bytes": sum(each.nbytes for each in active),
+        "active": len(engine.active),
+        "waiting": engine.waiting,
+        "cache_bytes": memory.caches,
         "process_bytes": host.process_bytes(),
-        "mlx_active_bytes": int(mx.get_active_memory()),
-        "mlx_peak_bytes": int(mx.get_peak_memory()),
-        "prefixes": server.engine.prefixes.stats() if server.engine.prefixes else None,
-        "prefix_store": server.engine.store.stats() if server.engine.store else None,
+        **memory.device,
         "memory_budget": server.settings.memory_budget,
-        "unloaded": dict(server.engine.residents.unloaded),
         "models": {
             each.name: {"weight_bytes": each.nbytes, "loaded": each.loaded}
-            for each in list(server.engine.residents.by_name.values())
+            for each in list(engine.models.values())
         },
+        **engine.stats(),
     }
 
 
 def _entry(server: Server, name: str) -> dict[str, Any]:
     reference = server.names[name]
-    resident = server.engine.residents.by_name.get(reference)
+    resident = server.engine.models.get(reference)
     about: dict[str, Any] = {
         "loaded": resident is not None,
         "cache": server.settings.cache,
@@ -92,7 +93,7 @@ def _entry(server: Server, name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": created, "owned_by": "kakeya", "x_kakeya": about}
 
 
-def catalogued(name: str, reference: str, resident: Resident | None = None) -> dict[str, Any]:
+def catalogued(name: str, reference: str, resident: Model | None = None) -> dict[str, Any]:
     """Return a model's channels with their published figures. Of an unknown model, only loading tells the others."""
     known = catalogue.entry(reference)
     if resident is not None:

@@ -15,9 +15,9 @@ from engine.mx import mx
 from engine.serve.app import make_app
 from engine.serve.ending import Ending
 from engine.serve.http.connection import Connection
-from engine.serve.models import drafter_of
+from engine.serve.scheduler.thread import EngineThread
 from engine.serve.server import Server
-from engine.serve.settings import Settings
+from engine.serve.settings import Settings, drafter_of
 
 log = logging.getLogger("engine.serve")
 MOST_CONNECTIONS = 512
@@ -28,7 +28,7 @@ def run(settings: Settings, *, prewarm: bool) -> NoReturn:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     _check(settings)
     bound = _bind(settings)
-    server = Server(settings)
+    server = Server(settings, EngineThread)
     config = uvicorn.Config(
         make_app(server),
         log_level="warning",
@@ -44,7 +44,7 @@ def run(settings: Settings, *, prewarm: bool) -> NoReturn:
         server.engine.load(settings.models[0]).add_done_callback(_warmed)
     host, port = bound.getsockname()[:2]
     click.echo(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    Ending(config, server.engine, settings.drain_seconds).until_signal(bound)
+    Ending(config, server.engine, settings).until_signal(bound)
 
 
 def _check(settings: Settings) -> None:

@@ -1,70 +1,40 @@
 """Loaded models. They belong to the engine's thread; other threads may read them."""
 
-import threading
-import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
 
 from engine.cache import make_caches
 from engine.checkpoints import files
-from engine.dflash import loop
 from engine.dflash.joint import Joint
 from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.rollback import rollback_for
 from engine.dflash.target.context import context_of, logits_of, tokens_of
 from engine.dflash.target.products import bytes_of_copies, keep_once
 from engine.errors import BadInput, EngineError
-from engine.inject.package import NAME as PACKAGE
+from engine.inject import NAME as PACKAGE
 from engine.inject.package import Package
 from engine.models import Pair, catalogue, load
 from engine.mx import nn, tree
-from engine.serve.errors import ApiError
-from engine.serve.formats.grammar import Grammars
-from engine.serve.formats.template import Template
+from engine.serve.backend import Model
+from engine.serve.settings import drafter_of
 
-SHRINKS = 3  # how many characters Unicode normalization can turn into one, by and large
 CONTEXT = 1 << 17  # assumed context length if neither a model nor its configuration names one
 WIDTHS = ("hidden_size", "n_embd", "d_model", "model_dim")
 
 POLICIES = 16  # kinds of answers (caches, drafter) whose policies are kept
 
 
-@dataclass(eq=False)
-class Resident:
-    """A loaded model.
+@dataclass(eq=False, kw_only=True)
+class Resident(Model):
+    """A loaded model of this engine.
 
     Attributes:
-        name: its name in requests.
         pair: target, drafter and tokenizer.
-        loaded: when it was loaded, as Unix time in seconds.
-        context: maximum tokens of prompt and answer together.
-        tokens: number of token ids that it can read.
-        vocabulary: number of logits per row.
-        layers: number of the target's layers.
-        caches: the specs of those offered that it can use.
-        used: when a request last needed it, by ``time.monotonic``.
-        drafted: whether it has a drafter.
-        lock: protects the tokenizer, which is not thread-safe.
-        grammars: the grammars for its tokenizer.
         joint: computes the rounds of several answers together.
     """
 
-    name: str
     pair: Pair
-    loaded: int
-    context: int
-    nbytes: int
-    tokens: int
-    vocabulary: int
-    layers: int
-    caches: tuple[str, ...]
-    drafted: bool = False
-    used: float = field(default_factory=time.monotonic)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    grammars: Grammars = field(init=False, repr=False)
-    joint: Joint = field(init=False, repr=False)
+    joint: Joint = field(repr=False)
     _package: Package | None = field(default=None, init=False, repr=False)
     _policies: dict[Hashable, tuple[Adaptive, Adaptive]] = field(default_factory=dict, init=False, repr=False)
 
@@ -101,52 +71,11 @@ class Resident:
         self._package = None
         del self.joint
 
-    @cached_property
-    def template(self) -> Template:
-        """The chat template, for whoever holds the lock."""
-        return Template(self.pair.tokenizer)
-
     @property
     def width(self) -> int:
         """Size of a hidden state; by its usual names, else a guess that is too large."""
         config = files.text_config(self.pair.parts["target"].config)
         return int(next((config[name] for name in WIDTHS if name in config), self.vocabulary))
-
-    @cached_property
-    def longest(self) -> int:
-        """The most characters that a text can have and still fit the context."""
-        return SHRINKS * self.context * max(map(len, self.pair.tokenizer.get_vocab()))
-
-    def encode(self, text: str, *, begins: bool = False) -> list[int]:
-        """Return the tokens of a text that may contain special tokens.
-
-        Args:
-            text: the text.
-            begins: whether the tokenizer's opening token goes before it, as in ``kakeya-engine generate``. A chat
-                template writes that token itself.
-
-        Raises:
-            ApiError: 400, the text cannot fit the context. Encoding it would occupy the tokenizer for seconds.
-            BadInput: it begins a prompt and is empty.
-        """
-        if len(text) > self.longest:
-            message = f"A text of {len(text)} characters does not fit the {self.context} tokens that {self.name} reads."
-            raise ApiError(400, message, param="messages", code="context_length_exceeded")
-        with self.lock:
-            if begins:
-                return loop.encode(self.pair.tokenizer, text)
-            return [int(token) for token in self.pair.tokenizer.encode(text, add_special_tokens=False)]
-
-    def check(self, ids: Sequence[int], param: str) -> None:
-        """Refuse tokens for which the model has no embedding (ApiError 400)."""
-        if not all(0 <= token < self.tokens for token in ids):
-            message = f"The prompt holds a token that this model, which has {self.tokens}, does not have."
-            raise ApiError(400, message, param=param, code="invalid_value")
-
-    def decode(self, tokens: list[int]) -> str:
-        """Return the text of tokens."""
-        with self.lock:
-            return self.pair.tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
 
 
 def load_resident(name: str, draft: str, dtype: str | None, *, once: bool = False) -> Resident:
@@ -173,21 +102,19 @@ def load_resident(name: str, draft: str, dtype: str | None, *, once: bool = Fals
 def resident_of(name: str, pair: Pair) -> Resident:
     """Return a loaded pair as a model of the server."""
     target = pair.target
-    resident = Resident(
+    return Resident(
         name,
-        pair,
-        loaded=int(time.time()),
+        pair.tokenizer,
         context=context_of(target) or CONTEXT,
-        nbytes=weight_bytes(pair),
         tokens=tokens_of(target),
         vocabulary=logits_of(target),
+        nbytes=weight_bytes(pair),
         layers=len(target.layers),
         caches=tuple(spec for spec in catalogue.offered(name) if _takes(target, name, spec)),
         drafted=pair.draft is not None,
+        pair=pair,
+        joint=Joint(target, pair.draft.config.target_layer_ids if pair.draft else ()),
     )
-    resident.grammars = Grammars(pair.tokenizer, resident.vocabulary)
-    resident.joint = Joint(pair.target, pair.draft.config.target_layer_ids if pair.draft else ())
-    return resident
 
 
 def _takes(target: nn.Module, name: str, spec: str) -> bool:
@@ -198,11 +125,6 @@ def _takes(target: nn.Module, name: str, spec: str) -> bool:
     except EngineError:
         return False
     return 2 * boundary < len(target.layers)
-
-
-def drafter_of(draft: str) -> Any:
-    """Return the drafter argument for :func:``engine.models.load``."""
-    return {"auto": None, "dflash": None, PACKAGE: None, "none": False, "lookup": False}.get(draft, draft)
 
 
 def weight_bytes(pair: Pair) -> int:

@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.cache import spec as cache_spec
 from engine.errors import BadInput
+from engine.serve.backend import DRAFTS
 from engine.serve.errors import ApiError
-from engine.serve.job import DRAFTS
 
 MOST_ANSWERS = 8
 MOST_TOOLS = 1024

@@ -10,14 +10,12 @@ from typing import Any
 from engine.errors import BadInput, EngineError
 from engine.models import catalogue
 from engine.models.catalogue import RAW, least_boundary
+from engine.serve.backend import DRAFTS, Failed, Job, Model, Options, Piece, Start
 from engine.serve.channels import Channel
 from engine.serve.errors import ApiError, gone, late
-from engine.serve.job import DRAFTS, Failed, Job, Options, Piece
 from engine.serve.metrics import Metrics
-from engine.serve.models import Resident
+from engine.serve.outbox import Outbox
 from engine.serve.protocol import Sampled, overrides
-from engine.serve.scheduler.outbox import Outbox
-from engine.serve.scheduler.thread import EngineThread
 from engine.serve.settings import Settings
 
 SEEDS = (1 << 63) - 1
@@ -49,21 +47,24 @@ class Chosen:
 
 
 class Server:
-    """The server's state; everything here runs in the event loop."""
+    """The server's state; everything here runs in the event loop.
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        settings: the server's.
+        start: creates the backend.
+    """
+
+    def __init__(self, settings: Settings, start: Start) -> None:
         self.settings = settings
         self.metrics = Metrics()
         self.outbox = Outbox()
-        self.engine = EngineThread(settings, self.metrics, self.outbox.wake)
+        self.engine = start(settings, self.metrics, self.outbox.wake)
         self.started = time.time()
         engine, watch = self.engine, self.metrics.watch
         watch("kakeya_active", "Answers that are being made.", lambda: len(engine.active))
         watch("kakeya_waiting", "Answers that are queued.", lambda: engine.waiting)
-        watch("kakeya_cache_bytes", "Caches of answers.", lambda: sum(each.nbytes for each in engine.active))
-        watch(
-            "kakeya_prefix_bytes", "Kept prefixes.", lambda: engine.prefixes.nbytes if engine.prefixes else 0
-        )
+        watch("kakeya_cache_bytes", "Caches of answers.", lambda: engine.memory().caches)
+        watch("kakeya_prefix_bytes", "Kept prefixes.", lambda: engine.memory().prefixes)
         self.names = names_of(settings.models)
 
     def choose(self, request: Sampled) -> Chosen:
@@ -112,11 +113,12 @@ class Server:
             return None
         return channel if channel.short in self.names else None
 
-    async def resident(self, chosen: Chosen) -> Resident:
+    async def resident(self, chosen: Chosen) -> Model:
         """Return the model, loading it if needed."""
         try:
             async with asyncio.timeout(self.settings.request_seconds):
-                return await asyncio.wrap_future(self.engine.load(chosen.reference))
+                model: Model = await asyncio.wrap_future(self.engine.load(chosen.reference))
+                return model
         except TimeoutError as error:
             message = f"There was no room for the model {chosen.requested} in time. Try again later."
             raise ApiError(503, message, param="model", code="model_unavailable") from error
@@ -125,7 +127,7 @@ class Server:
             raise ApiError(503, message, param="model", code="model_unavailable") from error
 
     def options(
-        self, request: Sampled, chosen: Chosen, resident: Resident, ids: list[int], most: int | None
+        self, request: Sampled, chosen: Chosen, resident: Model, ids: list[int], most: int | None
     ) -> Options:
         """Return the decoding options for a prompt; ApiError 400 if it does not fit the model.
 

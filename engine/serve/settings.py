@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from engine.inject import NAME as PACKAGE
 
 MB = 1 << 20
 
@@ -61,3 +64,8 @@ class Settings:
     prefix_store: Path | None = None
     prefix_store_bytes: int = 4096 * MB
     idle_seconds: float = 0.0
+
+
+def drafter_of(draft: str) -> Any:
+    """Return the drafter argument for :func:``engine.models.load``."""
+    return {"auto": None, "dflash": None, PACKAGE: None, "none": False, "lookup": False}.get(draft, draft)

@@ -12,7 +12,8 @@ from typing import Any
 from engine.cache.protocol import Cache
 from engine.dflash.step import Step
 from engine.evals.speculation.arms import NATIVE
-from engine.inject.package import NAME, steps
+from engine.inject import NAME
+from engine.inject.package import steps
 from engine.inject.strategy import MAKER, replaced
 from engine.measure.arm import Arm
 from engine.models import Pair

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from engine.serve.backend import Model
 from engine.serve.dialects.constraints import constrained, tools_of
 from engine.serve.dialects.deltas import added, finish, logprobs_of, merge, new_id, tokens_in, usage
 from engine.serve.dialects.prompts import render
@@ -16,7 +17,6 @@ from engine.serve.formats import calls, grammar, harmony
 from engine.serve.formats.parts import Delta, Parts
 from engine.serve.http.streams import DONE, event
 from engine.serve.http.streams import failed as failed  # noqa: PLC0414 - part of a dialect
-from engine.serve.models import Resident
 from engine.serve.protocol import ChatRequest
 from engine.serve.server import PendingAnswer, Server
 
@@ -38,7 +38,7 @@ class Chat:
     """
 
     request: ChatRequest
-    resident: Resident
+    resident: Model
     pending: PendingAnswer
     tools: list[dict[str, Any]]
     forced: bool
@@ -47,7 +47,7 @@ class Chat:
 
     def parts(self) -> Parts:
         """Return a new parser that splits an answer's text into parts."""
-        tokenizer = self.resident.pair.tokenizer
+        tokenizer = self.resident.tokenizer
         single = self.request.parallel_tool_calls is False
         if self.on_channels:
             return harmony.Harmony(self.tools, single=single)
@@ -86,15 +86,15 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
     most = request.max_completion_tokens or request.max_tokens
     options = server.options(request, chosen, resident, ids, most)
     options = await constrained(request, options, resident, tools, forced=forced)
-    start = resident.pair.tokenizer.think_start
+    start = resident.tokenizer.think_start
     thinks = start is not None and text.rstrip().endswith(start)
     if thinks and options.grammar is not None:
-        end = resident.pair.tokenizer.think_end_tokens or ()
+        end = resident.tokenizer.think_end_tokens or ()
         thought_grammar = grammar.behind_thought(options.grammar, end)
         await grammar.apart(resident.grammars.compiled, thought_grammar)
         options = replace(options, grammar=thought_grammar)
     answer = server.ask(chosen, [ids], options, request.n or 1)
-    on_channels = harmony.speaks(resident.pair.tokenizer) and not text.endswith(harmony.FINAL)
+    on_channels = harmony.speaks(resident.tokenizer) and not text.endswith(harmony.FINAL)
     return Chat(request, resident, answer, tools, forced, thinks, on_channels)
 
 
@@ -107,13 +107,13 @@ async def count(server: Server, request: ChatRequest) -> int:
 
 
 def _prompt(
-    resident: Resident, request: ChatRequest, tools: list[dict[str, Any]], *, forced: bool
+    resident: Model, request: ChatRequest, tools: list[dict[str, Any]], *, forced: bool
 ) -> tuple[list[int], str]:
     text = render(resident, request, tools)
     formatted = request.response_format is not None and request.response_format.type != "text"
-    if harmony.speaks(resident.pair.tokenizer) and (forced or (formatted and not tools)):
+    if harmony.speaks(resident.tokenizer) and (forced or (formatted and not tools)):
         text += harmony.FINAL  # the only channel of these answers
-    return resident.encode(text, begins=not resident.pair.tokenizer.has_chat_template), text
+    return resident.encode(text, begins=not resident.tokenizer.has_chat_template), text
 
 
 async def whole(chat: Chat) -> dict[str, Any]:

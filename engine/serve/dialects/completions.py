@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.errors import BadInput
+from engine.serve.backend import Model, Piece
 from engine.serve.dialects.constraints import of_format
 from engine.serve.dialects.deltas import new_id, usage
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.http.streams import DONE, event
 from engine.serve.http.streams import failed as failed  # noqa: PLC0414 - part of a dialect
-from engine.serve.job import Piece
-from engine.serve.models import Resident
 from engine.serve.protocol import CompletionRequest
 from engine.serve.server import PendingAnswer, Server
 
@@ -31,7 +30,7 @@ class Completion:
     """
 
     request: CompletionRequest
-    resident: Resident
+    resident: Model
     pending: PendingAnswer
     offsets: list[int]
     cached: list[int]
@@ -66,7 +65,7 @@ async def begin(server: Server, request: CompletionRequest) -> Completion:
     return Completion(request, resident, answer, [0] * len(answer.jobs), [0] * len(prompts))
 
 
-def _prompts(request: CompletionRequest, resident: Resident) -> list[list[int]]:
+def _prompts(request: CompletionRequest, resident: Model) -> list[list[int]]:
     prompt: Any = request.prompt
     if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)):
         prompt = [prompt]

@@ -4,11 +4,10 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+from engine.serve.backend import Model, Options
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.formats import grammar, harmony
 from engine.serve.formats.calls import form_of, parse_json
-from engine.serve.job import Options
-from engine.serve.models import Resident
 from engine.serve.protocol import ChatRequest
 
 
@@ -43,7 +42,7 @@ def tools_of(request: ChatRequest) -> tuple[list[dict[str, Any]], bool]:
 
 
 async def constrained(
-    request: ChatRequest, options: Options, resident: Resident, tools: list[dict[str, Any]], *, forced: bool
+    request: ChatRequest, options: Options, resident: Model, tools: list[dict[str, Any]], *, forced: bool
 ) -> Options:
     """Add log-probabilities and the grammar to the options; ApiError if the grammar cannot be enforced.
 
@@ -62,7 +61,7 @@ async def constrained(
         return replace(options, grammar=tool_grammar, stop=())
     answer = await of_format(request.response_format, resident)
     if answer is not None and tools:
-        tokenizer, grammars = resident.pair.tokenizer, resident.grammars
+        tokenizer, grammars = resident.tokenizer, resident.grammars
         in_json = form_of(tokenizer)[2] is parse_json
         answer = (
             grammar.on_channels(answer, grammars.mark, tools)
@@ -73,7 +72,7 @@ async def constrained(
     return replace(options, grammar=answer)
 
 
-async def of_format(wanted: Any, resident: Resident) -> str | None:
+async def of_format(wanted: Any, resident: Model) -> str | None:
     """Return the grammar of a ``response_format``; None for text."""
     if wanted is None or wanted.type == "text":
         return None

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+from engine.serve.backend import Model, Piece
 from engine.serve.formats.parts import Delta, Parts
-from engine.serve.job import Piece
-from engine.serve.models import Resident
 from engine.serve.server import PendingAnswer
 
 
@@ -44,7 +43,7 @@ def _events(delta: Delta) -> list[tuple[str, Any]]:
     return events
 
 
-def logprobs_of(resident: Resident, piece: Piece) -> list[dict[str, Any]]:
+def logprobs_of(resident: Model, piece: Piece) -> list[dict[str, Any]]:
     """Return the log-probabilities of a piece in the form of chat answers."""
 
     def entry(token: int, logprob: float) -> dict[str, Any]:
@@ -72,7 +71,7 @@ def usage(prompt: int, completion: int, cached: int, thought: int = 0) -> dict[s
     }
 
 
-async def tokens_in(resident: Resident, texts: list[str]) -> int:
+async def tokens_in(resident: Model, texts: list[str]) -> int:
     """Return the number of tokens in texts. Another thread counts: somebody's long prompt may occupy the tokenizer."""
     texts = [text for text in texts if text]
     return sum([len(await asyncio.to_thread(resident.encode, text)) for text in texts])

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from engine.serve.backend import Model
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.formats.template import Template, Turn
-from engine.serve.models import Resident
 from engine.serve.protocol import ChatRequest, Message
 
 # Arguments of the template that the server sets itself.
@@ -28,7 +28,7 @@ SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
 TEXTS = ("content", "reasoning_content")
 
 
-def render(resident: Resident, request: ChatRequest, tools: list[dict[str, Any]]) -> str:
+def render(resident: Model, request: ChatRequest, tools: list[dict[str, Any]]) -> str:
     """Return the text of a conversation up to the beginning of the model's answer, or to the end of a turn to continue.
 
     Args:
@@ -51,11 +51,7 @@ def render(resident: Resident, request: ChatRequest, tools: list[dict[str, Any]]
         for name, value in request.template_kwargs.items()
         if isinstance(value, str | bool | int) and name not in OWN
     }
-    if (
-        resident.drafted
-        and "enable_thinking" not in extra
-        and resident.pair.tokenizer.think_start is not None
-    ):
+    if resident.drafted and "enable_thinking" not in extra and resident.tokenizer.think_start is not None:
         extra["enable_thinking"] = False  # published drafters were trained on answers without thoughts
     if request.add_generation_prompt is False:
         extra["add_generation_prompt"] = False

@@ -223,8 +223,10 @@ class Grammars:
         """The tokenizer in llguidance's form, created when first needed."""
         if self._tokenizer is None:
             from llguidance import hf
+            from transformers import PreTrainedTokenizerFast
 
-            inner = getattr(self._wrapper, "_tokenizer", self._wrapper)
+            wrapped = not isinstance(self._wrapper, PreTrainedTokenizerFast)
+            inner = getattr(self._wrapper, "_tokenizer", self._wrapper) if wrapped else self._wrapper
             # A tokenizer may have tokens that the model lacks: masks are cut to the logits.
             count = max(self._vocabulary, 1 + max(self._wrapper.get_vocab().values()))
             self._tokenizer = hf.from_tokenizer(

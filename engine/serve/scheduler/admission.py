@@ -1,7 +1,7 @@
 """Admits requests: a request begins once its predicted memory is free within the budget."""
 
+from engine.serve.backend import Job
 from engine.serve.errors import ApiError
-from engine.serve.job import Job
 from engine.serve.prefix_cache.prefix import Prefixes
 from engine.serve.scheduler.memory import predicted
 from engine.serve.scheduler.residents import Residents

@@ -17,12 +17,12 @@ from engine.dflash.rollback import rollback_for
 from engine.dflash.sampling import Sampler, Sampling
 from engine.dflash.step import Step, live_bytes, ratio
 from engine.dflash.stops import Stops
-from engine.inject.package import NAME as PACKAGE
-from engine.serve.formats.guide import Guide
-from engine.serve.job import Job, Options, Piece
+from engine.inject import NAME as PACKAGE
+from engine.serve.backend import Job, Options, Piece
 from engine.serve.models import Resident
 from engine.serve.prefix_cache.prefix import Prefixes
 from engine.serve.prefix_cache.shelf import BlockPath
+from engine.serve.scheduler.guide import Guide
 from engine.serve.scheduler.rounds import Awaited, Reported, rounds
 from engine.serve.scheduler.through_package import ThroughPackage, UnusedError
 

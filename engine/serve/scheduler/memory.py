@@ -7,14 +7,15 @@ from typing import Any
 from engine.cache import make_caches
 from engine.checkpoints import files, hub
 from engine.dflash.step import live_bytes
-from engine.inject.package import NAME as PACKAGE
+from engine.inject import NAME as PACKAGE
 from engine.lm import cache as lm_cache
 from engine.models import registry
 from engine.models.target import chosen_dtype
 from engine.mx import mx
-from engine.serve.job import Options
-from engine.serve.models import Resident, drafter_of, tree_bytes
+from engine.serve.backend import Options
+from engine.serve.models import Resident, tree_bytes
 from engine.serve.prefix_cache.snapshots import GROWING, flat
+from engine.serve.settings import drafter_of
 
 GRAIN = 256  # tokens by which mlx-lm's caches and the drafter's context grow
 WIDTHS = 24  # hidden states that a row of a forward keeps alive, by and large: a bound, not a measurement

@@ -18,7 +18,7 @@ from engine.dflash.propose.adaptive import Fixed, Policy, RoundPlan
 from engine.dflash.propose.estimates import PLAIN
 from engine.dflash.step import Step
 from engine.mx import mx
-from engine.serve.formats.guide import Alternatives, Guide
+from engine.serve.scheduler.guide import Alternatives, Guide
 
 Reported = list[tuple[int, float, Alternatives]] | None
 StepReport = tuple[Step, Reported]

@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any
 
 from engine.mx import mx
+from engine.serve.backend import ENDING, STUCK, Failed, Health, Job, Memory
 from engine.serve.errors import ApiError, closing, failed, late
-from engine.serve.job import Failed, Job
 from engine.serve.metrics import Metrics
 from engine.serve.models import Resident
 from engine.serve.prefix_cache.prefix import Prefixes
@@ -27,13 +28,11 @@ from engine.serve.scheduler.turns import Turns, close
 from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")
-ENDING = 10.0  # seconds in which the thread should end once it is closed
 IDLE = 1.0  # seconds between checks for idle models
 GRACE = 2.0  # seconds for which a model that was just loaded waits for the answers of the request that asked for it
 TICK = 0.05  # seconds between looks at a queue that waits for such answers
 PAUSES = (0.05, 0.2, 1.0, 5.0)  # seconds to wait after a cycle that failed, longer each time in a row
 HOPELESS = 60.0  # seconds in which every cycle fails, until the thread gives up
-STUCK = 60.0  # seconds without a sign of life after which the thread counts as stuck
 
 
 @dataclass(eq=False)
@@ -50,7 +49,7 @@ class Load:
 
 
 class EngineThread:
-    """Runs jobs. Any thread may call the public methods.
+    """The :class:`engine.serve.backend.Backend` over MLX. Any thread may call the public methods.
 
     Args:
         settings: the server's.
@@ -61,6 +60,8 @@ class EngineThread:
         beat: time of the thread's last sign of life, by ``time.monotonic``.
         failure: why the thread ended by itself, in one line; None if it did not.
     """
+
+    name = "mlx"
 
     def __init__(self, settings: Settings, metrics: Metrics, wake: Callable[[], None] = lambda: None) -> None:
         self.settings, self.metrics, self._wake = settings, metrics, wake
@@ -143,6 +144,44 @@ class EngineThread:
         return wanted.resident
 
     @property
+    def models(self) -> dict[str, Resident]:
+        """The loaded models, by name."""
+        return self.residents.by_name
+
+    def health(self) -> Health:
+        """Return the thread's state."""
+        residents = self.residents
+        return Health(
+            beat=self.beat,
+            silent=self.silent,
+            running=self.running,
+            failure=self.failure,
+            trouble=self.trouble,
+            loading=residents.loading,
+            broken=residents.broken,
+            unloadable=dict(residents.unloadable),
+        )
+
+    def memory(self) -> Memory:
+        """Return the memory in use."""
+        return Memory(
+            caches=sum(each.nbytes for each in self.active),
+            prefixes=self.prefixes.nbytes if self.prefixes else 0,
+            device={
+                "mlx_active_bytes": int(mx.get_active_memory()),
+                "mlx_peak_bytes": int(mx.get_peak_memory()),
+            },
+        )
+
+    def stats(self) -> dict[str, Any]:
+        """Return the statistics of prefixes and of unloaded models."""
+        return {
+            "prefixes": self.prefixes.stats() if self.prefixes else None,
+            "prefix_store": self.store.stats() if self.store else None,
+            "unloaded": dict(self.residents.unloaded),
+        }
+
+    @property
     def running(self) -> bool:
         """Whether the thread has not ended yet."""
         return self._thread.is_alive()
@@ -168,7 +207,7 @@ class EngineThread:
 
     @property
     def active(self) -> list[Generation]:
-        """Number of active answers."""
+        """The active answers."""
         return list(self._turns.active)
 
     def _run(self) -> None:

@@ -6,8 +6,9 @@ from dataclasses import replace
 from engine.dflash.generation import Run
 from engine.dflash.step import Step
 from engine.errors import EngineError
-from engine.inject.package import NAME, steps
-from engine.serve.job import Job
+from engine.inject import NAME
+from engine.inject.package import steps
+from engine.serve.backend import Job
 from engine.serve.models import Resident
 
 

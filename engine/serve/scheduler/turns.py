@@ -16,8 +16,8 @@ from typing import Any
 from engine.dflash.propose.together import Wanted, can_share, propose_together
 from engine.errors import EngineError
 from engine.mx import mx
+from engine.serve.backend import Failed, Job, Piece
 from engine.serve.errors import ApiError, bug
-from engine.serve.job import Failed, Job, Piece
 from engine.serve.metrics import Metrics
 from engine.serve.models import Resident
 from engine.serve.scheduler.generation import Generation

@@ -11,7 +11,7 @@ import pytest
 
 from engine.models import load
 from engine.models.pair import Pair, Part
-from engine.serve.job import Failed, Job, Options
+from engine.serve.backend import Failed, Job, Options
 from engine.serve.metrics import Metrics
 from engine.serve.models import CONTEXT, resident_of
 from engine.serve.scheduler.thread import EngineThread

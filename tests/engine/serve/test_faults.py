@@ -17,8 +17,8 @@ from engine.models import registry
 from engine.mx import mx
 from engine.serve import server as server_module
 from engine.serve.app import make_app
+from engine.serve.backend import Failed, Job, Options
 from engine.serve.errors import ApiError
-from engine.serve.job import Failed, Job, Options
 from engine.serve.metrics import Metrics
 from engine.serve.scheduler import residents as residents_module
 from engine.serve.scheduler import thread
@@ -210,7 +210,7 @@ def test_a_request_ends_in_time_and_health_says_so_while_the_thread_is_stuck(mon
     monkeypatch.setattr(thread, "STUCK", 0.2)
     monkeypatch.setattr(server_module, "OVERDUE", 0.3)
     going = threading.Event()
-    server = Server(Settings(models=("tiny",), dtype="float32", request_seconds=30))
+    server = Server(Settings(models=("tiny",), dtype="float32", request_seconds=30), EngineThread)
     body = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
     with TestClient(make_app(server), base_url="http://127.0.0.1") as client:
         assert client.post("/v1/chat/completions", json=body).status_code == 200
@@ -229,7 +229,7 @@ def test_health_names_models_that_are_not_here_or_cannot_be_loaded(tmp_path):
     shutil.copytree(Path(registry.data()) / "tiny" / "target", tmp_path / "broken")
     (tmp_path / "broken" / "tokenizer.json").write_text("{")
     models = ("tiny", str(tmp_path / "broken"), "nobody/not-downloaded")
-    server = Server(Settings(models=models, dtype="float32", draft="none"))
+    server = Server(Settings(models=models, dtype="float32", draft="none"), EngineThread)
     with TestClient(make_app(server), base_url="http://127.0.0.1") as client:
         health = client.get("/health").json()
         assert (health["status"], health["missing"], health["broken"]) == (

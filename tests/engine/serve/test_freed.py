@@ -5,8 +5,8 @@ import gc
 import pytest
 
 from engine.mx import mx
+from engine.serve.backend import Job, Options
 from engine.serve.formats import grammar
-from engine.serve.job import Job, Options
 from engine.serve.models import load_resident
 from engine.serve.prefix_cache.prefix import Prefixes
 from engine.serve.scheduler.generation import Generation

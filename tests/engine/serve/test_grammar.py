@@ -8,11 +8,11 @@ import jsonschema
 import pytest
 
 from engine.mx import mx
+from engine.serve.backend import Job, Options
 from engine.serve.formats import grammar
-from engine.serve.formats.guide import Guide
-from engine.serve.job import Job, Options
 from engine.serve.metrics import Metrics
 from engine.serve.models import load_resident
+from engine.serve.scheduler.guide import Guide
 from engine.serve.scheduler.thread import EngineThread
 from engine.serve.settings import Settings
 

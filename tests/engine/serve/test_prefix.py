@@ -5,7 +5,7 @@ import pytest
 from engine.cache import make_caches
 from engine.dflash.propose.proposer import Proposer
 from engine.mx import mx, tree
-from engine.serve.job import Job, Options
+from engine.serve.backend import Job, Options
 from engine.serve.models import load_resident
 from engine.serve.prefix_cache.prefix import Prefixes
 from engine.serve.prefix_cache.snapshots import flat

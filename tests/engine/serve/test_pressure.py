@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from engine.serve.job import Failed, Job, Options, Piece
+from engine.serve.backend import Failed, Job, Options, Piece
 from engine.serve.metrics import Metrics
 from engine.serve.models import load_resident
 from engine.serve.scheduler import thread

@@ -15,6 +15,7 @@ from engine.serve.dialects.messages import CountRequest, MessagesRequest
 from engine.serve.dialects.responses import ResponsesRequest
 from engine.serve.errors import ApiError
 from engine.serve.protocol import ChatRequest, parse
+from engine.serve.scheduler.thread import EngineThread
 from engine.serve.server import Server
 from engine.serve.settings import Settings
 
@@ -50,7 +51,9 @@ class World:
             text = json.dumps(config | {"chat_template": template})
             (folder / name / "tokenizer_config.json").write_text(text)
         self._folder = folder
-        self.server = Server(Settings(models=tuple(str(folder / name) for name in TEMPLATES), draft="none"))
+        self.server = Server(
+            Settings(models=tuple(str(folder / name) for name in TEMPLATES), draft="none"), EngineThread
+        )
         self.server.engine.start()
 
     def prompt(self, name, dialect, **body):

@@ -12,6 +12,7 @@ from engine.serve.channels import Channel
 from engine.serve.errors import ApiError
 from engine.serve.models import load_resident
 from engine.serve.protocol import ChatRequest
+from engine.serve.scheduler.thread import EngineThread
 from engine.serve.server import Server, names_of
 from engine.serve.settings import Settings
 from tests.engine import folders
@@ -30,7 +31,7 @@ def hub(monkeypatch, tmp_path):
 
 @pytest.fixture
 def server():
-    return Server(Settings(models=OURS))
+    return Server(Settings(models=OURS), EngineThread)
 
 
 def choose(server, model, **own):
@@ -48,14 +49,14 @@ def test_availability_is_what_is_on_disk(server):
     assert not told(server, "qwen3-4b")["dflash_available"]
     assert told(server, "mistral-7b-instruct-v0.3")["dflash_draft_repo"] is None
     assert told(server, "tiny")["dflash_available"]
-    plain = Server(Settings(models=OURS, draft="none"))
+    plain = Server(Settings(models=OURS, draft="none"), EngineThread)
     assert not told(plain, "tiny")["dflash_available"]  # none is loaded, although it lies there
 
 
 def test_half_a_model_is_not_available(tmp_path):
     folder = tmp_path / "pair"
     shutil.copytree(registry.DATA / "tiny", folder)
-    server = Server(Settings(models=(str(folder),)))
+    server = Server(Settings(models=(str(folder),)), EngineThread)
     assert told(server, "pair")["dflash_available"]
     (folder / "draft" / "model.safetensors").write_bytes(b"cut short")
     assert told(server, "pair")["available"]
@@ -88,7 +89,7 @@ def test_every_listed_channel_may_be_asked_for(server, name):
 
 def test_an_unknown_model_offers_what_it_can_use_once_it_is_loaded(tmp_path):
     folder = folders.write_pair(tmp_path / "pair") / "target"
-    server = Server(Settings(models=(str(folder),)))
+    server = Server(Settings(models=(str(folder),)), EngineThread)
     assert told(server, "target")["channels"] == ["target@raw"]
     assert told(server, "target")["default_channel"] == "target@raw"
     resident = load_resident(str(folder), "none", "float32")

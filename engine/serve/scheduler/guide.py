@@ -7,7 +7,7 @@ its grammar has consumed them.
 from typing import TYPE_CHECKING, cast
 
 from engine.mx import mx
-from engine.serve.job import Options
+from engine.serve.backend import Options
 
 if TYPE_CHECKING:
     from engine.serve.formats.grammar import Walk
