@@ -17,8 +17,8 @@ HEAD = """\
 measured each one and signed its run, which lies beside it; `kakeya gate docs/results` checks both again. Losses come
 first. Reports that were not accepted are listed [at the end](#not-accepted), without their figures.
 [Evidence](evidence.md#claims) defines the claims. Brackets hold the slowest and the fastest prompt of a rate, and the
-exact 95 % interval of a share. Rates depend on the machine and on its load; errors, bits, recall and agreement hardly
-do.
+exact 95 % interval of a share. Tables by length or task leave out arms that have the same value in each of them. Rates
+depend on the machine and on its load; errors, bits, recall and agreement hardly do.
 """
 SHOWS = {
     "kakeya.codec-rd": "Relative squared error of vector codecs, and all the bits that they store.",
@@ -56,7 +56,9 @@ def page(kept: Sequence[Kept]) -> str:
             "## Losses\n",
             table(("report", "claim", "arms", "value", "loss"), lost) if lost else NO_LOSS,
         ]
-        parts += [*(section(run) for run in accepted), scores()]
+        kinds = [run.measured["kind"] for run in accepted]
+        parts += [section(run, new=run.measured["kind"] not in kinds[:i]) for i, run in enumerate(accepted)]
+        parts.append(scores())
     else:
         parts.append(NOTHING)
     return "\n".join([*parts, "## Not accepted\n", not_accepted([run for run in kept if not run.accepted])])
@@ -87,8 +89,8 @@ def machine(identity: Row) -> str:
     return "; ".join(filter(None, facts))
 
 
-def section(run: Kept) -> str:
-    """Return what one accepted report shows."""
+def section(run: Kept, *, new: bool) -> str:
+    """Return what an accepted report shows; what its kind is about only if the kind is new."""
     made, spread, load = run.measured, spread_of(run.measured), run.measured["identity"].get("load")
     facts = [f"{made['created_at']}, {made['seconds']:.0f} s"]
     facts += [f"load {load[0]:.1f}"] if load else []
@@ -96,7 +98,8 @@ def section(run: Kept) -> str:
     facts += (
         [f"measured {len(run.earlier) + 1} times, before: {'; '.join(run.earlier)}"] if run.earlier else []
     )
-    head = f"## {run.name}\n\n{SHOWS.get(made['kind'], '')}\n\n```sh\n{run.command}\n```\n\n{'; '.join(facts)}.\n"
+    shows = [SHOWS[made["kind"]]] if new and made["kind"] in SHOWS else []
+    head = "\n\n".join([f"## {run.name}", *shows, f"```sh\n{run.command}\n```", f"{'; '.join(facts)}.\n"])
     return "\n".join([head, *tables(made)])
 
 
@@ -124,8 +127,16 @@ def tables(report: Row) -> Iterator[str]:
         yield from pivot("tokens", parts, _length, _on_context, lambda c: number(c["value"]))
     else:
         yield from pivot(
-            "arm", parts, about, lambda c: f"{c['name']}, {where(c)}", lambda c: number(c["value"])
+            "arm", varying(parts), about, lambda c: f"{c['name']}, {where(c)}", lambda c: number(c["value"])
         )
+
+
+def varying(parts: Sequence[Row]) -> list[Row]:
+    """Return the claims of those arms that do not have the same value in every part."""
+    values: dict[tuple[str, str], set[object]] = {}
+    for claim in parts:
+        values.setdefault((about(claim), claim["name"]), set()).add(claim["value"])
+    return [claim for claim in parts if len(values[about(claim), claim["name"]]) > 1]
 
 
 def pivot(
@@ -146,8 +157,8 @@ def pivot(
 
 def table(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a table in Markdown."""
-    lines = (heads, ["---"] * len(heads), *rows)
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    head, *body = (f"| {' | '.join(cells)} |\n" for cells in (heads, *rows))
+    return "".join([head, f"|{'---|' * len(heads)}\n", *body])
 
 
 def not_accepted(kept: Sequence[Kept]) -> str:

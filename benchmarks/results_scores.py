@@ -25,10 +25,11 @@ def scores(path: Path = FILE) -> str:
     """Return the section."""
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     formats = list(dict.fromkeys(each["format"] for each in found["scores"]))
-    rows = [["server", *formats], ["---"] * (len(formats) + 1)]
+    rows = []
     for server in dict.fromkeys(each["server"] for each in found["scores"]):
         own = {each["format"]: each for each in found["scores"] if each["server"] == server}
         rows.append([f"`{server}`", *(f"{own[name]['passed']} of {own[name]['of']}" for name in formats)])
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     about = ABOUT.format(model=found["model"], measured=found["measured"], versions=versions)
-    return "\n".join([TITLE, about, *(f"| {' | '.join(row)} |" for row in rows), ""])
+    head = [f"| server | {' | '.join(formats)} |", f"|{'---|' * (len(formats) + 1)}"]
+    return "\n".join([TITLE, about, *head, *(f"| {' | '.join(row)} |" for row in rows), ""])
