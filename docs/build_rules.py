@@ -53,7 +53,8 @@ SHORT = {
 
 HEADS = {
     "claims": "| claim | meaning |\n|---|---|\n",
-    "codes": "| code | verdict | why it matters | what must hold (in which kinds) |\n|---|---|---|---|\n",
+    "checks": "| code | verdict | what must hold (in which kinds) |\n|---|---|---|\n",
+    "codes": "| code | verdict | meaning |\n|---|---|---|\n",
 }
 
 
@@ -70,7 +71,12 @@ def main() -> None:
 def tables() -> dict[str, list[str]]:
     return {
         "claims": [claim_row(name, definition) for name, definition in DEFINITIONS.items()],
-        "codes": [code_row(code) for code in CODES.values()],
+        "checks": [row for code in CODES.values() if (row := check_row(code))],
+        "codes": [
+            f"| `{code.code}` | {code.effect} | {code.why} |\n"
+            for code in CODES.values()
+            if not check_row(code)
+        ],
     }
 
 
@@ -79,10 +85,11 @@ def claim_row(name: str, definition: str) -> str:
     return f"| `{name}` | {meaning} |\n"
 
 
-def code_row(code: Code) -> str:
+def check_row(code: Code) -> str:
+    """Return what must hold, or nothing if the code has no check."""
     checks = [each for each in CHECKS if each.code == code.code]
     what = "; ".join(f"{statement(each.statement)} ({kinds_in(each.kinds)})" for each in checks)
-    return f"| `{code.code}` | {code.effect} | {code.why} | {what} |\n"
+    return f"| `{code.code}` | {code.effect} | {what} |\n" if checks else ""
 
 
 def statement(text: str) -> str:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from benchmarks import results
 from benchmarks.results_claims import loss
 from benchmarks.results_kept import EARLIER, KEY, Kept, read, remember, report_of, run_of
-from benchmarks.results_page import page
+from benchmarks.results_page import page, varying
 from benchmarks.results_scores import scores
 from bridge.cli import cli
 from bridge.gate import NO_RUN
@@ -86,6 +86,22 @@ def test_codecs_are_shown_by_their_rows():
     text = parts(page([kept(report)]))["it"]
 
     assert all(number(row["rel_mse"]) in text for row in report["rows"])
+
+
+def test_a_kind_of_report_is_explained_once():
+    text = page([kept(reports.recall(), "first"), kept(reports.recall(), "second")])
+
+    assert text.count("Secret codes found in padding") == 1
+
+
+def test_a_table_by_length_leaves_out_what_is_the_same_in_each():
+    lengths = [("steady", 1), ("varies", 1), ("steady", 1), ("varies", 0)]
+    claims = [
+        {"name": "recall", "arm": arm, "value": value, "where": {"length": i}}
+        for i, (arm, value) in enumerate(lengths)
+    ]
+
+    assert [claim["arm"] for claim in varying(claims)] == ["varies", "varies"]
 
 
 def test_what_the_gate_rejects_is_named_with_its_reason_and_without_its_figures():
