@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 from bridge.presets import Preset, load_presets
 
 BEGIN, END = "<!-- presets: begin -->\n", "<!-- presets: end -->"
-HEAD = "| preset | parameters | code | time limit | gate | what it does |\n|---|---|---|---|---|---|\n"
+HEAD = "| preset | parameters (default) | limit | reports | what it does |\n|---|---|---|---|---|\n"
 
 
 def main() -> None:
@@ -21,19 +22,20 @@ def main() -> None:
 
 
 def row(preset: Preset) -> str:
-    params = "; ".join(
-        f"`{name}`: {param.allowed}" + (", required" if param.required else f" ({param.default})")
+    params = ", ".join(
+        f"`{name}` {param.allowed.removeprefix('a whole number from ')}"
+        + ("" if param.required else f" ({param.default})")
         for name, param in preset.params.items()
     )
+    kinds = Counter(kind.removeprefix("kakeya.") for kind in preset.kinds)
     cells = (
         f"`{preset.name}`",
-        params or "none",
-        preset.code,
+        params,
         f"{preset.timeout_s} s",
-        ", ".join(f"`{kind}`" for kind in preset.kinds) or str(preset.gate),
+        ", ".join(f"{kind} x{count}" if count > 1 else kind for kind, count in kinds.items()),
         preset.description,
     )
-    return f"| {' | '.join(cells)} |\n"
+    return f"| {' | '.join(cells)} |\n".replace("|  |", "| |").replace("|  |", "| |")
 
 
 if __name__ == "__main__":
