@@ -52,6 +52,7 @@ DOORS = {
         "bridge/demo/tables.py",
     },
     "rich.table.Table": {
+        "bridge/common/cli/terminal.py",
         "bridge/common/cli/screen.py",
         "bridge/report/forms/terminal.py",
         "bridge/demo/tables.py",

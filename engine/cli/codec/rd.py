@@ -8,7 +8,7 @@ import click
 
 from bridge.common.cli.commands import FILE, flag, option
 from bridge.common.cli.progress import progress
-from bridge.common.cli.terminal import rich_console
+from bridge.common.cli.terminal import figures_table, rich_console
 from engine.cli.measured import put_out
 from engine.cli.types import ListOf
 
@@ -68,17 +68,14 @@ def _data(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(report: dict[str, Any]) -> None:
-    from rich.table import Table
-
     names = list(dict.fromkeys(row["distribution"] for row in report["rows"]))
     by_codec: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in report["rows"]:
         key = (row["stored_bits_per_value"], _label(row), row["limit"])
         by_codec.setdefault(key, {})[row["distribution"]] = row["rel_mse"]
     caption = "H: Hadamard first. Bits count every stored byte (*: the formula's). Limit: 2^-2R."
-    shown = Table(title=f"mean rel-MSE, seed {report['config']['seed']}", caption=caption)
-    for name in ("codec", "bits/value", *names, "limit"):
-        shown.add_column(name, justify="left" if name == "codec" else "right", no_wrap=True)
+    title = f"mean rel-MSE, seed {report['config']['seed']}"
+    shown = figures_table(title, "codec", "bits/value", *names, "limit", caption=caption)
     for rate, label, limit in sorted(by_codec):
         cell = by_codec[rate, label, limit]
         errors = [f"{cell[name]:.2e}" if name in cell else "" for name in names]

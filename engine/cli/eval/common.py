@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.common.cli.progress import progress
-from bridge.common.cli.terminal import rich_console
+from bridge.common.cli.terminal import figures_table, rich_console
 from engine.cli.measured import carry_out
 
 
@@ -54,8 +54,6 @@ def find_needles(
 
 def show_needles(report: dict[str, Any]) -> None:
     """Print codes found by arm and length of the prompt, and what is claimed: recall with its interval, divergence."""
-    from rich.table import Table
-
     lengths = sorted({prompt["length"] for prompt in report["prompts"]})
     expected = {prompt["id"]: prompt for prompt in report["prompts"]}
     whole = {claim["arm"]: claim for claim in reversed(report["claims"]) if claim["name"] == "recall"}
@@ -63,10 +61,10 @@ def show_needles(report: dict[str, Any]) -> None:
     paces = {claim["arm"]: claim["value"] for claim in report["claims"] if claim["name"] == "decode_tok_s"}
     more = [*(("KL",) if apart else ()), *(("tokens/s",) if paces else ())]
     caption = "interval: 95 %, exact" if whole else "recall is not claimed: other layers find codes alone"
-    table = Table(title=f"{report['kind']} of {report['config']['model']}", caption=caption)
+    title = f"{report['kind']} of {report['config']['model']}"
     claimed = ("recall", "interval") if whole else ()
-    for name in ("arm", "role", *claimed, *map(str, lengths), *more):
-        table.add_column(name, justify="left" if name in {"arm", "role"} else "right", no_wrap=True)
+    headings = ("arm", "role", *claimed, *map(str, lengths), *more)
+    table = figures_table(title, *headings, names=2, caption=caption)
     for arm in report["arms"]:
         cells, recall = [], []
         if claim := whole.get(arm["name"]):

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from bridge.common.cli.commands import FILE, option
-from bridge.common.cli.terminal import rich_console
+from bridge.common.cli.terminal import figures_table, rich_console
 from engine.cli import options
 from engine.cli.measured import carry_out
 from engine.cli.types import Names
@@ -99,15 +99,12 @@ def _texts(
 
 def show(report: dict[str, Any]) -> None:
     """Print an arm a line, in the order of their stored bits."""
-    from rich.table import Table
-
     from bridge.reports.claims.quant import by_arm, verdicts
 
     arm_figures = by_arm(report)
     caption = "bits: every stored byte (in brackets: the published formula)"
-    table = Table(title=f"caches of {report['config']['model']}", caption=caption)
-    for name in ("cache", "bits/value", "rel-MSE", "KL (nats)", "same top", "perplexity"):
-        table.add_column(name, justify="left" if name == "cache" else "right", no_wrap=True)
+    headings = ("cache", "bits/value", "rel-MSE", "KL (nats)", "same top", "perplexity")
+    table = figures_table(f"caches of {report['config']['model']}", *headings, caption=caption)
     for arm in sorted(report["arms"], key=lambda arm: arm_figures[arm["name"]]["stored_bits_per_value"]):
         figures = arm_figures[arm["name"]]
         nominal = arm["options"].get("nominal_bits_per_value")
