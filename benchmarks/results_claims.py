@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from benchmarks.results_kept import Kept, Row
-from bridge.report.text import cell, interval, number
+from bridge.common.drawing.text import cell, interval, number
 
 # What is slower than it should be, errs more, finds or saves less, or puts out other tokens.
 SLOWER = (

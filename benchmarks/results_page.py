@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from benchmarks.results_claims import about, claims, is_of_all, losses, value, where
 from benchmarks.results_kept import Kept, Row
 from benchmarks.results_scores import scores
+from bridge.common.drawing.text import cell, number
 from bridge.report.kinds import codec, decode
-from bridge.report.text import cell, number
 
 HEAD = """\
 # Results

@@ -8,9 +8,10 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from bridge.common.drawing.plot import Plot, Point, Series
+from bridge.common.drawing.svg import svg_file
 from engine.evals.rate_distortion.sources import DISTRIBUTIONS, draw
 from engine.evals.rate_distortion.table import RatePlan, table
-from engine.measure.plot import Axes, panels
 
 DOCS = Path(__file__).parent
 DIM, VECTORS, SEED = 128, 4096, 0
@@ -36,7 +37,7 @@ CURVES = {
     "published D4 (nominal bits)": _named("d4 "),
 }
 TITLES = {"gaussian": "Gaussian", "t4": "Student-t, 4 degrees", "outliers": "two channels times 20"}
-WIDTH, RATES, DECIBELS = 300, range(2, 10), range(0, 15, 2)
+MOST_DECIBELS = 14
 
 
 def main() -> None:
@@ -77,16 +78,20 @@ def picture(rows: list[dict]) -> str:
     """Return the curves as SVG: decibels above the limit over bits, one panel for each kind of data."""
     plots = []
     for name in DISTRIBUTIONS:
-        axes = Axes(TITLES[name], "stored bits a value", "decibels above 2^-2R", RATES, DECIBELS)
         here = [row for row in rows if row["distribution"] == name]
-        plots.append((axes, {label: curve(filter(belongs, here)) for label, belongs in CURVES.items()}))
-    return panels(plots, WIDTH)
+        series = (Series(label, curve(filter(belongs, here)), "line") for label, belongs in CURVES.items())
+        plots.append(Plot(TITLES[name], "stored bits a value", "decibels above 2^-2R", tuple(series)))
+    return svg_file(plots)
 
 
-def curve(rows: Iterable[dict]) -> list[tuple[float, float]]:
+def curve(rows: Iterable[dict]) -> tuple[Point, ...]:
     """Return rate and decibels above the limit of each row that the plot has room for."""
-    found = [(row["stored_bits_per_value"], 10 * math.log10(row["rel_mse"] / row["limit"])) for row in rows]
-    return [(rate, decibels) for rate, decibels in found if decibels <= DECIBELS[-1]]
+    points = (
+        Point(row["stored_bits_per_value"], 10 * math.log10(row["rel_mse"] / row["limit"])) for row in rows
+    )
+    return tuple(
+        sorted((point for point in points if point.value <= MOST_DECIBELS), key=lambda point: point.at)
+    )
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def _say_why(statuses: Sequence[Status]) -> None:
 
 
 def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> None:
-    from bridge.report.text import cell, number  # noqa: PLC0415 - a plain list does not pay for reports
+    from bridge.common.drawing.text import cell, number  # noqa: PLC0415 - a plain list does not pay for reports
     from bridge.report.trends import sparkline, trends  # noqa: PLC0415
 
     figures = trends(client, limit, name)

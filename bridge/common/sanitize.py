@@ -7,11 +7,12 @@ seen. What is secret, the credentials in URLs, becomes ``***``. Each consumer ha
 - a terminal or the log of a workflow: ``printed``, after ``line`` or ``block``;
 - a program: ``data``;
 - an agent: ``line`` and ``log`` (``bridge.mcp.bounds``);
-- a page or Markdown: ``line``, and what escapes their own signs (``bridge.report.drawing.markup`` and
+- a page or Markdown: ``line``, and what escapes their own signs (``bridge.common.drawing.markup`` and
   ``bridge.report.forms.markdown``).
 
-All text leaves a program through ``bridge.common.cli.output``, ``bridge.common.cli.screen`` or ``bridge.report.text``,
-which call this for all of it. tests/repo/test_output.py fails for a module that prints in another way.
+All text leaves a program through ``bridge.common.cli.output``, ``bridge.common.cli.screen`` or
+``bridge.common.drawing.text``, which call this for all of it. tests/repo/test_output.py fails for a module that prints
+in another way.
 """
 
 from __future__ import annotations

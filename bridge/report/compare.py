@@ -6,14 +6,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
+from bridge.common.drawing.plot import Plot, Point, Series
+from bridge.common.drawing.text import Cell, cut
+from bridge.common.drawing.text import number as shown
 from bridge.errors import ManifestError
 from bridge.report.loose import Row, items, plain, text
 from bridge.report.measured import figures, read
-from bridge.report.model import Cell, Claim, Facts, Plot, Point, RunView, Series, Table
+from bridge.report.model import Claim, Facts, RunView, Table
 from bridge.report.rows import flat
 from bridge.report.source import Source, reports_of
-from bridge.report.text import cut
-from bridge.report.text import number as shown
 
 _MOST_DRAWN = 20
 # An honest report has a few hundred.

@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from bridge.report.model import Cell
-from bridge.report.text import cut
+from bridge.common.drawing.text import Cell, cut
 from bridge.reports import statistics
 
 Row = Mapping[str, Any]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from bridge.common.drawing.plot import Plot
+from bridge.common.drawing.text import cell, cut
 from bridge.errors import ManifestError
 from bridge.report import rows
 from bridge.report.kinds import codec, decode, sweep
 from bridge.report.loose import Row, items, mapping, number, numbers, plain, text
-from bridge.report.model import Claim, Measured, Plot, Table
-from bridge.report.text import cell, cut
+from bridge.report.model import Claim, Measured, Table
 from bridge.reports.kinds import LEGACY
 from bridge.reports.reading import parse_report
 

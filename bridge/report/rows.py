@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bridge.common.drawing.text import Cell, cell, cut, interval
 from bridge.report.loose import Row, items, mapping, plain
-from bridge.report.model import Cell, Claim, Table
-from bridge.report.text import cell, cut, interval
+from bridge.report.model import Claim, Table
 
 MAX_ROWS = 300
 # Also of tables whose columns a report's values name: two lists of them multiply.

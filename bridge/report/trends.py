@@ -9,11 +9,11 @@ from fnmatch import fnmatchcase
 
 from bridge.bus.wire import State
 from bridge.client import Client
+from bridge.common.drawing.text import cut
 from bridge.errors import InfrastructureError, VerificationError
 from bridge.report.alarm import Change, changes
 from bridge.report.compare import figures_of
 from bridge.report.source import Source, from_branch
-from bridge.report.text import cut
 
 # Values are of one series if these characters of their parameters are the same.
 _PARAMS = 1_000

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from bridge.bus.wire import State
 from bridge.common.cli.output import say
+from bridge.common.drawing.plot import Plot, Point
+from bridge.common.drawing.plot import Series as Drawn
+from bridge.common.drawing.text import interval, number
 from bridge.errors import as_told
 from bridge.report.alarm import Change
-from bridge.report.model import Plot, Point
-from bridge.report.model import Series as Drawn
-from bridge.report.text import interval, number
 from bridge.report.trends import Figure, Series, Trend, Value, collected, measured_in
 from bridge.web.runs import Runs
 from bridge.web.snapshot import Row, Snapshot

@@ -17,8 +17,8 @@ from benchmarks.results_kept import EARLIER, KEY, Kept, read, remember, report_o
 from benchmarks.results_page import page, varying
 from benchmarks.results_scores import scores
 from bridge.cli import cli
+from bridge.common.drawing.text import number
 from bridge.gate import NO_RUN
-from bridge.report.text import number
 from bridge.verify.pins import find_pin
 from tests.bridge.gate import reports
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from bridge.report.drawing.textplot import text_plot
-from bridge.report.model import Cell, Facts, Fault, Log, Measured, Plot, RunsView, RunView, Table
+from bridge.common.drawing.plot import Plot
+from bridge.common.drawing.text import Cell, cell, is_numeric, printable
+from bridge.common.drawing.textplot import text_plot
+from bridge.report.model import Facts, Fault, Log, Measured, RunsView, RunView, Table
 from bridge.report.rows import claims_tables
-from bridge.report.text import cell, is_numeric, printable
 
 MAX_ROWS = 60
 MAX_PLOTS = 8

@@ -1,6 +1,6 @@
 """Renders pages from templates. Every value is sanitised and escaped, whatever its origin.
 
-No template turns escaping off, and only this module and bridge.report.drawing.markup create ``Markup``.
+No template turns escaping off, and only this module and bridge.common.drawing.markup create ``Markup``.
 tests/repo/test_output.py checks both.
 """
 
@@ -16,12 +16,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from bridge.report.drawing.markup import shown
-from bridge.report.drawing.svg import figures
+from bridge.common.drawing.markup import shown
+from bridge.common.drawing.svg import figures
+from bridge.common.drawing.text import cell, is_numeric
 from bridge.report.forms.words import ago, badges, grade, stamp
 from bridge.report.model import Table
 from bridge.report.rows import claims_tables
-from bridge.report.text import cell, is_numeric
 
 _HERE = Path(__file__).with_name("templates")
 

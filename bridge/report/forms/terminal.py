@@ -11,9 +11,9 @@ from rich.padding import Padding
 from rich.panel import Panel
 from rich.text import Text
 
-from bridge.report.model import Cell, Facts, Measured, RunsView, RunView, Table
+from bridge.common.drawing.text import Cell, cell, is_numeric, printable
+from bridge.report.model import Facts, Measured, RunsView, RunView, Table
 from bridge.report.rows import claims_tables
-from bridge.report.text import cell, is_numeric, printable
 
 MAX_ROWS = 40
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from bridge.common.drawing.plot import Plot, Point, Series
+from bridge.common.drawing.text import Cell, size
+from bridge.common.drawing.text import number as shown
 from bridge.report.loose import Row, counted, grouped, items, mapping, median, number, numbers, text
-from bridge.report.model import Cell, Plot, Point, Series, Table
+from bridge.report.model import Table
 from bridge.report.rows import MAX_COLUMNS, without_empty
-from bridge.report.text import number as shown
-from bridge.report.text import size
 from bridge.reports.claims import decoding
 from bridge.reports.statistics import exact_interval
 

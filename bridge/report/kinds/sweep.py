@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+from bridge.common.drawing.plot import Plot, Point, Series
+from bridge.common.drawing.text import Cell
+from bridge.common.drawing.text import number as shown
 from bridge.report.loose import Row, counted, grouped, items, mapping, median, number
-from bridge.report.model import Cell, Plot, Point, Series, Table
+from bridge.report.model import Table
 from bridge.report.rows import MAX_COLUMNS
-from bridge.report.text import number as shown
 
 
 def verify(report: Row) -> tuple[list[Table], list[Plot]]:

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from bridge.report.drawing.textplot import text_plot
-from bridge.report.model import Plot, Point, Series
+from bridge.common.drawing.plot import Plot, Point, Series
+from bridge.common.drawing.textplot import text_plot
 
 
 def series(name, *pairs, style="marks"):

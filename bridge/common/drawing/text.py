@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from bridge.common import sanitize
-from bridge.report.model import Cell
+
+Cell = str | float | int | bool | None
 
 MAX_CELL = 200
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bridge.report.drawing.axis import Axis, axis, written
-from bridge.report.model import Plot, Point, Series
-from bridge.report.text import printable
+from bridge.common.drawing.axis import Axis, axis, written
+from bridge.common.drawing.plot import Plot, Point, Series
+from bridge.common.drawing.text import printable
 
 _WIDTH, _HEIGHT = 64, 14
 # One mark per series; further series are left out, with a note. The last mark is for limits.

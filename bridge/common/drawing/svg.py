@@ -7,14 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from markupsafe import Markup
 
-from bridge.report.drawing.axis import Axis, axis, written
-from bridge.report.drawing.markup import join, tag
-from bridge.report.model import Plot, Point, Series
-from bridge.report.text import cut
+from bridge.common.drawing.axis import Axis, axis, written
+from bridge.common.drawing.markup import join, tag
+from bridge.common.drawing.plot import Plot, Point, Series
+from bridge.common.drawing.text import cut
 
 WIDTH = 480.0
 COLORS = 8
 
+# Of a file's title and of a line of its legend.
+_HEADING, _KEY = 24.0, 18.0
+_STYLE = (
+    "text{font:12px sans-serif;fill:#555}.title{font-weight:bold}.grid{stroke:#ddd}"
+    ".line{fill:none;stroke:currentColor;stroke-width:1.6}.span{stroke:currentColor;stroke-width:2;opacity:.45}"
+    ".mark{fill:currentColor}.limit{color:#555}.limit .line{stroke-dasharray:5 4}"
+    ".c0{color:#0b63c5}.c1{color:#c2410c}.c2{color:#0f766e}.c3{color:#8b3fbf}"
+    ".c4{color:#a16207}.c5{color:#be185d}.c6{color:#4d7c0f}.c7{color:#475569}"
+)
 _HEIGHT, _TOP, _RIGHT, _BOTTOM, _LEFT = 300.0, 12.0, 14.0, 44.0, 66.0
 _LETTER = 6.4
 # Longer names of categories are written above their lines, where there is room for this many characters.
@@ -26,11 +35,14 @@ _APART = 5.0
 def figures(plots: Iterable[Plot]) -> list[Markup]:
     """Return plots in which series of the same name have the same colour and mark."""
     drawings = list(plots)
-    names = dict.fromkeys(
-        series.name for plot in drawings for series in plot.series if series.style != "limit"
-    )
-    looks = {name: index for index, name in enumerate(names)}
+    looks = _looks(drawings)
     return [figure(plot, looks) for plot in drawings]
+
+
+def _looks(plots: Sequence[Plot]) -> dict[str, int]:
+    """Return the number of each series' colour and mark."""
+    names = dict.fromkeys(series.name for plot in plots for series in plot.series if series.style != "limit")
+    return {name: index for index, name in enumerate(names)}
 
 
 def figure(plot: Plot, looks: Mapping[str, int]) -> Markup:
@@ -38,14 +50,39 @@ def figure(plot: Plot, looks: Mapping[str, int]) -> Markup:
 
     ``looks`` gives each series' colour and mark.
     """
-    series = [(looks.get(line.name, 0), line) for line in _drawable(plot) if line.points]
+    series = _numbered(plot, looks)
     if not any(line.style != "limit" for _, line in series):
         return Markup()
-    body = _dots(plot, series) if plot.categories else _lines(plot, series)
+    height, drawing = _dots(plot, series) if plot.categories else _lines(plot, series)
+    about = tag("title", f"{plot.title}: {plot.value} by {plot.at}")
+    body = tag("svg", about, drawing, view_box=f"0 0 {WIDTH:g} {height:g}", role="img")
     legend = tag("ul", *(_key(i, line) for i, line in series), class_="legend") if len(series) > 1 else None
     note = tag("p", plot.note, class_="note") if plot.note else None
     caption = tag("figcaption", plot.title)
     return tag("figure", caption, legend, body, note)
+
+
+def svg_file(plots: Sequence[Plot]) -> str:
+    """Return plots over numbers side by side as an SVG file with one legend: equal names have equal looks."""
+    looks = _looks(plots)
+    panels = [(plot, series) for plot in plots if (series := _numbered(plot, looks))]
+    lines = {line.name: (index, line) for _, series in panels for index, line in series}
+    width, height = WIDTH * max(1, len(panels)), _HEADING + _HEIGHT + _KEY * len(lines)
+    parts = [tag("style", _STYLE), tag("rect", width=width, height=height, fill="white")]
+    for i, (plot, series) in enumerate(panels):
+        title = tag("text", plot.title, x=_LEFT, y=16, class_="title")
+        drawing = tag("g", _lines(plot, series)[1], transform=f"translate(0 {_HEADING:g})")
+        parts.append(tag("g", title, drawing, transform=f"translate({i * WIDTH:g} 0)"))
+    for i, (name, (index, line)) in enumerate(lines.items()):
+        y = _HEADING + _HEIGHT + _KEY * i
+        key = tag("g", _sample(index, line), tag("text", name, x=30, y=11))
+        parts.append(tag("g", key, transform=f"translate({_LEFT:g} {y:g})"))
+    outer = tag("svg", *parts, xmlns="http://www.w3.org/2000/svg", view_box=f"0 0 {width:g} {height:g}")
+    return f"{outer}\n"
+
+
+def _numbered(plot: Plot, looks: Mapping[str, int]) -> list[tuple[int, Series]]:
+    return [(looks.get(line.name, 0), line) for line in _drawable(plot) if line.points]
 
 
 def mark(shape: int, x: float, y: float, title: str = "", size: float = _MARK) -> Markup:
@@ -86,7 +123,7 @@ def _values(series: Sequence[tuple[int, Series]]) -> list[float]:
     return [value for _, line in series for point in line.points for value in _span(point)]
 
 
-def _lines(plot: Plot, series: Sequence[tuple[int, Series]]) -> Markup:
+def _lines(plot: Plot, series: Sequence[tuple[int, Series]]) -> tuple[float, Markup]:
     places = [point.at for _, line in series for point in line.points]
     across = axis(places, _LEFT, WIDTH - _RIGHT)
     up = axis(_values(series), _HEIGHT - _BOTTOM, _TOP, log=plot.log, from_zero=True)
@@ -98,7 +135,7 @@ def _lines(plot: Plot, series: Sequence[tuple[int, Series]]) -> Markup:
     ]
     spread = [line for _, line in series if any(p.low is not None and p.low != p.high for p in line.points)]
     drawn = [_draw(i, line, across, up, aside=_aside(line, spread)) for i, line in series]
-    return _svg(plot, _HEIGHT, *grid, *drawn)
+    return _HEIGHT, join(*grid, *drawn)
 
 
 def _aside(series: Series, spread: Sequence[Series]) -> float:
@@ -120,7 +157,7 @@ def _draw(index: int, series: Series, across: Axis, up: Axis, *, aside: float = 
     return tag("g", line, *spans, *marks, class_=f"c{index % COLORS}")
 
 
-def _dots(plot: Plot, series: Sequence[tuple[int, Series]]) -> Markup:
+def _dots(plot: Plot, series: Sequence[tuple[int, Series]]) -> tuple[float, Markup]:
     """Return one line per category, with the series slightly apart. Long names are above the marks."""
     longest = max(map(len, plot.categories))
     beside = longest <= _BESIDE
@@ -152,7 +189,7 @@ def _dots(plot: Plot, series: Sequence[tuple[int, Series]]) -> Markup:
         offset = _TOP + head + (tall - head) * (rows.index(i) + 1) / (len(rows) + 1)
         dots = (_dot(i, point, across, tall * point.at + offset) for point in line.points)
         parts.append(tag("g", *dots, class_=f"c{i % COLORS}"))
-    return _svg(plot, bottom + _BOTTOM, *parts, *words)
+    return bottom + _BOTTOM, join(*parts, *words)
 
 
 def _dot(shape: int, point: Point, across: Axis, y: float) -> Markup:
@@ -179,15 +216,13 @@ def _word(text: str, x: float, y: float, anchor: str, *, turned: bool = False) -
     return tag("text", text, x=x, y=y, text_anchor=anchor, transform=way)
 
 
-def _svg(plot: Plot, height: float, *parts: Markup) -> Markup:
-    about = tag("title", f"{plot.title}: {plot.value} by {plot.at}")
-    return tag("svg", about, *parts, view_box=f"0 0 {WIDTH:g} {height:g}", role="img")
+def _sample(index: int, series: Series) -> Markup:
+    line = tag("line", x1=1, x2=21, y1=7, y2=7, class_="line") if series.style != "marks" else None
+    if series.style == "limit":
+        return tag("g", line, class_="limit")
+    return tag("g", line, mark(index, 11, 7), class_=f"c{index % COLORS}")
 
 
 def _key(index: int, series: Series) -> Markup:
-    if series.style == "limit":
-        sample = tag("g", tag("line", x1=1, x2=21, y1=7, y2=7, class_="line"), class_="limit")
-    else:
-        line = tag("line", x1=1, x2=21, y1=7, y2=7, class_="line") if series.style == "line" else None
-        sample = tag("g", line, mark(index, 11, 7), class_=f"c{index % COLORS}")
+    sample = _sample(index, series)
     return tag("li", tag("svg", sample, view_box="0 0 22 14", class_="key", aria_hidden="true"), series.name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from markupsafe import Markup, escape
 
-from bridge.report.text import number, printable
+from bridge.common.drawing.text import number, printable
 
 Child = str | int | float | Markup | None
 
