@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 
+from bridge.common import listening
 from bridge.errors import InfrastructureError
 
 HOST = "127.0.0.1"
@@ -15,16 +16,11 @@ def listen(port: int, option: str) -> socket.socket:
     Raises:
         InfrastructureError: which names the option that chooses another port, if the port cannot be used.
     """
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((HOST, port))
-        listener.listen()
+        return listening.listen(HOST, port)
     except OSError as error:
-        listener.close()
         fix = f"Choose another one with {option}; 0 takes a free one."
         raise InfrastructureError(f"port {port} cannot be used: {error.strerror}", fix=fix) from error
-    return listener
 
 
 def names(port: int) -> list[str]:

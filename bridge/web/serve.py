@@ -7,13 +7,21 @@ import threading
 import uvicorn
 
 from bridge.client import Client
+from bridge.common import listening
 from bridge.common.cli.output import say
 from bridge.system import loopback, process
-from bridge.web import connections
 from bridge.web.app import make_app
 from bridge.web.figures import Figures
 from bridge.web.runs import Runs
 from bridge.web.watch import Watch
+
+MOST_CONNECTIONS = 64
+
+
+class Connection(listening.Connection):
+    """A connection of a page's reader. One that does not take its answer does not keep others from being answered."""
+
+    stalled_s = 30.0
 
 
 def serve(client: Client, port: int, poll_s: float) -> None:
@@ -39,9 +47,9 @@ def serve(client: Client, port: int, poll_s: float) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
-        http=connections.Connection,
+        http=Connection,
         ws="none",
-        limit_concurrency=connections.MOST,
+        limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=10,
         timeout_graceful_shutdown=2,
     )

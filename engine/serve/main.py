@@ -8,13 +8,13 @@ from typing import Any, NoReturn
 import click
 import uvicorn
 
+from bridge.common.listening import Connection, listen
 from engine.checkpoints import files, hub
 from engine.errors import BadInput, EngineError
 from engine.models import registry
 from engine.mx import mx
 from engine.serve.app import make_app
 from engine.serve.ending import Ending
-from engine.serve.http.connection import Connection
 from engine.serve.scheduler.thread import EngineThread
 from engine.serve.server import Server
 from engine.serve.settings import Settings, drafter_of
@@ -72,17 +72,9 @@ def _warmed(loading: "Future[Any]") -> None:
 def _bind(settings: Settings) -> socket.socket:
     """Return the listening socket."""
     try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        bound = socket.socket(family, kind, proto)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen(256)
+        return listen(settings.host, settings.port)
     except OSError as error:
         raise BadInput(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}",
             "choose another --port, or end the program that uses it",
         ) from error
-    bound.set_inheritable(True)
-    return bound

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -15,9 +16,11 @@ import uvicorn
 
 from bridge.bus.history import View
 from bridge.bus.wire import State
+from bridge.common import listening
 from bridge.report.model import Table
 from bridge.report.trends import Figure, Value
-from bridge.web import connections, figures, runs
+from bridge.web import figures, runs
+from bridge.web import serve as web
 from bridge.web.figures import Figures
 from bridge.web.runs import Answered, Runs
 
@@ -64,6 +67,8 @@ def test_row_102_of_one_answer_some_figures_are_kept_and_claimed_ones_first(monk
 
 
 async def page(scope, receive, send):
+    if scope["path"] == "/slow":
+        await asyncio.sleep(60)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
 
@@ -73,15 +78,15 @@ def serve():
     """Start a server with our connections, and return the function that connects to it."""
     started = []
 
-    def start():
+    def start(connection=web.Connection):
         listener = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(
             page,
             log_config=None,
-            http=connections.Connection,
+            http=connection,
             ws="none",
             lifespan="off",
-            limit_concurrency=connections.MOST,
+            limit_concurrency=web.MOST_CONNECTIONS,
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -102,7 +107,7 @@ def ask(connection):
 
 
 def test_row_103_idle_connections_make_way(serve, monkeypatch):
-    monkeypatch.setattr(connections, "MOST", 8)
+    monkeypatch.setattr(web, "MOST_CONNECTIONS", 8)
     connect = serve()
     used = connect()
     assert b"200" in ask(used)
@@ -123,12 +128,23 @@ def test_row_103_idle_connections_make_way(serve, monkeypatch):
 
 
 def test_row_103_a_connection_that_asks_for_nothing_is_closed(serve, monkeypatch):
-    monkeypatch.setattr(connections, "HEAD_S", 0.2)
+    monkeypatch.setattr(listening, "HEAD_S", 0.2)
     connect = serve()
     with connect() as silent, connect() as slow:
         slow.sendall(b"GET / HT")
         assert is_closed(silent)
         assert is_closed(slow)
+
+
+@pytest.mark.parametrize(("stalled_s", "status"), [(0.0, b"200"), (None, b"503")])
+def test_row_103_a_stalled_connection_makes_way_only_where_it_may(serve, monkeypatch, stalled_s, status):
+    monkeypatch.setattr(web, "MOST_CONNECTIONS", 2)
+    connect = serve(type("Stalled", (listening.Connection,), {"stalled_s": stalled_s}))
+    with connect() as slow:
+        slow.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        time.sleep(0.2)
+        with connect() as other:
+            assert status in ask(other)
 
 
 def is_closed(connection):

@@ -9,8 +9,8 @@ import httpx
 import pytest
 import uvicorn
 
+from bridge.common.listening import Connection
 from engine.serve.app import make_app
-from engine.serve.http.connection import Connection
 from engine.serve.server import Server
 from engine.serve.settings import Settings
 from tests.engine.serve.echo_backend import ANSWER, BROKEN, ENDLESS, EchoBackend

@@ -10,10 +10,10 @@ from http.client import HTTPResponse
 import httpx
 import pytest
 
+from bridge.common import listening
 from engine.serve.dialects.deltas import tokens_in
 from engine.serve.formats import grammar
 from engine.serve.formats.grammar import Grammars, of_schema
-from engine.serve.http import connection
 from engine.serve.main import MOST_CONNECTIONS
 from engine.serve.models import load_resident
 from tests.engine.serve.world import serving
@@ -121,7 +121,7 @@ def test_head_that_does_not_end_is_cut_off(tmp_path):
             assert [peer.recv(1) for peer in (peers[0], peers[2])] == [b"", b""]
             assert peers[1].recv(1) == b""
             passed = time.monotonic() - began
-        assert connection.HEAD_SECONDS - 1 < passed < connection.HEAD_SECONDS + 45
+        assert listening.HEAD_S - 1 < passed < listening.HEAD_S + 45
         assert httpx.get(f"{server.url}/health", timeout=60).status_code == 200
 
 
@@ -138,7 +138,7 @@ def test_connections_without_a_request_make_way(tmp_path, said):
             peer.sendall(said)
         began = time.monotonic()
         assert httpx.get(f"{server.url}/health", timeout=60).status_code == 200
-        assert time.monotonic() - began < connection.HEAD_SECONDS
+        assert time.monotonic() - began < listening.HEAD_S
 
 
 def test_text_that_cannot_fit_is_refused_before_it_is_encoded(server, resident):

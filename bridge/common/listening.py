@@ -1,0 +1,106 @@
+"""What the HTTP servers share: a listening socket, and connections that make way for new ones.
+
+Any program of this machine may open as many connections as a server takes, and send nothing, half a request, or read
+no answer. uvicorn limits how long a connection may be idle between two requests, but not before the first one, and not
+within the head of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import ClassVar
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_S = 10.0  # in which the whole head of a request has to come
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address; port 0 takes a free one. OSError if it cannot be used."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(256)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+class Connection(H11Protocol):
+    """uvicorn's connection. It closes itself if a head is late, and the oldest one without a request makes way.
+
+    It does so when there are as many connections as uvicorn's ``limit_concurrency``: the next request would get status
+    503.
+
+    Attributes:
+        stalled_s: after how many seconds a connection whose client has not read its answer makes way too; None for
+            never.
+    """
+
+    stalled_s: ClassVar[float | None] = None
+    _head: asyncio.TimerHandle | None = None
+    _since = 0.0  # when it was opened, or its last answer was complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first head."""
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        self._wait()
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            self._make_way()
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of a head, or what completes it."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop()
+        elif self._head is None:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Note since when it is idle."""
+        super().on_response_complete()
+        self._since = self.loop.time()
+
+    def _make_way(self) -> None:
+        """Close the connection that has been without a request for longest, or else a stalled one."""
+        others = [other for other in self.connections if isinstance(other, Connection) and other is not self]
+        closable = [other for other in others if not other._is_busy or other._is_stalled]  # noqa: SLF001 - our own
+        if closable:
+            oldest = min(closable, key=lambda other: (other._is_busy, other._since))  # noqa: SLF001
+            # It leaves the list now, and not only when the loop has closed it.
+            self.connections.discard(oldest)
+            oldest.transport.abort()  # what its client does not read would keep it open
+
+    @property
+    def _is_busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def _is_stalled(self) -> bool:
+        return self.stalled_s is not None and self.loop.time() - self._since > self.stalled_s
+
+    def _wait(self) -> None:
+        self._head = self.loop.call_later(HEAD_S, self._late)
+
+    def _stop(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
+
+    def _late(self) -> None:
+        self._head = None
+        if not self.transport.is_closing():
+            self.transport.close()
