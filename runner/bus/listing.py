@@ -1,8 +1,8 @@
 """The bus's listing of request branches and their tips, read as a stream and within limits.
 
 The listing is compared as a whole with the one before: between two polls mostly nothing has happened. Of more branches
-than the limit some are chosen. What is new since the last listing comes first, and what was chosen stays for a while:
-a request that comes beside a flood is among those that are looked at until it has had its turn.
+than the limit some are chosen by chance, first among those that are new or were chosen a moment ago: a request that
+comes beside a flood is among those that are looked at until it has had its turn.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import hashlib
 import random
 import time
 from array import array
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import nsmallest
+from itertools import chain, islice
 
 from bridge.bus import branch_names, exact_refs
 from bridge.common import limits
@@ -32,6 +33,8 @@ _SEEN_BITS = 1 << 23
 _ID_DIGITS = 40  # of an object's name by SHA-1
 # No two requests share a commit. How many branches are at one is counted in so many places, whatever there is.
 _BUCKETS = 1 << 16
+# Those with the lowest ranks are chosen. Below 1 are those that are new or stay.
+_OTHERS, _COPIES = 1, 2
 
 
 class _Seen:
@@ -56,28 +59,6 @@ def _bits(branch: str, oid: str) -> tuple[int, int]:
     return mixed % _SEEN_BITS, (mixed >> 32) % _SEEN_BITS
 
 
-class _Some:
-    """A random choice of at most so many branches out of all that are offered."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._found: list[tuple[str, str]] = []
-        self.offered = 0
-
-    def add(self, branch: str, oid: str) -> None:
-        self.offered += 1
-        if len(self._found) < self._most:
-            self._found.append((branch, oid))
-            return
-        index = random.randrange(self.offered)  # noqa: S311 - who is looked at, no secret
-        if index < self._most:
-            self._found[index] = branch, oid
-
-    def taken(self, most: int) -> dict[str, str]:
-        """Return at most so many of them, by chance."""
-        return dict(self._found if len(self._found) <= most else random.sample(self._found, most))
-
-
 class Listing:
     """The request branches on the bus, as ``{branch: commit id}``."""
 
@@ -95,6 +76,7 @@ class Listing:
         self.links = 0
         self._a_link = ""
         self._told = (0, 0, 0)
+        self._offered = self._copies = 0
         # Used only above the limit: what the last listing held, and when branches were last chosen, in time and polls.
         self._before = _Seen()
         self._chosen_at = 0.0
@@ -152,18 +134,33 @@ class Listing:
 
     def _take(self, chunks: Iterable[bytes]) -> None:
         """Read a listing. Of too many branches some are taken, among which each of them is sooner or later."""
-        most = limits.BRANCHES
-        before, now = self._before, _Seen()
-        # In the order in which they were chosen.
         stays = list(self.tips)
-        if is_time := self._is_time_to_choose:
+        if self._is_time_to_choose:
+            # In the order in which they were chosen: the older half makes room.
             stays = stays[len(stays) // 2 :]
-        staying = set(stays)
-        listed: dict[str, str] = {}
-        fresh, others, copies = _Some(most), _Some(most), _Some(limits.COPIES)
+            self._chosen_at, self._polls = time.monotonic(), 0
+        self._offered, self._copies, now = 0, 0, _Seen()
+        # What is new comes before the older half of what stays, so a flood of it takes half of the places at most.
+        ranks = {branch: 1 - i / len(stays) for i, branch in enumerate(stays, 1)}
+        ranked = self._ranked(chunks, ranks, now)
+        chosen = list(islice(ranked, limits.BRANCHES))
+        if (another := next(ranked, None)) or self._copies:
+            chosen = nsmallest(limits.BRANCHES, chain(chosen, [another] if another else [], ranked))
+        copies = sum(rank >= _COPIES for rank, _, _ in chosen)
+        # They come last.
+        del chosen[len(chosen) - max(0, copies - limits.COPIES) :]
+        # What is new stays for longest.
+        tips = {branch: oid for _, branch, oid in reversed(chosen)}
+        self.tips = {branch: tips[branch] for branch in stays if branch in tips} | tips
+        self.too_many = self._offered - len(tips)
+        self._before = now if self.too_many else _Seen()
+
+    def _ranked(
+        self, chunks: Iterable[bytes], stays: Mapping[str, float], now: _Seen
+    ) -> Iterator[tuple[float, str, str]]:
+        """Yield branches with their ranks, the lowest of which are chosen, and note them in ``now``."""
         at_commit = array("L", bytes(_BUCKETS * array("L").itemsize))
-        self.odd = 0
-        self.some_odd = []
+        self.odd, self.some_odd = 0, []
         for branch, oid in self._branches(chunks):
             known = self.tips.get(branch)
             if known is None and not branch_names.is_safe(branch):
@@ -174,25 +171,18 @@ class Listing:
             now.add(branch, oid)
             bucket = hash(oid) % _BUCKETS
             at_commit[bucket] += 1
-            if at_commit[bucket] > limits.COPIES and branch not in staying:
-                copies.add(branch, oid)
-            elif known != oid and not before.has(branch, oid):
-                fresh.add(branch, oid)
-            elif branch in staying:
-                listed[branch] = oid
+            by_chance = random.random()  # noqa: S311 - who is looked at, no secret
+            if branch in stays:
+                rank = stays[branch]
+            elif at_commit[bucket] > limits.COPIES:
+                rank = _COPIES + by_chance
+                self._copies += 1
+            elif known == oid or self._before.has(branch, oid):
+                rank = _OTHERS + by_chance
             else:
-                others.add(branch, oid)
-        total = fresh.offered + len(listed) + others.offered + copies.offered
-        if is_time:
-            self._chosen_at, self._polls = time.monotonic(), 0
-        # A flood that comes anew for each poll takes half of the places at most, from those that stayed for longest.
-        new = fresh.taken(max(most // 2, most - len(listed)))
-        room = most - len(new)
-        stayed = [branch for branch in stays if branch in listed][-room:] if room else []
-        self.tips = {branch: listed[branch] for branch in stayed} | others.taken(room - len(stayed)) | new
-        self.tips |= copies.taken(most - len(self.tips))
-        self.too_many = total - len(self.tips)
-        self._before = now if self.too_many else _Seen()
+                rank = by_chance / 2
+            self._offered += 1
+            yield rank, branch, oid
 
     @property
     def _is_time_to_choose(self) -> bool:

@@ -12,9 +12,9 @@ from bridge.bus import objects, wire
 from bridge.bus.branch_names import new_nonce
 from bridge.errors import ProcessError
 from bridge.system.git import Git
-from runner.bus import backoff, fetch
-from runner.bus.fetch import explain_failure
+from runner.bus import backoff, transfer
 from runner.bus.quarantine import HOSTILE
+from runner.bus.transfer import explain_failure
 from runner.serve.poll import Poller
 
 pytestmark = pytest.mark.bus
@@ -75,7 +75,9 @@ def test_a_branch_whose_objects_git_refuses_is_told_once_and_stops_no_other(host
         assert "hasDotgit" in line
 
 
-def test_among_many_branches_a_bad_one_is_found_by_halves(host, requester, poison, bus, git, monkeypatch):
+def test_among_many_branches_a_bad_one_is_found_in_ever_smaller_batches(
+    host, requester, poison, bus, git, monkeypatch
+):
     tree = requester.git.text("rev-parse", f"{requester.head}^{{tree}}")
     commits = [objects.commit(Git.isolated(bus), tree, [], f"{i}\n", STRANGER) for i in range(200)]
     updates = "".join(f"create refs/heads/mac-bridge/{i} {commit}\n" for i, commit in enumerate(commits))
@@ -83,8 +85,8 @@ def test_among_many_branches_a_bad_one_is_found_by_halves(host, requester, poiso
     bad = poison()
     asked = []
     monkeypatch.setattr("bridge.common.limits.SEARCH_S", 60.0)
-    start = fetch.start_fetch
-    monkeypatch.setattr(fetch, "start_fetch", lambda *args: (asked.append(1), start(*args))[1])
+    start = transfer.start_fetch
+    monkeypatch.setattr(transfer, "start_fetch", lambda *args, **at: (asked.append(1), start(*args, **at))[1])
     with host.context() as context:
         assert len(context.bus.fetch()) == 200
         assert set(context.bus.quarantine.why) == {bad}
@@ -243,8 +245,10 @@ def test_row_107_a_request_is_not_asked_for_with_branches_that_could_not_be_sent
         good = requester.send(requester.manifest())
         monkeypatch.setattr(context.bus.quarantine, "holds", lambda _commit: False)
         asked = []
-        start = fetch.start_fetch
-        monkeypatch.setattr(fetch, "start_fetch", lambda *args: (asked.append(args[2:]), start(*args))[1])
+        start = transfer.start_fetch
+        monkeypatch.setattr(
+            transfer, "start_fetch", lambda *args, **at: (asked.append(args[2:]), start(*args, **at))[1]
+        )
         assert good in context.bus.fetch()
         assert len(asked[0]) == 1
 

@@ -15,10 +15,11 @@ from bridge.common import limits
 from bridge.errors import GitError, InfrastructureError
 from bridge.system.child import Child
 from bridge.system.git import NETWORK_TIMEOUT, Git
-from runner.bus import backoff
+from runner.bus import backoff, transfer
 from runner.bus import fetch as fetching
 from runner.bus.bus import Bus, Pushed
 from runner.bus.litter import unfinished
+from runner.bus.transfer import SlowError
 from runner.serve.poll import Poller
 
 pytestmark = pytest.mark.bus
@@ -32,7 +33,7 @@ def endless(monkeypatch, tmp_path):
     names: set[str] = set()
     flag = tmp_path / "endless"
     flag.touch()
-    start = fetching.start_fetch
+    start = transfer.start_fetch
 
     def started(git, url, *commits, at=""):
         if not flag.exists() or names.isdisjoint(commits):
@@ -43,7 +44,7 @@ def endless(monkeypatch, tmp_path):
 
     started.times = 0
     started.names, started.flag = names, flag
-    monkeypatch.setattr(fetching, "start_fetch", started)
+    monkeypatch.setattr(transfer, "start_fetch", started)
     monkeypatch.setattr(limits, "TIP_S", 0.5)
     monkeypatch.setattr(fetching, "PAUSES", 20)
     return started
@@ -137,7 +138,7 @@ def test_slow_branches_do_not_starve_one_that_came_with_them(host, requester, bu
 
 def test_a_commit_that_needs_too_much_memory_is_refused():
     said = b"fatal: Out of memory, malloc failed (tried to allocate 1300000001 bytes)\nfatal: unpack-objects failed\n"
-    error = fetching.explain_failure(GitError(("git",), 128, b"", said))
+    error = transfer.explain_failure(GitError(("git",), 128, b"", said))
     assert error.code == "hostile_objects"
 
 
@@ -215,7 +216,7 @@ def test_row_82_over_http_a_slow_branch_locks_no_other_out(keyed, requester, bus
 def costly(monkeypatch):
     """Commits that do not come in the time of a poll. A fetch that asks for one takes all its time, by a fake clock."""
     passed = 0.0
-    real_now, start = time.monotonic, fetching.start_fetch
+    real_now, start = time.monotonic, transfer.start_fetch
 
     class Started:
         """A fetch that has all the time that it needs, or takes all that it is given."""
@@ -241,7 +242,7 @@ def costly(monkeypatch):
 
     started.slow = set()
     started.passed = lambda: passed
-    monkeypatch.setattr(fetching, "start_fetch", started)
+    monkeypatch.setattr(transfer, "start_fetch", started)
     # However slow this machine is.
     monkeypatch.setattr(fetching, "LISTINGS", 0)
     monkeypatch.setattr(fetching, "time", SimpleNamespace(monotonic=lambda: passed + real_now() / 1000))
@@ -267,7 +268,7 @@ def test_many_slow_commits_delay_one_that_came_with_them_by_their_short_turns_al
             before = costly.passed()
             assert honest in context.bus.unfetched
         # All get a short turn, a few of them a longer one meanwhile, and before that some parts together.
-        longer = count * fetching.ALONE_S / limits.SEARCH_S / (fetching.LONG_ONES - 1) * limits.FETCH_S
+        longer = count * fetching.ALONE_S / limits.SEARCH_S / (fetching.RETRY_TURN - 1) * limits.FETCH_S
         assert costly.passed() < count * fetching.ALONE_S + longer + 4 * limits.FETCH_S
         # One fetch of what is new, and a search that may end with one more.
         assert costly.passed() - before <= limits.SEARCH_S + 2 * limits.FETCH_S
@@ -281,7 +282,7 @@ def test_many_slow_commits_delay_one_that_came_with_them_by_their_short_turns_al
         # The others keep their turns, and the operator sees why they wait.
         for _ in range(60):
             fetch()
-        assert set(context.bus.quarantine.why.values()) == {f"{fetching.TOO_SLOW}; trying again"}
+        assert set(context.bus.quarantine.why.values()) == {f"{SlowError().message}; trying again"}
         assert len(context.bus.quarantine.why) == count
         costly.slow.clear()
         until = time.monotonic() + 120

@@ -16,7 +16,7 @@ from bridge.common import install, limits
 from bridge.errors import GitError
 from bridge.presets import load_presets
 from bridge.system.child import Child
-from runner.bus import fetch as fetching
+from runner.bus import transfer
 from runner.check.presets import allowed_names
 from runner.check.readiness import examine
 from runner.cli.check import next_step
@@ -222,7 +222,7 @@ def test_a_slow_first_contact_counts_all_branches_and_advises_to_delete_none(hos
     argv = ("/bin/sleep", "60")
     monkeypatch.setattr(limits, "FETCH_S", 0.1)
     monkeypatch.setattr(
-        fetching, "start_fetch", lambda *_: Child(argv, env={}, own_session=True, error=GitError)
+        transfer, "start_fetch", lambda *_, **__: Child(argv, env={}, own_session=True, error=GitError)
     )
     checks = list(examine(host.policy("one")))
     told = {check.name: check for check in checks}

@@ -12,8 +12,8 @@ from bridge.client import Client
 from bridge.common import limits
 from bridge.errors import GitError
 from bridge.system.git import Git
-from runner.bus import weigh as weighing
-from runner.bus.weigh import Weigher, weigh
+from runner.bus import history_size
+from runner.bus.history_size import HistorySizeChecker, check_size
 from runner.serve.poll import Poller
 
 SOMEBODY = objects.Identity("S", "s@example.invalid")
@@ -24,7 +24,7 @@ def long(monkeypatch):
     """The ids of commits whose histories are long: reading one takes the time that one gets beside the polls."""
     commits: set[str] = set()
     asked: list[tuple[set[str], float]] = []
-    real = weighing.with_heavy_history
+    real = history_size.with_heavy_history
 
     def slow(git, tips, *, but, timeout=None):
         asked.append((set(tips), timeout))
@@ -33,7 +33,7 @@ def long(monkeypatch):
             raise GitError(("git",), None, message=f"git took longer than {timeout} s")
         return real(git, tips, but=but, timeout=timeout)
 
-    monkeypatch.setattr(weighing, "with_heavy_history", slow)
+    monkeypatch.setattr(history_size, "with_heavy_history", slow)
     slow.asked = asked
     slow.commits = commits
     slow.pause = 0.0
@@ -48,10 +48,10 @@ def is_answered(git, branch):
     return bool(objects.list_tree(git, f"refs/heads/{branch}", wire.RESULT))
 
 
-def until_decided(weigher, commits):
+def until_decided(checker, commits):
     for _ in range(200):
-        said = weigher.weigh(commits, 5.0)
-        if not weigher.undecided:
+        said = checker.check(commits, 5.0)
+        if not checker.undecided:
             return said
         time.sleep(0.02)
     raise AssertionError("it stays undecided")
@@ -61,11 +61,11 @@ def test_a_long_history_is_read_beside_the_others(bus, long):
     git = Git.isolated(bus)
     short, slow = new_commits(git, 3), new_commits(git, 1, "slow\n")
     long.commits.update(slow)
-    weigher = Weigher(git)
+    checker = HistorySizeChecker(git)
 
-    assert weigher.weigh([*short, *slow], 5.0) == dict.fromkeys(short)
-    assert weigher.undecided == {*slow}
-    assert until_decided(weigher, slow) == {slow[0]: None}
+    assert checker.check([*short, *slow], 5.0) == dict.fromkeys(short)
+    assert checker.undecided == {*slow}
+    assert until_decided(checker, slow) == {slow[0]: None}
 
 
 def test_a_long_history_with_a_commit_beyond_the_limit_is_refused_in_the_end(bus, long):
@@ -74,7 +74,7 @@ def test_a_long_history_with_a_commit_beyond_the_limit_is_refused_in_the_end(bus
     above = objects.commit(git, "main^{tree}", [heavy], "x\n", SOMEBODY)
     long.commits.add(above)
 
-    assert "ancestor beyond the limit" in until_decided(Weigher(git), [above])[above]
+    assert "ancestor beyond the limit" in until_decided(HistorySizeChecker(git), [above])[above]
 
 
 def test_what_comes_later_does_not_wait_behind_a_flood_of_long_histories(bus, long):
@@ -82,25 +82,25 @@ def test_what_comes_later_does_not_wait_behind_a_flood_of_long_histories(bus, lo
     flood = new_commits(git, 40)
     long.commits.update(flood)
     long.pause = 0.5
-    weigher = Weigher(git)
-    weigher.weigh(flood, 2.0)
-    assert weigher.undecided == {*flood}
+    checker = HistorySizeChecker(git)
+    checker.check(flood, 2.0)
+    assert checker.undecided == {*flood}
     begun = [tips for tips, _ in long.asked if len(tips) == 1]
     assert len(begun) < len(flood), "some were not even begun"
     (later,) = new_commits(git, 1, "later\n")
 
-    assert weigher.weigh([*flood, later], 2.0)[later] is None
+    assert checker.check([*flood, later], 2.0)[later] is None
 
 
 def test_reading_that_never_ends_is_told_and_ended_with_the_runner(bus, long, monkeypatch):
     git = Git.isolated(bus)
     (endless,) = new_commits(git, 1)
     long.commits.add(endless)
-    monkeypatch.setattr(weighing, "NETWORK_TIMEOUT", 1.0)
-    weigher = Weigher(git)
+    monkeypatch.setattr(history_size, "NETWORK_TIMEOUT", 1.0)
+    checker = HistorySizeChecker(git)
 
-    assert "its history cannot be read: git took longer" in until_decided(weigher, [endless])[endless]
-    weigher.close()
+    assert "its history cannot be read: git took longer" in until_decided(checker, [endless])[endless]
+    checker.close()
 
 
 def test_of_one_branch_alone_a_history_that_takes_too_long_is_said(bus, long):
@@ -108,7 +108,7 @@ def test_of_one_branch_alone_a_history_that_takes_too_long_is_said(bus, long):
     (slow,) = new_commits(git, 1)
     long.commits.add(slow)
 
-    assert weigh(git, [slow], 5.0) == {slow: "its history takes longer than 5 s to read"}
+    assert check_size(git, slow, 5.0) == "its history takes longer than 5 s to read"
 
 
 @pytest.mark.bus
@@ -140,7 +140,7 @@ def test_a_flood_of_long_histories_in_each_poll_does_not_starve_what_waits(bus, 
     (honest,) = new_commits(git, 1, "honest\n")
     # It is short, but comes in the same listing as a flood, of which each poll has time for a few.
     clock = 0.0
-    real = weighing.with_heavy_history
+    real = history_size.with_heavy_history
 
     def read(git, tips, *, but, timeout):
         nonlocal clock
@@ -148,20 +148,20 @@ def test_a_flood_of_long_histories_in_each_poll_does_not_starve_what_waits(bus, 
         clock += timeout if is_alone and long.commits.issuperset(tips) else 0.0
         return real(git, tips, but=but, timeout=timeout)
 
-    monkeypatch.setattr(weighing, "with_heavy_history", read)
-    monkeypatch.setattr(weighing, "time", SimpleNamespace(monotonic=lambda: clock))
+    monkeypatch.setattr(history_size, "with_heavy_history", read)
+    monkeypatch.setattr(history_size, "time", SimpleNamespace(monotonic=lambda: clock))
     # By chance it comes last.
     last = SimpleNamespace(
         choice=lambda some: some[0], sample=lambda some, _: sorted(some, key=lambda oid: oid == honest)
     )
-    monkeypatch.setattr(weighing, "random", last)
-    weigher = Weigher(git)
+    monkeypatch.setattr(history_size, "random", last)
+    checker = HistorySizeChecker(git)
     floods = [new_commits(git, 12, f"flood {i}\n") for i in range(12)]
     asked = [honest]
     for flood in floods:
         long.commits.update(flood)
         asked += flood
-        if honest in weigher.weigh(asked, 2.0):
+        if honest in checker.check(asked, 2.0):
             break
     else:
         raise AssertionError("it was never read")

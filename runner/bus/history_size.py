@@ -1,0 +1,131 @@
+"""Checks whether commits from the bus, and the histories below them, are small enough to be read."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Collection
+
+from bridge.bus import lookup
+from bridge.bus.ancestry import with_heavy_history
+from bridge.common import limits
+from bridge.errors import KakeyaError, ProcessError
+from bridge.system.deadline import stopped_by
+from bridge.system.git import NETWORK_TIMEOUT, Git
+
+# References to the commits under examination, which may be dropped again.
+LOOKS = "refs/look/"
+
+# How long the history of one branch may take to read while others wait.
+_ALONE_S = 0.5
+_OVERSIZED = f"its commit has an ancestor beyond the limit: {limits.COMMIT_BYTES} bytes are the most"
+
+
+def check_size(git: Git, commit: str, time_s: float) -> str | None:
+    """Return why a commit in the store cannot be read, or None if it can. A history that takes longer is too large."""
+    reason = _check_commits(git, [commit])[commit]
+    try:
+        return reason or _check_history(git, commit, time_s)
+    except ProcessError:
+        return f"its history takes longer than {time_s:g} s to read"
+
+
+class HistorySizeChecker:
+    """Checks the commits of one poll after the other. A long history is read in a thread beside the polls.
+
+    So neither does a long history keep others waiting, nor is it left out for its length alone.
+    """
+
+    def __init__(self, git: Git) -> None:
+        self._git = git
+        # Commits that wait for their turn, those with a long history, and the one of these that is being read.
+        self._waiting: dict[str, None] = {}
+        self._long: dict[str, None] = {}
+        self._reading: tuple[threading.Thread, str, list[str | None]] | None = None
+        self._closing = threading.Event()
+
+    @property
+    def undecided(self) -> set[str]:
+        """The commits of which the last call could not say anything yet. They must be asked about in each poll."""
+        return {*self._waiting, *self._long}
+
+    def close(self) -> None:
+        """End what still runs."""
+        self._closing.set()
+
+    def check(self, commits: Collection[str], time_s: float) -> dict[str, str | None]:
+        """Return for each commit in the store why it cannot be read, or None if it can; nothing of the undecided.
+
+        This takes little more than ``time_s`` seconds. New commits are checked together; if that takes too long, each
+        has its turn after those that wait already.
+        """
+        reasons = _check_commits(self._git, commits)
+        fit = [oid for oid, reason in reasons.items() if reason is None]
+        self._waiting = {oid: None for oid in self._waiting if oid in reasons}
+        self._long = {oid: None for oid in self._long if oid in reasons}
+        decided = self._read_on()
+        fresh = [oid for oid in fit if oid not in self.undecided and oid not in decided]
+        until = time.monotonic() + time_s
+        try:
+            heavy = with_heavy_history(self._git, fresh, but=f"{LOOKS}*", timeout=time_s / 2)
+            reasons |= dict.fromkeys(heavy, _OVERSIZED)
+        except ProcessError:
+            self._waiting |= dict.fromkeys(random.sample(fresh, len(fresh)))
+        for oid in list(self._waiting):
+            if time.monotonic() >= until:
+                break
+            del self._waiting[oid]
+            try:
+                reasons[oid] = _check_history(self._git, oid, _ALONE_S)
+            except ProcessError:
+                self._long[oid] = None
+        reasons |= decided | self._read_on()
+        return {oid: reason for oid, reason in reasons.items() if oid not in self.undecided}
+
+    def _read_on(self) -> dict[str, str | None]:
+        """Return what was said of the history that was read, and begin to read the next one."""
+        decided: dict[str, str | None] = {}
+        if self._reading:
+            thread, oid, result = self._reading
+            if thread.is_alive():
+                return {}
+            self._reading = None
+            if oid in self._long:
+                del self._long[oid]
+                decided[oid] = result[0] if result else "its history cannot be read"
+        if self._long:
+            # By chance: whoever pushes many must not come before all others.
+            oid, result = random.choice(list(self._long)), []  # noqa: S311 - an order, no secret
+            thread = threading.Thread(target=self._read, args=(oid, result), daemon=True)
+            self._reading = thread, oid, result
+            thread.start()
+        return decided
+
+    def _read(self, oid: str, result: list[str | None]) -> None:
+        try:
+            with stopped_by(self._closing):
+                result.append(_check_history(self._git, oid, NETWORK_TIMEOUT))
+        except KakeyaError as error:
+            result.append(f"its history cannot be read: {error.message}")
+
+
+def _check_commits(git: Git, commits: Collection[str]) -> dict[str, str | None]:
+    """Return for each object in the store why it is no commit that can be read, or None, without its history."""
+    reasons: dict[str, str | None] = {}
+    for oid, entry in lookup.locate(git, commits).items():
+        reasons[oid] = None
+        if entry.kind != "commit":
+            reasons[oid] = "it is no commit"
+        elif entry.size > limits.COMMIT_BYTES:
+            reasons[oid] = f"its commit has {entry.size} bytes; {limits.COMMIT_BYTES} are the most"
+    return reasons
+
+
+def _check_history(git: Git, oid: str, time_s: float) -> str | None:
+    """Return what is wrong with a commit's history, or None.
+
+    Raises:
+        ProcessError: reading it takes longer than ``time_s`` seconds.
+    """
+    return _OVERSIZED if with_heavy_history(git, [oid], but=f"{LOOKS}*", timeout=time_s) else None

@@ -1,0 +1,142 @@
+"""Fetches commits into the runner's store, a few at a time. One that takes long may go on beside later fetches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from bridge.bus import exact_refs
+from bridge.errors import InfrastructureError, ProcessError
+from bridge.system.child import Child
+from bridge.system.git import Git
+from bridge.system.git_output import refuses_objects
+from runner.bus.history_size import LOOKS
+from runner.bus.litter import unfinished
+from runner.bus.quarantine import HOSTILE
+from runner.bus.store import beside, fetch_flags, take_cut
+from runner.bus.tips import HEADS, Tips
+
+# Where a commit that is fetched by its branch is put, whatever the branch is called.
+LOOK = f"{LOOKS}tip"
+
+
+class SlowError(InfrastructureError):
+    """What was asked for does not come within the time that there is for it."""
+
+    def __init__(self) -> None:
+        super().__init__("cannot fetch from the bus: it takes too long", code="slow")
+
+
+class Transfer:
+    """The fetches of one store."""
+
+    def __init__(self, git: Git, url: str, tips: Tips) -> None:
+        self._git = git
+        self._url = url
+        self._tips = tips
+        # A commit that takes long to come, and the git that fetches it beside the others, and where.
+        self._slow: tuple[str, Child, Git] | None = None
+
+    def close(self) -> None:
+        """End what still runs."""
+        if self._slow:
+            self._slow[1].close()
+            self._slow = None
+
+    def fetch(self, commits: Sequence[str], time_s: float, *, at: str = "", stays: bool = False) -> None:
+        """Fetch commits by their ids. A single one is put at the reference ``at``.
+
+        With ``stays``, a single one that takes longer than ``time_s`` is left to come beside later fetches, unless
+        another one is.
+
+        Raises:
+            InfrastructureError: they did not come; a SlowError if they take longer.
+        """
+        stays = stays and len(commits) == 1 and self._slow is None
+        # One that is left to come must not lock the others out.
+        git = beside(self._git) if stays else self._git
+        child = start_fetch(git, self._url, *commits, at=at)
+        try:
+            if child.ended(time_s):
+                self._check_whole(git)
+                return
+        except ProcessError as error:
+            # Git leaves what it was writing if what came is cut short or damaged, and its lock if it is ended by force.
+            child.close()
+            self._sweep_up()
+            raise explain_failure(error) from error
+        finally:
+            if stays and child.is_running:
+                self._slow = (commits[0], child, git)
+            else:
+                child.close()
+        self._sweep_up()
+        raise SlowError
+
+    @property
+    def slow_commit(self) -> str | None:
+        """The commit that comes beside the others."""
+        return self._slow[0] if self._slow else None
+
+    def finish_slow(self) -> bool:
+        """Return whether the commit beside the others is there now. It is let go of once it is, or fails to come.
+
+        Raises:
+            InfrastructureError: it failed.
+        """
+        if self._slow is None:
+            return False
+        _, child, git = self._slow
+        is_over = True
+        try:
+            is_over = child.ended(0.0)
+            if is_over:
+                self._check_whole(git)
+        except ProcessError as error:
+            raise explain_failure(error) from error
+        finally:
+            if is_over:
+                child.close()
+                self._slow = None
+                self._sweep_up()
+        return is_over
+
+    def _sweep_up(self) -> None:
+        """Remove what fetches that were ended left behind: a lock, and packs unless one still comes in."""
+        (self._git.directory / "shallow.lock").unlink(missing_ok=True)
+        if self._slow is None:
+            for path in unfinished(self._git.directory):
+                path.unlink(missing_ok=True)
+
+    def _check_whole(self, git: Git) -> None:
+        """Raise InfrastructureError if a fetch brought a history that the bus cut off, and forget what it brought."""
+        cut = take_cut(git)
+        if cut is None:
+            return
+        self._tips.set({name.removeprefix(HEADS): None for name in cut if name.startswith(HEADS)})
+        self._git("update-ref", "-d", LOOK)
+        raise InfrastructureError("the bus sent a history that is cut off", code="unreachable")
+
+
+def start_fetch(git: Git, url: str, *commits: str, at: str = "") -> Child:
+    """Start a fetch of commits. A single one is put at the reference ``at``.
+
+    Raises:
+        InfrastructureError: it ended before it read them.
+    """
+    try:
+        return exact_refs.start_fetch(git, url, commits, *fetch_flags(url), at=at)
+    except ProcessError as error:
+        raise explain_failure(error) from error
+
+
+def explain_failure(error: ProcessError) -> InfrastructureError:
+    """Turn git's words about a fetch into what happened."""
+    if re.search(rb"^fatal: out of memory", error.stderr, re.MULTILINE | re.IGNORECASE):
+        return InfrastructureError(f"git refuses what the bus sent: {error.words()}", code=HOSTILE)
+    if refuses_objects(error.stderr):
+        # What came is refused, which no retry changes. Git's first error names the object.
+        match = re.search(r"^error: (.*)", error.stderr.decode("utf-8", "replace"), re.MULTILINE)
+        message = f"git refuses what the bus sent: {match[1] if match else error.words()}"
+        return InfrastructureError(message, code=HOSTILE)
+    return InfrastructureError(f"cannot fetch from the bus: {error.words()}", code="unreachable")
