@@ -12,7 +12,7 @@ import sys
 
 from bridge.common import host
 from engine.attention.router import scaled_dot_product_attention
-from engine.cache.packed import LatticeKVCache
+from engine.cache.packed import PackedKVCache
 from engine.lm import cache as lm_cache
 from engine.mx import mx
 
@@ -20,9 +20,9 @@ CACHES = {
     "raw bf16": lm_cache.KVCache,
     "mlx 8 bit g64": lambda: lm_cache.QuantizedKVCache(64, 8),
     "mlx 4 bit g64": lambda: lm_cache.QuantizedKVCache(64, 4),
-    "e8v@6.25": lambda: LatticeKVCache(6.25, "fast", views=True),
-    "e8v@4.25": lambda: LatticeKVCache(4.25, "fast", views=True),
-    "e8v@2.25": lambda: LatticeKVCache(2.25, "fast", views=True),
+    "e8v@6.25": lambda: PackedKVCache("e8v@6.25:fast", views=True),
+    "e8v@4.25": lambda: PackedKVCache("e8v@4.25:fast", views=True),
+    "e8v@2.25": lambda: PackedKVCache("e8v@2.25:fast", views=True),
 }
 
 
@@ -42,7 +42,7 @@ def step(caches, rows, args):
     x = mx.zeros((1, args.heads, rows, args.dim), mx.bfloat16)
     for cache in caches:
         x = attend(cache, x, rows, args)
-    mx.eval(x, [c.state[1:] if isinstance(c, LatticeKVCache) else c.state for c in caches])
+    mx.eval(x, [c.state[1:] if isinstance(c, PackedKVCache) else c.state for c in caches])
     return mx.get_peak_memory()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bridge.reports.cache_spec import split_list
 from bridge.reports.kinds import COMMANDS
 
 # Options that name places on the host, which an answer does not show.
@@ -64,7 +65,7 @@ def _same(configured: object, argument: str | bool) -> bool:
     if configured is None or isinstance(configured, dict):
         return True
     if isinstance(configured, list):
-        wanted = {_plain(item) for item in argument.split(",")}
+        wanted = {_plain(item) for item in split_list(argument)}
         return wanted <= {_plain(item) for item in configured}
     return _plain(configured) == _plain(argument)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.attention.kernel_source import THREADS, Shape, header, source
 from engine.attention.views import PackedView
+from engine.codec.voronoi import VoronoiCodec
 from engine.mx import mx
 
 MOST_ROWS = 64
@@ -33,7 +34,13 @@ def fits(queries: mx.array, keys: PackedView, values: PackedView, mask: mx.array
     """Return whether the kernel supports these arguments of :func:``attend``."""
     few = queries.shape[2] <= MOST_ROWS
     plain = mask is None or (isinstance(mask, str) and mask == "causal")
-    return few and plain and keys.shape[2] > 0 and _shape(keys, values).fits
+    return few and plain and keys.shape[2] > 0 and _alike(keys, values) and _shape(keys, values).fits
+
+
+def _alike(keys: PackedView, values: PackedView) -> bool:
+    """Return whether both are Voronoi codes of the same width."""
+    widths = [x.codec.layout.bits for x in (keys, values) if isinstance(x.codec, VoronoiCodec)]
+    return len(widths) == len("kv") and len(set(widths)) == 1
 
 
 def attend_rows(
@@ -99,4 +106,6 @@ def _launcher(language: str, shape: Shape) -> Launch:
 
 
 def _shape(keys: PackedView, values: PackedView) -> Shape:
-    return Shape(keys.codec.dim, values.codec.dim, keys.codec.layout.bits)
+    codec = keys.codec
+    assert isinstance(codec, VoronoiCodec)  # noqa: S101 - `_alike` comes first
+    return Shape(codec.dim, values.codec.dim, codec.layout.bits)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from engine.attention import kernel as decode
 from engine.attention.views import PackedView
-from engine.codec import hadamard
 from engine.mx import mx
 
 TILE = 384  # tokens decoded at a time
@@ -64,10 +63,10 @@ def attend(
     """
     batch, heads, rows, _ = queries.shape
     groups = heads // keys.shape[1]
-    rotated = hadamard.rotate(queries) * scale
+    rotated = keys.codec.rotate(queries) * scale
     if sinks is None and softcap is None and decode.backend() and decode.fits(queries, keys, values, mask):
         out = decode.attend_rows(rotated, keys, values, causal=mask is not None)
-        return hadamard.unrotate(out).astype(queries.dtype)
+        return values.codec.unrotate(out).astype(queries.dtype)
     visible = keys.shape[2] - rows if isinstance(mask, str) else None
     mask = _mask(mask, queries, keys)
     parts = []
@@ -79,7 +78,7 @@ def attend(
         stored = _Stored(keys, values, sinks, softcap, before)
         parts.append(_attend_rows(rotated[:, :, start:stop], stored, part))
     out = parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=2)
-    return hadamard.unrotate(out).reshape(batch, heads, rows, values.shape[-1]).astype(queries.dtype)
+    return values.codec.unrotate(out).reshape(batch, heads, rows, values.shape[-1]).astype(queries.dtype)
 
 
 def _attend_rows(queries: mx.array, stored: _Stored, mask: mx.array | None) -> mx.array:

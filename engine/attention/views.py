@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from engine.codec.voronoi import VoronoiCodec, VoronoiPacked
+from engine.codec.kinds import RowCodec
 from engine.mx import mx
 
 
@@ -13,7 +13,7 @@ class PackedView:
     method of an array, a slice) answers from the whole decoded array: right, but large.
     """
 
-    def __init__(self, rows: mx.array, codec: VoronoiCodec, dtype: mx.Dtype) -> None:
+    def __init__(self, rows: mx.array, codec: RowCodec, dtype: mx.Dtype) -> None:
         """Wrap ``rows``, uint8 ``[batch, heads, length, bytes]``, of values that came in as ``dtype``."""
         self.rows = rows
         self.codec = codec
@@ -31,11 +31,11 @@ class PackedView:
 
     def dense(self) -> mx.array:
         """Decode everything."""
-        return self.codec.decode(VoronoiPacked(self.rows), self.dtype)
+        return self.codec.unpack(self.rows, self.dtype)
 
     def rotated(self, start: int, stop: int) -> mx.array:
         """Decode tokens ``start`` to ``stop`` with the rotation still on, float32."""
-        return self.codec.decode_rotated(VoronoiPacked(self.rows[..., start:stop, :]))
+        return self.codec.unpack_rotated(self.rows[..., start:stop, :])
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

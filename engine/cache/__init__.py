@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.cache.factory import make_caches
-    from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache
+    from engine.cache.packed import PackedKVCache, PackedRotatingKVCache
     from engine.cache.roundtrip import KakeyaLatticeMLXCache, make_kakeya_caches
 
 __all__ = [
     "KakeyaLatticeMLXCache",
-    "LatticeKVCache",
-    "LatticeRotatingKVCache",
+    "PackedKVCache",
+    "PackedRotatingKVCache",
     "make_caches",
     "make_kakeya_caches",
 ]
 
 _MODULES = {
     "KakeyaLatticeMLXCache": "roundtrip",
-    "LatticeKVCache": "packed",
-    "LatticeRotatingKVCache": "packed",
+    "PackedKVCache": "packed",
+    "PackedRotatingKVCache": "packed",
     "make_caches": "factory",
     "make_kakeya_caches": "roundtrip",
 }

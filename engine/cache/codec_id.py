@@ -1,56 +1,69 @@
 """The codec id: the line that a saved cache carries, so that its rows are read as they were written."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
-from engine.codec.voronoi import VoronoiCodec
+from engine.cache.spec import parse
+from engine.codec.kinds import RowCodec, make_codec
 from engine.errors import BadInput
 from engine.mx import DTYPES
 
-FAMILY = "e8v"
+WHOLE, PACKED = "e8v", "packed"  # keys and values in Voronoi codes of one rate; any others
 FORMAT = 1
 
 
 @dataclass(frozen=True)
 class CodecId:
-    """What reading packed rows takes, and what going on writing them does.
+    """What is needed to read packed rows, and to append to them.
 
     Attributes:
-        rate: bits a value, as :class:``VoronoiCodec`` takes them.
+        spec: the cache spec.
         dims: the head sizes of keys and values.
         dtype: the type that the vectors came in, by name.
-        effort: how hard the encoder searches.
     """
 
-    rate: float
+    spec: str
     dims: tuple[int, ...]
     dtype: str
-    effort: str
 
     def __str__(self) -> str:
         dims = ",".join(map(str, self.dims))
-        return (
-            f"{FAMILY};format={FORMAT};rate={self.rate};dims={dims};dtype={self.dtype};effort={self.effort}"
-        )
+        parsed = parse(self.spec)
+        if parsed.family != WHOLE:
+            return f"{PACKED};format={FORMAT};spec={self.spec};dims={dims};dtype={self.dtype}"
+        rate, effort = parsed.fields["bits"], parsed.fields.get("effort", "normal")
+        return f"{WHOLE};format={FORMAT};rate={rate};dims={dims};dtype={self.dtype};effort={effort}"
 
     @classmethod
     def parse(cls, text: str) -> "CodecId":
         """Return the id that ``text`` writes.
 
         Raises:
-            BadInput: it is none, or one of another format.
+            BadInput: it cannot be read, or is of another format.
         """
         family, *fields = text.split(";")
         try:
-            values = dict(field.split("=") for field in fields)
+            values = dict(field.split("=", 1) for field in fields)
             dims = tuple(int(dim) for dim in values["dims"].split(","))
-            parsed = cls(float(values["rate"]), dims, values["dtype"], values["effort"])
-            version = int(values["format"])
+            dtype, version = values["dtype"], int(values["format"])
+            spec = f"{WHOLE}@{values['rate']}:{values['effort']}" if family == WHOLE else values["spec"]
         except (KeyError, ValueError) as error:
             raise BadInput(f"cannot read codec id {text!r}") from error
-        if (family, version) != (FAMILY, FORMAT) or parsed.dtype not in DTYPES or len(dims) != len("kv"):
-            raise BadInput(f"saved with codec {text!r}, this version reads {FAMILY} format {FORMAT}")
-        return parsed
+        if (
+            family not in (WHOLE, PACKED)
+            or version != FORMAT
+            or dtype not in DTYPES
+            or len(dims) != len("kv")
+        ):
+            raise BadInput(
+                f"saved with codec {text!r}, this version reads {WHOLE} and {PACKED} format {FORMAT}"
+            )
+        parse(spec)
+        return cls(spec, dims, dtype)
 
-    def codecs(self) -> tuple[VoronoiCodec, ...]:
-        """Return the codecs of keys and values."""
-        return tuple(VoronoiCodec(dim, self.rate, self.effort) for dim in self.dims)
+    @cached_property
+    def codecs(self) -> tuple[RowCodec, RowCodec]:
+        """The codecs of keys and values."""
+        sides = zip(parse(self.spec).sides, self.dims, strict=True)
+        keys, values = (make_codec(side, dim, self.dtype) for side, dim in sides)
+        return keys, values

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from engine.attention.router import patched, route
-from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache
+from bridge.reports.cache_spec import CacheSpec
+from engine.attention.router import patched
+from engine.cache import kinds
 from engine.cache.protocol import Cache
-from engine.cache.roundtrip import make_kakeya_caches
-from engine.cache.spec import Spec, parse
+from engine.cache.spec import parse
 from engine.cache.trial import refusal
 from engine.cache.wrapping import wrap_caches
 from engine.errors import BadInput
@@ -22,7 +22,7 @@ def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Cache]:
 
     Args:
         model: an mlx-lm model.
-        spec: see :mod:``engine.cache.spec``. Caches of state-space and other layers that keep no keys and
+        spec: see :mod:``bridge.reports.cache_spec``. Caches of state-space and other layers that keep no keys and
             values stay the model's own; so do sliding layers under ``affine``, which mlx-lm cannot quantize.
         boundary: how many of the first and of the last key-value layers stay raw.
 
@@ -36,10 +36,12 @@ def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Cache]:
     if parsed.family == "raw":
         caches: list[Any] = lm_cache.make_prompt_cache(model)
         return caches
-    if not (reason := refusal(model, _made(model, parsed, boundary), parsed)):
-        return _made(model, parsed, boundary)
-    if parsed.family == "e8v" and not refusal(model, _made(model, parsed, boundary, views=False), parsed):
-        return _made(model, parsed, boundary, views=False)
+    if not (reason := refusal(model, _wrapped(model, parsed, boundary), parsed)):
+        return _wrapped(model, parsed, boundary)
+    if kinds.kind_of(parsed) is kinds.PACKED and not refusal(
+        model, _wrapped(model, parsed, boundary, views=False), parsed
+    ):
+        return _wrapped(model, parsed, boundary, views=False)
     raise BadInput(f"this model cannot use the cache {spec}: {reason}", _others(model, spec, boundary))
 
 
@@ -47,17 +49,14 @@ def _others(model: nn.Module, spec: str, boundary: int) -> str:
     """Return which caches the model can use instead."""
     others = [other for other in SUGGESTED if other != spec]
     fit = [
-        other for other in others if not refusal(model, _made(model, parse(other), boundary), parse(other))
+        other for other in others if not refusal(model, _wrapped(model, parse(other), boundary), parse(other))
     ]
     return f"caches that it can use: {', '.join(['raw', *fit])}"
 
 
-def _made(model: nn.Module, parsed: Spec, boundary: int, *, views: bool = True) -> list[Cache]:
-    if parsed.family == "classic":
-        return make_kakeya_caches(model, parsed.lattice, parsed.q_range, boundary)
-    if parsed.family == "affine":
-        return wrap_caches(model, boundary, lambda cache, _: _affine(cache, parsed))
-    return wrap_caches(model, boundary, lambda cache, layer: _packed(cache, parsed, layer, views=views))
+def _wrapped(model: nn.Module, spec: CacheSpec, boundary: int, *, views: bool = True) -> list[Cache]:
+    wrap = kinds.kind_of(spec).wrap
+    return wrap_caches(model, boundary, lambda cache, layer: wrap(cache, spec, layer, views))
 
 
 def patches_of(model: nn.Module, caches: Sequence[Cache]) -> tuple[str, ...]:
@@ -66,31 +65,3 @@ def patches_of(model: nn.Module, caches: Sequence[Cache]) -> tuple[str, ...]:
         getattr(inner, "views", False) for cache in caches for inner in (cache, *getattr(cache, "caches", ()))
     )
     return patched(model) if views else ()
-
-
-def _packed(cache: Any, spec: Spec, layer: nn.Module, *, views: bool) -> Any:
-    views = views and route(layer)  # without views a layer that works on keys and values itself gets arrays
-    if type(cache) is lm_cache.RotatingKVCache:
-        return LatticeRotatingKVCache(cache.max_size, cache.keep, spec.bits, spec.effort, views=views)
-    return LatticeKVCache(spec.bits, spec.effort, views=views)
-
-
-def growing(spec: str) -> Cache:
-    """Return an empty cache of a spec that keeps every position, for a layer whose own keeps the last ones only.
-
-    Raises:
-        BadInput: there is none of this spec.
-    """
-    parsed = parse(spec)
-    if parsed.family == "e8v":
-        return LatticeKVCache(parsed.bits, parsed.effort)
-    if parsed.family == "affine":
-        cache: Cache = lm_cache.QuantizedKVCache(group_size=parsed.group, bits=int(parsed.bits))
-        return cache
-    raise BadInput(f"{spec} cannot hold what sliding layers evict", "take e8v@... or affine@...")
-
-
-def _affine(cache: Any, spec: Spec) -> Any:
-    if type(cache) is lm_cache.RotatingKVCache:
-        return cache
-    return lm_cache.QuantizedKVCache(group_size=spec.group, bits=int(spec.bits))

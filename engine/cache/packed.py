@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from engine.attention.views import PackedView
 from engine.cache.codec_id import CodecId
-from engine.codec.voronoi import VoronoiCodec
+from engine.codec.kinds import RowCodec
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.mx import mx
 
+DEFAULT = "e8v@4.25"
 Mixed: Any = lm_cache.KVCache if TYPE_CHECKING else object  # one of mlx-lm's caches stands behind the mixin
 
 
@@ -21,25 +22,23 @@ class PackedMixin(Mixed):
     """What the packed caches share; mixed in before one of mlx-lm's caches.
 
     Attributes:
-        rate: bits a value, as :class:``VoronoiCodec`` takes them. (Not ``bits``: mlx-lm sends a cache with that
-            attribute to its own quantized attention.)
-        effort: how hard the encoder searches.
+        spec: the cache spec; its sides name the codecs of keys and values. (No attribute is called ``bits``: mlx-lm
+            sends a cache with that one to its own quantized attention.)
         views: True hands :class:``PackedView`` to the model, which has to be routed; False decoded arrays.
         blank: stores rows of zeros instead of codes, for trials that compute nothing.
-        codecs: those of keys and values, from the first update on.
+        codecs: of keys and values, from the first update on.
         dtype: the type of the vectors that came in, by name (mlx-lm copies caches, and MLX's types do not
             copy).
     """
 
-    rate: float
-    effort: str
+    spec: str
     views: bool
     blank: bool = False
-    codecs: tuple[VoronoiCodec, VoronoiCodec] | None
+    codecs: tuple[RowCodec, RowCodec] | None
     dtype: str
 
-    def _hold(self, rate: float, effort: str, *, views: bool) -> None:
-        self.rate, self.effort, self.views = rate, effort, views
+    def _init(self, spec: str, *, views: bool) -> None:
+        self.spec, self.views = spec, views
         self.codecs, self.dtype = None, "float16"
 
     @property
@@ -47,8 +46,16 @@ class PackedMixin(Mixed):
         """What reading the rows takes: format, rate, head sizes and type; empty before the first update."""
         if self.codecs is None:
             return ""
-        dims = tuple(codec.dim for codec in self.codecs)
-        return str(CodecId(self.rate, dims, self.dtype, self.effort))
+        return str(CodecId(self.spec, tuple(codec.dim for codec in self.codecs), self.dtype))
+
+    def use_codec(self, codec_id: str) -> None:
+        """Take over the codecs that a codec id names, and what they need.
+
+        Raises:
+            BadInput: it cannot be read.
+        """
+        parsed = CodecId.parse(codec_id)
+        self.spec, self.dtype, self.codecs = parsed.spec, parsed.dtype, parsed.codecs
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
         """Append ``[batch, heads, tokens, dim]`` of each and return all that is held, as views or arrays."""
@@ -63,8 +70,8 @@ class PackedMixin(Mixed):
         """Return the rows of keys and values, uint8 ``[batch, heads, tokens, bytes]``, storing nothing."""
         if self.codecs is None:
             self.dtype = str(keys.dtype).removeprefix("mlx.core.")
-            of_keys, of_values = (VoronoiCodec(x.shape[-1], self.rate, self.effort) for x in (keys, values))
-            self.codecs = of_keys, of_values
+            dims = keys.shape[-1], values.shape[-1]
+            self.codecs = CodecId(self.spec, dims, self.dtype).codecs
         return self.encode(keys, values, self.codecs)
 
     def read(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
@@ -109,74 +116,69 @@ class PackedMixin(Mixed):
         return stored.keys_and_values() if hasattr(stored, "keys_and_values") else (self.keys, self.values)
 
     def encode(
-        self, keys: mx.array, values: mx.array, codecs: tuple[VoronoiCodec, VoronoiCodec]
+        self, keys: mx.array, values: mx.array, codecs: tuple[RowCodec, RowCodec]
     ) -> tuple[mx.array, mx.array]:
         """Return the rows of keys and values in these codecs, uint8 ``[batch, heads, tokens, bytes]``."""
         of_keys, of_values = codecs
         if self.blank:
             return _blank(keys, of_keys), _blank(values, of_values)
-        if keys.shape == values.shape:  # one call costs half of two where there are few tokens
-            first, second = mx.split(of_keys.encode(mx.concatenate([keys, values])).rows, 2)
+        if keys.shape == values.shape and of_keys == of_values:
+            # One call costs half of two if there are few tokens.
+            first, second = mx.split(of_keys.pack(mx.concatenate([keys, values])), 2)
             return first, second
-        return of_keys.encode(keys).rows, of_values.encode(values).rows
+        return of_keys.pack(keys), of_values.pack(values)
 
     def _read(self, codec_id: str, keys: mx.array | None, values: mx.array | None) -> None:
         """Make the codecs that an id names, and check that the rows are theirs."""
         if not hasattr(self, "views"):
-            self._hold(4.25, "normal", views=False)
+            self._init(DEFAULT, views=False)
         if not codec_id:
             return
-        parsed = CodecId.parse(codec_id)
-        of_keys, of_values = parsed.codecs()
-        for rows, codec in ((keys, of_keys), (values, of_values)):
-            if rows is None or rows.dtype != mx.uint8 or rows.shape[-1] != codec.layout.nbytes:
+        for rows, codec in zip((keys, values), CodecId.parse(codec_id).codecs, strict=True):
+            if rows is None or rows.dtype != mx.uint8 or rows.shape[-1] != codec.row_bytes:
                 raise BadInput(f"the saved rows are not of codec {codec_id!r}")
-        self.rate, self.effort, self.dtype = parsed.rate, parsed.effort, parsed.dtype
-        self.codecs = of_keys, of_values
+        self.use_codec(codec_id)
 
     def like(self, other: "PackedMixin") -> Self:
         """Take over another cache's codec."""
-        self._hold(other.rate, other.effort, views=other.views)
+        self._init(other.spec, views=other.views)
         self.codecs, self.dtype = other.codecs, other.dtype
         return self
 
 
-def _blank(x: mx.array, codec: VoronoiCodec) -> mx.array:
-    return mx.zeros((*x.shape[:-1], codec.layout.nbytes), mx.uint8)
+def _blank(x: mx.array, codec: RowCodec) -> mx.array:
+    return mx.zeros((*x.shape[:-1], codec.row_bytes), mx.uint8)
 
 
-class LatticeKVCache(PackedMixin, lm_cache.KVCache):
+class PackedKVCache(PackedMixin, lm_cache.KVCache):
     """mlx-lm's growing cache over packed rows.
 
     Args:
-        rate: bits a value: 2.25, 3.25, 4.25, 5.25 or 6.25.
-        effort: ``fast``, ``normal`` or ``best``.
+        spec: a cache spec whose sides pack, such as ``e8v@4.25`` or ``k=e8v@4.25,v=raw``.
         views: whether the model has been routed (:mod:``engine.attention.router``) and can take packed views.
     """
 
-    def __init__(self, rate: float = 4.25, effort: str = "normal", *, views: bool = False) -> None:
+    def __init__(self, spec: str = DEFAULT, *, views: bool = False) -> None:
         super().__init__()
-        self._hold(rate, effort, views=views)
+        self._init(spec, views=views)
 
     @classmethod
-    def merge(cls, caches: Sequence["LatticeKVCache"]) -> "BatchLatticeKVCache":
+    def merge(cls, caches: Sequence["PackedKVCache"]) -> "BatchPackedKVCache":
         """Return one cache for a batch of these."""
-        return BatchLatticeKVCache.merge(caches)
+        return BatchPackedKVCache.merge(caches)
 
 
-class LatticeRotatingKVCache(PackedMixin, lm_cache.RotatingKVCache):
+class PackedRotatingKVCache(PackedMixin, lm_cache.RotatingKVCache):
     """mlx-lm's ring of the last ``max_size`` tokens, the first ``keep`` of all kept, over packed rows."""
 
-    def __init__(
-        self, max_size: int, keep: int = 0, rate: float = 4.25, effort: str = "normal", *, views: bool = False
-    ) -> None:
+    def __init__(self, max_size: int, keep: int = 0, spec: str = DEFAULT, *, views: bool = False) -> None:
         super().__init__(max_size, keep)
-        self._hold(rate, effort, views=views)
+        self._init(spec, views=views)
 
     @classmethod
-    def merge(cls, caches: Sequence["LatticeRotatingKVCache"]) -> "BatchLatticeRotatingKVCache":
+    def merge(cls, caches: Sequence["PackedRotatingKVCache"]) -> "BatchPackedRotatingKVCache":
         """Return one cache for a batch of these."""
-        return BatchLatticeRotatingKVCache.merge(caches)
+        return BatchPackedRotatingKVCache.merge(caches)
 
 
 class _BatchMixin(PackedMixin):
@@ -212,14 +214,14 @@ class _BatchMixin(PackedMixin):
         return extracted.like(self)
 
 
-class BatchLatticeKVCache(_BatchMixin, lm_cache.BatchKVCache):
+class BatchPackedKVCache(_BatchMixin, lm_cache.BatchKVCache):
     """mlx-lm's left-padded batch cache over packed rows."""
 
-    single = LatticeKVCache
+    single = PackedKVCache
 
     def __init__(self, left_padding: list[int]) -> None:
         super().__init__(left_padding)
-        self._hold(4.25, "normal", views=False)
+        self._init(DEFAULT, views=False)
 
     @classmethod
     def _merged(cls, caches: list[Any]) -> Self:
@@ -228,11 +230,11 @@ class BatchLatticeKVCache(_BatchMixin, lm_cache.BatchKVCache):
         return super()._merged(caches)
 
 
-class BatchLatticeRotatingKVCache(_BatchMixin, lm_cache.BatchRotatingKVCache):
+class BatchPackedRotatingKVCache(_BatchMixin, lm_cache.BatchRotatingKVCache):
     """mlx-lm's left-padded batch of rings over packed rows."""
 
-    single = LatticeRotatingKVCache
+    single = PackedRotatingKVCache
 
     def __init__(self, max_size: int, left_padding: list[int]) -> None:
         super().__init__(max_size, left_padding)
-        self._hold(4.25, "normal", views=False)
+        self._init(DEFAULT, views=False)

@@ -11,8 +11,7 @@ from engine.cache.protocol import Cache
 from engine.cache.proxy import CacheProxy
 from engine.cache.spec import parse
 from engine.cache.wrapping import wrap_caches
-from engine.codec.classic import ClassicCodec
-from engine.codec.voronoi import VoronoiCodec
+from engine.codec.kinds import make_codec
 from engine.errors import BadInput, EngineError
 from engine.lm import cache as lm_cache
 from engine.mx import mx
@@ -49,6 +48,14 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
         """Append what the codec makes of both, and return what the inner cache returns."""
         pair: tuple[mx.array, mx.array] = self.inner.update_and_fetch(*self.through(keys, values))
         return pair
+
+    def pack(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Return what the inner cache stores; see :meth:`through`."""
+        return self.through(keys, values)
+
+    def read(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Return what attention is given of stored keys and values: the same."""
+        return keys, values
 
     def through(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Return what the codec makes of both, storing nothing."""
@@ -103,11 +110,7 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
 def codec_maker(name: str) -> Callable[[int], Any]:
     """Return the maker of codecs that ``e8@q38``, ``d4@q10`` or ``e8v@4.25`` names, from a head size."""
     spec = parse(name)
-    if spec.family == "classic":
-        return lambda dim: ClassicCodec(spec.lattice, dim, spec.q_range)
-    if spec.family == "e8v":
-        return lambda dim: VoronoiCodec(dim, spec.bits, spec.effort)
-    raise BadInput(f"{name!r} has no round trip", "e8@q38, d4@q10 or e8v@4.25")
+    return lambda dim: make_codec(spec, dim)
 
 
 def make_kakeya_caches(

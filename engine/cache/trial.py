@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
+from bridge.reports.cache_spec import CacheSpec
 from engine.cache.packed import PackedMixin
 from engine.cache.protocol import Cache
-from engine.cache.roundtrip import KakeyaLatticeMLXCache, codec_maker
-from engine.cache.spec import Spec
+from engine.cache.roundtrip import KakeyaLatticeMLXCache
+from engine.codec.kinds import make_codec
 from engine.errors import EngineError
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
@@ -15,7 +16,7 @@ WORD = 32  # bits of the words that affine codes are packed into
 ROWS = (2, 1)  # a block, then a single token: some models treat them differently
 
 
-def refusal(model: nn.Module, caches: list[Cache], spec: Spec) -> str | None:
+def refusal(model: nn.Module, caches: list[Cache], spec: CacheSpec) -> str | None:
     """Return why a model cannot run over caches, in one line; None if it can.
 
     Args:
@@ -31,8 +32,8 @@ def refusal(model: nn.Module, caches: list[Cache], spec: Spec) -> str | None:
         counterpart = plain.get(index)
         if counterpart is None or counterpart.keys is None:
             continue
-        for x in (counterpart.keys, counterpart.values):
-            if reason := _misfit(cache, x.shape[-1], spec):
+        for x, side in zip((counterpart.keys, counterpart.values), spec.sides, strict=True):
+            if reason := _misfit(cache, x.shape[-1], side):
                 return reason
     # The published codec's work depends on head sizes alone.
     return None if spec.family == "classic" else _error(model, caches)
@@ -52,13 +53,13 @@ def _error(model: nn.Module, caches: list[Cache]) -> str | None:
     return None
 
 
-def _misfit(cache: Any, dim: int, spec: Spec) -> str | None:
+def _misfit(cache: Any, dim: int, side: CacheSpec) -> str | None:
     """Return why a cache cannot hold vectors of ``dim`` values; None if it can, or keeps them as they are."""
     if isinstance(cache, lm_cache.QuantizedKVCache):
-        return _affine_misfit(dim, int(spec.bits), spec.group)
+        return _affine_misfit(dim, int(side.fields["bits"]), int(side.fields["group"]))
     if isinstance(cache, PackedMixin | KakeyaLatticeMLXCache):
         try:
-            codec_maker(spec.text)(dim)
+            make_codec(side, dim)
         except EngineError as error:
             return error.message
     return None

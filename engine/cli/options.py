@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from bridge.common.cli.commands import FILE, Decorator, flag, option, options
-from engine.cli.types import DTYPES, EmbedScale, Names, Numbers
+from engine.cli.types import DTYPES, CacheSpecs, EmbedScale, Numbers
 from engine.measure.prompts import TASKS
 
 model = options(
@@ -89,7 +89,7 @@ def needles(lengths: str, depths: str) -> Decorator:
 
 def caches(default: str, about: str, **settings: Any) -> Decorator:
     """Return ``--caches``."""
-    return option("--caches", Names(), default, help=about, **settings)
+    return option("--caches", CacheSpecs(), default, help=about, **settings)
 
 
 def eviction(window: str) -> Decorator:

@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from bridge.reports.cache_spec import split_list
+
 # What a model computes in; "stored" is the type of its files. Plain names, so that `--help` does not load MLX.
 DTYPES = ("float32", "float16", "bfloat16", "stored")
 
@@ -87,6 +89,20 @@ class Names(click.ParamType[tuple[str, ...]]):
         if not isinstance(value, str):
             return tuple(value)
         return tuple(dict.fromkeys(item.strip() for item in value.split(",") if item.strip()))
+
+
+class CacheSpecs(click.ParamType[tuple[str, ...]]):
+    """A comma-separated list of cache specs; ``k=...,v=...`` is one of them."""
+
+    name = "list"
+
+    def convert(  # noqa: D102
+        self,
+        value: Any,
+        param: click.Parameter | None,  # noqa: ARG002
+        ctx: click.Context | None,  # noqa: ARG002
+    ) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(split_list(value) if isinstance(value, str) else value))
 
 
 class EmbedScale(click.ParamType[float | str]):

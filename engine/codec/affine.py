@@ -3,7 +3,10 @@
 import math
 from dataclasses import dataclass
 
+from engine.errors import BadInput
 from engine.mx import mx
+
+LARGEST = 65504.0  # of half precision
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,21 @@ class AffineCodec:
         bits: bits of a code.
         group: values that share a scale and a bias.
         rotated: whether a Hadamard transform comes first, which spreads outliers over the vector.
+
+    Raises:
+        BadInput: the groups do not divide a vector.
     """
 
     dim: int
     bits: int
     group: int = 64
     rotated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dim < self.group or self.dim % self.group:
+            raise BadInput(
+                f"it stores vectors of {self.dim} values, which groups of {self.group} do not divide"
+            )
 
     @property
     def bits_per_vector(self) -> int:
@@ -62,3 +74,33 @@ class AffineCodec:
     def limit(self) -> float:
         """The distortion-rate function of a unit Gaussian at this rate: 2^-2R."""
         return math.exp2(-2 * self.bits_per_vector / self.dim)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a packed row: codes, then scales, then biases."""
+        return self.bits_per_vector // 8
+
+    def pack(self, x: mx.array) -> mx.array:
+        """Return the rows of ``[..., dim]``, uint8 ``[..., row_bytes]``; magnitudes saturate at 65504."""
+        packed = self.encode(mx.clip(x, -LARGEST, LARGEST))
+        parts = (packed.codes, packed.scales, packed.biases)
+        return mx.concatenate([part.view(mx.uint8) for part in parts], axis=-1)
+
+    def unpack(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
+        """Return the vectors of rows, ``[..., dim]``."""
+        side = 2 * self.dim // self.group
+        codes, scales, biases = mx.split(rows, [self.row_bytes - 2 * side, self.row_bytes - side], axis=-1)
+        packed = AffinePacked(codes.view(mx.uint32), scales.view(mx.float16), biases.view(mx.float16))
+        return self.decode(packed).astype(dtype)
+
+    def unpack_rotated(self, rows: mx.array) -> mx.array:
+        """Return the vectors of rows in float32: the transform, if there is one, is undone."""
+        return self.unpack(rows)
+
+    def rotate(self, x: mx.array) -> mx.array:
+        """Return ``x`` in float32."""
+        return x.astype(mx.float32)
+
+    def unrotate(self, y: mx.array) -> mx.array:
+        """Return ``y``."""
+        return y

@@ -81,6 +81,31 @@ class VoronoiCodec:
         """Stored bits of one vector."""
         return 8 * self.layout.nbytes
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a packed row."""
+        return self.layout.nbytes
+
+    def pack(self, x: mx.array) -> mx.array:
+        """Return the rows of ``[..., dim]``; see :meth:`encode`."""
+        return self.encode(x).rows
+
+    def unpack(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
+        """Return the vectors of rows; see :meth:`decode`."""
+        return self.decode(VoronoiPacked(rows), dtype)
+
+    def unpack_rotated(self, rows: mx.array) -> mx.array:
+        """Return the vectors of rows, rotated; see :meth:`decode_rotated`."""
+        return self.decode_rotated(VoronoiPacked(rows))
+
+    def rotate(self, x: mx.array) -> mx.array:
+        """Return the Hadamard rotation of ``[..., dim]``, float32."""
+        return hadamard.rotate(x)
+
+    def unrotate(self, y: mx.array) -> mx.array:
+        """Undo :meth:`rotate`."""
+        return hadamard.unrotate(y)
+
     def encode(self, x: mx.array) -> VoronoiPacked:
         """Encode ``[..., dim]`` of any float type."""
         if x.shape[-1] != self.dim:

@@ -6,6 +6,7 @@ from typing import Any
 from engine.cache.packed import PackedMixin
 from engine.cache.protocol import Cache
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
+from engine.codec.uncompressed import RawCodec
 from engine.lm import cache as lm_cache
 from engine.mx import mx
 
@@ -52,7 +53,8 @@ def _look(cache: Any) -> tuple[int, int, int]:
         return positions, 0 if inner is None else _look(inner)[1], 0
     if isinstance(cache, PackedMixin) and cache.codecs is not None:
         rows = [x for x in (cache.keys, cache.values) if x.dtype == mx.uint8]
-        return (cache.offset if len(rows) == 2 else 0), sum(x.nbytes for x in rows), 0  # noqa: PLR2004
+        coded = [x for x, codec in zip(rows, cache.codecs, strict=False) if not isinstance(codec, RawCodec)]
+        return (cache.offset if len(rows) == 2 else 0), sum(x.nbytes for x in coded), 0  # noqa: PLR2004
     if isinstance(cache, lm_cache.QuantizedKVCache) and cache.keys is not None:
         return cache.offset, sum(x.nbytes for pair in (cache.keys, cache.values) for x in pair), 0
     if isinstance(cache, KakeyaLatticeMLXCache):

@@ -14,7 +14,7 @@ from engine.cache import make_caches
 from engine.cache.protocol import Cache
 from engine.cache.proxy import CacheProxy
 from engine.cache.spec import parse
-from engine.codec.classic import ClassicCodec
+from engine.codec.kinds import make_codec
 from engine.errors import BadInput
 from engine.evals.controls import control_caches, noise, same
 from engine.evals.liveness import counters
@@ -101,7 +101,7 @@ def _nominal(spec: str, model: nn.Module) -> dict[str, Any]:
     caches = lm_cache.make_prompt_cache(model)
     mx.eval(model(mx.zeros((1, 1), dtype=mx.int32), cache=caches))
     dims = [x.shape[-1] for c in caches if isinstance(c, HOLDERS) for x in (c.keys, c.values)]
-    bits = sum(ClassicCodec(parsed.lattice, dim, parsed.q_range).bits_per_vector for dim in dims)
+    bits = sum(make_codec(parsed, dim).bits_per_vector for dim in dims)
     return {"nominal_bits_per_value": bits / sum(dims)}
 
 

@@ -8,8 +8,9 @@ from typing import Any
 from bridge.reports import kinds
 from bridge.reports.kinds import STOCK_LOOP
 from engine.cache import make_caches
-from engine.cache.factory import growing
+from engine.cache.kinds import growing
 from engine.cache.packed import PackedMixin
+from engine.cache.spec import parse
 from engine.errors import BadInput
 from engine.evals.controls import noise
 from engine.evals.needles import Needle
@@ -149,7 +150,7 @@ def _storable(specs: Iterable[str], left_out: dict[str, str]) -> Iterator[str]:
     """Yield the specs that can hold what sliding layers evict; say why of the others."""
     for spec in specs:
         try:
-            growing(spec)
+            growing(parse(spec))
         except BadInput as error:
             left_out[spec] = error.message
         else:
@@ -166,7 +167,7 @@ def _compressed(
             for cache in fresh:
                 if isinstance(cache, PackedMixin):
                     cache.views = False
-            return lambda i: Compressed(growing(spec) if sliding else fresh[i])
+            return lambda i: Compressed(growing(parse(spec)) if sliding else fresh[i])
 
         yield arm(f"restored {spec}", "candidate", spec, source)
 

@@ -4,19 +4,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.attention.views import PackedView
-from engine.cache.packed import PackedMixin
+from engine.cache.kinds import CLASSES
 from engine.cache.protocol import Cache
 from engine.cache.proxy import CacheProxy
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
-from engine.cache.wrapping import KEY_VALUE
 from engine.codec import classic_store
 from engine.codec.classic import ClassicCodec
 from engine.evals.controls import ControlCache
-from engine.lm import cache as lm_cache
 from engine.measure import memory
 from engine.mx import mx, tree
 
-HOLDERS = (*KEY_VALUE, PackedMixin, KakeyaLatticeMLXCache, ControlCache, lm_cache.QuantizedKVCache)
+HOLDERS: tuple[Any, ...] = (
+    *(cls for cls, known in CLASSES.items() if known.layout != "states"),
+    *(KakeyaLatticeMLXCache, ControlCache),
+)
 
 
 class HalfCache(CacheProxy):

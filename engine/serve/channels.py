@@ -3,13 +3,12 @@
 import re
 from dataclasses import dataclass
 
-from engine.cache import spec as cache_spec
+from bridge.common.errors import UsageError
+from bridge.reports import cache_spec
 from engine.errors import BadInput
 
-FORM = re.compile(
-    r"(?P<short>.+)@(?:(?P<lattice>e8|d4)-q(?P<q>[1-9][0-9]{0,3})|e8v-(?P<bits>[2-6]\.25)(?:-(?P<effort>fast|normal|best))?"
-    r"|affine-(?P<affine>[234568]g(?:32|64|128))|(?P<raw>raw))(?:-b(?P<boundary>[1-9][0-9]{0,2}))?"
-)
+FORM = re.compile(r"(?P<short>.+)@(?P<variant>[a-z][a-z0-9.-]*?)(?:-b(?P<boundary>[1-9][0-9]{0,2}))?")
+SPLIT = re.compile(r"k-(?P<keys>.+)-v-(?P<values>.+)")
 
 
 @dataclass(frozen=True)
@@ -27,11 +26,7 @@ class Channel:
     boundary: int = 0
 
     def __str__(self) -> str:
-        spec = cache_spec.parse(self.cache)
-        if spec.family == "classic":
-            variant = f"{spec.lattice}-q{spec.q_range}"
-        else:
-            variant = self.cache.replace("@", "-").replace(":", "-")
+        variant = re.sub("[@:=,]", "-", self.cache)
         return f"{self.short}@{variant}" + (f"-b{self.boundary}" if self.boundary else "")
 
     @classmethod
@@ -42,15 +37,19 @@ class Channel:
             BadInput: it is not a channel's name.
         """
         match = FORM.fullmatch(name)
-        if not match:
+        spec = _spec(match["variant"]) if match else ""
+        try:
+            cache_spec.parse(spec)
+        except UsageError as error:
             raise BadInput(
                 f"no channel {name!r}", "a channel is written like tiny@e8-q38-b2 or tiny@e8v-4.25"
-            )
-        groups = match.groupdict()
-        if groups["lattice"]:
-            cache = f"{groups['lattice']}@q{groups['q']}"
-        elif groups["bits"]:
-            cache = f"e8v@{groups['bits']}" + (f":{groups['effort']}" if groups["effort"] else "")
-        else:
-            cache = f"affine@{groups['affine']}" if groups["affine"] else "raw"
-        return cls(groups["short"], cache, int(groups["boundary"] or 0))
+            ) from error
+        assert match is not None  # noqa: S101 - no spec is empty
+        return cls(match["short"], spec, int(match["boundary"] or 0))
+
+
+def _spec(variant: str) -> str:
+    """Return the cache spec that a channel's name holds: ``e8v-4.25-fast`` stands for ``e8v@4.25:fast``."""
+    if split := SPLIT.fullmatch(variant):
+        return f"k={_spec(split['keys'])},v={_spec(split['values'])}"
+    return variant.replace("-", "@", 1).replace("-", ":", 1)

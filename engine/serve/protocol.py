@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from engine.cache import spec as cache_spec
-from engine.errors import BadInput
+from bridge.common.errors import UsageError
+from bridge.reports import cache_spec
 from engine.serve.backend import DRAFTS
 from engine.serve.errors import ApiError
 
@@ -196,8 +196,8 @@ def overrides(values: Any) -> Overrides:
     if parsed.cache is not None:
         try:
             cache_spec.parse(parsed.cache)
-        except BadInput as error:
-            message = f"There is no cache {parsed.cache!r}. Choose one of: {cache_spec.VALID}."
+        except UsageError as error:
+            message = f"There is no cache {parsed.cache!r}. Choose one of: {cache_spec.help_text()}."
             raise ApiError(422, message, param="x_kakeya.cache", code="invalid_override") from error
     return parsed
 

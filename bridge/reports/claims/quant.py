@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bridge.common.errors import UsageError
+from bridge.reports import cache_spec
 from bridge.reports.claims.recall import everywhere
 
 Row = Mapping[str, Any]
@@ -75,8 +77,11 @@ def quant_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def kind_of(cache: str) -> str:
-    """Return the kind of a cache's spec: ``e8v``, ``affine``, ``e8`` or ``d4``."""
-    return cache.split("@", maxsplit=1)[0]
+    """Return the kind of a cache's spec (:attr:`CacheSpec.kind`), or of a name that is none its beginning."""
+    try:
+        return cache_spec.parse(cache).kind
+    except UsageError:
+        return cache.split("@", maxsplit=1)[0]
 
 
 def _ratios(

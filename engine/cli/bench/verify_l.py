@@ -9,14 +9,14 @@ import click
 from bridge.common.cli.commands import option
 from bridge.common.cli.progress import progress
 from engine.cli import options as shared
-from engine.cli.types import Numbers
+from engine.cli.types import CacheSpecs, Numbers
 
 
 @click.command("verify-l")
 @shared.model
 @option("--lengths", Numbers(1, 64), "1,2,4,6,8,12,16")
 @option("--contexts", Numbers(1, 1 << 20), "128,1024")
-@option("--caches", str, "raw", help="Cache specs, separated by commas.")
+@option("--caches", CacheSpecs(), "raw", help="Cache specs, separated by commas.")
 @option("--repeats", click.IntRange(1, 1000), 10)
 @shared.threads
 @shared.out_and_json
@@ -53,7 +53,7 @@ def _measured(options: dict[str, Any], out: Path | None) -> tuple[dict[str, dict
     from engine.evals.verify_cost import Sweep, reports
     from engine.models import load
 
-    specs = tuple(dict.fromkeys(parse(spec).text for spec in options["caches"].split(",")))
+    specs = tuple(dict.fromkeys(parse(spec).text for spec in options["caches"]))
     pair = load(options["model"], draft=False, dtype=options["dtype"])
     _, left_out = usable(pair.target, specs, 0)
     tell_left_out(left_out)

@@ -10,7 +10,7 @@ from bridge.common.cli.commands import FILE, option
 from bridge.common.cli.terminal import figures_table, rich_console
 from engine.cli import options
 from engine.cli.measured import carry_out
-from engine.cli.types import Names
+from engine.cli.types import CacheSpecs, Names
 from engine.tokens import Tokenizer
 
 CACHES = (
@@ -22,7 +22,11 @@ CACHES = (
 @click.command(name="kv-quant")
 @options.model
 @option(
-    "--caches", Names(), CACHES, show_default=False, help=f"Caches to compare with raw.  [default: {CACHES}]"
+    "--caches",
+    CacheSpecs(),
+    CACHES,
+    show_default=False,
+    help=f"Caches to compare with raw.  [default: {CACHES}]",
 )
 @option(
     "--prompts", Names(),

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache, PackedMixin
+from engine.cache.kinds import CLASSES, layout_of
 from engine.cache.protocol import Cache
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
 from engine.dflash.rollback.carry import Carry, Carrying
@@ -16,9 +16,6 @@ from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
 
 KINDS = ("auto", "late", "trim", "carry")
-GROWING = (lm_cache.KVCache, lm_cache.QuantizedKVCache, LatticeKVCache)
-RINGS = (lm_cache.RotatingKVCache, LatticeRotatingKVCache)
-RECURRENT = (lm_cache.ArraysCache,)
 
 
 def rollback_for(caches: list[Cache], kind: str = "auto", model: nn.Module | None = None) -> Rollback:
@@ -64,12 +61,14 @@ def _stand_in(cache: Any, kind: str, parts: list[Part]) -> Any:
     if type(cache) is lm_cache.CacheList:
         return lm_cache.CacheList(*(_stand_in(inner, kind, parts) for inner in cache.caches))
     wrapped = cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache
-    if type(wrapped) not in (*GROWING, *RINGS, *RECURRENT):
+    layout = layout_of(wrapped)
+    if layout == "unknown":
         raise BadInput(
             f"no rollback is known for a {type(wrapped).__name__}",
             "mlx-lm's own loop needs none: engine.dflash.baseline.native, or kakeya-engine bench native",
         )
-    make = _carry if kind == "carry" else _ring if type(wrapped) in RINGS else _other
+    parts_of = {"growing": _growing, "ring": _ring, "states": _states}
+    make = _carry if kind == "carry" else parts_of[layout]
     parts.append(make(cache, wrapped, kind))
     return parts[-1].given
 
@@ -98,10 +97,13 @@ def _ring(cache: Any, inner: Any, kind: str) -> Part:
     return LateRing(inner, *_stores(cache))
 
 
-def _other(cache: Any, inner: Any, kind: str) -> Part:
-    if type(inner) not in RECURRENT:
-        late = kind == "late" and type(inner) is not lm_cache.QuantizedKVCache
-        return LateGrowing(inner, *_stores(cache)) if late else Trim(cache)
+def _growing(cache: Any, inner: Any, kind: str) -> Part:
+    late = kind == "late" and CLASSES[type(inner)].joins
+    return LateGrowing(inner, *_stores(cache)) if late else Trim(cache)
+
+
+def _states(cache: Any, inner: Any, kind: str) -> Part:
+    del cache
     if kind == "trim":
         raise BadInput("a recurrent state cannot be trimmed", "take rollback auto")
     if inner.lengths is not None or inner.left_padding is not None:
@@ -111,9 +113,7 @@ def _other(cache: Any, inner: Any, kind: str) -> Part:
 
 def _stores(cache: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return what a cache makes of keys and values before it stores them, and of what is stored."""
-    if isinstance(cache, PackedMixin):
-        return cache.pack, cache.read
-    return cache.through if isinstance(cache, KakeyaLatticeMLXCache) else _as_is, _as_is
+    return (cache.pack, cache.read) if hasattr(cache, "pack") else (_as_is, _as_is)
 
 
 def _as_is(keys: Any, values: Any) -> tuple[Any, Any]:

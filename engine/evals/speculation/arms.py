@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from bridge.reports.kinds import STOCK_LOOP
 from engine.cache import make_caches
 from engine.cache.factory import patches_of
+from engine.cache.kinds import kind_of
 from engine.cache.protocol import Cache
 from engine.cache.spec import parse
 from engine.dflash import stream_generate
@@ -33,7 +34,7 @@ MODEL_ALONE = {"dflash", "torch", RESCALED}
 
 def is_stock(cache: str) -> bool:
     """Return whether a cache is one of mlx-lm's own, so that a baseline may keep it."""
-    return parse(cache).family in {"raw", "affine"}
+    return kind_of(parse(cache)).stock
 
 
 def native(pair: Pair, cache: str, *, ends: bool = True) -> Arm[list[Cache]]:

@@ -12,12 +12,13 @@ from typing import Any
 
 from bridge.common import host
 from engine.cache import make_caches
+from engine.cache.kinds import layout_of
 from engine.checkpoints import digests
 from engine.dflash.propose.proposer import Proposer
 from engine.mx import mx, tree
 from engine.serve.models import Resident
 from engine.serve.prefix_cache import snapshots
-from engine.serve.prefix_cache.snapshots import RINGS, Snapshot
+from engine.serve.prefix_cache.snapshots import Snapshot
 
 PARTS = ("model", "tokenizer", "codec", "layout", "engine")
 
@@ -115,7 +116,7 @@ def shelf_for(resident: Resident, spec: str, boundary: int, block: int, *, draft
     else:
         pair.target(tokens, cache=caches)
     forms = tuple(
-        form_of(snapshots.take(cache, 0, block), cache.max_size + block if type(cache) in RINGS else 0)
+        form_of(snapshots.take(cache, 0, block), cache.max_size + block if layout_of(cache) == "ring" else 0)
         for cache in snapshots.flat(caches)
     )
     layout = [[(f.kind, f.arrays, f.most) for f in each] for each in (forms, context)]

@@ -8,15 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.cache.codec_id import CodecId
-from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache, PackedMixin
+from engine.cache.kinds import layout_of
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
 from engine.dflash.drafter.context import DraftContext, LayerContext
 from engine.lm import cache as lm_cache
 from engine.mx import mx
-
-GROWING = (lm_cache.KVCache, lm_cache.QuantizedKVCache, LatticeKVCache)
-RINGS = (lm_cache.RotatingKVCache, LatticeRotatingKVCache)
 
 
 @dataclass(frozen=True)
@@ -54,11 +50,12 @@ def flat(caches: Sequence[Any]) -> list[Any]:
 
 def take(cache: Any, start: int, end: int) -> Snapshot:
     """Return the snapshot of a cache with ``end`` tokens, for the block that begins at ``start``."""
-    if type(cache) in (*GROWING, *RINGS) and cache.empty():
+    layout = layout_of(cache)
+    if layout in ("growing", "ring") and cache.empty():
         return Snapshot("unused", [])
-    if type(cache) in GROWING:
+    if layout == "growing":
         return Snapshot("segment", [_copy(x, start, end) for x in _leaves(cache)], codec=_codec(cache))
-    if type(cache) in RINGS:
+    if layout == "ring":
         arrays = [_handle(cache.keys), _handle(cache.values)]
         return Snapshot("ring", arrays, [cache.offset, cache._idx], _codec(cache))  # noqa: SLF001 - no public name
     return Snapshot("states", [_handle(x) for x in cache.cache])
@@ -69,10 +66,8 @@ def put(cache: Any, path: Sequence[Snapshot], length: int) -> None:
     last = path[-1]
     if last.kind == "unused":
         return
-    if last.codec and isinstance(cache, PackedMixin):
-        codec = CodecId.parse(last.codec)
-        of_keys, of_values = codec.codecs()
-        cache.codecs, cache.dtype = (of_keys, of_values), codec.dtype
+    if last.codec:
+        cache.use_codec(last.codec)
     if last.kind == "segment":
         joined = [_joined([block.arrays[i] for block in path]) for i in range(len(last.arrays))]
         half = len(joined) // 2
@@ -119,7 +114,8 @@ def _leaves(cache: Any) -> list[mx.array]:
 
 
 def _codec(cache: Any) -> str:
-    return cache.codec_id if isinstance(cache, PackedMixin) else ""
+    codec_id: str = getattr(cache, "codec_id", "")
+    return codec_id
 
 
 def _handle(x: mx.array | None) -> mx.array | None:

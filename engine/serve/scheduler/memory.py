@@ -5,16 +5,16 @@ from math import prod
 from typing import Any
 
 from engine.cache import make_caches
+from engine.cache.kinds import layout_of
 from engine.checkpoints import files, hub
 from engine.dflash.step import live_bytes
 from engine.inject import NAME as PACKAGE
-from engine.lm import cache as lm_cache
 from engine.models import registry
 from engine.models.target import chosen_dtype
 from engine.mx import mx
 from engine.serve.backend import Options
 from engine.serve.models import Resident, tree_bytes
-from engine.serve.prefix_cache.snapshots import GROWING, flat
+from engine.serve.prefix_cache.snapshots import flat
 from engine.serve.settings import drafter_of
 
 GRAIN = 256  # tokens by which mlx-lm's caches and the drafter's context grow
@@ -90,9 +90,10 @@ def forget_shapes() -> None:
 
 
 def _shape(cache: Any) -> tuple[str, int, int]:
-    if type(cache) in GROWING:
+    layout = layout_of(cache)
+    if layout == "growing":
         return "growing", 0, live_bytes([cache])
-    if isinstance(cache, lm_cache.RotatingKVCache) and not cache.empty():
+    if layout == "ring" and not cache.empty():
         tokens = cache.keys.shape[2]
         return "ring", cache.max_size, cache.nbytes * GRAIN // max(1, tokens)
     return "states", 0, live_bytes([cache])

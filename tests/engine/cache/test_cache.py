@@ -5,7 +5,7 @@ import re
 import pytest
 
 from engine import cache as caches
-from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache
+from engine.cache.packed import PackedKVCache, PackedRotatingKVCache
 from engine.cache.roundtrip import KakeyaLatticeMLXCache, codec_maker
 from engine.cache.spec import parse
 from engine.cache.wrapping import wrap_caches
@@ -79,9 +79,9 @@ def test_other_layers_get_views_and_run(make):
 def test_which_cache_holds_what():
     model = models.gemma3()
     kinds = [type(c).__name__ for c in caches.make_caches(model, SPEC)]
-    assert kinds == ["LatticeRotatingKVCache", "LatticeKVCache"] * 2
+    assert kinds == ["PackedRotatingKVCache", "PackedKVCache"] * 2
     kinds = [type(c).__name__ for c in caches.make_caches(model, SPEC, boundary=1)]
-    assert kinds == ["RotatingKVCache", "LatticeKVCache", "LatticeRotatingKVCache", "KVCache"]
+    assert kinds == ["RotatingKVCache", "PackedKVCache", "PackedRotatingKVCache", "KVCache"]
     assert [type(c).__name__ for c in caches.make_caches(model, "affine@4g64")][:2] == [
         "RotatingKVCache",
         "QuantizedKVCache",
@@ -114,8 +114,8 @@ def test_state_caches_are_left_alone():
 
     held = caches.make_caches(Mixed(), SPEC)
     assert type(held[0]) is lm_cache.ArraysCache
-    assert type(held[1]) is LatticeKVCache
-    assert [type(c) for c in held[2].caches] == [LatticeKVCache, lm_cache.ArraysCache]
+    assert type(held[1]) is PackedKVCache
+    assert [type(c) for c in held[2].caches] == [PackedKVCache, lm_cache.ArraysCache]
 
 
 def test_a_routed_model_runs_raw_caches_unchanged():
@@ -137,11 +137,11 @@ def test_bytes_are_few():
 
 
 def test_unequal_and_unsupported_head_sizes():
-    held = LatticeKVCache()
+    held = PackedKVCache()
     keys, values = held.update_and_fetch(mx.ones((1, 2, 3, 64)), mx.ones((1, 2, 3, 128)))
     assert (keys.shape, values.shape) == ((1, 2, 3, 64), (1, 2, 3, 128))
     with pytest.raises(BadInput, match="Hadamard"):
-        LatticeKVCache().update_and_fetch(mx.ones((1, 2, 3, 100)), mx.ones((1, 2, 3, 100)))
+        PackedKVCache().update_and_fetch(mx.ones((1, 2, 3, 100)), mx.ones((1, 2, 3, 100)))
     with pytest.raises(BadInput, match="quantized again"):
         held.to_quantized()
 
@@ -188,12 +188,12 @@ def test_the_round_trip_cache_counts_and_delegates():
     ],
 )
 def test_a_wrong_codec_id_is_refused(codec_id):
-    held = LatticeKVCache()
+    held = PackedKVCache()
     held.update_and_fetch(mx.ones((1, 1, 4, 64)), mx.ones((1, 1, 4, 64)))
     state = held.state
-    assert LatticeKVCache.from_state(state).codec_id == held.codec_id == held.meta_state[0]
+    assert PackedKVCache.from_state(state).codec_id == held.codec_id == held.meta_state[0]
     with pytest.raises((BadInput, ValueError)):
-        LatticeKVCache.from_state((codec_id, *state[1:]))
+        PackedKVCache.from_state((codec_id, *state[1:]))
     with pytest.raises(BadInput, match="this cache has"):
         held.state = (codec_id, *state[1:])
     with pytest.raises(BadInput, match="this cache has"):
@@ -252,14 +252,14 @@ def test_a_batch_is_its_members(make):
 
 
 def test_empty_caches_merge():
-    for fresh in (LatticeKVCache, lambda: LatticeRotatingKVCache(8)):
+    for fresh in (PackedKVCache, lambda: PackedRotatingKVCache(8)):
         batch = fresh().merge([fresh(), fresh()])
         keys, _ = batch.update_and_fetch(mx.ones((2, 1, 3, 64)), mx.ones((2, 1, 3, 64)))
         assert keys.shape == (2, 1, 3, 64)
 
 
 def test_different_codecs_share_no_batch():
-    one, other = LatticeKVCache(4.25), LatticeKVCache(2.25)
+    one, other = PackedKVCache("e8v@4.25"), PackedKVCache("e8v@2.25")
     for held in (one, other):
         held.update_and_fetch(mx.ones((1, 1, 4, 64)), mx.ones((1, 1, 4, 64)))
     with pytest.raises(BadInput, match="share a batch"):

@@ -9,7 +9,7 @@ import copy
 import numpy as np
 import pytest
 
-from engine.cache.packed import LatticeKVCache, LatticeRotatingKVCache
+from engine.cache.packed import PackedKVCache, PackedRotatingKVCache
 from engine.codec.voronoi import VoronoiCodec
 from engine.mx import mx
 from tests.engine import known
@@ -44,7 +44,7 @@ class _Full:
         self.rng, self.held = rng, []
 
     def fresh(self):
-        return LatticeKVCache(2.25, "fast")
+        return PackedKVCache("e8v@2.25:fast")
 
     def add(self, numbers):
         self.held += numbers
@@ -62,7 +62,7 @@ class _Ring(_Full):
         self.total = 0
 
     def fresh(self):
-        return LatticeRotatingKVCache(self.size, self.keep, 2.25, "fast")
+        return PackedRotatingKVCache(self.size, self.keep, "e8v@2.25:fast")
 
     def add(self, numbers):
         self.total += len(numbers)

@@ -9,8 +9,8 @@ from bridge.reports.claims.quant import EQUAL, by_arm, quant_claims, verdicts
 from engine.cache import make_caches
 from engine.cache.spec import parse
 from engine.cli.eval import kv_quant
-from engine.codec.classic import ClassicCodec
 from engine.codec.classic_store import row_bytes
+from engine.codec.kinds import make_codec
 from engine.codec.voronoi import VoronoiCodec
 from engine.errors import BadInput
 from engine.evals import quant
@@ -223,9 +223,10 @@ LISTS = {"default": kv_quant.CACHES, "preset": ASKED[ASKED.index("--caches") + 1
 def test_a_published_lattice_stores_the_bits_of_each_voronoi_code(caches, dim):
     """From 3.25 bits on; at fewer, no published lattice has that rate."""
     specs = [parse(text) for text in caches.split(",")]
-    published = {s.text: ClassicCodec(s.lattice, dim, s.q_range) for s in specs if s.family == "classic"}
+    published = {s.text: make_codec(s, dim) for s in specs if s.family == "classic"}
     stored_by = {text: 8 * row_bytes(codec) / dim for text, codec in published.items()}
-    rates = [s.bits for s in specs if s.family == "e8v" and s.bits >= 3.25]
+    widths = [float(s.fields["bits"]) for s in specs if s.family == "e8v"]
+    rates = [bits for bits in widths if bits >= 3.25]
     assert rates
     for rate in rates:
         bits = VoronoiCodec(dim, rate).bits_per_vector / dim

@@ -158,7 +158,7 @@ def test_over_a_packed_cache_the_baselines_keep_mlx_lms_own(pair, asked):
         "dflash/auto": ("candidate", "e8v@4.25", "native e8v@4.25", patch),
     }
     kinds = {row["arm"]: row["memory"]["layers"][0]["kind"] for row in report["rows"]}
-    assert (kinds["native"], kinds["native e8v@4.25"]) == ("KVCache", "LatticeKVCache")
+    assert (kinds["native"], kinds["native e8v@4.25"]) == ("KVCache", "PackedKVCache")
     assert evals_world.violations(report) == []
 
 

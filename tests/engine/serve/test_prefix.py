@@ -13,7 +13,7 @@ from engine.serve.scheduler.generation import Generation
 from tests.engine import small_models as random_models
 
 BLOCK = 64
-SPECS = ["raw", "e8v@4.25", "affine@4g64", "e8@q38"]
+SPECS = ["raw", "e8v@4.25", "affine@4g64", "e8@q38", "k=e8v@4.25,v=affine@4g32"]
 
 
 @pytest.fixture(scope="module", params=["tiny", "tiny-hybrid"])

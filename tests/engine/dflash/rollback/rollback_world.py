@@ -125,8 +125,8 @@ class Kind:
             return lm_cache.ArraysCache(1)
         if self.spec.startswith("e8v"):
             if size:
-                return caches.LatticeRotatingKVCache(size, self.keep, 2.25, "fast", views=views)
-            return caches.LatticeKVCache(2.25, "fast", views=views)
+                return caches.PackedRotatingKVCache(size, self.keep, "e8v@2.25:fast", views=views)
+            return caches.PackedKVCache("e8v@2.25:fast", views=views)
         if self.spec.startswith("affine"):
             return lm_cache.QuantizedKVCache(group_size=32, bits=4)
         plain = lm_cache.RotatingKVCache(size, self.keep) if size else lm_cache.KVCache()

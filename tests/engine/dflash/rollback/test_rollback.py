@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from engine.cache import LatticeRotatingKVCache, make_caches
+from engine.cache import PackedRotatingKVCache, make_caches
 from engine.dflash.rollback import rollback_for
 from engine.errors import BadInput, RollbackError
 from engine.lm import cache as lm_cache
@@ -216,7 +216,7 @@ class _Unknown(lm_cache.KVCache):
         (lm_cache.ConcatenateKVCache, "trim", "ConcatenateKVCache", "mlx-lm's own loop"),
         (lambda: lm_cache.BatchKVCache([0]), "auto", "BatchKVCache", "mlx-lm's own loop"),
         (lambda: lm_cache.RotatingKVCache(8), "trim", "once it wraps", "late"),
-        (lambda: LatticeRotatingKVCache(8), "trim", "once it wraps", "late"),
+        (lambda: PackedRotatingKVCache(8), "trim", "once it wraps", "late"),
         (lambda: lm_cache.RotatingKVCache(8, keep=2), "carry", "keeps its first 2", "late"),
         (lambda: lm_cache.RotatingKVCache(4, keep=4), "auto", "no room", "larger ring"),
         (lambda: lm_cache.ArraysCache(2), "trim", "recurrent", "auto"),

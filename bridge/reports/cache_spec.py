@@ -1,0 +1,118 @@
+"""Cache specs: what keys and values are stored in. One grammar for options, presets, channels and reports.
+
+- ``raw``: as the model makes them
+- ``e8v@4.25``: packed Voronoi codes; 2.25, 3.25, 4.25, 5.25 or 6.25 bits; ``:fast`` or ``:best`` may follow
+- ``e8@q38``, ``d4@q10``: the published codec's round trip; stores the model's type, saves nothing
+- ``affine@4g64``: mlx-lm's quantized cache, 4 bits in groups of 64
+- ``k=e8v@4.25,v=e8v@3.25``: keys and values stored in different ways
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from bridge.common.errors import UsageError
+
+
+class Form(NamedTuple):
+    """How specs of one family are written.
+
+    Attributes:
+        pattern: matches a whole spec; its named groups become :attr:`CacheSpec.fields`.
+        help: the same in words.
+        packs: whether keys or values alone can be stored in it.
+    """
+
+    pattern: re.Pattern[str]
+    help: str
+    packs: bool = True
+
+
+FORMS: dict[str, Form] = {
+    "raw": Form(re.compile(r"raw"), "raw"),
+    "e8v": Form(
+        re.compile(r"e8v@(?P<bits>[2-6]\.25)(?::(?P<effort>fast|normal|best))?"),
+        "e8v@ with 2.25, 3.25, 4.25, 5.25 or 6.25 bits (:fast or :best may follow)",
+    ),
+    "classic": Form(
+        re.compile(r"(?P<lattice>e8|d4)@q(?P<q_range>[1-9][0-9]{0,3})"),
+        "e8@q or d4@q with a number from 1 to 9999, such as e8@q38",
+        packs=False,
+    ),
+    "affine": Form(
+        re.compile(r"affine@(?P<bits>[234568])g(?P<group>32|64|128)"),
+        "affine@ with 2, 3, 4, 5, 6 or 8 bits and groups of 32, 64 or 128, such as affine@4g64",
+    ),
+}
+SPLIT = "split"
+_SPLIT = re.compile(r"k=(?P<keys>[^,=]+),v=(?P<values>[^,=]+)")
+
+
+@dataclass(frozen=True)
+class CacheSpec:
+    """A parsed spec.
+
+    Attributes:
+        text: as it was written.
+        family: a key of :data:`FORMS`, or ``split`` if keys and values are stored in different ways.
+        fields: the numbers and words in the text, by name.
+        sides: the specs of keys and of values; this one twice unless it is ``split``.
+    """
+
+    text: str
+    family: str
+    fields: Mapping[str, str] = field(default_factory=dict, compare=False)
+    _sides: tuple[CacheSpec, ...] = ()
+
+    @property
+    def sides(self) -> tuple[CacheSpec, CacheSpec]:
+        """The specs of keys and of values."""
+        keys, values = self._sides or (self, self)
+        return keys, values
+
+    @property
+    def kind(self) -> str:
+        """What to compare it with: ``e8v``, ``affine``, ``e8``, ``d4``; ``k=e8v,v=affine`` if sides differ."""
+        keys, values = (side.text.split("@", maxsplit=1)[0] for side in self.sides)
+        return keys if keys == values else f"k={keys},v={values}"
+
+
+def help_text() -> str:
+    """Say which specs there are."""
+    split = "k=...,v=... with any of these but e8@q and d4@q for each, such as k=e8v@4.25,v=e8v@3.25"
+    return "; ".join([*(form.help for form in FORMS.values()), split])
+
+
+def parse(text: str) -> CacheSpec:
+    """Return the spec that ``text`` writes.
+
+    Raises:
+        UsageError: there is no such spec, or it cannot store keys or values alone.
+    """
+    if match := _SPLIT.fullmatch(text):
+        sides = tuple(_whole(match[name], text) for name in ("keys", "values"))
+        for side in sides:
+            if not FORMS[side.family].packs:
+                raise UsageError(
+                    f"no cache spec {text!r}: {side.text} stores keys and values as they come back, not codes",
+                    fix="take raw, e8v@... or affine@... for each",
+                )
+        return CacheSpec(text, SPLIT, _sides=sides)
+    return _whole(text, text)
+
+
+def _whole(part: str, text: str) -> CacheSpec:
+    for family, form in FORMS.items():
+        if match := form.pattern.fullmatch(part):
+            return CacheSpec(
+                part, family, {name: value for name, value in match.groupdict().items() if value}
+            )
+    raise UsageError(f"no cache spec {text!r}", fix=f"the specs are {help_text()}")
+
+
+def split_list(text: str) -> list[str]:
+    """Split a list at its commas, but not at the one inside ``k=...,v=...``; empty items are left out."""
+    return [item.strip() for item in re.split(r",(?!\s*v=)", text) if item.strip()]

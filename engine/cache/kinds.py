@@ -1,0 +1,108 @@
+"""The one table of cache kinds: by the family of a spec, how caches are made; by class, how they behave.
+
+A codec in :data:`engine.codec.kinds.CODECS` whose specs pack needs no entry: its caches are packed ones.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from bridge.reports.cache_spec import CacheSpec
+from engine.attention.router import route
+from engine.cache.packed import PackedKVCache, PackedRotatingKVCache
+from engine.cache.protocol import Cache
+from engine.cache.roundtrip import KakeyaLatticeMLXCache, codec_maker
+from engine.errors import BadInput
+from engine.lm import cache as lm_cache
+from engine.mx import nn
+
+Layout = Literal["growing", "ring", "states", "unknown"]
+
+
+class CacheKind(NamedTuple):
+    """How the caches of a family of specs are made.
+
+    Attributes:
+        wrap: from a layer's own cache, the spec, the layer, and whether views may be handed out, to its cache.
+        growing: makes an empty cache that keeps every position; None if there is none.
+        stock: whether mlx-lm decodes over it as installed, so that a baseline may use it.
+    """
+
+    wrap: Callable[[Any, CacheSpec, nn.Module, bool], Any]
+    growing: Callable[[CacheSpec], Cache] | None
+    stock: bool = False
+
+
+class CacheClass(NamedTuple):
+    """How a class of caches behaves.
+
+    Attributes:
+        layout: ``growing`` appends, so it is trimmed to take tokens back, and saved in segments; ``ring`` overwrites,
+            so tokens are committed late, and all of it is saved; ``states`` are recomputed, and saved whole.
+        joins: whether keys and values are one array each, to which a block can be joined for late commit.
+    """
+
+    layout: Layout
+    joins: bool = True
+
+
+def _affine(spec: CacheSpec) -> Cache:
+    cache: Cache = lm_cache.QuantizedKVCache(
+        group_size=int(spec.fields["group"]), bits=int(spec.fields["bits"])
+    )
+    return cache
+
+
+def _wrap_affine(cache: Any, spec: CacheSpec, layer: nn.Module, views: bool) -> Any:  # noqa: ARG001
+    return cache if CLASSES[type(cache)].layout == "ring" else _affine(spec)  # mlx-lm cannot quantize a ring
+
+
+def _wrap_classic(cache: Any, spec: CacheSpec, layer: nn.Module, views: bool) -> Any:  # noqa: ARG001
+    return KakeyaLatticeMLXCache(cache, codec_maker(spec.text), spec.text)
+
+
+def _wrap_packed(cache: Any, spec: CacheSpec, layer: nn.Module, views: bool) -> Any:
+    views = views and route(layer)  # without views a layer that works on keys and values itself gets arrays
+    if CLASSES[type(cache)].layout == "ring":
+        return PackedRotatingKVCache(cache.max_size, cache.keep, spec.text, views=views)
+    return PackedKVCache(spec.text, views=views)
+
+
+PACKED = CacheKind(_wrap_packed, lambda spec: PackedKVCache(spec.text))
+
+KINDS: dict[str, CacheKind] = {
+    "raw": CacheKind(lambda cache, *_: cache, None, stock=True),
+    "affine": CacheKind(_wrap_affine, _affine, stock=True),
+    "classic": CacheKind(_wrap_classic, None),
+}
+
+CLASSES: dict[type, CacheClass] = {
+    lm_cache.KVCache: CacheClass("growing"),
+    lm_cache.QuantizedKVCache: CacheClass("growing", joins=False),
+    PackedKVCache: CacheClass("growing"),
+    lm_cache.RotatingKVCache: CacheClass("ring"),
+    PackedRotatingKVCache: CacheClass("ring"),
+    lm_cache.ArraysCache: CacheClass("states", joins=False),
+}
+
+
+def kind_of(spec: CacheSpec) -> CacheKind:
+    """Return the kind of a spec."""
+    return KINDS.get(spec.family, PACKED)
+
+
+def layout_of(cache: Any) -> Layout:
+    """Return how a cache of mlx-lm's or ours lays out its content; ``unknown`` for other classes."""
+    known = CLASSES.get(type(cache))
+    return known.layout if known else "unknown"
+
+
+def growing(spec: CacheSpec) -> Cache:
+    """Return an empty cache that keeps every position, for a layer whose own keeps the last ones only.
+
+    Raises:
+        BadInput: there is none of this spec.
+    """
+    make = kind_of(spec).growing
+    if make is None:
+        raise BadInput(f"{spec.text} cannot hold what sliding layers evict", "take e8v@... or affine@...")
+    return make(spec)
