@@ -1,6 +1,7 @@
 """``kakeya-engine train drafter``."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +11,12 @@ from engine.cli.train.common import carry_out, for_a_target
 from engine.cli.train.common import seed as seed_option
 from engine.cli.types import Numbers
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from engine.models.pair import Pair
+    from engine.train.data.answers import Writer
+
 
 @click.command()
 @for_a_target
@@ -18,7 +25,18 @@ from engine.cli.types import Numbers
 @option("--taps", Numbers(0, 255), help="Target layers to read.  [default: three, evenly spread]")
 @option("--mask-token", click.IntRange(0), help="Token id of the mask for tokens still to be drafted.")
 @option("--written", click.IntRange(0), 1024, help="Rows that the target writes.")
-@option("--share", click.FloatRange(0, 1), 0.6, help="Share of those rows in training.")
+@option(
+    "--prompts prompt_set",
+    help="A set of prompts or a JSON lines file: the target answers them, with its chat template, instead of "
+    "writing rows; needs --with torch.",
+)
+@option("--answer-tokens", click.IntRange(1, 65536), 192, help="Tokens of an answer at most.")
+@option(
+    "--shortlist", is_flag=True,
+    help="Compare with the tokens that are likely in a batch, and let the target read in bfloat16: several times "
+    "quicker if the vocabulary is large; needs --with torch.",
+)  # fmt: skip
+@option("--share", click.FloatRange(0, 1), 0.6, help="Share of what the target wrote in training.")
 @option("--length", click.IntRange(64, 65536), 320, help="Tokens per row.")
 @option("--anchors", click.IntRange(1, 4096), 64, help="Anchors (blocks) per row.")
 @option("--rows", click.IntRange(1, 512), 8, help="Rows per step.")
@@ -49,6 +67,9 @@ def command(
     taps: list[int] | None,
     mask_token: int | None,
     written: int,
+    prompt_set: str | None,
+    answer_tokens: int,
+    shortlist: bool,
     share: float,
     length: int,
     anchors: int,
@@ -71,6 +92,8 @@ def command(
         raise click.UsageError(
             f"--anchors {anchors}: a row of {length} tokens has room for {max(0, length - block - 1)} blocks of {block}"
         )
+    if library != "torch" and (prompt_set is not None or shortlist):
+        raise click.UsageError("--prompts and --shortlist need --with torch")
     if library == "torch":
         from engine.train.with_torch import check_device, use_threads
 
@@ -104,21 +127,28 @@ def command(
         pool=max(rows, draft.DrafterPlan.pool),
         seed=seed,
         decay=decay,
+        shortlist=shortlist,
         matrix_rate=rate * draft.DrafterPlan.matrix_rate,
         other_rate=rate * draft.DrafterPlan.other_rate,
     )
     out.mkdir(parents=True, exist_ok=True)
     ids = sources.token_ids(pair.tokenizer, text, out / "text.npy")
-    say = Bounded(lambda done: click.echo(f"the target wrote {done} of {written} rows", err=True))
-    own = sources.written_rows(
-        pair.target,
-        ids,
-        out / "written.npy",
-        count=written,
-        length=length,
-        seed=seed,
-        say=lambda done: say(done, last=done == written),
-    )
+    if prompt_set is None:
+        say = Bounded(lambda done: click.echo(f"the target wrote {done} of {written} rows", err=True))
+        own = sources.written_rows(
+            pair.target,
+            ids,
+            out / "written.npy",
+            count=written,
+            length=length,
+            seed=seed,
+            say=lambda done: say(done, last=done == written),
+        )
+    else:
+        from engine.train.drafter.learner_torch import writer
+
+        write = writer(pair.parts["target"].folder, answer_tokens, device=device, seed=seed)
+        own = _answers(pair, prompt_set, write, out / "answers.npy")
     source = sources.source(ids, own, share=share, length=length)
     if library == "mlx":
         from engine.train.drafter.learner_mlx import MlxLearner
@@ -134,5 +164,16 @@ def command(
         Trainer(learner, Pool(learner.read, source, plan), out, plan),
         out / "draft",
         lambda folder: save_draft(model, folder, dtype="bfloat16"),
-        {"target": pair.name, "written": written, "share": share},
+        {"target": pair.name, "prompts": prompt_set, "written": written, "share": share},
     )
+
+
+def _answers(pair: "Pair", prompt_set: str, write: "Writer", path: Path) -> "np.ndarray":
+    """Let the target answer a set of prompts; see :func:``engine.train.data.answers.stream``."""
+    from engine.measure import prompts as sets
+    from engine.train.data import answers
+
+    texts = sets.read_set(prompt_set, None, "chat", "prompts").prompts
+    ids = [prompt.ids for prompt in sets.encode(texts, pair.tokenizer, chat=pair.chats)]
+    say = Bounded(lambda done: click.echo(f"the target answered {done} of {len(ids)} prompts", err=True))
+    return answers.stream(ids, write, path, lambda done: say(done, last=done == len(ids)))

@@ -62,7 +62,7 @@ def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -
 
     Args:
         ids: a stream of token ids, longer than one row.
-        written: ``[count, length]``, what the target wrote; may be empty.
+        written: what the target wrote: rows ``[count, length]``, or a stream longer than one row; may be empty.
         share: of the written rows. Some batches are text alone, ``LONG_FACTOR`` times as long.
         length: tokens of a row.
 
@@ -77,7 +77,11 @@ def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -
         drawn = windows(ids, length, rng, count)
         if len(written):
             chosen = rng.random(count) < share
-            drawn[chosen] = written[rng.integers(0, len(written), int(chosen.sum()))]
+            drawn[chosen] = (
+                windows(written, length, rng, int(chosen.sum()))
+                if written.ndim == 1
+                else written[rng.integers(0, len(written), int(chosen.sum()))]
+            )
         return drawn
 
     return rows

@@ -25,6 +25,7 @@ class DrafterPlan(run.TrainingPlan):
     anchors: int = 64
     block: int = 8
     decay: float = 4.0  # slot j of a block weighs exp(-j / decay)
+    shortlist: bool = False  # compare with the tokens that the target thinks of in the batch, and some others
     off_path: float = 0.1  # the weight of slots behind one where the text is not what the target would write
 
     def places(self, step: int, length: int) -> np.ndarray:

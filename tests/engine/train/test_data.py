@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from engine.train.data import answers as chats
 from engine.train.data import corpus, tasks
 from engine.train.data.corpus import File
-from training import tokenizer
+from engine.train.data.text import source as rows_of
+from training import prompts, tokenizer
 from training.rows import Rows, windows
 
 CODE = "\n".join(f"def function_{i}(value):\n    return value + {i}  # line {i}" for i in range(400))
@@ -115,3 +117,48 @@ def test_windows_cover_a_file_without_overlap(words):
     ids = words.encode(CODE).ids
     assert [w[0] for w in found] == ids[: len(found) * 32 : 32]
     assert all(len(w) == 33 for w in found)
+
+
+def test_answers_follow_their_prompts_in_the_order_of_the_prompts(tmp_path):
+    batches = []
+
+    def write(batch):
+        batches.append([len(prompt) for prompt in batch])
+        return [[prompt[0] + 100, 0] for prompt in batch]
+
+    asked = [[1, 2, 3], [4], [5, 6]]
+    stream = chats.stream(asked, write, tmp_path / "answers.npy")
+    assert stream.tolist() == [1, 2, 3, 101, 0, 4, 104, 0, 5, 6, 105, 0]
+    assert batches == [[1, 2, 3]]  # prompts of one length stand together
+    assert chats.stream(asked, lambda _: pytest.fail("made twice"), tmp_path / "answers.npy").tolist() == [
+        *stream
+    ]
+
+
+def test_rows_are_drawn_from_a_stream_of_answers():
+    stream = np.arange(1000, 1100, dtype=np.uint32)
+    rows = rows_of(np.arange(500), stream, share=1.0, length=20)(np.random.default_rng(0), 8)
+    assert rows.shape == (8, 20)
+    assert ((rows >= 1000) & (np.diff(rows, prepend=rows[:, :1] - 1) == 1)).all()
+
+
+def test_prompts_of_code_are_documented_functions():
+    source = (
+        "class A:\n    def area(self, width, height):\n"
+        '        """Return the area of a rectangle."""\n        return width * height\n'
+    )
+    library = corpus.Corpus((File("python", "a.py", source),), ())
+    (prompt,) = prompts.code(library, random.Random(1))
+    assert "area" in prompt
+    assert "Return the area of a rectangle." in prompt
+
+
+def test_prompts_of_chat_are_all_different():
+    texts = list(prompts.chat(random.Random(0)))
+    assert len(texts) > 2000
+    assert len(set(texts)) == len(texts)
+    assert not any("{" in text for text in texts)
+
+
+def test_shared_runs_of_words_are_counted():
+    assert prompts.overlap(["a b c d e f g h i"], ["x a b c d e f g h", "nothing here"]) == (2, 1)

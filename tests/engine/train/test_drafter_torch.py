@@ -68,6 +68,39 @@ def test_loss_and_gradients_are_those_of_mlx(pair, changes):
         assert np.abs(found - np.asarray(expected)).max() < 5e-3 * np.abs(found).max(), name
 
 
+@pytest.mark.parametrize("stride", [1, 16])
+def test_a_shortlist_of_all_tokens_changes_nothing_and_another_compares_with_fewer(pair, stride, monkeypatch):
+    monkeypatch.setattr(draft_torch, "STRIDE", stride)
+    anchors = torch.from_numpy(PLAN.places(0, ROW).astype(np.int64))
+    model, folder = begun(pair), pair.parts["target"].folder
+    whole = torch_learner(model, pair)
+    short = draft_torch.TorchLearner(model, folder, replace(PLAN, shortlist=True), dtype=torch.float32)
+    batch = whole.read(source(np.random.default_rng(0), 2))
+    loss, tau = whole.loss(batch, anchors)
+    short_loss, short_tau = short.loss(batch, anchors)
+    loss, short_loss = float(loss.detach()), float(short_loss.detach())
+    if stride == 1:
+        assert short_loss == pytest.approx(loss, rel=1e-5)
+        assert float(short_tau) == float(tau)
+    else:
+        assert short_loss < loss
+        assert short_tau >= tau
+
+
+def test_answers_end_where_the_model_ends_them():
+    pair = models.load("tiny-chat", draft=False)
+    tokenizer = pair.tokenizer
+    prompts = [
+        list(tokenizer.apply_chat_template([{"role": "user", "content": text}], add_generation_prompt=True))
+        for text in ("Hello.", "What is your name?", "Count to three.", "Good morning.", "Hi")
+    ]
+    answers = draft_torch.writer(pair.parts["target"].folder, 60)(prompts)
+    ended = [answer for answer in answers if len(answer) < 60]
+    assert ended
+    assert all(answer[-1] in tokenizer.eos_token_ids for answer in ended)
+    assert not any(tokenizer.eos_token_ids & set(answer[:-1]) for answer in answers)
+
+
 def test_it_learns_and_an_interrupted_run_ends_the_same(tmp_path):
     pair = models.load("tiny", draft=False)
     lines = []
