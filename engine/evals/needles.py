@@ -45,6 +45,11 @@ class Needle:
     depth: float
     question_tokens: int
 
+    @property
+    def id(self) -> str:
+        """The prompt's id."""
+        return self.prompt.id
+
     def section(self) -> dict[str, Any]:
         """Return its entry in a report."""
         about = {"expected": self.expected, "length": self.length, "depth": self.depth}

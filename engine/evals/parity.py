@@ -18,8 +18,8 @@ from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.measure.arm import Arm
-from engine.measure.job import Job
-from engine.measure.prompts import Prompt
+from engine.measure.job import Job, sections
+from engine.measure.prompts import Prompt, Workload
 from engine.measure.rows import Row
 from engine.measure.schedule import Turn, interleave
 from engine.models import Pair
@@ -270,15 +270,10 @@ def job(
         walked = walk(pair.target, pair.draft.config.target_layer_ids, turn.prompt.ids, block * blocks + 1)
         return rounds(walked, turn.arm, block, blocks)
 
-    workload = {"task": "code", "source": config["prompts"], "chat_template": False}
+    workload = Workload("texts", prompts, "code", config["prompts"])
     return Job(
         KIND,
-        {
-            "models": pair.describe(),
-            "workloads": {"texts": workload},
-            "prompts": [prompt.section("texts") for prompt in prompts],
-            "arms": [side.section(oracle=False) for side in sides],
-        },
+        sections(pair, [workload], sides, oracle=False),
         config,
         turns=list(interleave([sides], prompts)),
         names=lambda turn: {"prompt": turn.prompt.id},

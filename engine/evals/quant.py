@@ -22,7 +22,7 @@ from engine.evals.recall import usable
 from engine.evals.storage import HOLDERS, halved, read_back, stored
 from engine.lm import cache as lm_cache
 from engine.measure.arm import Arm
-from engine.measure.job import Job
+from engine.measure.job import Job, sections
 from engine.measure.prompts import Prompt, Workload
 from engine.measure.rows import Row
 from engine.measure.schedule import Turn, interleave
@@ -229,12 +229,7 @@ def job(
 
     return Job(
         KIND,
-        {
-            "models": pair.describe(),
-            "workloads": {workload.name: workload.section(chat=False) for workload in workloads},
-            "prompts": [prompt.section(some.name) for some in workloads for prompt in some.prompts],
-            "arms": [arm.section(oracle=False) for arm in arms],
-        },
+        sections(pair, workloads, arms, oracle=False),
         config,
         # Nothing is timed, so each text's rows stand in the order of the arms.
         turns=[turn for prompt in prompts for turn in interleave(arms, [prompt])],

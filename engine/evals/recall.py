@@ -154,11 +154,6 @@ def _attempt(model: nn.Module, spec: str, boundary: int) -> Tried:
     return Tried(patches_of(model, caches), left_raw(caches))
 
 
-def names(turn: Turn[NeedleArm, Needle]) -> Row:
-    """Return the fields by which the row of a turn is known."""
-    return {"arm": turn.arm.name, "prompt": turn.prompt.prompt.id, "repeat": turn.repeat}
-
-
 def row(
     turn: Turn[NeedleArm, Needle], pair: Pair, most: int, *, ends: bool = True, warmup: bool = False
 ) -> Row:
@@ -221,7 +216,6 @@ def job(
         config,
         turns=list(interleave(arms, needles, range(repeats + warms))),
         further=until_steady(arms, needles, repeats, max_repeats or repeats),
-        names=names,
         measure=lambda turn: [
             row(turn, pair, most, ends=ends, warmup=warms and turn.repeat == 0)
             | (predictions(turn) if predictions else {})

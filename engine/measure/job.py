@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from engine.measure import provenance
+from engine.measure.arm import Arm
 from engine.measure.journal import Journal
+from engine.measure.prompts import Workload
 from engine.measure.report import OpenReport
 from engine.measure.rows import Row
 from engine.measure.schedule import Turn
 from engine.measure.steady import Further
 from engine.measure.threads import CHOSEN
+from engine.models import Pair
 
 Sections = dict[str, Any]
 ONLY = ""  # the name of the only report of most jobs
@@ -29,6 +32,37 @@ def _no_turns(_: Sequence[Row]) -> Iterator[list[Turn[Any, Any]]]:
     return iter(())
 
 
+def by_turn(turn: Turn[Any, Any]) -> Row:
+    """Return the fields that identify the row of a turn: its arm, its prompt and which repeat it is."""
+    return {"arm": turn.arm.name, "prompt": turn.prompt.id, "repeat": turn.repeat}
+
+
+def sections(
+    pair: Pair,
+    workloads: Iterable[Workload],
+    arms: Iterable[Arm[Any]],
+    *,
+    chat: bool = False,
+    oracle: bool = True,
+) -> Sections:
+    """Return the sections of a report.
+
+    Args:
+        pair: the models.
+        workloads: with encoded prompts.
+        arms: what is compared.
+        chat: whether the prompts are in the chat template.
+        oracle: whether arms are compared with an oracle.
+    """
+    workloads = tuple(workloads)
+    return {
+        "models": pair.describe(),
+        "workloads": {workload.name: workload.section(chat=chat) for workload in workloads},
+        "prompts": [prompt.section(some.name) for some in workloads for prompt in some.prompts],
+        "arms": [arm.section(oracle=oracle) for arm in arms],
+    }
+
+
 @dataclass(frozen=True)
 class Job:
     """A measurement that can be interrupted.
@@ -38,8 +72,8 @@ class Job:
         sections: ``models``, ``workloads``, ``prompts`` and ``arms`` of the report.
         config: every option of the run.
         turns: what runs, in this order.
+        measure: from a turn to each of its rows but for ``names``, with ``started_s`` if it takes times.
         names: from a turn to the fields that identify its rows; the journal finds a turn by them.
-        measure: from a turn to the rest of each of its rows, with ``started_s`` if it takes times.
         further: from the rows so far to turns that follow these, asked for again after each list of them.
         finish: completes the rows when all are there.
         reports: what each report that the rows make adds to ``config``, by its name; most jobs make one report.
@@ -50,8 +84,8 @@ class Job:
     sections: Sections
     config: dict[str, Any]
     turns: Sequence[Turn[Any, Any]]
-    names: Callable[[Turn[Any, Any]], Row]
     measure: Callable[[Turn[Any, Any]], Iterable[Row]]
+    names: Callable[[Turn[Any, Any]], Row] = by_turn
     further: Further = _no_turns
     finish: Callable[[list[Row]], None] = _nothing
     reports: Mapping[str, Sections] = field(default_factory=lambda: {ONLY: {}})

@@ -18,7 +18,7 @@ from engine.evals.speculation.rounds import rounds, shares
 from engine.measure import rows
 from engine.measure.arm import Arm
 from engine.measure.prompts import Prompt
-from engine.measure.schedule import Turn, interleave
+from engine.measure.schedule import Turn
 from engine.measure.steady import Further, is_tight, until_steady
 from engine.models import Pair
 from engine.mx import integers, mx, number
@@ -112,13 +112,6 @@ def arms_of(pair: Pair, plan: SpeculationPlan) -> tuple[list[SpeculationArm], di
     return arms, left_out
 
 
-def turns(
-    arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], repeats: int
-) -> list[Turn[SpeculationArm, Prompt]]:
-    """Return the schedule: repeat 0 is warm-up."""
-    return list(interleave(arms, prompts, range(repeats + 1)))
-
-
 def further(arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], plan: SpeculationPlan) -> Further:
     """Return what follows: repeats until times and speed-ups are steady, and drafting arms once more with a profile."""
     sections = [arm.section() for arm in arms]
@@ -159,11 +152,6 @@ def has_tight(measured: Sequence[rows.Row], arms: Sequence[dict[str, Any]]) -> b
         if spread and not is_tight(spread):
             return False
     return True
-
-
-def names(turn: Turn[SpeculationArm, Prompt]) -> rows.Row:
-    """Return the fields by which the row of a turn is known."""
-    return {"arm": turn.arm.name, "prompt": turn.prompt.id, "repeat": turn.repeat}
 
 
 def row(

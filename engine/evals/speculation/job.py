@@ -1,15 +1,16 @@
 """The reports of decoding benchmarks: speculative and plain decoding, and plain decoding only."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from bridge.reports import kinds
 from engine.errors import BadInput
 from engine.evals.speculation import arms as made_arms
 from engine.evals.speculation import bench as spec
-from engine.measure.job import Job
+from engine.measure.job import Job, sections
 from engine.measure.prompts import CONTENT_CHANNEL, Workload, encode
+from engine.measure.schedule import interleave
 from engine.measure.threads import Threads
 from engine.models import Pair
 
@@ -90,28 +91,20 @@ def _job(
     if plan.content_channel and not chat:
         raise BadInput("only chat models have a content channel", "use the chat template: --chat")
     begin = CONTENT_CHANNEL if plan.content_channel else ""
-    encoded = {
-        workload.name: encode(workload.prompts, pair.tokenizer, chat=chat, begin=begin)
+    encoded = [
+        replace(workload, prompts=encode(workload.prompts, pair.tokenizer, chat=chat, begin=begin))
         for workload in workloads
-    }
-    prompts = [prompt for some in encoded.values() for prompt in some]
-    sections = {
-        "models": pair.describe(),
-        "workloads": {workload.name: workload.section(chat=chat) for workload in workloads},
-        "prompts": [prompt.section(name) for name, some in encoded.items() for prompt in some],
-        "arms": [arm.section() for arm in arms],
-    }
-
+    ]
+    prompts = [prompt for workload in encoded for prompt in workload.prompts]
     ends = set[int]() if plan.fixed_length else set(pair.tokenizer.eos_token_ids)
     sources = ", ".join(workload.source for workload in workloads)
     options = {"temperature": 0.0, "seed": 0, "model": pair.name, "prompts": sources, "chat": chat}
     return Job(
         kind,
-        sections,
+        sections(pair, encoded, arms, chat=chat),
         {**options, **asdict(plan), **config},
-        turns=spec.turns(arms, prompts, plan.repeats),
+        turns=list(interleave(arms, prompts, range(plan.repeats + 1))),  # repeat 0 is warm-up
         further=spec.further(arms, prompts, plan),
-        names=spec.names,
         measure=lambda turn: [spec.row(turn, plan.max_tokens, ends, times=plan.tells_times)],
         finish=lambda rows: spec.explain(rows, arms, prompts, pair),
     )

@@ -19,6 +19,7 @@ from engine.evals.speculation import bench as spec
 from engine.evals.speculation import job as spec_report
 from engine.measure import job as evals_job
 from engine.measure import memory, prompts, rows
+from engine.measure.schedule import interleave
 from engine.mx import mx
 from tests.engine import evals_world, folders
 
@@ -241,7 +242,8 @@ def _decoded(arm, ids, most):
 
 
 def _rows(both, encoded):
-    return [spec.names(turn) | spec.row(turn, 12, {0}) for turn in spec.turns(both, encoded, 1)]
+    turns = interleave(both, encoded, range(2))
+    return [evals_job.by_turn(turn) | spec.row(turn, 12, {0}) for turn in turns]
 
 
 def _broken(pair, tokens, loop=arms.OUR_LOOP):

@@ -20,7 +20,7 @@ def job():
         return [{"block": block} for block in range(1 if turn.prompt == "short" else 3)]
 
     turns = list(interleave([ARM], ["long", "short", "longer"]))
-    return Job("kakeya.codec-rd", {}, {}, turns, lambda turn: {"prompt": turn.prompt}, rows)
+    return Job("kakeya.codec-rd", {}, {}, turns, rows, names=lambda turn: {"prompt": turn.prompt})
 
 
 def test_rows_that_began_together_are_told_together(job, monkeypatch, capsys):
