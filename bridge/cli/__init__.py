@@ -34,9 +34,14 @@ COMMANDS = {
     "web": "Show the bus as pages in a browser.",
     "completion": "Print the completion script for a shell.",
 }
+MODULES = {
+    "request": ("status", "wait", "logs", "cancel", "fetch", "verify"),
+    "remote": ("list", "gc"),
+    "serving": ("mcp", "web"),
+}
 
 
-@click.group(cls=LazyGroup, package=__name__, table=COMMANDS, context_settings=CONTEXT)
+@click.group(cls=LazyGroup, package=__name__, table=COMMANDS, modules=MODULES, context_settings=CONTEXT)
 @option(
     "-C repo", str, ".", show_default=False, metavar="DIR",
     help="Work in the git repository that contains DIR.",

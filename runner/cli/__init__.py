@@ -29,9 +29,14 @@ COMMANDS = {
     "gc": "Archive answered requests and delete them from the bus.",
     "hook": "Allow or refuse a job that GitHub is about to start here.",
 }
+MODULES = {
+    "first": ("init", "pin", "keygen"),
+    "orders": ("drain", "maintenance"),
+    "started": ("watchdog", "hook"),
+}
 
 
-@click.group(cls=LazyGroup, package=__name__, table=COMMANDS, context_settings=CONTEXT)
+@click.group(cls=LazyGroup, package=__name__, table=COMMANDS, modules=MODULES, context_settings=CONTEXT)
 @option(
     "--policy", FILE, metavar="FILE",
     help="Policy file of this host.  [default: KAKEYA_RUNNER_POLICY, else ~/.config/kakeya/runner.yaml]",

@@ -10,7 +10,7 @@ import mcp
 import pytest
 from click.testing import CliRunner
 
-from bridge.cli.mcp import command
+from bridge.cli.serving import mcp_command as command
 from bridge.common import doors
 from bridge.errors import UsageError
 

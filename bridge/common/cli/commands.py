@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,13 +25,26 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 class LazyGroup(click.Group):
     """A group with a table of its commands and their help lines; showing its help imports none of them.
 
-    The command ``a-b`` is called ``command`` in the module ``a_b`` of ``package``.
+    Args:
+        args: of ``click.Group``.
+        package: that contains the commands. ``a-b`` is ``command`` in the module ``a_b``.
+        table: the commands and their help lines.
+        modules: which commands stand together in a module. There ``a-b`` is ``a_b_command``.
+        kwargs: of ``click.Group``.
     """
 
-    def __init__(self, *args: Any, package: str, table: Mapping[str, str], **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        package: str,
+        table: Mapping[str, str],
+        modules: Mapping[str, Collection[str]] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.package = package
         self.table = table
+        self.modules = {name: module for module, names in (modules or {}).items() for name in names}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the table."""
@@ -43,8 +56,9 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in self.table:
             return None
-        module = importlib.import_module(f"{self.package}.{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
+        name = cmd_name.replace("-", "_")
+        module = importlib.import_module(f"{self.package}.{self.modules.get(cmd_name, name)}")
+        command: click.Command = getattr(module, f"{name}_command" if cmd_name in self.modules else "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,0 +1,163 @@
+"""``kakeya list`` and ``kakeya gc``."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+
+import click
+
+from bridge.bus import branch_names
+from bridge.bus.remote import Remote
+from bridge.cli.common import client_of, key_option, remote_option, state_text
+from bridge.client import Client
+from bridge.common.cli.commands import Duration, flag, json_option, option
+from bridge.common.cli.output import put, put_json, say
+from bridge.common.cli.screen import Grid, console
+from bridge.requests.status import Status
+
+# So many reasons why requests wait are told.
+_REASONS = 5
+
+# A branch's name is there to be copied, so the table is as wide as it needs to be.
+_WIDTH = 250
+
+
+@click.command()
+@option("-n --limit", click.IntRange(1, 10_000), 20, help="Number of requests to list, newest first.")
+@option(
+    "--claims", is_flag=False, flag_value="", metavar="[NAME]",
+    help="Show how claimed figures changed over time: all, or those that match NAME (decode_*).",
+)  # fmt: skip
+@remote_option
+@key_option
+@json_option
+@click.pass_context
+def list_command(context: click.Context, limit: int, claims: str | None, *, as_json: bool) -> None:
+    """List the requests on the remote.
+
+    With --claims each answer is verified first. If it fails verification, did not succeed or was not accepted by the
+    gate, its values are left out of the trends; --json shows them with `counts` false.
+    """
+    client = client_of(context)
+    if claims is not None:
+        _trends(client, limit, claims or None, as_json=as_json)
+        _say_left_out(client.remote)
+        return
+    statuses = client.list(limit)
+    _say_left_out(client.remote)
+    if as_json:
+        for status in statuses:
+            put_json(status.as_dict())
+        return
+    if not statuses:
+        if not client.remote.not_come and not client.remote.left_out:
+            say("there are no requests on the remote. Send one: kakeya run noop --wait")
+        return
+    table = Grid("state", "preset", "age", "runner", "branch")
+    for status in statuses:
+        age = _age(time.time() - branch_names.nonce_time(status.nonce)) if status.nonce else ""
+        table.add_row(state_text(status.state), status.preset, age, status.runner or "", status.branch)
+    _print(table)
+    _say_why(statuses)
+
+
+def _say_left_out(remote: Remote) -> None:
+    """Say how many requests are missing and why, and how to read one."""
+    _say_missing(remote.left_out, "came too slowly")
+    _say_missing(sorted(remote.not_come), "could not be fetched")
+
+
+def _say_missing(branches: Sequence[str], reason: str) -> None:
+    if branches:
+        count = "1 branch is" if len(branches) == 1 else f"{len(branches)} branches are"
+        say(f"{count} left out, which {reason}. Fetch one with: kakeya status {branches[0]}")
+
+
+def _say_why(statuses: Sequence[Status]) -> None:
+    """Say once for each reason why requests wait that need somebody to do something, and for how many of them."""
+    stuck = [status.reason.text() for status in statuses if status.reason and status.reason.is_stuck]
+    for text, count in Counter(stuck).most_common(_REASONS):
+        say(f"{count} waiting: {text}")
+
+
+def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> None:
+    from bridge.common.drawing.text import cell, number  # noqa: PLC0415 - a plain list does not pay for reports
+    from bridge.report.trends import sparkline, trends  # noqa: PLC0415
+
+    figures = trends(client, limit, name)
+    if as_json:
+        for trend in figures:
+            for line in trend.lines():
+                put_json(line)
+        return
+    if not figures:
+        reason = f"claimed figure matches {name!r}" if name else "answer claims a figure"
+        say(f"no {reason} among the newest {limit} requests. Use --limit to look further back.")
+        return
+    table = Grid(show_header=True)
+    for heading, side in (("claim", "left"), ("of", "left"), ("preset", "left"), ("runs", "right"), ("first", "right"),
+                          ("last", "right"), ("least", "right"), ("most", "right"), ("trend", "left")):  # fmt: skip
+        table.add_column(heading, justify="right" if side == "right" else "left")
+    left_out = 0
+    for trend in figures:
+        values = [value.value for value in trend.values if value.counts]
+        left_out += len(trend.values) - len(values)
+        ends = [values[0], values[-1], min(values), max(values)] if values else []
+        cells = [
+            cell(trend.name),
+            cell(trend.about),
+            cell(trend.preset),
+            str(len(values)),
+            *map(number, ends),
+        ]
+        table.add_row(*cells, *([""] * (8 - len(cells))), sparkline(values))
+    _print(table)
+    if left_out:
+        say(
+            f"{left_out} values are left out of the trends: their answers were not accepted or failed verification"
+        )
+
+
+def _print(table: Grid) -> None:
+    out = console()
+    out.width = _WIDTH
+    out.print(table)
+
+
+def _age(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{max(0, int(seconds))}s"
+
+
+@click.command()
+@option("--older-than", Duration(), "14d", help="Minimum age of the requests to remove.")
+@flag("--remote-branches", "Also delete answered request branches on the remote.")
+@flag("--dry-run -n", "Only list them; remove nothing.")
+@remote_option
+@json_option
+@click.pass_context
+def gc_command(
+    context: click.Context, older_than: timedelta, *, remote_branches: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Remove records of old requests, here or on the remote.
+
+    In this clone only the records of sent requests are removed. On the remote, a request without an answer is deleted
+    only if it was cancelled before a runner took it, or has expired.
+    """
+    swept = client_of(context).sweep(older_than, remote=remote_branches, dry_run=dry_run)
+    if as_json:
+        put_json({"dry_run": dry_run, "branches": swept.gone})
+        return
+    for branch in swept.gone:
+        put(branch)
+    say(f"{len(swept.gone)} {'would be ' if dry_run else ''}removed")
+    reasons = list(swept.why_the_others_stay(f"{older_than.total_seconds() / 86400:g} days"))
+    for reason in reasons:
+        say(f"  {reason}")
+    if not swept.gone and not reasons:
+        say("  there are no requests to remove")

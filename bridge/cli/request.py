@@ -1,0 +1,171 @@
+"""The commands about one request: ``kakeya status``, ``wait``, ``logs``, ``cancel``, ``fetch`` and ``verify``."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from bridge.bus.wire import EXIT_CODES
+from bridge.checks import show
+from bridge.cli.common import finish, follow, key_option, request_argument, run_of, state_text, timeout_option
+from bridge.common.cli.commands import flag, json_option, option
+from bridge.common.cli.output import put, put_block, put_json, say
+from bridge.errors import ExitCode
+from bridge.verify.gaps import gaps
+
+
+@click.command()
+@request_argument
+@json_option
+@click.pass_context
+def status_command(context: click.Context, request: str | None, *, as_json: bool) -> None:
+    """Show the state of a request.
+
+    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    """
+    status = run_of(context, request).status()
+    if as_json:
+        put_json(status.as_dict())
+        return
+    from bridge.common.cli.screen import Grid, console  # noqa: PLC0415 - slow to import
+
+    table = Grid()
+    table.add_row("branch", status.branch)
+    table.add_row("state", state_text(status.state))
+    for name in ("detail", "runner", "at", "step", "request"):
+        value = getattr(status, name)
+        if value not in (None, ""):
+            table.add_row(name, str(value))
+    if status.outlook:
+        table.add_row("runner seen" if status.life else "waits" if status.reason else "queue", status.outlook)
+    if status.last_line:
+        table.add_row("last line", status.last_line)
+    console().print(table)
+
+
+@click.command()
+@request_argument
+@timeout_option
+@json_option
+@click.pass_context
+def wait_command(
+    context: click.Context, request: str | None, timeout: timedelta | None, *, as_json: bool
+) -> int:
+    """Wait for an answer, verify it, and exit with its exit code.
+
+    If the answer fails verification, the exit code is 1, whatever the answer says about the job.
+
+    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    """
+    run = run_of(context, request)
+    status = follow(run, timeout, as_json=as_json, logs=False)
+    return finish(run, status, as_json=as_json)
+
+
+@click.command()
+@request_argument
+@flag("-f --follow following", "Follow the log until the job has ended.")
+@timeout_option
+@json_option
+@click.pass_context
+def logs_command(
+    context: click.Context, request: str | None, timeout: timedelta | None, *, following: bool, as_json: bool
+) -> int:
+    """Print a job's log.
+
+    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    With -f the exit code is the job's.
+    """
+    run = run_of(context, request)
+    if following:
+        return int(EXIT_CODES[follow(run, timeout, as_json=as_json).state])
+    status = run.status()
+    text = run.logs()
+    cut = [log.path for log in run.client.result(run.branch).logs if log.truncated] if status.answered else []
+    if as_json:
+        put_json({"branch": run.branch, "state": status.state, "truncated": cut, "log": text})
+        return 0
+    put_block(text)
+    if cut:
+        say(f"note: only the head and tail of {', '.join(cut)} were kept")
+    return 0
+
+
+@click.command()
+@request_argument
+@option("--reason", str, "", show_default=False, help="Reason, in a few words; the answer will show it.")
+@json_option
+@click.pass_context
+def cancel_command(context: click.Context, request: str | None, reason: str, *, as_json: bool) -> None:
+    """Cancel a request: ask the runner to stop the job.
+
+    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    A runner confirms the cancellation; `kakeya wait` then exits with 6, also if no runner had taken the request.
+    """
+    status = run_of(context, request).cancel(reason)
+    if as_json:
+        put_json(status.as_dict())
+    elif status.answered:
+        say(f"{status.branch} had already ended: {status.state}")
+    elif status.state.is_final:
+        say(f"{status.branch} is cancelled: no runner had taken it")
+    else:
+        say(f"asked the runner to stop {status.branch}")
+        say(f"next: kakeya wait {status.branch}")
+
+
+@click.command()
+@request_argument
+@option(
+    "--out", click.Path(file_okay=False), metavar="DIR",
+    help="Output folder.  [default: kakeya-results/<preset>-<nonce>]",
+)  # fmt: skip
+@key_option
+@json_option
+@click.pass_context
+def fetch_command(context: click.Context, request: str | None, out: str | None, *, as_json: bool) -> int:
+    """Verify an answer and write its files into a folder.
+
+    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    The exit code is the job's.
+    """
+    fetched = run_of(context, request).fetch(out)
+    if as_json:
+        files = [str(path) for path in fetched.files]
+        put_json(
+            {"folder": str(fetched.folder), "files": files, "result": fetched.result.model_dump(mode="json")}
+        )
+    else:
+        for path in fetched.files:
+            put(path)
+        for gap in gaps(fetched.result):
+            say(f"note: {gap}")
+    return fetched.result.exit_code
+
+
+@click.command()
+@request_argument
+@key_option
+@json_option
+@click.pass_context
+def verify_command(context: click.Context, request: str | None, *, as_json: bool) -> int:
+    """Verify an answer offline, from its branch and the runner's public key.
+
+    The key must be pinned beforehand: with --key, KAKEYA_PUBLIC_KEY or `git config kakeya.publicKey`, or as
+    .kakeya/runner.pub on the remote's default branch as last fetched. If a key is pinned, an answer that it did not
+    sign fails verification.
+
+    REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
+    Exits with 0 if the answer is valid, whatever the job's own outcome, otherwise with 1.
+    """
+    report = run_of(context, request).verify()
+    if as_json:
+        put_json(report.as_dict())
+    else:
+        show(report.checks)
+        if report.gate:
+            from bridge.cli.gate import show_gate  # noqa: PLC0415 - slow to import
+
+            show_gate(report.gate)
+    return ExitCode.SUCCEEDED if report.holds else ExitCode.FAILED

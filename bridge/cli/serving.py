@@ -1,0 +1,91 @@
+"""``kakeya mcp`` and ``kakeya web``."""
+
+from __future__ import annotations
+
+import gc
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from bridge.cli.common import client_of, key_option, remote_option
+from bridge.common import install
+from bridge.common.cli.commands import PATH, Duration, option
+from bridge.common.cli.output import say
+from bridge.errors import UsageError
+
+
+@click.command()
+@option(
+    "--http port", click.IntRange(0, 65535), metavar="PORT",
+    help="Serve over HTTP on 127.0.0.1 instead of standard input and output; 0 takes a free port.",
+)  # fmt: skip
+@option(
+    "--remote -R", str, "origin", show_default=False, metavar="NAME",
+    help="Git remote (name or URL) that serves as the bus.  [default: origin]",
+)  # fmt: skip
+@option("--key", metavar="FILE", help="File with the runner's public key.  [default: the pinned key]")
+@click.pass_context
+def mcp_command(context: click.Context, port: int | None, remote: str, key: str | None) -> None:
+    """Serve the bridge to an agent as MCP tools.
+
+    An agent's host starts this command in the repository whose remote is the bus. docs/agents.md shows how to
+    configure it.
+    """
+    # Making the SDK's models leaves nothing to collect, and looking for it takes a third of the time to start.
+    gc.disable()
+    try:
+        from bridge.mcp.server import make_server, serve_stdio  # noqa: PLC0415 - only this command needs the SDK
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
+            raise
+        raise UsageError(
+            "the MCP SDK is not installed", fix=install.client("mcp"), code="missing_extra"
+        ) from error
+    public_key = str(Path(key).absolute()) if key else None
+    repo = Path(context.obj["repo"]).absolute()
+    # What is fetched is written below the repository, wherever the agent's host started this.
+    os.chdir(repo)
+    server = make_server(str(repo), remote, public_key)
+    gc.freeze()
+    gc.enable()
+    if port is None:
+        serve_stdio(server)
+        return
+    from bridge.mcp.http import serve_http  # noqa: PLC0415 - as above
+
+    serve_http(server, port)
+
+
+PORT = 1340
+
+
+@click.command()
+@option("--port", click.IntRange(0, 65535), PORT, help="Port on 127.0.0.1; 0 takes a free one.")
+@option("--poll", Duration(), "2s", metavar="DUR", help="Pause between two looks at the bus.")
+@option("--export folder", PATH, metavar="DIR", help="Write the pages into DIR as files, and serve nothing.")
+@option("-n --limit", click.IntRange(1, 10_000), 200, help="Number of requests to export, newest first.")
+@remote_option
+@key_option
+@click.pass_context
+def web_command(context: click.Context, port: int, poll: timedelta, folder: Path | None, limit: int) -> None:
+    """Show the bus as pages in a browser: requests, logs, verdicts, trends.
+
+    Serves on 127.0.0.1 until interrupted. The pages only read; docs/web.md describes them. With --export the same pages
+    become files for any web host.
+    """
+    if folder:
+        from bridge.web.export import export  # noqa: PLC0415 - slow to import
+
+        say(f"wrote {export(client_of(context), folder, limit)} files into {folder}")
+        return
+    try:
+        from bridge.web.serve import serve  # noqa: PLC0415 - only this command needs the server
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("starlette", "uvicorn"):
+            raise
+        raise UsageError(
+            "the web server is not installed", fix=install.client("web"), code="missing_extra"
+        ) from error
+    serve(client_of(context), port, max(poll.total_seconds(), 0.1))

@@ -1,0 +1,81 @@
+"""Orders to a running runner: ``kakeya-runner drain`` and ``maintenance``."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from bridge.bus.presence import Standing
+from bridge.common.cli.commands import Duration, option
+from bridge.common.cli.output import say
+from bridge.errors import InfrastructureError
+from runner.cli.common import ACK_S
+from runner.policy import load_policy
+from runner.state.orders import Orders
+from runner.state.serving import ended, heard, serving_process
+
+
+@click.command()
+@option(
+    "--wait", Duration(), metavar="DUR",
+    help="Wait until the runner has ended, for at most DUR (90s, 15m, 2h).",
+)  # fmt: skip
+@click.pass_obj
+def drain_command(policy: Path | None, wait: timedelta | None) -> None:
+    """Let the running runner finish its job, take no other request, and end with exit code 0.
+
+    A service that `kakeya-runner install` made does not start it again until the next start of the machine, or until
+    you start the service.
+    """
+    state = load_policy(policy).state
+    process = serving_process(state)
+    if process is None:
+        fix = "`kakeya-runner status` shows what the state folder says."
+        raise InfrastructureError(f"no runner serves with {state}", fix=fix, code="not_serving")
+    Orders(state).drain(process)
+    if not heard(state, process, Standing.DRAINING, ACK_S):
+        say(
+            f"the runner {process.pid} has not noted it yet: it is fetching or pushing, and drains after that"
+        )
+    elif wait is None:
+        say(f"the runner {process.pid} takes no other request, and ends after its job")
+    if wait is None:
+        return
+    if not ended(process, wait.total_seconds()):
+        fix = "It still ends after its job. `kakeya-runner status` shows the job."
+        raise InfrastructureError(
+            f"the runner {process.pid} has not ended in time", fix=fix, code="still_draining"
+        )
+    say("the runner has ended")
+
+
+@click.command()
+@click.argument("switch", type=click.Choice(["on", "off"]))
+@option(
+    "--reason", str, "", show_default=False,
+    help="Why, for those whose requests wait. Everybody who reads the bus sees it.",
+)  # fmt: skip
+@click.pass_obj
+def maintenance_command(policy: Path | None, switch: str, reason: str) -> None:
+    """Let the runner take no requests until further notice (on), or let it take them again (off).
+
+    A job that runs is finished. The runner stays alive and tells requesters so. A restart does not end maintenance.
+    """
+    state = load_policy(policy).state
+    state.mkdir(parents=True, exist_ok=True)
+    orders = Orders(state)
+    if switch == "off" and not orders.resume():
+        say("it was not in maintenance")
+        return
+    if switch == "on":
+        orders.maintain(reason)
+    process = serving_process(state)
+    mode = Standing.MAINTENANCE if switch == "on" else Standing.SERVING
+    if process is None:
+        say(f"noted in {state}; no runner serves with it now")
+    elif heard(state, process, mode, ACK_S):
+        say("the runner takes no requests" if switch == "on" else "the runner takes requests again")
+    else:
+        say(f"noted; the runner {process.pid} is fetching or pushing, and sees it after that")
