@@ -35,7 +35,7 @@ from engine.cache.proxy import CacheProxy
 from engine.dflash.stops import Stops
 from engine.mx import integers, mx, tree
 from engine.serve.backend import Options
-from engine.serve.dialects.constraints import of_format
+from engine.serve.dialects.chat import of_format
 from engine.serve.dialects.prompts import render
 from engine.serve.models import Resident, load_resident
 from engine.serve.protocol import ChatRequest, CompletionRequest, parse

@@ -18,8 +18,7 @@ from engine.serve.dialects.messages import CountRequest, MessagesRequest
 from engine.serve.dialects.responses import ResponsesRequest
 from engine.serve.errors import ApiError, late
 from engine.serve.http import webpage
-from engine.serve.http.body import read_body
-from engine.serve.http.guard import Guard
+from engine.serve.http.guard import Guard, read_body
 from engine.serve.http.streams import COMMENT, EventStream, attended, unless_gone
 from engine.serve.protocol import ChatRequest, CompletionRequest, Loose, parse
 from engine.serve.server import OVERDUE, Server

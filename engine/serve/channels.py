@@ -1,7 +1,9 @@
-"""Channels: one name for a model and its cache, such as ``tiny@e8-q38-b2``."""
+"""The names of models in requests, and channels: one name for a model and its cache, such as ``tiny@e8-q38-b2``."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from bridge.common.errors import UsageError
 from bridge.reports import cache_spec
@@ -53,3 +55,29 @@ def _spec(variant: str) -> str:
     if split := SPLIT.fullmatch(variant):
         return f"k={_spec(split['keys'])},v={_spec(split['values'])}"
     return variant.replace("-", "@", 1).replace("-", ":", 1)
+
+
+def names_of(references: Sequence[str]) -> dict[str, str]:
+    """Return the references by the models' names in requests.
+
+    A folder is called by its own name, preceded by the names of the folders above it as far as another model needs it.
+    """
+    paths = {each: Path(each).expanduser() for each in references}
+    full = {each: str(path.resolve()) if path.is_dir() else each for each, path in paths.items()}
+    return {_name(path, set(full.values()) - {path}): reference for reference, path in full.items()}
+
+
+def _name(path: str, others: set[str]) -> str:
+    if not path.startswith("/"):  # a bundled or published name, or a hub id
+        return path
+    parts = path.split("/")
+    tails = ("/".join(parts[-n:]) for n in range(1, len(parts)))
+    same = [other for other in others if other.startswith("/")]
+    return next(
+        (
+            tail
+            for tail in tails
+            if tail not in others and not any(each.endswith(f"/{tail}") for each in same)
+        ),
+        path,
+    )

@@ -2,19 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from engine.errors import BadInput, EngineError
 from engine.models import catalogue
 from engine.models.catalogue import RAW, least_boundary
 from engine.serve.backend import DRAFTS, Failed, Job, Model, Options, Piece, Start
-from engine.serve.channels import Channel
+from engine.serve.channels import Channel, names_of
 from engine.serve.errors import ApiError, gone, late
 from engine.serve.metrics import Metrics
-from engine.serve.outbox import Outbox
 from engine.serve.protocol import Sampled, overrides
 from engine.serve.settings import Settings
 
@@ -176,6 +175,44 @@ class Server:
         return PendingAnswer(self, chosen, prompts, options, n)
 
 
+class Outbox:
+    """Events on their way from the backend's thread to the queues of the event loop, with one wake-up for all of them.
+
+    Waking the loop costs a system call and a change of threads, more than an event. Whoever puts events in wakes the
+    loop when it has put in all that are ready. The loop is the one in which :meth:``open`` was called.
+    """
+
+    def __init__(self) -> None:
+        self._events: deque[tuple[asyncio.Queue[Any], Any]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._woken = False
+
+    def open(self) -> None:
+        """Hand events to the running loop from now on."""
+        self._loop = asyncio.get_running_loop()
+
+    def put(self, queue: "asyncio.Queue[Any]", event: Any) -> None:
+        """Add an event for a queue; from the backend's thread. It arrives after the next :meth:``wake``."""
+        self._events.append((queue, event))
+
+    def wake(self) -> None:
+        """Have what was put in delivered, if the loop is not about to do so already; from the backend's thread."""
+        if not self._events or self._woken or self._loop is None:
+            return
+        self._woken = True  # before the call, since the loop may deliver before it returns
+        try:
+            self._loop.call_soon_threadsafe(self._deliver)
+        except RuntimeError:  # the loop is closed: nobody reads any more
+            self._woken = False
+            self._events.clear()
+
+    def _deliver(self) -> None:
+        self._woken = False  # first: what is put in from here on needs a wake-up of its own
+        while self._events:
+            queue, event = self._events.popleft()
+            queue.put_nowait(event)
+
+
 class PendingAnswer:
     """The answers of one request, on their way.
 
@@ -247,32 +284,6 @@ def why_boundary(reference: str) -> str:
     """Return why a model needs a boundary."""
     known = catalogue.entry(reference)
     return known.why_boundary if known is not None else ""
-
-
-def names_of(references: Sequence[str]) -> dict[str, str]:
-    """Return the references by the models' names in requests.
-
-    A folder is called by its own name, preceded by the names of the folders above it as far as another model needs it.
-    """
-    paths = {each: Path(each).expanduser() for each in references}
-    full = {each: str(path.resolve()) if path.is_dir() else each for each, path in paths.items()}
-    return {_name(path, set(full.values()) - {path}): reference for reference, path in full.items()}
-
-
-def _name(path: str, others: set[str]) -> str:
-    if not path.startswith("/"):  # a bundled or published name, or a hub id
-        return path
-    parts = path.split("/")
-    tails = ("/".join(parts[-n:]) for n in range(1, len(parts)))
-    same = [other for other in others if other.startswith("/")]
-    return next(
-        (
-            tail
-            for tail in tails
-            if tail not in others and not any(each.endswith(f"/{tail}") for each in same)
-        ),
-        path,
-    )
 
 
 def _seeded(options: Options, index: int) -> Options:

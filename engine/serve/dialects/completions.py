@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.errors import BadInput
 from engine.serve.backend import Model, Piece
-from engine.serve.dialects.constraints import of_format
+from engine.serve.dialects.chat import of_format
 from engine.serve.dialects.deltas import new_id, usage
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.http.streams import DONE, event

@@ -1,4 +1,4 @@
-"""Access control: the API key, the accepted host names, and the web origins that may call the server.
+"""What is let in: the API key, the accepted host names, the web origins that may call, and the size of a body.
 
 A page in a browser on the same machine can reach loopback too. So without a key, a request's ``Host`` must be loopback
 (otherwise any name that resolves to this machine would work), and it must not come from another web origin.
@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
 
 from engine.serve.errors import ApiError, bug, closing
 from engine.serve.settings import Settings
@@ -92,6 +93,35 @@ class Guard:
             shown = headers.get("x-api-key", "")
         key = self._settings.api_key or ""
         return hmac.compare_digest(shown.strip().encode("utf-8", "replace"), key.encode())
+
+
+async def read_body(request: Request, settings: Settings) -> bytes:
+    """Return the body.
+
+    Raises:
+        ApiError: 413, it is too large; 408, it arrives too slowly.
+    """
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared[:20]) > settings.max_body:
+        raise _too_large(settings)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(settings.body_seconds):
+            async for part in request.stream():
+                body += part
+                if len(body) > settings.max_body:
+                    raise _too_large(settings)
+    except TimeoutError as error:
+        message = f"The request did not arrive within {settings.body_seconds:g} s."
+        raise ApiError(408, message, code="timeout", headers={"Connection": "close"}) from error
+    except ClientDisconnect as error:
+        raise ApiError(400, "The connection ended before the request did.", code="disconnected") from error
+    return bytes(body)
+
+
+def _too_large(settings: Settings) -> ApiError:
+    message = f"The request is larger than the {settings.max_body} bytes that this server takes."
+    return ApiError(413, message, code="too_large", headers={"Connection": "close"})
 
 
 def is_loopback(host: str) -> bool:

@@ -19,6 +19,7 @@ class EchoBackend:
     def __init__(self, _settings, _metrics, wake):
         self.wake, self.jobs = wake, queue.SimpleQueue()
         self.models, self.active, self.waiting, self.cancelled = {}, [], 0, 0
+        self.submit = lambda jobs: [*map(self.jobs.put, jobs)]
         self.stop = lambda: self.jobs.put(None)
         self.start = threading.Thread(target=self.run, daemon=True).start
         self.health, self.stats = Health, lambda: {"cancelled": self.cancelled}
@@ -27,37 +28,32 @@ class EchoBackend:
     def load(self, name):
         if name == "absent":
             raise BadInput("it is not here")
-        (loading := Future()).set_result(
-            self.models.setdefault(name, Model(name, ByteTokenizer(), 512, 257, 257))
-        )
+        self.models.setdefault(name, Model(name, ByteTokenizer(), 512, 257, 257))
+        (loading := Future()).set_result(self.models[name])
         return loading
-
-    def submit(self, jobs):
-        list(map(self.jobs.put, jobs))
 
     def run(self):
         while (job := self.jobs.get()) is not None:
             self.active.append(job)
-            self.answer(job, self.models[job.model])
+            for event in self.answer(job, self.models[job.model]):
+                job.emit(event)
+                self.wake()
             self.active.remove(job)
 
     def answer(self, job, model):
-        prompt, most = model.decode(job.ids), job.options.max_tokens
-        walk = model.grammars.walk(job.options.grammar) if job.options.grammar else None
-        tokens = iter(model.encode(ANSWER * most if ENDLESS in prompt else ANSWER))
-        for left in range(most, 0, -1):
-            if job.cancelled:
-                self.cancelled += 1
+        prompt, most, grammar = model.decode(job.ids), job.options.max_tokens, job.options.grammar
+        walk = model.grammars.walk(grammar) if grammar else None
+        tokens = model.encode(ANSWER * most if ENDLESS in prompt else ANSWER)
+        reason, left = None, most
+        while not (reason or job.cancelled):
+            if BROKEN in prompt and left < most:
+                yield Failed(job.index, ApiError(422, "It broke."))
                 return
-            token = int(walk.masks([], 257, left)[0].argmax()) if walk else next(tokens)
+            token = int(walk.masks([], 257, left)[0].argmax()) if walk else tokens.pop(0)
             if walk:
                 walk.commit([token])
-            ended = walk.ended if walk else most - left + 1 == len(ANSWER) and ENDLESS not in prompt
-            reason = "stop" if ended else "length" if left == 1 else None
-            piece = Piece(job.index, model.decode([token]), 1, None, reason, {"cached_tokens": 0})
-            broken = BROKEN in prompt and left < most
-            job.emit(Failed(job.index, ApiError(422, "It broke.")) if broken else piece)
-            self.wake()
-            if reason or broken:
-                return
+            left -= 1
+            reason = "stop" if (walk.ended if walk else not tokens) else None if left else "length"
+            yield Piece(job.index, model.decode([token]), 1, None, reason, {"cached_tokens": 0})
             time.sleep(0.01 if ENDLESS in prompt else 0)
+        self.cancelled += not reason

@@ -5,7 +5,7 @@ import threading
 from types import SimpleNamespace
 
 from engine.serve.http.streams import EventStream
-from engine.serve.outbox import Outbox
+from engine.serve.server import Outbox
 
 
 def test_one_wake_up_is_for_all_that_was_put_in():

@@ -8,12 +8,12 @@ from engine.cache import make_caches
 from engine.errors import BadInput
 from engine.models import registry
 from engine.serve import listing
-from engine.serve.channels import Channel
+from engine.serve.channels import Channel, names_of
 from engine.serve.errors import ApiError
 from engine.serve.models import load_resident
 from engine.serve.protocol import ChatRequest
 from engine.serve.scheduler.thread import EngineThread
-from engine.serve.server import Server, names_of
+from engine.serve.server import Server
 from engine.serve.settings import Settings
 from tests.engine import folders
 
