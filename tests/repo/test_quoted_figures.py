@@ -149,8 +149,8 @@ QUOTED: list[tuple[str, str, list[Figure]]] = [
      [plain_loop(TINY), plain_loop(HYBRID), speedup(TINY, ADAPTIVE), speedup(HYBRID, ADAPTIVE)]),
     (JOURNEY, "drafter alone {:.2f} and {:.2f} |", [speedup(TINY, DRAFTER), speedup(HYBRID, DRAFTER)]),
     *((JOURNEY, f"{older} | {{:.2f}} |", [speedup(pair, arm)]) for pair, arm, older in (
-        (TINY, ADAPTIVE, "1.84 and 1.91"), (TINY, LOOKUP, "1.86 and 2.10"), (TINY, DRAFTER, "1.01 and 1.09"),
-        (HYBRID, ADAPTIVE, "1.75 and 1.79"), (HYBRID, LOOKUP, "1.72 and 1.77"), (HYBRID, DRAFTER, "0.96 and 1.00"),
+        (TINY, ADAPTIVE, "1.33 to 1.91"), (TINY, LOOKUP, "1.45 to 2.10"), (TINY, DRAFTER, "0.91 to 1.11"),
+        (HYBRID, ADAPTIVE, "1.38 to 1.80"), (HYBRID, LOOKUP, "1.36 to 1.77"), (HYBRID, DRAFTER, "0.85 to 1.00"),
     )),
     (JOURNEY, "[`tiny`](results.md#spec-tiny), worst prompt {:.2f}", [worst(TINY, ADAPTIVE)]),
     (JOURNEY, "[`tiny-hybrid`](results.md#spec-tiny-hybrid), worst prompt {:.2f}", [worst(HYBRID, ADAPTIVE)]),
