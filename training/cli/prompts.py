@@ -38,7 +38,7 @@ def command(*, out: Path, code_count: int, chat_count: int, seed: int) -> None:
         "chat": list(islice(prompts.chat(random.Random(seed)), chat_count)),
     }
     try:
-        problems = [prompt.text for prompt in sets.read_set("humaneval", None, "code", "humaneval").prompts]
+        problems = [prompt.text for prompt in sets.read_set("humaneval", None, "humaneval").prompts]
     except BadInput as error:
         click.echo(f"overlap with HumanEval not counted: {error}", err=True)
     else:

@@ -29,8 +29,8 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     chat = pair.chats if options["chat"] is None else options["chat"]
     lengths = {name: options[name] for name in ("cache", "max_tokens", "repeats", "max_repeats")}
     plan = SpeculationPlan(drafters=(), rollbacks=(), package=False, **lengths)
-    selection = (options["prompts"] or prompts.DEFAULT, options["max_prompts"], options["task"])
-    workload = prompts.read_set(*selection, spec_report.WORKLOAD)
+    name = options["prompts"] or prompts.DEFAULT
+    workload = prompts.read_set(name, options["max_prompts"], spec_report.WORKLOAD)
     threads = choose_threads(pair, options["threads"], out)
     job = spec_report.baseline(pair, workload, plan, chat=chat, threads=threads)
     carry_out(job, "decoding", "runs", spec_table, out, as_json=as_json)

@@ -65,8 +65,8 @@ def workloads_of(pair: Any, options: dict[str, Any], *, chat: bool) -> list[Any]
     from engine.measure import prompts
 
     if not options["needles"]:
-        selection = (options["prompts"] or prompts.DEFAULT, options["max_prompts"], options["task"])
-        return [prompts.read_set(*selection, spec_report.WORKLOAD)]
+        name = options["prompts"] or prompts.DEFAULT
+        return [prompts.read_set(name, options["max_prompts"], spec_report.WORKLOAD)]
     check_context(pair.target, pair.name, options["needles"] + options["max_tokens"])
     count = options["max_prompts"] or NEEDLES
     lengths = [options["needles"]]

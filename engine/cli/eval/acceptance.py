@@ -31,7 +31,7 @@ from engine.cli.types import Names
 def command(
     ctx: click.Context, /, *, model: str, draft: str | None, dtype: str | None, prompts: tuple[str, ...],
     more_prompts: tuple[str, ...] | None,
-    max_prompts: int | None, task: str, chat: bool | None, out: Path | None, as_json: bool, **asked: Any,
+    max_prompts: int | None, chat: bool | None, out: Path | None, as_json: bool, **asked: Any,
 ) -> None:  # fmt: skip
     """Measure draft acceptance and the resulting speed on sets of prompts.
 
@@ -44,7 +44,7 @@ def command(
     from engine.measure.prompts import read_sets
     from engine.models import load
 
-    workloads = read_sets((*prompts, *(more_prompts or ())), max_prompts, task)
+    workloads = read_sets((*prompts, *(more_prompts or ())), max_prompts)
     pair = load(model, draft, dtype=dtype).with_embed_scale(asked["embed_scale"])
     in_chat = pair.chats if chat is None else chat
     plan = speculation.plan_of(asked)

@@ -35,7 +35,6 @@ CACHES = (
 @option("--text", FILE, help="Use pieces of this text instead.")
 @option("--tokens", click.IntRange(16, 1 << 16), 512, help="Tokens per text.")
 @option("--max-prompts", click.IntRange(1, 10_000), 10)
-@option("--task", click.Choice(["code", "maths", "chat", "prose"]), "code")
 @option(
     "--store", click.Choice(["float16", "model"]), "float16",
     help="Type for the keys, values and scales of a float32 model.",
@@ -45,7 +44,7 @@ CACHES = (
 @options.out_and_json
 def command(
     *, model: str, dtype: str | None, out: Path | None, as_json: bool, prompts: tuple[str, ...] | None,
-    text: Path | None, max_prompts: int, task: str, **config: Any,
+    text: Path | None, max_prompts: int, **config: Any,
 ) -> None:  # fmt: skip
     """Compare caches at equal stored bits: error, KL divergence, top token, perplexity.
 
@@ -60,7 +59,7 @@ def command(
     plan = quant.QuantPlan(**config)
     pair = load(model, draft=False, dtype=dtype)
     arms, left_out = quant.arms_of(pair.target, plan)
-    workloads = _texts(pair.tokenizer, prompts, text, plan.tokens, max_prompts, task)
+    workloads = _texts(pair.tokenizer, prompts, text, plan.tokens, max_prompts)
     source = ", ".join(workload.source for workload in workloads)
     config = {
         "model": model,
@@ -79,22 +78,19 @@ def _texts(
     text: Path | None,
     tokens: int,
     most: int,
-    task: str,
 ) -> list[Any]:
     from engine.errors import BadInput
     from engine.evals import quant
-    from engine.measure.prompts import Workload, encode, read, read_sets
+    from engine.measure.prompts import TASK, Workload, encode, read, read_sets
 
     if text is not None:
         try:
             pieces = quant.windows(text.read_text(encoding="utf-8"), tokenizer, tokens, most)
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"the text {text} cannot be read: {error}") from error
-        return [Workload("texts", pieces, task, str(text))]
-    if prompts is None:
-        workloads = [Workload("texts", read(None, most), task, "bundled")]
-    else:
-        workloads = read_sets(prompts, most, task)
+        return [Workload("texts", pieces, TASK, str(text))]
+    bundled = [Workload("texts", read(None, most), TASK, "bundled")]
+    workloads = bundled if prompts is None else read_sets(prompts, most)
     return [
         replace(some, prompts=quant.cut(encode(some.prompts, tokenizer, chat=False), tokens))
         for some in workloads

