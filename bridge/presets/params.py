@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -13,13 +12,6 @@ from bridge.errors import PresetError
 
 Value = bool | int | str
 _WORD = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$")]
-
-
-def _check_default(check: Callable[[object], Value], default: Value) -> None:
-    try:
-        check(default)
-    except PresetError as error:
-        raise ValueError(f"the default {error.message}") from error
 
 
 class _Param(BaseModel):
@@ -33,6 +25,36 @@ class _Param(BaseModel):
     def required(self) -> bool:
         """Return whether the parameter is required."""
         return getattr(self, "default", None) is None
+
+    @property
+    def allowed(self) -> str:
+        """Say in a few words what is taken."""
+        raise NotImplementedError
+
+    def read(self, text: str) -> Value:
+        """Read the value from text."""
+        return text
+
+    def check(self, value: object) -> Value:
+        """Return the value if it is of the kind and within its bounds.
+
+        Raises:
+            PresetError: it does not fit.
+        """
+        raise NotImplementedError
+
+    def argv(self, value: Value) -> list[str]:
+        """Return the argv elements that stand for the value."""
+        return [str(value)]
+
+    @model_validator(mode="after")
+    def _default_fits(self) -> Self:
+        if not self.required:
+            try:
+                self.check(getattr(self, "default"))  # noqa: B009 - each kind types its own
+            except PresetError as error:
+                raise ValueError(f"the default {error.message}") from error
+        return self
 
 
 class IntParam(_Param):
@@ -48,36 +70,23 @@ class IntParam(_Param):
     def _bounds_hold(self) -> IntParam:
         if self.max < self.min:
             raise ValueError("max is below min")
-        if self.default is not None:
-            _check_default(self.check, self.default)
         return self
 
     @property
-    def allowed(self) -> str:
-        """Say in a few words what is taken."""
+    def allowed(self) -> str:  # noqa: D102
         return f"a whole number from {self.min} to {self.max}"
 
-    def read(self, text: str) -> Value:
-        """Read the value from text."""
+    def read(self, text: str) -> Value:  # noqa: D102
         if not re.fullmatch(r"[0-9]{1,18}", text, re.ASCII):
             raise PresetError(f"must be {self.allowed}, not {text!r}", code="bad_type")
         return int(text)
 
-    def check(self, value: object) -> Value:
-        """Return the value where it is of the kind and within the bounds.
-
-        Raises:
-            PresetError: it does not fit.
-        """
+    def check(self, value: object) -> Value:  # noqa: D102
         if type(value) is not int:
             raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
         if not self.min <= value <= self.max:
             raise PresetError(f"must be {self.allowed}, not {value}", code="out_of_range")
         return value
-
-    def argv(self, value: Value) -> list[str]:
-        """Return the argv elements that stand for the value."""
-        return [str(value)]
 
 
 class ChoiceParam(_Param):
@@ -87,36 +96,16 @@ class ChoiceParam(_Param):
     values: Annotated[list[_WORD], Field(min_length=1)]
     default: str | None = None
 
-    @model_validator(mode="after")
-    def _default_is_a_choice(self) -> ChoiceParam:
-        if self.default is not None:
-            _check_default(self.check, self.default)
-        return self
-
     @property
-    def allowed(self) -> str:
-        """Say in a few words what is taken."""
+    def allowed(self) -> str:  # noqa: D102
         return "one of " + ", ".join(self.values)
 
-    def read(self, text: str) -> Value:
-        """Read the value from text."""
-        return text
-
-    def check(self, value: object) -> Value:
-        """Return the value where it is one of the choices.
-
-        Raises:
-            PresetError: it does not fit.
-        """
+    def check(self, value: object) -> Value:  # noqa: D102
         if not isinstance(value, str):
             raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
         if value not in self.values:
             raise PresetError(f"must be {self.allowed}, not {value!r}", code="out_of_range")
         return value
-
-    def argv(self, value: Value) -> list[str]:
-        """Return the argv elements that stand for the value."""
-        return [str(value)]
 
 
 class FlagParam(_Param):
@@ -127,30 +116,22 @@ class FlagParam(_Param):
     default: bool | None = False
 
     @property
-    def allowed(self) -> str:
-        """Say in a few words what is taken."""
+    def allowed(self) -> str:  # noqa: D102
         return "true or false"
 
-    def read(self, text: str) -> Value:
-        """Read the value from text."""
+    def read(self, text: str) -> Value:  # noqa: D102
         known = {"true": True, "yes": True, "on": True, "1": True}
         known |= {"false": False, "no": False, "off": False, "0": False}
         if text.lower() not in known:
             raise PresetError(f"must be {self.allowed}, not {text!r}", code="bad_type")
         return known[text.lower()]
 
-    def check(self, value: object) -> Value:
-        """Return the value where it is a boolean.
-
-        Raises:
-            PresetError: it does not fit.
-        """
+    def check(self, value: object) -> Value:  # noqa: D102
         if not isinstance(value, bool):
             raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
         return value
 
-    def argv(self, value: Value) -> list[str]:
-        """Return the argv elements that stand for the value."""
+    def argv(self, value: Value) -> list[str]:  # noqa: D102
         return [self.option] if value else []
 
 
@@ -164,27 +145,11 @@ class PathParam(_Param):
     under: Annotated[list[_WORD], Field(min_length=1)]
     default: str | None = None
 
-    @model_validator(mode="after")
-    def _default_is_below(self) -> PathParam:
-        if self.default is not None:
-            _check_default(self.check, self.default)
-        return self
-
     @property
-    def allowed(self) -> str:
-        """Say in a few words what is taken."""
+    def allowed(self) -> str:  # noqa: D102
         return "a path below " + " or ".join(f"{folder}/" for folder in self.under)
 
-    def read(self, text: str) -> Value:
-        """Read the value from text."""
-        return text
-
-    def check(self, value: object) -> Value:
-        """Return the value where it names something below an allowed folder.
-
-        Raises:
-            PresetError: it does not fit.
-        """
+    def check(self, value: object) -> Value:  # noqa: D102
         if not isinstance(value, str):
             raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
         plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./:\[\]=-]{0,254}", value, re.ASCII)
@@ -197,10 +162,6 @@ class PathParam(_Param):
         if not any(parts[: len(root.parts)] == root.parts for root in map(PurePosixPath, self.under)):
             raise PresetError(f"must be {self.allowed}, not {value!r}", code="path_escape")
         return value
-
-    def argv(self, value: Value) -> list[str]:
-        """Return the argv elements that stand for the value."""
-        return [str(value)]
 
 
 Param = Annotated[IntParam | ChoiceParam | FlagParam | PathParam, Field(discriminator="type")]

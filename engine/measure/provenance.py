@@ -1,6 +1,7 @@
 """Digests of the code, weights and libraries that a figure was measured with, so that others can check them."""
 
 import base64
+import platform
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -8,13 +9,35 @@ from pathlib import Path
 
 import psutil
 
-from bridge.common import process
-from engine import commit
+from bridge.common import host, process
+from engine import blas_speed, commit
 from engine.checkpoints.digests import digest, sha256
 
 _ENGINE = Path(__file__).resolve().parent.parent
 _SHARED = tuple(_ENGINE.parent / "bridge" / name for name in ("common", "reports"))
 _SOURCES = (".py", ".h")
+
+
+def identity() -> dict[str, object]:
+    """Return the ``identity`` section of a report. Imports MLX, for the device and the BLAS in use."""
+    from engine.mx import mx
+
+    blas = blas_speed.in_use()
+
+    return {
+        "host": platform.node(),
+        "os": f"{host.system()} ({platform.system()} {platform.release()} {platform.machine()})",
+        "chip": host.chip(),
+        "cores": host.cores(),
+        "memory_bytes": host.memory_bytes(),
+        "device": host.device_name(mx.default_device()),
+        "versions": host.versions(),
+        "blas": {**blas.as_dict(), "library": Path(blas.library).name},
+        "code": code(),
+        "modified": modified(),
+        "load": load(),
+        "power": power(),
+    }
 
 
 def code(folder: Path = _ENGINE, shared: Sequence[Path] = _SHARED) -> dict[str, object]:

@@ -12,7 +12,6 @@ from bridge.reports.claims import derive_claims
 from engine.errors import BadInput
 from engine.measure import provenance
 from engine.measure.chain import DigestLog, run_id
-from engine.measure.identity import identity
 
 
 class OpenReport:
@@ -31,7 +30,7 @@ class OpenReport:
         self._header = {
             "kind": kind,
             "schema_version": SCHEMA_VERSION,
-            "identity": identity(),
+            "identity": provenance.identity(),
             "config": dict(config),
             **sections,
             **({"run": {"id": run}} if run else {}),
