@@ -57,7 +57,9 @@ def presets() -> str:
     rows = []
     for preset in load_presets().values():
         names = [f"`{name}=`" if param.required else f"`{name}`" for name, param in preset.params.items()]
-        rows.append(f"| `{preset.name}` | {', '.join(names) or 'none'} | {preset.description} |\n")
+        # The first sentence says what the preset is for; `kakeya_presets` shows the rest.
+        what = re.split(r"(?<=[.]) (?=[A-Z])", preset.description)[0]
+        rows.append(f"| `{preset.name}` | {', '.join(names) or 'none'} | {what} |\n")
     return "| preset | parameters | what it does |\n|---|---|---|\n" + "".join(rows)
 
 
