@@ -1,10 +1,9 @@
-"""Measure the codecs and draw docs/codec-rd.svg; write the table into docs/codec.md.
+"""Measure the codecs and draw docs/codec-rd.svg.
 
 python docs/build_codec.py
 """
 
 import math
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -41,37 +40,9 @@ MOST_DECIBELS = 14
 
 
 def main() -> None:
-    """Measure, draw, write."""
+    """Measure and draw."""
     rows = table({name: draw(name, VECTORS, DIM, SEED) for name in DISTRIBUTIONS}, PLAN)
     (DOCS / "codec-rd.svg").write_text(picture(rows), encoding="utf-8")
-    page = DOCS / "codec.md"
-    marks = r"(<!-- table -->\n).*?(<!-- end of table -->)"
-    text = re.sub(
-        marks, lambda m: m[1] + markdown(rows) + m[2], page.read_text(encoding="utf-8"), flags=re.DOTALL
-    )
-    page.write_text(text, encoding="utf-8")
-
-
-def markdown(rows: list[dict]) -> str:
-    """Return the Voronoi rows beside the best affine code of the same stored bits."""
-    lines = [
-        "| bits/value | limit | data | Voronoi | affine | affine, Hadamard |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in (row for row in rows if row["codec"] == "voronoi"):
-        same = [
-            r["rel_mse"]
-            for rotated in (False, True)
-            for r in rows
-            if r["codec"] == "affine" and r["rotated"] is rotated
-            if (r["stored_bits_per_value"], r["distribution"])
-            == (row["stored_bits_per_value"], row["distribution"])
-        ]
-        cells = [f"{row['stored_bits_per_value']:.2f}", f"{row['limit']:.3g}", TITLES[row["distribution"]]]
-        lines.append(
-            "| " + " | ".join([*cells, f"**{row['rel_mse']:.3g}**", *(f"{x:.3g}" for x in same)]) + " |"
-        )
-    return "\n".join(lines) + "\n"
 
 
 def picture(rows: list[dict]) -> str:
