@@ -1,6 +1,6 @@
 """The rows of the attack table that are about the job itself: what it can read, what it leaves, what it can make us do.
 
-Each test carries the number of its row. docs/security.md holds the table.
+Each test carries the number of its row. docs/security.md holds the tables.
 """
 
 from __future__ import annotations

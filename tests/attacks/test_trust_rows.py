@@ -1,4 +1,4 @@
-"""Attacks on trust: rows 14, 19 to 22, 24 to 26 and 53 to 58 of the table in docs/security.md.
+"""Attacks on trust: rows 14, 19 to 22, 24 to 26 and 53 to 58 of the tables in docs/security.md.
 
 Each test shows that the attack is refused or noticed, and that nothing else ran.
 """
