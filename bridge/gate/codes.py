@@ -142,7 +142,7 @@ CODES = {
         Code(
             "ANSWERS_CUT",
             "NOTE",
-            "an answer that was cut off may have been about to name the needle",
+            "an answer that was cut off may have been about to be right",
             "let answers go on longer (--max-tokens)",
         ),
         # Times
@@ -220,6 +220,14 @@ CODES = {
         Code(
             "RECALL_VACUOUS", "REJECTED", "the answer is empty, given away, or the same for all prompts",
             "ask for an answer that only the prompt holds",
+        ),
+        Code(
+            "CONTROL_FAILS", "REJECTED", "the tests do not tell right from wrong",
+            "find out what the sandbox or its limits do to the tests",
+        ),
+        Code(
+            "RESULT_UNSTEADY", "INCOMPLETE", "one solution passed and failed the same tests",
+            "measure again on an idle machine; leave out problems whose tests are random",
         ),
         Code("POISON_MISSING", "INCOMPLETE", "nothing shows that the model reads the place", "add an arm poison"),
         Code(

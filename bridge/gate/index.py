@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from bridge.gate.deadline import Deadline, DeadlineList
 from bridge.reports.models import Report
 from bridge.reports.parts import Arm, Claim, Prompt, Workload
-from bridge.reports.rows import Decode, QuantRow
+from bridge.reports.rows import Decode, QuantRow, SolutionRow
 from bridge.reports.statistics import median
 
 T = TypeVar("T")
@@ -82,11 +82,13 @@ class ReportIndex:
         return cast("T", self._cache[key])
 
     @cached_property
-    def measured(self) -> dict[str, dict[str, list[Decode | QuantRow]]]:
+    def measured(self) -> dict[str, dict[str, list[Decode | QuantRow | SolutionRow]]]:
         """The counted rows by arm and prompt, in the order in which they ran."""
-        by_arm: dict[str, dict[str, list[Decode | QuantRow]]] = defaultdict(lambda: defaultdict(list))
+        by_arm: dict[str, dict[str, list[Decode | QuantRow | SolutionRow]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
         for row in self.rows:
-            if isinstance(row, Decode | QuantRow) and not getattr(row, "warmup", False):
+            if isinstance(row, Decode | QuantRow | SolutionRow) and not getattr(row, "warmup", False):
                 by_arm[row.arm][row.prompt].append(row)
         return {arm: dict(prompts) for arm, prompts in by_arm.items()}
 

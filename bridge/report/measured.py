@@ -151,4 +151,5 @@ _SHOWN: dict[str, Callable[[Row], Shown]] = {
     "kakeya.kv-quant": sweep.quantised,
     "kakeya.parity": sweep.parity,
     "kakeya.serve-conformance": sweep.served,
+    "kakeya.pass-at-1": sweep.solved,
 }

@@ -12,6 +12,7 @@ VERIFY_L = "kakeya.verify-l"
 KV_QUANT = "kakeya.kv-quant"
 PARITY = "kakeya.parity"
 SERVE = "kakeya.serve-conformance"
+SOLUTIONS = "kakeya.pass-at-1"
 
 # Command of kakeya-engine by the kind of report that it writes.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -25,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     KV_QUANT: ("eval", "kv-quant"),
     PARITY: ("eval", "parity"),
     SERVE: ("eval", "serve-conformance"),
+    SOLUTIONS: ("eval", "pass-at-1"),
 }
 
 # Reports of the earlier system, in its own schema.

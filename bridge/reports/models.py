@@ -20,7 +20,7 @@ from bridge.reports.parts import (
     Time,
     Workload,
 )
-from bridge.reports.rows import CellRow, CodecRow, Decode, ParityRow, QuantRow, VerifyRow
+from bridge.reports.rows import CellRow, CodecRow, Decode, ParityRow, QuantRow, SolutionRow, VerifyRow
 
 Rows = Field(min_length=1, max_length=50_000, fail_fast=True)
 
@@ -173,6 +173,14 @@ class ServeConformance(WithModels):
     rows: Annotated[list[CellRow], Rows]
 
 
+class PassAt1(OnPrompts):
+    """Solutions to programming problems, run against the problems' tests."""
+
+    kind: Literal["kakeya.pass-at-1"]
+    config: DecodeConfig
+    rows: Annotated[list[SolutionRow], Rows]
+
+
 AnyReport = Annotated[
     CodecRd
     | SpecBench
@@ -183,7 +191,8 @@ AnyReport = Annotated[
     | VerifyL
     | KvQuant
     | Parity
-    | ServeConformance,
+    | ServeConformance
+    | PassAt1,
     Field(discriminator="kind"),
 ]
 MODELS: dict[str, type[Report]] = {
@@ -197,6 +206,7 @@ MODELS: dict[str, type[Report]] = {
     "kakeya.kv-quant": KvQuant,
     "kakeya.parity": Parity,
     "kakeya.serve-conformance": ServeConformance,
+    "kakeya.pass-at-1": PassAt1,
 }
 
 

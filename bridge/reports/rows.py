@@ -19,6 +19,7 @@ from bridge.reports.parts import (
     Sha256,
     Text,
     Tokens,
+    Word,
 )
 
 # A token and its logit. Not strict, because JSON has no tuples; what is in it is.
@@ -150,6 +151,28 @@ class Decode(ReportModel):
     # whose keys and values a codec, a reconstruction or the poison had made.
     counters: Counters
     # Seconds from the beginning of the run to that of the row; absent in older reports.
+    started_s: Measure | None = None
+
+
+class SolutionRow(ReportModel):
+    """One arm's solution of one problem, run against the problem's tests."""
+
+    arm: Name
+    prompt: Name
+    # The greedy answer: its tokens and its text. A control has no tokens.
+    tokens: Tokens
+    text: Annotated[str, Field(max_length=1_000_000)]
+    stop: Literal["eos", "stop", "length"] | None
+    # Whether all tests passed; otherwise the name of the first exception, or why there was none.
+    passed: bool
+    error: Word | None = None
+    # As in other answers. A problem is solved once by each arm.
+    repeat: Count = 0
+    commits: Annotated[list[Count], Field(fail_fast=True)] | None = None
+    drafted: Annotated[list[Count], Field(fail_fast=True)] | None = None
+    accepted: Annotated[list[Count], Field(fail_fast=True)] | None = None
+    divergence: Divergence | None = None
+    counters: Counters
     started_s: Measure | None = None
 
 

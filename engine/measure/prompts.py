@@ -115,14 +115,14 @@ def read_set(name: str, most: int | None, called: str) -> Workload:
     Raises:
         BadInput: as :func:``read``.
     """
-    path = _published(name) if name in PUBLISHED else BUNDLED.get(name, Path(name))
+    path = published_file(name) if name in PUBLISHED else BUNDLED.get(name, Path(name))
     prompts = read(path, most)
     asks = {prompt.task for prompt in prompts}
     source = "bundled" if name in BUNDLED else name if name in PUBLISHED else str(path)
     return Workload(called, prompts, (asks.pop() if len(asks) == 1 else None) or TASK, source)
 
 
-def _published(name: str) -> Path:
+def published_file(name: str) -> Path:
     """Return the file of a published set, which its own package brings."""
     package, file = PUBLISHED[name]
     spec = util.find_spec(package)

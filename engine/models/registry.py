@@ -39,15 +39,17 @@ class Source:
     restore: str | None = None
 
     def parts(self) -> list[tuple[str, str, str]]:
-        """Return role, id and reference of each model: reports name a bundled pair, not where it lies."""
+        """Return role, id and reference of each model: reports name a known pair, not where it lies."""
         references = {"target": self.target, "draft": self.draft, "reconstruction": self.restore}
         return [
-            (role, self.name if self._is_bundled(reference) else reference, reference)
+            (role, self.name if self._has_name(reference) else reference, reference)
             for role, reference in references.items()
             if reference is not None
         ]
 
-    def _is_bundled(self, reference: str) -> bool:
+    def _has_name(self, reference: str) -> bool:
+        if self.name in WHEELS:
+            return Path(reference).parent.name == self.name
         return self.name in BUNDLED and Path(reference).is_relative_to(data())
 
 
@@ -115,7 +117,10 @@ def _named(name: str) -> Source:
         known = ", ".join((*BUNDLED, *WHEELS, *PUBLISHED, *ALONE))
         raise BadInput("the name of the model is empty", f"one of {known}, a folder or a hub id")
     folder = local(name)
-    return _pair(name, folder) if _is_dir(folder / "target") else Source(name, name, None)
+    if not _is_dir(folder / "target"):
+        return Source(name, name, None)
+    # A job in a sandbox gets a model of `models get` by its path: it sees nothing else of the user's home.
+    return _pair(folder.name if folder.name in WHEELS else name, folder)
 
 
 def _pair(name: str, folder: Path) -> Source:

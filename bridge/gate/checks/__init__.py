@@ -5,10 +5,21 @@ from __future__ import annotations
 from types import ModuleType
 
 from bridge.gate.check import Check
-from bridge.gate.checks import baseline, codec, controls, form, memory, outputs, samples, served, timing
+from bridge.gate.checks import (
+    baseline,
+    codec,
+    controls,
+    form,
+    memory,
+    outputs,
+    samples,
+    served,
+    solutions,
+    timing,
+)
 
 MODULES: tuple[ModuleType, ...] = (
-    form, samples, timing, baseline, outputs, controls, memory, codec, served,
+    form, samples, timing, baseline, outputs, controls, memory, codec, served, solutions,
 )  # fmt: skip
 CHECKS: tuple[Check, ...] = tuple(
     value for module in MODULES for value in vars(module).values() if isinstance(value, Check)

@@ -12,12 +12,12 @@ from bridge.gate.check import check
 from bridge.gate.index import ReportIndex
 from bridge.reports import kinds
 from bridge.reports.claims import derive_claims
-from bridge.reports.kinds import COMMANDS, DECODED, KV_QUANT, PARITY, SERVE, VERIFY_L
+from bridge.reports.kinds import COMMANDS, DECODED, KV_QUANT, PARITY, SERVE, SOLUTIONS, VERIFY_L
 from bridge.reports.models import WithModels
-from bridge.reports.rows import CellRow, Decode, ParityRow, QuantRow, VerifyRow
+from bridge.reports.rows import CellRow, Decode, ParityRow, QuantRow, SolutionRow, VerifyRow
 
 ALL = tuple(COMMANDS)
-ON_PROMPTS = (*DECODED, KV_QUANT, PARITY)
+ON_PROMPTS = (*DECODED, KV_QUANT, PARITY, SOLUTIONS)
 
 # How far two programs' sums of the same numbers may differ.
 _ROUNDING = 1e-9
@@ -89,6 +89,8 @@ def rows_agree_with_themselves(index: ReportIndex) -> Iterator[str]:
             fault = next(_decode_faults(row, index.report.config.max_tokens), None)
         elif isinstance(row, QuantRow):
             fault = "more equal top tokens than positions" if row.same_top > row.n_positions else None
+        elif isinstance(row, SolutionRow):
+            fault = next(_solution_faults(row, index.report.config.max_tokens), None)
         elif isinstance(row, CellRow):
             fault = next(_cell_faults(row, index.report.config.max_tokens), None)
         else:
@@ -121,6 +123,15 @@ def _round_faults(commits: list[int], drafted: list[int], accepted: list[int], t
         yield f"rounds committed {sum(commits)} tokens, and {tokens} were generated"
 
 
+def _solution_faults(row: SolutionRow, most: int) -> Iterator[str]:
+    if len(row.tokens) > most:
+        yield f"{len(row.tokens)} tokens were generated; max_tokens is {most}"
+    if row.passed and row.error is not None:
+        yield f"it passed with the error {row.error}"
+    if row.commits is not None:
+        yield from _round_faults(row.commits, row.drafted or [], row.accepted or [], len(row.tokens))
+
+
 def _cell_faults(row: CellRow, most: int) -> Iterator[str]:
     proposed, accepted, rounds = (row.counters.get(name, 0) for name in ("proposed", "accepted", "rounds"))
     if accepted > proposed or accepted > row.n_tokens or rounds > row.n_tokens:
@@ -140,7 +151,7 @@ def measurements_appear_once(index: ReportIndex) -> Iterator[str]:
 def _name_of(row: object) -> tuple[Hashable, ...]:
     if isinstance(row, Decode):
         return (row.arm, row.prompt, "warm-up" if row.warmup else "repeat", row.repeat)
-    if isinstance(row, QuantRow):
+    if isinstance(row, QuantRow | SolutionRow):
         return (row.arm, row.prompt)
     if isinstance(row, VerifyRow):
         return (row.length, "on", row.context, "warm-up" if row.warmup else "repeat", row.repeat)

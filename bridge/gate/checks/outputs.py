@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bridge.gate.check import check
 from bridge.gate.index import ReportIndex
-from bridge.reports.kinds import NEEDLES, SPECULATIVE, STOCK_LOOP
+from bridge.reports.kinds import NEEDLES, SOLUTIONS, SPECULATIVE, STOCK_LOOP
 from bridge.reports.parts import Arm
 from bridge.reports.repetition import repeats_itself
 from bridge.reports.rows import Decode, Divergence
@@ -52,7 +52,7 @@ def oracles_decode_plainly(index: ReportIndex) -> Iterator[str]:
             yield f"{arm.name} uses the cache {arm.cache}, and its oracle {oracle.name} uses {oracle.cache}"
 
 
-@check("OUTPUT_DIVERGES", *SPECULATIVE)
+@check("OUTPUT_DIVERGES", *SPECULATIVE, SOLUTIONS)
 def outputs_equal_the_oracles(index: ReportIndex) -> Iterator[str]:
     """Greedy tokens equal the oracle's, or part from them at a near tie."""
     for arm in _must_repeat(index):
@@ -96,7 +96,7 @@ def no_tie(parting: Divergence) -> str | None:
     return f"at token {parting.index}: the logits lie {margin:.3g} apart; a near tie is at most {most:.3g}"
 
 
-@check("DRAFTED_NOTHING", *SPECULATIVE)
+@check("DRAFTED_NOTHING", *SPECULATIVE, SOLUTIONS)
 def candidates_draft(index: ReportIndex) -> Iterator[str]:
     """A candidate drafts in most of its rows."""
     for arm in index.arms_of("candidate"):

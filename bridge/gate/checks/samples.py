@@ -17,6 +17,7 @@ from bridge.reports.kinds import (
     KV_QUANT,
     NEEDLES,
     PARITY,
+    SOLUTIONS,
     SPECULATIVE,
     TIMED,
     VERIFY_L,
@@ -31,7 +32,7 @@ def _list(index: ReportIndex, name: str) -> list[object]:
     return list(value) if isinstance(value, list | tuple) else []
 
 
-@check("NOT_COVERED", *DECODED, KV_QUANT)
+@check("NOT_COVERED", *DECODED, KV_QUANT, SOLUTIONS)
 def arms_ran_equally_often(index: ReportIndex) -> Iterator[str]:
     """Every arm ran on every prompt, as often as the others."""
     arms = [arm.name for arm in index.all_arms]
@@ -44,7 +45,7 @@ def arms_ran_equally_often(index: ReportIndex) -> Iterator[str]:
             yield f"no arm ran on {prompt}"
 
 
-@check("NOT_COVERED", *SPECULATIVE, *NEEDLES, KV_QUANT)
+@check("NOT_COVERED", *SPECULATIVE, *NEEDLES, KV_QUANT, SOLUTIONS)
 def configured_arms_ran(index: ReportIndex) -> Iterator[str]:
     """Every configured cache and drafter ran as an arm, or ``left_out`` says why not."""
     ran = {arm.cache for arm in index.all_arms if arm.name in index.measured}

@@ -1,4 +1,4 @@
-"""The part of a report page about sweeps: cost of verifying L tokens, cache codecs, drafter parity, the server."""
+"""The part of a report page about sweeps: cost of verifying L tokens, cache codecs, parity, the server, problems."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from bridge.common.drawing.text import number as shown
 from bridge.report.loose import Row, counted, grouped, items, mapping, median, number
 from bridge.report.model import Table
 from bridge.report.rows import MAX_COLUMNS
+from bridge.reports.statistics import exact_interval
 
 
 def verify(report: Row) -> tuple[list[Table], list[Plot]]:
@@ -99,6 +100,17 @@ def served(report: Row) -> tuple[list[Table], list[Plot]]:
     columns = ("drafts", "cache", "answers", "equal", "near ties", "tokens")
     title = "Answers that equal a lone client's without drafts and kept prompts"
     return [Table(title, columns, tuple(cells))] if cells else [], []
+
+
+def solved(report: Row) -> tuple[list[Table], list[Plot]]:
+    """Return how many problems each arm solves, with the exact interval of the share."""
+    cells: list[tuple[Cell, ...]] = []
+    for (arm,), rows in grouped(items(report.get("rows")), "arm").items():
+        hits = sum(row.get("passed") is True for row in rows)
+        low, high = exact_interval(hits, len(rows))
+        cells.append((arm, len(rows), hits, hits / len(rows), f"{low:.3f} to {high:.3f}"))
+    columns = ("arm", "problems", "solved", "pass@1", "95 % interval")
+    return [Table("Problems whose tests pass", columns, tuple(cells))] if cells else [], []
 
 
 def _pairs(row: Row) -> list[tuple[object, object]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bridge.reports import kinds
-from bridge.reports.claims import decoding, parity, quant, recall, verify
+from bridge.reports.claims import decoding, parity, quant, recall, solutions, verify
 
 Claims = list[dict[str, Any]]
 
@@ -23,6 +23,7 @@ _OF_KIND: dict[str, Callable[[Mapping[str, Any]], Claims]] = {
     kinds.KV_QUANT: quant.quant_claims,
     kinds.VERIFY_L: verify.verify_claims,
     kinds.PARITY: parity.parity_claims,
+    kinds.SOLUTIONS: solutions.pass_at_1_claims,
 }
 
 

@@ -91,11 +91,11 @@ def recall_claims(
         mine = hits.get(arm["name"], {})
         if set(everything) - set(mine):
             continue  # it did not run everywhere
-        claims.append(_share("recall", arm["name"], RECALL, whole, [mine[p] for p in everything]))
+        claims.append(share("recall", arm["name"], RECALL, whole, [mine[p] for p in everything]))
         for (length, depth), members in buckets.items():
             if len(members) > 1:
                 where = {"length": length, "depth": depth}
-                claims.append(_share("recall", arm["name"], RECALL, where, [mine[p] for p in members]))
+                claims.append(share("recall", arm["name"], RECALL, where, [mine[p] for p in members]))
         if arm.get("oracle"):
             claims += _against(arm, table, hits, whole)
         nbytes = [row["memory"]["cache_bytes"] for row in table.all(arm["name"]) if row.get("memory")]
@@ -110,7 +110,7 @@ def _against(
 ) -> Iterator[dict[str, Any]]:
     name, oracle = arm["name"], arm["oracle"]
     equal = table.identical(name, oracle)
-    yield _share("identical_outputs", name, IDENTICAL, where, equal)
+    yield share("identical_outputs", name, IDENTICAL, where, equal)
     mine, theirs = (list(hits.get(side, {}).values()) for side in (name, oracle))
     if theirs:
         value = sum(mine) / len(mine) - sum(theirs) / len(theirs)
@@ -118,9 +118,10 @@ def _against(
         yield {**about, "definition": DELTA, "where": where}
 
 
-def _share(
+def share(
     name: str, arm: str, definition: str, where: dict[str, Any], hits: Sequence[bool]
 ) -> dict[str, Any]:
+    """Return a claim about the share of hits, with its exact interval."""
     return {
         "name": name,
         "arm": arm,

@@ -196,13 +196,15 @@ def explain(
             continue
         key = (arm.cache, row["prompt"], tuple(row["tokens"]), tuple(theirs))
         if key not in known:
-            known[key] = _divergence(pair, arm.cache, ids[row["prompt"]], row["tokens"], theirs)
+            known[key] = divergence_section(pair, arm.cache, ids[row["prompt"]], row["tokens"], theirs)
         row["divergence"] = known[key]
 
 
-def _divergence(
+def divergence_section(
     pair: Pair, cache: str, prompt: Sequence[int], ours: list[int], theirs: list[int]
 ) -> dict[str, Any]:
+    """Return the ``divergence`` of a row whose tokens leave the oracle's ``theirs``."""
+
     def fresh() -> list[Cache]:
         return make_caches(pair.target, cache)
 

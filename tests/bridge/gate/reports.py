@@ -349,6 +349,32 @@ def parity() -> Report:
     )  # fmt: skip
 
 
+def pass_at_1() -> Report:
+    """Return a report of four problems: plain and drafted decoding, and the controls."""
+    prompts = [prompt(f"problem-{i}", "problems", text) for i, text in enumerate(TEXTS)]
+    arms = [
+        arm("plain raw", "baseline"), arm("drafted raw", "candidate", oracle="plain raw"),
+        arm("canonical", "identity"), arm("empty", "poison"),
+    ]  # fmt: skip
+    rounds = {"commits": [4] * 10, "drafted": [7] * 10, "accepted": [3] * 10}
+    rows = []
+    for i, asked in enumerate(prompts):
+        tokens = tokens_of(asked["id"])
+        solved = {"tokens": tokens, "text": text_of(tokens), "stop": "eos", "passed": i == 0}
+        for name, row in {
+            "plain raw": solved, "drafted raw": solved | rounds,
+            "canonical": {"tokens": [], "text": "return 1", "stop": None, "passed": True},
+            "empty": {"tokens": [], "text": "pass", "stop": None, "passed": False},
+        }.items():  # fmt: skip
+            error = None if row["passed"] else "AssertionError"
+            rows.append({"arm": name, "prompt": asked["id"], "error": error, "counters": {}, **row})
+    return complete(
+        kinds.SOLUTIONS,
+        config={"seed": 0, "temperature": 0.0, "max_tokens": 64, "caches": ["raw"], "model": "small"},
+        models=[model()], workloads={"problems": CODE}, prompts=prompts, arms=arms, rows=rows,
+    )  # fmt: skip
+
+
 def codec_rd() -> Report:
     """Return a report of one code on two distributions."""
     row = {
@@ -389,7 +415,8 @@ def legacy() -> Report:
 BUILDERS: dict[str, Callable[[], Report]] = {
     kinds.CODEC_RD: codec_rd, kinds.SPEC_BENCH: spec_bench, kinds.ACCEPTANCE: acceptance, kinds.NATIVE: native,
     kinds.RECALL: recall, kinds.RESTORED: restored_prefill, kinds.VERIFY_L: verify_l, kinds.KV_QUANT: kv_quant,
-    kinds.PARITY: parity, kinds.SERVE: serve_conformance, kinds.LEGACY: legacy,
+    kinds.PARITY: parity, kinds.SERVE: serve_conformance, kinds.SOLUTIONS: pass_at_1,
+    kinds.LEGACY: legacy,
 }  # fmt: skip
 
 

@@ -22,6 +22,7 @@ KIND = {
     "spec": reports.spec_bench, "native": reports.native, "recall": reports.recall, "rd": reports.codec_rd,
     "restored": reports.restored_prefill, "verify": reports.verify_l, "quant": reports.kv_quant,
     "parity": reports.parity, "served": reports.serve_conformance,
+    "solved": reports.pass_at_1,
 }  # fmt: skip
 
 
@@ -111,6 +112,13 @@ def texts_of_windows(report: Report) -> None:
     for i, prompt in enumerate(report["prompts"]):
         text = f"Zeile {i}:\r\n\tdef größe(x):\r\n\t\treturn '日本語 🦄 é e\u0301 \u200b'\r\n"
         prompt |= {"text": text, "sha256": digest(text)}
+
+
+def unsolved(report: Report) -> None:
+    """Let the model solve nothing."""
+    for row in report["rows"]:
+        if row["arm"].endswith("raw"):
+            row |= {"passed": False, "error": "SyntaxError"}
 
 
 def looking_up(drafted: int) -> Edit:
@@ -274,6 +282,8 @@ TWINS: dict[str, tuple[str, Edit, set[str]]] = {
     "answers alike across prompts": ("spec", alike, set()),
     "lookup that drafted nothing": ("spec", looking_up(0), {"DRAFTED_NOTHING"}),
     "lookup that was refused": ("spec", looking_up(3), set()),
+    "no problem is solved": ("solved", unsolved, set()),
+    "solutions that were cut off": ("solved", put("rows", 4, "stop", to="length"), {"ANSWERS_CUT"}),
     "a cache of few bits that loops": ("recall", looping, {"OUTPUT_LOOPS", "ANSWERS_CUT"}),
     # Loops, rollbacks, caches, codecs and options that no list knows
     "loops three times as fast as mlx-lm": ("spec", three_times_as_fast, {"SLOW_BASELINE"}),

@@ -237,6 +237,7 @@ CASES: Cases = {
         "with 3 of 2 drafts accepted": ("spec", rounds(drafted=[2] * 10)),
         "committed 4 tokens, with 2 of 7": ("spec", rounds(accepted=[2] * 10)),
         "rounds committed 48 tokens": ("spec", rounds(commits=[4] * 12, drafted=[7] * 12, accepted=[3] * 12)),
+        "it passed with the error": ("solved", rows({"arm": "canonical"}, error="KeyError")),
         "more equal top tokens": ("quant", rows({"arm": "e8"}, same_top=50)),
         "21 of 20 drafts": ("served", counted({"draft": "lookup"}, accepted=21)),
         "max_tokens is 32": ("served", first(n_tokens=33)),
@@ -334,6 +335,9 @@ CASES: Cases = {
             "spec", other_tokens("dflash", margin=None, rounding=None, best=[[0, 1.0], [1, 9.0]]),
         ),
         "at token 39: one of the outputs ends there": ("spec", shorter_tokens),
+        "drafted raw on problem-1 differs from its oracle": (
+            "solved", rows({"arm": "drafted raw", "prompt": "problem-1"}, tokens=[7] * 41),
+        ),
     }),
     "RECALL_VACUOUS": ("only the prompt holds", {
         "expects 'x'": ("recall", put("prompts", 0, "expected", to="x")),
@@ -388,6 +392,14 @@ CASES: Cases = {
         "do not match the digests": ("served", parted(ours=[1, 2])),
         "do not part at token 2": ("served", parted(index=2)),
         "the logits lie 0.2 apart": ("served", parted(margin=0.2)),
+    }),
+    "CONTROL_FAILS": ("sandbox", {
+        "canonical on problem-1 fails": ("solved", rows({"arm": "canonical", "prompt": "problem-1"}, passed=False)),
+        "empty on problem-2 passes": ("solved", rows({"arm": "empty", "prompt": "problem-2"}, passed=True, error=None)),
+        "no arm with the role poison ran on problem-0": ("solved", without_arm("empty")),
+    }),
+    "RESULT_UNSTEADY": ("idle machine", {
+        "problem-0 passed in one arm": ("solved", rows({"arm": "plain raw"}, passed=False)),
     }),
     "FEATURE_NEVER_RAN": ("did without it", {
         "fell back: no memory": ("served", first(fallback="no memory")),

@@ -168,6 +168,10 @@ SNAPSHOT: dict[str, tuple[dict[str, object], list[list[str]]]] = {
     "mlx-backend-tests": ({}, [[PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "tests/engine"]]),
     "mlx-env-probe": ({}, [module("engine probe")]),
     "noop": ({}, [["/bin/echo", "nothing was asked for and nothing was done"]]),
+    "pass-at-1": (
+        {"n_samples": 164, "chat": True},
+        [module("engine eval pass-at-1 --model /m --max-prompts 164 --max-tokens 256 --chat", "pass_at_1")],
+    ),
     "pytest-path": (
         {"path": "tests/test_x.py::test_y"},
         [[PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "tests/test_x.py::test_y"]],

@@ -210,7 +210,7 @@ def test_every_kind_that_the_gate_knows_is_shown_with_its_claims(kind):
     assert shown.claims or kind in {"kakeya.codec-rd", "kakeya.serve-conformance"}
     assert [table for table in shown.tables if not table.folded] or kind == LEGACY
     assert all(figures(shown.plots))
-    assert shown.plots or kind in (LEGACY, "kakeya.parity", "kakeya.serve-conformance")
+    assert shown.plots or kind in (LEGACY, "kakeya.parity", "kakeya.serve-conformance", "kakeya.pass-at-1")
 
 
 @pytest.mark.parametrize(("kind", "ties"), [("tie", 1), ("fault", 0)])

@@ -1,0 +1,33 @@
+"""Claims about solutions of programming problems: the share that passes, and whether drafts change an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bridge.reports.claims.recall import IDENTICAL, everywhere, share
+
+SOLVED = (
+    "share of problems whose one greedy solution passes the problem's tests; "
+    "interval: exact (Clopper and Pearson), 95 %"
+)
+
+CONTROLS = ("identity", "poison")
+
+
+def pass_at_1_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return each arm's pass@1, and of an arm with an oracle the share of equal answers. Controls have no claims."""
+    problems = [prompt["id"] for prompt in report["prompts"]]
+    where = everywhere(problems)
+    rows = {(row["arm"], row["prompt"]): row for row in report["rows"]}
+    claims = []
+    for arm in report["arms"]:
+        name, oracle = arm["name"], arm.get("oracle")
+        mine = [rows[name, problem] for problem in problems if (name, problem) in rows]
+        if arm["role"] in CONTROLS or len(mine) < len(problems):
+            continue
+        claims.append(share("pass_at_1", name, SOLVED, where, [row["passed"] for row in mine]))
+        if oracle and all((oracle, problem) in rows for problem in problems):
+            equal = [row["tokens"] == rows[oracle, row["prompt"]]["tokens"] for row in mine]
+            claims.append(share("identical_outputs", name, IDENTICAL, where, equal))
+    return claims

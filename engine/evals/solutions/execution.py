@@ -1,0 +1,75 @@
+"""Runs code that a model wrote, in a process of its own. Only a process that is confined itself may do that.
+
+The process has limits on time, memory, files and processes. They are not a sandbox: what keeps the code from the
+machine and from the network is the sandbox around the whole job, and :func:``check_confined`` refuses to go on without.
+"""
+
+import ctypes
+import os
+import pwd
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from bridge.common.process import answer
+from engine.errors import EngineError
+
+CPU_S, WALL_S, MEMORY_BYTES = 5, 15.0, 1 << 30
+_CHILD = Path(__file__).with_name("child.py")
+# An address that belongs to nobody (RFC 5737). No packet is sent: it is only asked whether there is a way to it.
+_FAR = ("192.0.2.1", 9)
+_FIX = "run it through a runner, which confines its jobs: kakeya measure pass-at-1 --out DIR"
+
+
+class Result(NamedTuple):
+    """How a solution fared: ``error`` is the exception's name, or says that there was no result."""
+
+    passed: bool
+    error: str | None
+
+
+def run_tests(module: str) -> Result:
+    """Run a module that ends with its tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        argv = (sys.executable, "-I", "-S", str(_CHILD), str(CPU_S), str(MEMORY_BYTES), folder)
+        outcome = answer(*argv, env={}, text=module, timeout=WALL_S)
+    if outcome == "passed":
+        return Result(passed=True, error=None)
+    return Result(passed=False, error=outcome.removeprefix("error ")[:100] if outcome else "no result")
+
+
+def check_confined() -> None:
+    """See that this process cannot harm the machine.
+
+    Raises:
+        EngineError: it can do what code of a model must not do.
+    """
+    ability = next(_abilities(), None)
+    if ability is not None:
+        raise EngineError(f"this would run code that a model wrote, and this process {ability}", _FIX)
+
+
+def _abilities() -> Iterator[str]:
+    """Yield what this process can do that code of a model must not."""
+    if sys.platform == "linux":
+        wanted = {"NoNewPrivs": 1, "Seccomp": 2, "CapEff": 0}
+        status = dict(
+            line.split(":", 1)
+            for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines()
+        )
+        if any(int(status.get(name, "-1"), 16) != value for name, value in wanted.items()):
+            yield "is in no sandbox"
+    elif sys.platform == "darwin":
+        if ctypes.CDLL(None).sandbox_check(os.getpid(), None, 0) != 1:
+            yield "is in no sandbox"
+    else:
+        yield "is on a system whose sandbox is not known"
+    for folder in (pwd.getpwuid(os.getuid()).pw_dir, "/", "/etc", "/var/tmp", str(Path(__file__).parent)):  # noqa: S108
+        if os.access(folder, os.W_OK):
+            yield f"can write to {folder}"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        if probe.connect_ex(_FAR) == 0:
+            yield "reaches the network"

