@@ -155,16 +155,16 @@ def test_a_disk_that_is_full_stops_no_runner_and_loses_no_request(
 
 def test_a_branch_that_makes_the_runner_stumble_stops_no_other(host, requester, monkeypatch):
     bad, good = (requester.send(requester.manifest()) for _ in range(2))
-    from runner.serve import poll  # noqa: PLC0415 - the module that is bent
+    from runner.serve import scheduler  # noqa: PLC0415 - the module that is bent
 
-    real = poll.handle
+    real = scheduler.handle
 
     def stumble(context, asked, action, admitted=None):
         if asked.view.branch == bad:
             raise RuntimeError("a bug\x1b[31m")
         return real(context, asked, action, admitted)
 
-    monkeypatch.setattr(poll, "handle", stumble)
+    monkeypatch.setattr(scheduler, "handle", stumble)
 
     assert host.answer(good).state is State.SUCCEEDED
     assert any("RuntimeError: a bug" in line for line in host.told)

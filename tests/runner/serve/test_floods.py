@@ -33,7 +33,7 @@ def held(bus, branches):
 
 @pytest.mark.parametrize("unapproved", ["refuse", "hold"])
 def test_a_flood_that_is_turned_down_delays_no_request_that_runs(bus, trusting, now, unapproved, monkeypatch):
-    monkeypatch.setattr("runner.serve.poll.BUDGET_S", 60.0)
+    monkeypatch.setattr("runner.serve.scheduler.BUDGET_S", 60.0)
     flood = put_flood(bus, now)
     (honest,) = put_requests(bus, "someone", 1, began=now + 1000, preset="installed")
     with trusting.keyed.context(**trusting.policy(unapproved=unapproved)) as context:
@@ -71,7 +71,7 @@ def test_what_is_turned_down_has_its_answer_while_requests_that_run_keep_coming(
 
 
 def test_all_that_wait_for_an_approval_are_told_so_in_parts(bus, trusting, now, monkeypatch):
-    monkeypatch.setattr("runner.serve.poll.BUDGET_S", 0.0)
+    monkeypatch.setattr("runner.serve.scheduler.BUDGET_S", 0.0)
     flood = put_flood(bus, now, 6)
     with trusting.keyed.context(**trusting.policy(unapproved="hold")) as context:
         poller = Poller(context)

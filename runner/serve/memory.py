@@ -1,0 +1,219 @@
+"""What a runner remembers of each request branch between polls. A restarted runner finds all of it again on the bus."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Container, Iterable, Mapping
+
+from bridge.bus.history import View
+from bridge.bus.wire import State
+from bridge.errors import InfrastructureError
+from runner.bus.backoff import Backoff
+from runner.context import RunnerContext
+from runner.faults import explain
+from runner.host.disk_space import why_not_writable
+from runner.serve.execute import NOT_BEGUN
+from runner.serve.next_action import TipWatch
+
+APPROVAL_RECHECK_S = 2.0
+_FAILURES = 3
+_LONGEST_FAULT_S = 600.0
+CLOCK = "waits until this machine's clock can be trusted"
+CANNOT_BEGIN = "cannot be begun here"
+
+
+class Memory:
+    """Which branches need no work now, why each unanswered request waits, and what failed."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        self._context = context
+        self.watch = TipWatch()
+        self._tips: Mapping[str, str] = {}
+        # Branches that need no work while their tip is this commit. Of those that ask for labels that this runner
+        # lacks, when they expire: any runner says that then.
+        self._settled: dict[str, str] = {}
+        self._ends: dict[str, float] = {}
+        # Why each unanswered request waits, as text for the operator, in the order of their turns.
+        self.why: dict[str, str] = {}
+        # When each request that waits for approval, or for another runner, was last checked, and why it waits.
+        self._checked: dict[str, tuple[float, str]] = {}
+        # Requests, by branch and tip, that were not admitted: they are turned down after others have had their turn.
+        self._unadmitted: set[str] = set()
+        # Back-off for failures, by branch and tip, or by answer.
+        self.retries = Backoff()
+        # Branches that this process has answered, and back-off for those that it answers again and again.
+        self._answered: set[str] = set()
+        self._again = Backoff()
+        # Back-off for those that this host could not handle.
+        self._faults = Backoff(_LONGEST_FAULT_S)
+        self._warned: set[str] = set()
+
+    def see(self, tips: Mapping[str, str], unsent: Mapping[str, str]) -> None:
+        """Take note of where the branches are now, and forget the others.
+
+        ``unsent`` has the answers that cannot be pushed, by branch.
+        """
+        if tips is not self._tips:
+            self.watch.see(tips)
+            self._settled = {branch: tip for branch, tip in self._settled.items() if tips.get(branch) == tip}
+            self._ends = {branch: ends for branch, ends in self._ends.items() if branch in self._settled}
+            self._tips = tips
+        self.retries.keep({*(_branch_key(*each) for each in tips.items()), *unsent.values()})
+        self._answered &= tips.keys()
+        self._again.keep(tips)
+        self._faults.keep(tips)
+        kept = f"its answer is kept until the bus takes it: {self._context.bus.push_fault}"
+        self.why = {branch: reason for branch, reason in self.why.items() if branch in tips}
+        self.why |= dict.fromkeys(unsent, kept)
+        for branch in [branch for branch, ends in self._ends.items() if ends < time.time()]:
+            del self._ends[branch]
+            self._settled.pop(branch, None)
+
+    def pause(self, reason: str) -> None:
+        """Note why no request is taken now."""
+        self.why = {
+            **dict.fromkeys((branch for branch in self._tips if branch not in self._settled), reason),
+            **self.why,
+        }
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no branch needs work now."""
+        return len(self._settled) == len(self._tips)
+
+    def due(self, unsent: Container[str]) -> dict[str, str]:
+        """Return the branches that may need work now, and their tips."""
+        due = {
+            branch: tip
+            for branch, tip in self._tips.items()
+            if branch not in self._settled
+            and branch not in unsent
+            and self.retries.allows(_branch_key(branch, tip))
+            and self._again.allows(branch)
+            and self._faults.allows(branch)
+        }
+        self._checked = {branch: check for branch, check in self._checked.items() if branch in due}
+        self._unadmitted &= {_branch_key(*each) for each in due.items()}
+        return due
+
+    def settle(self, view: View, expires: float | None = None, reason: str = "") -> None:
+        """Note that a branch needs no work until its tip changes or it expires, and why its request waits."""
+        self._settled[view.branch] = view.tip
+        if expires is not None:
+            self._ends[view.branch] = expires
+            self.why[view.branch] = reason
+
+    def skip(self, branch: str, tip: str, reason: str) -> None:
+        """Skip a branch until its tip changes."""
+        self._settled[branch] = tip
+        self._context.tell(f"{branch} is left out: {reason}")
+
+    def note_unread(self, branches: Iterable[str]) -> None:
+        """Note that branches could not be read yet."""
+        for branch in branches:
+            if branch not in self._settled:
+                self.why.setdefault(branch, "its history is being read")
+
+    def note_order(self, waiting: Iterable[View], ordered: Iterable[View]) -> None:
+        """Note which requests wait for their turn, in this order, and which have no turn."""
+        turns = dict.fromkeys((view.branch for view in ordered), "waits for its turn")
+        share = "its requester has used up their share: limits.per_requester"
+        rest = {view.branch: share for view in waiting if view.branch not in turns}
+        # The dictionary keeps the order of turns.
+        known = {b: reason for b, reason in self.why.items() if b not in turns and b not in rest}
+        self.why = {**turns, **rest, **known}
+
+    def is_unadmitted(self, view: View) -> bool:
+        """Return whether a request was not admitted."""
+        return _branch_key(view.branch, view.tip) in self._unadmitted
+
+    def note_unadmitted(self, view: View) -> None:
+        """Note that a request was not admitted."""
+        self._unadmitted.add(_branch_key(view.branch, view.tip))
+
+    def recall(self, views: Iterable[View], approved: Collection[tuple[str, str]]) -> None:
+        """Look again at once at requests that were approved since they were turned down."""
+        for view in views:
+            if (view.branch, view.request) in approved and view.branch in self._checked:
+                self._unadmitted.discard(_branch_key(view.branch, view.tip))
+                del self._checked[view.branch]
+
+    @property
+    def has_unadmitted(self) -> bool:
+        """Whether any request was not admitted."""
+        return bool(self._unadmitted)
+
+    def checked_at(self, view: View) -> float:
+        """Return when a request that waits for a decision was last checked; 0 if it never was."""
+        return self._checked.get(view.branch, (0.0, ""))[0]
+
+    def was_just_checked(self, view: View) -> bool:
+        """Return whether a request waits for a decision and was checked a moment ago."""
+        if view.branch not in self._checked:
+            return False
+        checked_at, self.why[view.branch] = self._checked[view.branch]
+        return time.monotonic() - checked_at < APPROVAL_RECHECK_S
+
+    def note_wait(self, view: View) -> None:
+        """Record why a request waits, and tell the operator if it is left to another runner."""
+        reason = self._context.waits.pop(view.branch, None)
+        if reason and self._checked.get(view.branch, (0.0, ""))[1] != reason:
+            self._context.tell(f"{view.branch}: {reason}")
+        if reason is None and self._context.clock.is_doubtful():
+            reason = CLOCK
+        reason = reason or f"waits for approval: kakeya-runner approve {view.request}"
+        self._checked[view.branch] = time.monotonic(), reason
+        self.why[view.branch] = reason
+
+    def tried(self, view: View) -> None:
+        """Back off from a branch as long as it stays at this commit."""
+        self.retries.failed(_branch_key(view.branch, view.tip))
+
+    def handled(self, branch: str) -> None:
+        """Note that a branch was handled without a fault."""
+        self._faults.succeeded(branch)
+        self.why.pop(branch, None)
+
+    def answered(self, branch: str, published: State | None) -> None:
+        """Back off if a branch needs one answer after another: the bus may write what is pushed to it elsewhere."""
+        if published is None or not published.is_final:
+            return
+        if branch not in self._answered:
+            self._answered.add(branch)
+        elif self._again.failed(branch) == _FAILURES:
+            self._context.tell(
+                f"{branch} needs one answer after another, so it is looked at less often: does somebody push to it "
+                "again and again, or is it another name of a branch on the bus?"
+            )
+
+    def failed(self, branch: str, error: Exception) -> None:
+        """Record that a branch could not be handled. It is never given up: the cause may be a fault of this host.
+
+        Raises:
+            InfrastructureError: the host's disk is the cause.
+        """
+        state = self._context.policy.state
+        if reason := why_not_writable(state):
+            message = f"cannot write to {state}: {reason}. Requests wait until there is room on this disk"
+            raise InfrastructureError(message, code="no_room") from error
+        is_ours = isinstance(error, InfrastructureError) and error.code == NOT_BEGUN
+        self.why[branch] = f"{CANNOT_BEGIN if is_ours else 'failed here'}: {error}"
+        self._context.tell(f"{branch}: {type(error).__name__}: {error}")
+        # By the branch, because a request that was handed back is at another commit.
+        if self._faults.failed(branch) == _FAILURES:
+            self._context.tell(f"{branch}: tried less and less often from now on")
+
+    def tell_bug(self, subject: str, error: Exception) -> None:
+        """Tell the operator of a bug."""
+        self.tell_once(message := f"{subject}: {explain(error)}", message)
+
+    def tell_once(self, key: str, message: str) -> None:
+        """Tell the operator something, and nothing more under this key."""
+        if key not in self._warned:
+            self._warned.add(key)
+            self._context.tell(message)
+
+
+def _branch_key(branch: str, tip: str) -> str:
+    """Return the key of a branch at a commit. The commit alone is not enough: anyone can push a second branch to it."""
+    return f"{branch} {tip}"

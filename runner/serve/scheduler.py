@@ -1,0 +1,209 @@
+"""Chooses the request that is handled next: requesters take turns, and what can run comes before what is refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from operator import itemgetter
+
+from bridge.bus.history import View
+from bridge.bus.wire import State
+from bridge.errors import InfrastructureError
+from runner.admit.admission import ends_at
+from runner.admit.approvals import Approvals
+from runner.admit.manifests import Candidate, Manifests
+from runner.context import RunnerContext
+from runner.serve.dispatch import admit_to_run, handle, is_for_others
+from runner.serve.memory import Memory
+from runner.serve.next_action import Action, decide, in_our_name
+from runner.serve.queue import Turns
+
+# How long a poll looks for a request to run, and how long it answers others, before the next poll sees new ones.
+BUDGET_S = 1.0
+
+
+class Scheduler:
+    """Handles one request after the other. A branch whose handling fails does not stop the others."""
+
+    def __init__(self, context: RunnerContext, memory: Memory) -> None:
+        self._context = context
+        self._memory = memory
+        self._manifests = Manifests(context.bus.git)
+        self._turns = Turns(self._manifests, context.bus.git, context.policy, context.ledger, context.tell)
+        self._ran = False
+        # Whether the last poll left work behind because its time was over.
+        self.has_more = False
+
+    def handle_next(self, views: Iterable[View]) -> bool:
+        """Handle the first request in turn that this runner can work on. Returns whether there was one."""
+        ordered = self._in_turn(views)
+        if self._memory.has_unadmitted:
+            self._memory.recall(ordered, Approvals(self._context.policy.state).all())
+        # What runs comes first. After a job, one of the others has its turn, so that they are not left for ever.
+        passes = (False, True, False) if self._ran else (True, False)
+        self._ran = False
+        for runs in passes:
+            worked = self._work(ordered, runs=runs)
+            if worked is not False:
+                return bool(worked)
+        return False
+
+    def _in_turn(self, views: Iterable[View]) -> list[View]:
+        """Order the branches: first the answered ones, which are only recorded, then the waiting ones by turn."""
+        answered: list[View] = []
+        waiting: list[View] = []
+        for view in views:
+            try:
+                (answered if view.stands.is_final else waiting).append(view)
+            except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
+                self._memory.failed(view.branch, error)
+        for view in answered:
+            self._memory.why.pop(view.branch, None)
+        ordered = self._order(waiting)
+        self._memory.note_order(waiting, ordered)
+        return answered + ordered
+
+    def _order(self, waiting: list[View]) -> list[View]:
+        """Return the waiting requests in their order. One that cannot be put in order does not stop the others."""
+        try:
+            return self._turns.order(waiting)
+        except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
+            first = error
+        good = []
+        for view in waiting:
+            try:
+                self._turns.place(view)
+                good.append(view)
+            except Exception as error:  # noqa: BLE001
+                self._memory.failed(view.branch, error)
+        try:
+            return self._turns.order(good)
+        except Exception as error:  # noqa: BLE001
+            # Nobody in particular is the cause. Requests are still handled, by the names of their branches.
+            cause = error if len(good) < len(waiting) else first
+            self._memory.tell_bug("requests cannot be put in order", cause)
+            return sorted(good, key=lambda view: view.branch)
+
+    def _work(self, views: list[View], *, runs: bool) -> bool | None:
+        """Run the first request that is admitted or, without ``runs``, answer the first one that is not.
+
+        After ``BUDGET_S`` the rest is left to the next poll. Returns whether there was one, or None if the bus does
+        not answer.
+        """
+        until = time.monotonic() + BUDGET_S
+        for i, view in enumerate(self._due(views, runs=runs)):
+            if self._context.stop.is_set():
+                return None
+            if i and time.monotonic() > until:
+                self.has_more = True
+                break
+            self._context.pulse.beat()
+            try:
+                done = self._process(view, runs=runs)
+            except InfrastructureError as error:
+                if error.code == "no_room":
+                    raise
+                # Either the bus is out of reach, or only this branch fails: others have their turn in the next poll.
+                self._memory.tried(view)
+                self._context.tell(f"{view.branch}: {error.message}; trying again")
+                return None
+            except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
+                self._memory.failed(view.branch, error)
+                continue
+            if done:
+                self._ran = runs
+                self._note_turn(view)
+                self._memory.handled(view.branch)
+                return True
+        return False
+
+    def _due(self, views: list[View], *, runs: bool) -> list[View]:
+        """Return the requests that may run or, without ``runs``, the others; none that was checked a moment ago."""
+        due: list[tuple[float, View]] = []
+        for view in views:
+            try:
+                if self._memory.is_unadmitted(view) is not runs and not self._memory.was_just_checked(view):
+                    # Those that wait for an approval stand behind, the one first that was not checked for longest.
+                    due.append((0.0 if runs else self._memory.checked_at(view), view))
+            except Exception as error:  # noqa: BLE001 - one branch does not stop the others
+                self._memory.failed(view.branch, error)
+        return [view for _, view in sorted(due, key=itemgetter(0))]
+
+    def _note_turn(self, view: View) -> None:
+        try:
+            self._turns.served(view)
+        except Exception as error:  # noqa: BLE001 - the request is handled all the same
+            self._memory.tell_bug(f"{view.branch}: its turn is not counted", error)
+
+    def _process(self, view: View, *, runs: bool) -> bool:
+        """Handle one branch, and return whether it needed work. With ``runs``, only note what is not to run."""
+        try:
+            candidate, action = self._candidate(view)
+            if candidate is None or not self._context.obey().takes_requests:
+                return False
+            published = self._handle(candidate, action, runs=runs)
+            if runs and self._memory.is_unadmitted(view):
+                return False
+            if published is State.REQUESTED:
+                self._memory.note_wait(view)
+                return False
+        except Exception as error:
+            if isinstance(error, InfrastructureError) and error.code == "unreachable":
+                raise
+            self._memory.failed(view.branch, error)
+            return False
+        # Usually this runner or a faster one has moved the branch now. If not, the bus drops pushes: back off.
+        self._memory.tried(view)
+        self._memory.answered(view.branch, published)
+        return published is not None
+
+    def _candidate(self, view: View) -> tuple[Candidate | None, Action]:
+        """Return a request that needs work, with what is to be done. Of others it is noted why they need none."""
+        if view.too_large:
+            self._memory.skip(view.branch, view.tip, view.too_large)
+            return None, Action.NOTHING
+        action = decide(self._context, view, self._memory.watch)
+        if action is Action.NOTHING:
+            self._memory.settle(view)
+            return None, action
+        if action is Action.WAIT:
+            self._memory.why[view.branch] = _held_by(view)
+            self._warn_of_double(view)
+            return None, action
+        candidate = self._manifests.of(view)
+        if action is Action.TAKE and is_for_others(self._context, candidate):
+            self._memory.settle(view, ends_at(candidate.demand()), "asks for labels that this runner lacks")
+            return None, action
+        return candidate, action
+
+    def _handle(self, candidate: Candidate, action: Action, *, runs: bool) -> State | None:
+        """Carry out the action. The ledger counts it first: a request that kills the runner is not retried for ever."""
+        ledger, tip = self._context.ledger, candidate.view.tip
+        ledger.attempt([tip])
+        try:
+            admitted = admit_to_run(self._context, candidate) if runs and action is Action.TAKE else None
+            if runs and admitted is None:
+                self._memory.note_unadmitted(candidate.view)
+                return None
+            return handle(self._context, candidate, action, admitted)
+        finally:
+            ledger.survived([tip])
+
+    def _warn_of_double(self, view: View) -> None:
+        """Warn if a claim has this runner's id but was not made by it: a copy of this runner may run elsewhere."""
+        if in_our_name(self._context, view):
+            self._memory.tell_once(
+                view.branch,
+                f"{view.branch} is held by another runner under this one's id, {self._context.identity.instance}; "
+                "its lease is respected. Does a copy of this machine run? Delete the file `instance` on one of them",
+            )
+
+
+def _held_by(view: View) -> str:
+    """Describe which runner holds a request."""
+    state = view.state
+    return (
+        f"held by {state.runner.id}, for a lease of {state.lease_s:g} s"
+        if state
+        else "held by another runner"
+    )
