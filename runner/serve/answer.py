@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from bridge.bus import history, objects, wire
 from bridge.bus.history import View
 from bridge.bus.wire import EXIT_CODES, CommandResult, FileDigest, Gate, LogDigest, Reason, Result, State
+from bridge.errors import InfrastructureError
 from bridge.manifest import Request, format_time
 from bridge.presets.params import Value
 from bridge.verify import attestation
@@ -19,9 +20,15 @@ from bridge.verify.state_signature import signed_message
 from runner.admit.admission import Admitted
 from runner.bus.bus import Pushed
 from runner.context import RunnerContext
+from runner.host.disk_space import why_not_writable
 from runner.serve.lease import Lease
 from runner.state.identity import WHO
 from runner.state.ledger import FENCED, Pending
+
+_FIRST_S = 0.5
+_LONGEST_S = 30.0
+# How often delivery is retried if the cause of the failure is not the disk.
+_ATTEMPTS = 3
 
 
 @dataclass
@@ -220,3 +227,27 @@ def _older_exit_code(outcome: Outcome) -> int:
     """Return the exit code that the older executor would have had: the code of the command that failed."""
     last = outcome.commands[-1].exit_code if outcome.commands else None
     return last if outcome.state is State.FAILED and last else int(EXIT_CODES[outcome.state])
+
+
+def deliver(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | None:
+    """Call ``answer``, and retry while the disk is full.
+
+    Raises what ``answer`` raised if the state folder is writable, or if the runner has been told to stop.
+    """
+    pause, attempts, warned = _FIRST_S, 0, False
+    while True:
+        try:
+            return answer(context, lease, outcome)
+        except (OSError, InfrastructureError):
+            reason = why_not_writable(context.policy.state)
+            attempts += reason is None
+            if attempts >= _ATTEMPTS or context.stop.is_set():
+                raise
+            if reason and not warned:
+                warned = True
+                context.tell(
+                    f"{lease.branch}: the job has ended and its answer cannot be written to {context.policy.state}: "
+                    f"{reason}. The answer is kept in memory until there is room: free some on this disk"
+                )
+        context.stop.wait(pause)
+        pause = min(pause * 2, _LONGEST_S)

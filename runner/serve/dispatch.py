@@ -17,8 +17,7 @@ from runner.context import RunnerContext
 from runner.refusal import Held, Refusal, Unable, with_place
 from runner.serve.answer import Outcome, publish
 from runner.serve.execute import answer_without_running, execute
-from runner.serve.lease import Lease, with_reason
-from runner.serve.leave import leave
+from runner.serve.lease import Lease, leave, with_reason
 from runner.serve.next_action import Action
 from runner.state.ledger import Pending
 

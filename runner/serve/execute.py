@@ -30,13 +30,10 @@ from runner.job.logs import LogSink
 from runner.job.redact import Redactor
 from runner.job.workspace import Workspace, check_paths, export_inputs, export_tree, workspace
 from runner.refusal import Refusal, Unable, with_place
-from runner.serve.answer import Outcome, answer
-from runner.serve.deliver import deliver
+from runner.serve.answer import Outcome, answer, deliver
 from runner.serve.gate import judge_reports
-from runner.serve.heartbeat import Heartbeat
-from runner.serve.lease import Lease, with_reason
-from runner.serve.leave import hand_on
-from runner.serve.watch_job import Halt, Halted, attend, attendant
+from runner.serve.lease import Lease, hand_on, with_reason
+from runner.serve.watch_job import Halt, Halted, Heartbeat, attend, attendant
 from runner.state import signing_key
 
 # The code of the error for a job of which this host could not begin a step.

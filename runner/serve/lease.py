@@ -1,7 +1,8 @@
-"""Holds a claim on a request: every state is a commit on top of the last one, pushed by compare-and-swap.
+"""Holds a claim on a request, and leaves a request to others. Every state is a commit on top of the last one.
 
-Two runners that claim the same tip make different commits, so at most one push succeeds. Each later claim has a higher
-fencing token. A runner that was suspended finds that the branch has moved, and can no longer publish.
+Two runners that claim the same tip make different commits, so at most one push succeeds: it is a compare-and-swap. Each
+later claim has a higher fencing token. A runner that was suspended finds that the branch has moved, and can no longer
+publish.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from datetime import UTC, datetime
 from bridge.bus import objects, wire
 from bridge.bus.history import View
 from bridge.bus.objects import Existing, Files
-from bridge.bus.wire import CancelFile, State, StateFile
+from bridge.bus.wire import WAITS_FOR_APPROVAL, CancelFile, State, StateFile
 from bridge.bus.writer import Writer
 from bridge.errors import one_line
-from bridge.manifest import format_time
+from bridge.manifest import Request, format_time
 from bridge.verify.state_signature import signed_message
 from runner.bus.bus import Pushed
 from runner.context import RunnerContext
@@ -169,3 +170,35 @@ class Lease:
     def is_fenced(self, view: View) -> bool:
         """Return whether another runner has claimed or answered the request, so that this one can publish nothing."""
         return view.state is not None and view.state.salt not in self._salts and view.token >= self.token
+
+
+def leave(
+    context: RunnerContext, view: View, request: Request, reason: str = "", definition: str | None = None
+) -> bool:
+    """Leave a request to others, and return whether any may run it.
+
+    If the others may think that this runner runs the preset, it notes on the branch that it does not, and why.
+    ``definition`` is that of ``Others.who_may``.
+    """
+    names = context.others.who_may(view, request, context.presets.get(request.preset), definition)
+    if not names:
+        return False
+    context.waits[view.branch] = f"left to {', '.join(names)}, because this runner cannot run it"
+    is_listed = context.announcer is not None and context.announcer.lists(request.preset)
+    is_held = view.state is not None and view.state.detail.startswith(WAITS_FOR_APPROVAL)
+    if is_listed and not is_held and not context.others.has_left(view):
+        lease = Lease(context, view)
+        # It is no attempt to run the request.
+        lease.token = view.token
+        lease.advance(State.REQUESTED, detail=context.others.note(view, reason, context.identity.id))
+    return True
+
+
+def hand_on(context: RunnerContext, lease: Lease, request: Request, reason: str) -> bool:
+    """Hand a request that this runner has claimed on to others, and return whether any may run it."""
+    names = context.others.who_may(lease.view, request, context.presets.get(request.preset))
+    if names:
+        lease.advance(State.REQUESTED, detail=context.others.note(lease.view, reason, context.identity.id))
+        context.tell(f"{lease.branch}: handed on to {', '.join(names)}, because this runner cannot run it")
+        context.ledger.settled(branch=lease.branch, state="handed_on")
+    return bool(names)

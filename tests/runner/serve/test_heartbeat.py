@@ -12,8 +12,8 @@ from bridge.errors import InfrastructureError
 from runner.bus.bus import Pushed
 from runner.bus.push_budget import Budget
 from runner.job.stream import LogStream
-from runner.serve import heartbeat
-from runner.serve.heartbeat import Heartbeat
+from runner.serve import watch_job
+from runner.serve.watch_job import Heartbeat
 
 
 class Branch:
@@ -38,7 +38,7 @@ class Branch:
 @pytest.fixture
 def branch(monkeypatch):
     made = Branch()
-    monkeypatch.setattr(heartbeat.time, "monotonic", lambda: made.now)
+    monkeypatch.setattr(watch_job.time, "monotonic", lambda: made.now)
     return made
 
 
@@ -83,7 +83,7 @@ def test_a_job_that_talks_all_the_time_is_followed_and_makes_fewer_commits_with_
 
 
 def test_a_day_of_output_stays_within_what_readers_look_through():
-    longest = heartbeat.LONGEST_PAUSE_S
+    longest = watch_job.LONGEST_PAUSE_S
     assert 24 * 3600 / longest + 2000 < limits.COMMITS
 
 
