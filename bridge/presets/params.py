@@ -8,7 +8,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from bridge.common.errors import UsageError
 from bridge.errors import PresetError
+from bridge.reports import cache_spec
 
 Value = bool | int | str
 _WORD = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$")]
@@ -164,4 +166,30 @@ class PathParam(_Param):
         return value
 
 
-Param = Annotated[IntParam | ChoiceParam | FlagParam | PathParam, Field(discriminator="type")]
+class CacheParam(_Param):
+    """A cache spec that stores codes, such as ``k=e8v@4.25,v=raw``; or one of a few words."""
+
+    type: Literal["cache"]
+    words: list[_WORD] = []
+    default: str | None = None
+
+    @property
+    def allowed(self) -> str:  # noqa: D102
+        return ", ".join(["a cache spec such as e8v@4.25, affine@4g64 or k=e8v@4.25,v=e8v@3.25", *self.words])
+
+    def check(self, value: object) -> Value:  # noqa: D102
+        if not isinstance(value, str):
+            raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
+        if value not in self.words and not self._packs(value):
+            raise PresetError(f"must be {self.allowed}, not {value!r}", code="out_of_range")
+        return value
+
+    @staticmethod
+    def _packs(text: str) -> bool:
+        try:
+            return cache_spec.parse(text).packs
+        except UsageError:
+            return False
+
+
+Param = Annotated[IntParam | ChoiceParam | FlagParam | PathParam | CacheParam, Field(discriminator="type")]

@@ -79,6 +79,11 @@ class CacheSpec:
         keys, values = (side.text.split("@", maxsplit=1)[0] for side in self.sides)
         return keys if keys == values else f"k={keys},v={values}"
 
+    @property
+    def packs(self) -> bool:
+        """Whether it stores what it counts: False for the published codec, whose cache holds what comes back."""
+        return all(FORMS[side.family].packs for side in self.sides)
+
 
 def help_text() -> str:
     """Say which specs there are."""
@@ -94,8 +99,10 @@ def parse(text: str) -> CacheSpec:
     """
     if match := _SPLIT.fullmatch(text):
         sides = tuple(_whole(match[name], text) for name in ("keys", "values"))
+        if {side.family for side in sides} == {"raw"}:
+            raise UsageError(f"no cache spec {text!r}: nothing in it is packed", fix="write raw")
         for side in sides:
-            if not FORMS[side.family].packs:
+            if not side.packs:
                 raise UsageError(
                     f"no cache spec {text!r}: {side.text} stores keys and values as they come back, not codes",
                     fix="take raw, e8v@... or affine@... for each",

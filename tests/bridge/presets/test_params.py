@@ -14,6 +14,7 @@ from tests.properties import examples
 PARAM = TypeAdapter(Param)
 INT = PARAM.validate_python({"type": "int", "min": 1, "max": 64, "default": 8})
 ENUM = PARAM.validate_python({"type": "enum", "values": ["tiny", "org/model-4bit", "64"]})
+CACHE = PARAM.validate_python({"type": "cache", "words": ["all"], "default": "all"})
 FLAG = PARAM.validate_python({"type": "flag", "option": "--verbose"})
 PATH = PARAM.validate_python({"type": "path", "under": ["tests", "scripts/research"]})
 
@@ -35,6 +36,11 @@ REFUSED = {
     "enum number": (ENUM, 64, "bad_type"),
     "enum true": (ENUM, True, "bad_type"),
     "enum null": (ENUM, None, "bad_type"),
+    "cache of another name": (CACHE, "e8v@4", "out_of_range"),
+    "cache that holds what comes back": (CACHE, "e8@q38", "out_of_range"),
+    "cache with an option behind it": (CACHE, "k=raw,v=e8v@4.25 --help", "out_of_range"),
+    "cache with a newline": (CACHE, "raw\n", "out_of_range"),
+    "cache number": (CACHE, 4, "bad_type"),
     "flag text": (FLAG, "true", "bad_type"),
     "flag one": (FLAG, 1, "bad_type"),
     "flag null": (FLAG, None, "bad_type"),
@@ -79,6 +85,8 @@ TAKEN = {
     "enum": (ENUM, "tiny", "tiny", ["tiny"]),
     "enum with a slash": (ENUM, "org/model-4bit", "org/model-4bit", ["org/model-4bit"]),
     "enum of digits": (ENUM, "64", "64", ["64"]),
+    "cache": (CACHE, "k=e8v@4.25,v=raw", "k=e8v@4.25,v=raw", ["k=e8v@4.25,v=raw"]),
+    "cache word": (CACHE, "all", "all", ["all"]),
     "flag true": (FLAG, "true", True, ["--verbose"]),
     "flag YES": (FLAG, "YES", True, ["--verbose"]),
     "flag 1": (FLAG, "1", True, ["--verbose"]),
@@ -134,6 +142,8 @@ MALFORMED = {
     "enum of an empty word": {"type": "enum", "values": [""]},
     "enum with a newline at the end": {"type": "enum", "values": ["a\n"]},
     "enum with a default that is no choice": {"type": "enum", "values": ["a"], "default": "b"},
+    "cache with a default that is none": {"type": "cache", "default": "e8v"},
+    "cache with a word that is an option": {"type": "cache", "words": ["--force"]},
     "flag without an option": {"type": "flag"},
     "flag of one dash": {"type": "flag", "option": "-v"},
     "flag with a value in it": {"type": "flag", "option": "--out=/etc"},
@@ -153,8 +163,8 @@ def test_a_malformed_parameter_is_refused(body):
 
 @pytest.mark.parametrize(
     ("param", "required"),
-    [(INT, False), (ENUM, True), (FLAG, False), (PATH, True)],
-    ids=["int", "enum", "flag", "path"],
+    [(INT, False), (ENUM, True), (CACHE, False), (FLAG, False), (PATH, True)],
+    ids=["int", "enum", "cache", "flag", "path"],
 )
 def test_a_parameter_without_a_default_must_be_given(param, required):
     assert param.required is required
