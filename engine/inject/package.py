@@ -4,14 +4,17 @@ It leaves hooks on the target that it is given, so it gets a model object of its
 """
 
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from importlib import util
 from inspect import signature
 from typing import Any
 
 from engine.cache.protocol import Cache
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
+from engine.dflash.generation import Run
 from engine.dflash.step import Step
 from engine.errors import EngineError
+from engine.inject import NAME
 from engine.inject.strategy import NONE, Decision, decide, injected, replaced
 from engine.lm import cache as lm_cache
 from engine.models import Pair
@@ -91,6 +94,55 @@ class Package:
             yield from responses
         finally:
             responses.close()
+
+
+def check_options(*, guided: bool, min_p: float, drawn_by_seed: bool) -> None:
+    """Raise NotInjectedError for options of an answer that the package lacks."""
+    if guided or min_p:
+        raise NotInjectedError("it has no grammars, penalties, biases, log-probabilities or min_p")
+    if drawn_by_seed:
+        raise NotInjectedError("it cannot repeat a seed")
+
+
+def rounds(
+    package: Package, run: Run, ids: Sequence[int], most: int, *, chunk: int, **sampling: float
+) -> Iterator[Step]:
+    """Yield the steps of an answer. The package fills the run's caches; the run handles stops and text.
+
+    Args:
+        package: loaded for the run's target.
+        run: over fresh caches; its clock runs.
+        ids: see :meth:`Package.stream`.
+        most: see :meth:`Package.stream`.
+        chunk: see :meth:`Package.stream`.
+        sampling: see :meth:`Package.stream`.
+
+    Raises:
+        EngineError: before the first step: the package does not use these caches.
+    """
+    responses = package.stream(ids, run.caches, most, chunk=chunk, **sampling)
+    first = True
+    try:
+        for step in steps(responses, package.block, most):
+            if not step.tokens:
+                continue
+            tokens, text = run.take(step.tokens)
+            seconds, first = (run.clock.restart() if first else 0.0), False
+            yield replace(
+                step,
+                tokens=tokens,
+                text=text,
+                accepted=min(step.accepted, len(tokens)),
+                drafter=NAME if step.proposed else "none",
+                finish_reason=run.finish_reason,
+                timing=run.clock.stop(),
+                prefill=seconds,
+            )
+            run.clock.restart()
+            if run.finish_reason is not None:
+                return
+    finally:
+        responses.close()
 
 
 def check_caches(caches: Sequence[Any]) -> None:

@@ -17,14 +17,16 @@ from engine.dflash.rollback import rollback_for
 from engine.dflash.sampling import Sampler, Sampling
 from engine.dflash.step import Step, live_bytes, ratio
 from engine.dflash.stops import Stops
+from engine.errors import EngineError
 from engine.inject import NAME as PACKAGE
+from engine.inject.package import Package, check_options
+from engine.inject.package import rounds as package_rounds
 from engine.serve.backend import Job, Options, Piece
 from engine.serve.models import Resident
 from engine.serve.prefix_cache.prefix import Prefixes
 from engine.serve.prefix_cache.shelf import BlockPath
 from engine.serve.scheduler.guide import Guide
 from engine.serve.scheduler.rounds import Awaited, Reported, rounds
-from engine.serve.scheduler.through_package import ThroughPackage, UnusedError
 
 log = logging.getLogger("engine.serve")
 
@@ -62,7 +64,7 @@ class Generation:
         self._chunk, self._prefixes = chunk, prefixes if job.options.prefix else None
         self._path: BlockPath | None = None
         options = job.options
-        self._package = self._by_package() if options.draft == PACKAGE else None
+        self._package = self._by_package(options) if options.draft == PACKAGE else None
         self._with_draft = self._drafts(options)
         self._key = (resident.name, options.cache, options.boundary, self._with_draft)
         self._begin()
@@ -150,30 +152,43 @@ class Generation:
                 yield self._piece(*step)
                 step = next(turns, None)
 
-    def _packaged(self, package: ThroughPackage) -> Generator[Piece | None, None, bool]:
+    def _packaged(self, package: Package) -> Generator[Piece | None, None, bool]:
         """Let the package generate the answer. Returns whether it did."""
         yield None  # it reads the whole prompt in one turn, so let the other answers have their turns first
+        options = self.job.options
+        sampling = {
+            "temperature": options.temperature, "top_p": min(1.0, options.top_p), "top_k": options.top_k
+        }  # fmt: skip
         self._run.clock.restart()
         try:
-            for step in package.rounds(self._run, self._chunk):
+            steps = package_rounds(
+                package, self._run, self.job.ids, options.max_tokens, chunk=self._chunk, **sampling
+            )
+            for step in steps:
                 self.prefilling = False
                 yield self._piece(step, None)
-        except UnusedError as error:
+        except EngineError as error:
+            if not self.prefilling:
+                raise
             self._refused(error)
             self._begin()
             return False
         return True
 
-    def _by_package(self) -> ThroughPackage | None:
+    def _by_package(self, options: Options) -> Package | None:
+        drawn_by_seed = options.seed is not None and options.temperature > 0
         try:
-            return ThroughPackage(self.job, self.resident)
-        except UnusedError as error:
+            check_options(guided=options.guided, min_p=options.min_p, drawn_by_seed=drawn_by_seed)
+            return self.resident.package()
+        except EngineError as error:
             self._refused(error)
             return None
 
-    def _refused(self, error: UnusedError) -> None:
+    def _refused(self, error: EngineError) -> None:
         self._package = None
-        self.fallback = f"The dflash package was not used: {error}. The answer was decoded without drafts."
+        self.fallback = (
+            f"The dflash package was not used: {error.message}. The answer was decoded without drafts."
+        )
         log.warning("%s", self.fallback)
 
     def _restore(self) -> Generator[None, None, None]:
@@ -216,7 +231,7 @@ class Generation:
             "together": self.together,
             "joint_rounds": self.joint,
             "joint_drafts": self.joint_drafts,
-            "injection": self._package.strategy if self._package is not None else None,
+            "injection": self._package.decision.strategy if self._package is not None else None,
             "stop": self._run.stops.matched,
             "closed_early": self._guide is not None and self._guide.landed,
             "token_digest": f"sha256:{self._digest.hexdigest()}",
