@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from engine.lm import mlx_lm
 from engine.mx import mx, tree
@@ -202,6 +203,12 @@ def names():
     texts = {path.stem: path.read_text() for path in folder.glob("*.py")}
     found = {name for name, text in texts.items() if "class Model(" in text or "import Model" in text}
     return sorted(found - NOT_BUILT.keys())
+
+
+def cases(sample):
+    """Return the architectures as parameters of a test: those in the sample run always, the others in the sweep."""
+    marks = {True: pytest.mark.rows(1), False: pytest.mark.sweep}
+    return [pytest.param(name, marks=marks[name in sample]) for name in names()]
 
 
 def build(name):

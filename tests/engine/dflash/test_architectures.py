@@ -53,7 +53,8 @@ class Foretelling(Lookup):
         return [x if i < right else (x + 1) % architectures.VOCAB for i, x in enumerate(drafts)]
 
 
-def check(name, monkeypatch):
+@pytest.mark.parametrize("name", architectures.cases(SAMPLE))
+def test_an_architecture_decodes_what_mlx_lm_does(name, monkeypatch):
     model = architectures.build(name)
     if name in architectures.NOT_OFFERED:
         with pytest.raises(BadInput, match=architectures.NOT_OFFERED[name]):
@@ -78,15 +79,3 @@ def check(name, monkeypatch):
             accepted += sum(step.accepted for step in steps)
     assert {"auto", "carry"} <= set(offered)
     assert accepted > TOKENS  # partly right drafts were taken: there was something to take back
-
-
-@pytest.mark.rows(1)
-@pytest.mark.parametrize("name", SAMPLE)
-def test_a_sample_decodes_what_mlx_lm_does(name, monkeypatch):
-    check(name, monkeypatch)
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize("name", sorted(set(architectures.names()) - SAMPLE.keys()))
-def test_every_architecture_decodes_what_mlx_lm_does(name, monkeypatch):
-    check(name, monkeypatch)

@@ -64,7 +64,8 @@ class Engine:
                 return event
 
 
-def check(name, monkeypatch):
+@pytest.mark.parametrize("name", architectures.cases(SAMPLE))
+def test_an_architecture_is_served_or_refused(name, monkeypatch):
     engine = Engine(name, monkeypatch)
     try:
         if name in architectures.NOT_OFFERED:
@@ -85,15 +86,3 @@ def check(name, monkeypatch):
             assert all(each.finish_reason and each.report["token_ids"] for each in (other, third))
     finally:
         assert engine.thread.stop()
-
-
-@pytest.mark.rows(1)
-@pytest.mark.parametrize("name", SAMPLE)
-def test_a_sample_is_served(name, monkeypatch):
-    check(name, monkeypatch)
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize("name", sorted(set(architectures.names()) - SAMPLE.keys()))
-def test_every_architecture_is_served(name, monkeypatch):
-    check(name, monkeypatch)
