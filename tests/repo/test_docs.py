@@ -170,22 +170,27 @@ def test_each_folder_has_a_line_in_the_architecture(package):
     assert [name for name in sorted(folders) if f"`{package}/{name}/`" not in ARCHITECTURE] == []
 
 
-def test_a_request_passes_at_most_twelve_files_on_its_way_to_a_process():
-    """The table is in the order of the calls: each of its files imports the next ones, or is imported by one before."""
-    table = ARCHITECTURE.split("in the order in which data passes:", 1)[1].split("## ", 1)[0]
+@pytest.mark.parametrize(
+    "heading",
+    ["From a request to its answer", "From a prompt to tokens", "From a chat request to its events"],
+)
+def test_each_way_passes_at_most_twelve_files(heading):
+    """A table is in the order of the calls: each of its files imports the next ones, or is imported by one before."""
+    section = ARCHITECTURE.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    table = section.split("in the order in which data passes", 1)[1]
     files = re.findall(r"^\| `([\w/]+\.py)` \|", table, re.MULTILINE)
-    # What others import of a preset's model they take from its package.
-    modules = [file.removesuffix(".py").removesuffix("/model").replace("/", ".") for file in files]
     sources = [(ROOT / file).read_text(encoding="utf-8") for file in files]
 
-    def mentions(source: str, module: str) -> bool:
-        package, _, name = module.rpartition(".")
-        return bool(
-            re.search(rf"from ({re.escape(module)} import|{re.escape(package)} import .*\b{name}\b)", source)
-        )
+    def mentions(source: str, file: str) -> bool:
+        """Whether a source imports a file, or its package where that imports the file."""
+        package, _, name = file.removesuffix(".py").replace("/", ".").rpartition(".")
+        init = (ROOT / file).with_name("__init__.py").read_text(encoding="utf-8")
+        direct = rf"from ({re.escape(package)}\.{name} import|{re.escape(package)} import .*\b{name}\b)"
+        through = f"from {package} import" in source and f"{package}.{name} import" in init
+        return through or bool(re.search(direct, source))
 
     assert 8 < len(files) <= 12
     loose = [
-        one for i, one in enumerate(modules[1:], 1) if not any(mentions(s, one) for s in sources[: i + 3])
+        each for i, each in enumerate(files[1:], 1) if not any(mentions(s, each) for s in sources[: i + 3])
     ]
     assert loose == []
