@@ -32,6 +32,7 @@ def markdown(view: RunsView) -> str:
     parts: list[str] = []
     if len(view.runs) > 1:
         parts += [f"## {escape(view.title)}", *_tables(view.tables)]
+        parts += [_details(escape(table.title), [_table(table)]) for table in view.tables if table.folded]
     for run in view.runs:
         parts += _run(run)
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -92,7 +93,7 @@ def _plot(plot: Plot) -> list[str]:
 
 
 def _tables(tables: Iterable[Table]) -> list[str]:
-    """Return tables, except folded ones, which only the HTML page shows."""
+    """Return tables, except folded ones."""
     return [
         part for table in tables if not table.folded for part in (f"**{escape(table.title)}**", _table(table))
     ]

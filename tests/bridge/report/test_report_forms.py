@@ -333,6 +333,16 @@ def test_a_comparison_says_that_other_weights_were_measured():
     )
 
 
+def test_a_comparison_of_many_figures_is_folded_in_markdown_not_left_out():
+    def measured_with(error):
+        claims = [{"name": "error", "value": error, "arm": f"arm{i}"} for i in range(60)]
+        return source(report={"kind": "mine", "claims": claims})
+
+    text = markdown(view_of([measured_with(0.1), measured_with(0.2)]))
+    assert "<details><summary>Figures side by side</summary>" in text
+    assert "2x |" in text
+
+
 def test_equal_shares_do_not_hide_each_other():
     points = (Point(1, 0.5, 0.2, 0.8), Point(2, 0.5, 0.2, 0.8))
     drawn = str(
