@@ -41,7 +41,7 @@ def _fetched(name: str) -> dict[str, Any]:
         "name": name,
         "source": "index",
         "target": name,
-        "draft": name if (registry.fetched(name) / "draft").is_dir() else None,
+        "draft": name if registry.bundled_draft(name) else None,
         "here": here,
         "get": [] if here else [f"kakeya-engine models get {name}"],
         "channel": f"{name}@{CHANNEL}",

@@ -85,7 +85,7 @@ def find(
 
 def drafter(draft: str | Path) -> str | None:
     """Return the reference to a drafter, which is given as to :func:``find``."""
-    if str(draft) in BUNDLED or str(draft) in PUBLISHED:
+    if str(draft) in (*BUNDLED, *WHEELS, *PUBLISHED):
         return _named(str(draft)).draft
     return _inner(draft, "draft")
 
@@ -108,7 +108,7 @@ def _named(name: str) -> Source:
     if name in WHEELS:
         if not is_fetched(name):
             raise BadInput(f"{name} is not on this machine yet", f"get it: kakeya-engine models get {name}")
-        return _pair(name, fetched(name))
+        return replace(_pair(name, fetched(name)), draft=bundled_draft(name))
     if name in PUBLISHED:
         return Source(name, *PUBLISHED[name])
     if name in ALONE:
@@ -146,6 +146,12 @@ def data() -> Path:
 def fetched(name: str) -> Path:
     """Return where a model of ``WHEELS`` lies, or would lie: a folder with ``target/``."""
     return environment.data_home() / "models" / name
+
+
+def bundled_draft(name: str) -> str | None:
+    """Return the folder of the drafter that is bundled for a model of ``WHEELS``; None if there is none."""
+    folder = data() / name / "draft"
+    return str(folder) if _is_dir(folder) else None
 
 
 def is_fetched(name: str) -> bool:
