@@ -20,7 +20,7 @@ class Check:
     ok: bool | None
     message: str
     fix: str | None = None
-    # The message without what others wrote, if it quotes somebody.
+    # The message without quoted text from others.
     own_message: str | None = None
 
     @classmethod

@@ -101,7 +101,7 @@ class Client:
         self._prefix = prefix if prefix is not None else environment.get("KAKEYA_BRANCH_PREFIX")
         self._suffix = suffix if suffix is not None else environment.get("KAKEYA_BRANCH_SUFFIX")
         self._public_key = public_key
-        # The last view: a branch that is followed rarely moves between two polls.
+        # The last view is cached: a followed branch rarely moves between two polls.
         self._viewed: View | None = None
         self._preset_folder = presets or environment.get("KAKEYA_PRESETS")
 

@@ -29,7 +29,7 @@ from bridge.verify.pins import HOW_TO_PIN
 
 # How many runners are listed.
 _SHOWN = 5
-# Of so many requests the states are read, to say which runner wrote last.
+# How many requests' states are read to find the runner that wrote last.
 _LOOKED_AT = 50
 # How many remotes are listed.
 _NAMED = 5

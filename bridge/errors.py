@@ -34,12 +34,13 @@ __all__ = [
     "ProcessError", "RefusedError", "UsageError", "VerificationError", "WaitTimeout", "as_told", "one_line",
 ]  # fmt: skip
 
-# Of what git passes on, these lines at most, and so many characters.
+# At most this many lines and characters of git's output are kept.
 _MAX_LINES = 4
 _MAX_WORDS = 500
-# Of what a program printed as its output, so many bytes are searched for why it failed.
+# How many bytes of a program's output are searched for the reason of its failure.
 _MAX_PRINTED = 256 << 10
-# What git adds once ssh or the server has said why; a message that is nothing else is kept.
+# Sentences that git adds after ssh or the server gave the reason. They are kept only if there is nothing
+# else.
 _ADDED = re.compile(
     r"fatal: Could not read from remote repository\.|Please make sure you have the correct access rights"
     r"|and the repository exists\.|error: failed to push some refs to .*|hint: .*|To .*|!\s.*"

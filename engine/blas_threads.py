@@ -9,7 +9,7 @@ from functools import cache
 from bridge.common import environment
 from engine import blas
 
-# OpenBLAS reads the first of these that is set when it is loaded.
+# OpenBLAS reads the first of these variables that is set when it is loaded.
 VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
 

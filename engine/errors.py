@@ -22,7 +22,8 @@ class EngineError(KakeyaError):
 
     def __init__(self, message: str, fix: str = "") -> None:
         super().__init__(message, fix=fix)
-        # In full: the base cuts long text, for strangers' sake, and the reason often stands behind a long path.
+        # The full text: the base class cuts long text, because others may have written it, and the reason
+        # often follows a long path.
         self.args, self.message, self.fix = (message,), message, fix
 
 

@@ -14,7 +14,7 @@ GROUP = 32
 KEY_HEADS, QUERY_HEADS = 2, 8
 CAPACITY, TOKENS, DIM = 48, 40, 64
 ROWS = (1, 4, 9)
-# Errors: what rounding may do on any device (TF32 products among them). The known faults are 10 or more.
+# Tolerances for rounding on any device (with TF32 products). The known faults are 10 or more.
 HADAMARD, QUANTIZE, SLICE, PRODUCT = 1e-3, 0.25, 1e-3, 0.25
 
 

@@ -80,7 +80,8 @@ class RunnerContext:
     status_file: StatusFile = field(default_factory=StatusFile)
     # What the operator ordered from another terminal.
     orders: Orders = field(default_factory=Orders)
-    # For the operator: why requests that were handled last wait, by branch. Whoever shows a reason removes it.
+    # For the operator: why requests that were handled last wait, by branch. The code that shows a reason
+    # removes it.
     waits: dict[str, str] = field(default_factory=dict)
     # Announces this runner on the bus, only while it serves.
     announcer: Announcer | None = None

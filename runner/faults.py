@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bridge.errors import KakeyaError, one_line
 
-# The innermost calls that a message names.
+# The innermost calls, which a message names.
 _CALLS = 3
 
 

@@ -16,8 +16,8 @@ DEFAULT_PATTERNS = ("mac-bridge/*", "AgentMemory/mac-bridge-*", "claude/mac-brid
 
 NONCE = re.compile(r"(?P<seconds>[0-9]{9,11})-[0-9a-f]{6,32}")
 PRESET = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
-# The capital letters are for agents' namespaces alone: whatever follows the last slash is lower case. It ends in
-# `mac-bridge-`, or else the runner could not tell it from the beginning of a preset's name.
+# Only agents' namespaces have capital letters: whatever follows the last slash is lower case. The prefix ends
+# in `mac-bridge-`, so that the runner can tell it from the beginning of a preset's name.
 _PREFIX = re.compile(
     r"(?:[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?/)+(?:(?:[a-z0-9][a-z0-9._-]*-)?mac-bridge-)?"
 )
@@ -88,7 +88,7 @@ def detect_namespace(
                 namespace = Namespace(agent + "mac-bridge-")
     return Namespace(
         namespace.prefix if prefix is None else prefix,
-        # An explicit prefix leaves the detected namespace behind, and its suffix with it.
+        # An explicit prefix replaces the detected namespace and its suffix.
         suffix if suffix is not None else (namespace.suffix if prefix is None else ""),
     )
 

@@ -44,7 +44,7 @@ def find_branch(git: Git, address: str, branch: str, timeout: float = NETWORK_TI
     child = start_listing(git, address, "--heads", timeout=timeout)
     try:
         listed = git_output.each_ref(git_output.each_line(child.chunks()))
-        # Read to the end: git would report a listing that is not read as failed.
+        # Read to the end: git would report a listing that nobody reads as failed.
         ids = [oid for ref, oid in listed if ref == HEADS + branch]
     finally:
         child.close()

@@ -31,7 +31,7 @@ class View:
     request: str
     state: StateFile | None
     cancel: CancelFile | None
-    # Commits that no runner made lie on top of the last state.
+    # Whether commits that no runner made lie on top of the last state.
     foreign: bool
     # Why the branch is too large to be read, as text; None if it is not.
     too_large: str | None = None

@@ -55,7 +55,7 @@ def locate(
 def _steps(name: str) -> list[str]:
     """Take a name apart into what to ask git for in turn: each step is put behind the id that the last one had."""
     root, colon, path = name.partition(":")
-    # Git takes one name a line; a stranger's path with a line break in it would shift all that follow.
+    # Git takes one name per line. A line break in a stranger's path would shift all names after it.
     if not root or "\n" in name or "\0" in name:
         return []
     steps = [root[:-1], "^"] if root.endswith("^") else [root]
@@ -81,7 +81,7 @@ class _Asker:
         for portion in portions(new, PORTION_BYTES):
             self._answerer.asked += len(portion)
             self._answerer.child.write("\n".join([*portion, ""]))
-            # Git looks for these while the answers about those before are read.
+            # Git looks these up while the previous answers are read.
             self._take(batch)
             batch = portion
         self._take(batch)

@@ -28,7 +28,8 @@ Files = Mapping[str, bytes | Existing | None]
 
 _TREE = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})(\^\{tree\})?")
 
-# A reference with its whole name, and no expression about one. Of a missing one git takes another with a like name.
+# A reference's whole name, not an expression. If a reference is missing, git takes another one with a similar
+# name.
 _REF = re.compile(r"refs/[^\s~^:?*\[\\@]+")
 
 # The tree with nothing in it, under SHA-1 and under SHA-256. Git keeps no empty folders.
@@ -129,7 +130,7 @@ def each_content(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
                 content = child.read(entry.size + 1)[:-1]
                 remaining -= 1
                 if not remaining:
-                    # Callers that know how many come do not ask for the end.
+                    # Callers that know how many entries come do not ask for the end.
                     batch.give_back(answerer)
                 yield oid, content
     finally:
@@ -200,7 +201,7 @@ def _overlay(git: Git, base: str | None, files: Files, writer: Writer) -> str:
         else:
             here[head] = content
     top = _top(git, base) if base else None
-    # A large folder is held as git stores it, once for each level, and never as an object for each entry.
+    # A large folder is kept as git stores it, once per level, not as one object per entry.
     raw = next(each_content(git, [top]))[1] if top else b""
     touched = here.keys() | below.keys()
     entries = {}

@@ -23,7 +23,7 @@ from bridge.errors import ManifestError
 REFS = "refs/kakeya-runners/"
 FILE = "runner.json"
 
-# How long a record counts, in intervals between two records: one of them may be lost.
+# How long a record counts, in intervals between two records: one record may be lost.
 VALID_INTERVALS = 2.4
 
 _INSTANCE = re.compile(r"[0-9a-f]{16}")
@@ -82,7 +82,7 @@ class Presence(_Record):
     state: Annotated[Standing, Field(strict=False)]
     # The operator's reason why it is not serving; if it is, what keeps it from working.
     reason: Annotated[Sentence, Field(max_length=limits.PRESENCE_REASON)] = ""
-    # The request that it holds.
+    # The request that the runner works on.
     busy_with: Annotated[str, AfterValidator(_is_branch)] | None = None
     labels: Annotated[list[Name], Field(max_length=limits.PRESENCE_LABELS)] = []
     # The presets that its policy allows, with their digests. None: too many to list.

@@ -22,29 +22,31 @@ from bridge.system.deadline import pause, time_left, within
 from bridge.system.git import Git
 from bridge.system.git_output import refuses_objects
 
-# Neither branches nor tags: nothing that the user lists, merges or pushes by habit.
+# These are neither branches nor tags, so the user does not list, merge or push them by habit.
 PRIVATE = "refs/kakeya/"
 
-# In less time no fetch of branches is tried.
+# Do not start a fetch of branches with less time than this.
 _SHORTEST_S = 0.5
-# What does not come alone in this time or more is slow, and left out for a while.
+# A branch that needs at least this long alone is slow, and is left out for a while.
 _SLOW_S = 2.0
-# If a fetch of several fails, so many parts of it are tried next.
+# If a fetch of several branches fails, it is split into this many parts.
 _PARTS = 8
-# So often one branch is fetched that other commands of the same clone fetch too, with pauses of up to so many seconds.
+# How often a branch is fetched again if other commands in the same clone fetch it too, and the longest pause
+# in seconds.
 _TRIES = 8
 PAUSE_S = 0.3
 
-# Runners serve no repository of SHA-256.
+# Runners do not serve SHA-256 repositories.
 _ID_DIGITS = 40
 
-# What servers say. Names and addresses stand in git's messages too, so a bare word proves nothing.
+# Whole phrases that servers send. Names and addresses occur in git's messages too, so a single word proves
+# nothing.
 _NO = r"(?:denied|declined|not allowed|not permitted|prohibited|protected branch|read-only)"
 _NO_RIGHT = re.compile(
     rf"returned error: 403|\[remote rejected\] \([^)\n]*{_NO}|^(?:remote: |error: permission ).*{_NO}",
     re.IGNORECASE | re.MULTILINE,
 )
-# Sentences of git and curl themselves. A server may say the same, and nothing else, in these forms.
+# Sentences of git and curl themselves. A server may send the same text, but only in these forms.
 _GITS_OWN = re.compile(
     r"fatal: '[^'\s]+' does not appear to be a git repository"
     r"|fatal: unable to access '[^'\s]+': (?:Could not resolve host: \S+|Failed to connect to \S+ port \d+"
@@ -66,17 +68,17 @@ _OTHER_HASH = re.compile(
 )
 _BLOCKED = re.compile(r"'refs/heads/([^']+)' exists; cannot create|directory file conflict")
 _LOCKED = re.compile(r"cannot lock ref|[Uu]nable to create '[^']*\.lock'")
-# What was listed is not there any more.
+# A branch that was listed no longer exists.
 _GONE = re.compile(r"not our ref|unadvertised object|remote ref")
-# Somebody else was faster, between the server's first look at the branch and its last.
+# Somebody else pushed between the server's first and last look at the branch.
 _OVERTAKEN = re.compile(r"cannot lock ref '[^']+': (?:is at|reference already exists|unable to resolve)")
-# The server was not reached, or said no before git sent anything.
+# The server was not reached, or refused before git sent anything.
 _NOT_SENT = re.compile(
     r"^fatal: (?:unable to access |Could not read from remote|unable to find remote helper|transport '[^']*' not )"
     r"|^fatal: the remote end hung up upon initial contact",
     re.MULTILINE | re.IGNORECASE,
 )
-# If the reply to a push is lost, the branch is looked at after so many seconds: a server may still be at work.
+# If the reply to a push is lost, look at the branch after this many seconds: the server may still be working.
 _LOOKS_S = (0.0, 1.0, 3.0)
 
 
@@ -93,7 +95,7 @@ class Remote:
 
     git: Git
     name: str
-    # Where fetched branches are noted. Two processes that write the same references get in each other's way.
+    # Where fetched branches are recorded. Two processes that write the same references disturb each other.
     private: str = PRIVATE
     # Git found that the file system of this clone ignores case, as on macOS.
     ignores_case: bool = False
@@ -118,7 +120,7 @@ class Remote:
         query = ("config", "-z", "--get-regexp", r"^(http\.(.*\.)?extraheader|core\.ignorecase)$")
         settings = git_output.settings(git(*query, ok=(0, 1, 128)).stdout)
         if any(key.startswith("http.") for key, _ in settings):
-            # Git sends such a header, with a token in it, to whatever server the first one redirects to.
+            # Git sends such a header, and the token in it, to any server that the first one redirects to.
             git = replace(git, options=(*git.options, "-c", "http.followRedirects=false"))
         return cls(git, name, ignores_case=("core.ignorecase", "true") in settings)
 
@@ -178,8 +180,8 @@ class Remote:
             try:
                 exact_refs.fetch(self.git, self.name, {self.private + branch: tip})
             except GitError as error:
-                # Either what is gone stands in the way, or another command in this clone notes the same branch, or it
-                # has moved since it was listed.
+                # A deleted branch blocks the name, another command in this clone records the same branch, or
+                # it moved since it was listed.
                 output = error.printed()
                 if not tries_left or not (
                     self._make_way([branch]) or _LOCKED.search(output) or _GONE.search(output)
@@ -262,7 +264,7 @@ class Remote:
             return {}
         commits = {f"{self.private}{branch}": oid for branch, oid in listed.items()}
         try:
-            # Each part gets a share too, and the next ones shares of what is left then.
+            # Each part gets a share of the time; later parts share what is left.
             exact_refs.fetch(self.git, self.name, commits, timeout=remaining / 3)
         except GitError as error:
             if len(listed) == 1:
@@ -327,7 +329,7 @@ class Remote:
         if len(patterns) == 1 and "*" not in patterns[0]:
             tip = objects.resolve(self.git, self.private + patterns[0])
             return {patterns[0]: tip} if tip and branch_names.is_safe(patterns[0]) else {}
-        # In a refspec `*` stands for slashes too, in what for-each-ref takes it does not.
+        # In a refspec `*` matches slashes too; in a pattern of for-each-ref it does not.
         folders = [self.private + pattern.partition("*")[0].rpartition("/")[0] for pattern in patterns]
         branches = {ref.removeprefix(self.private): oid for ref, oid in self._refs(*folders).items()}
         return {branch: oid for branch, oid in branches.items() if branch_names.matches(branch, patterns)}
@@ -369,11 +371,13 @@ class Remote:
         except GitError as error:
             if self._after_failure(error, branch, commit) is Pushed.STALE:
                 return Pushed.STALE
-        # Git notes a push to a named remote among what `git branch -r` lists; a request is not the user's to see there.
+        # After a push to a named remote, git adds the branch to the list of `git branch -r`. The user should
+        # not see requests there.
         shown = f"refs/remotes/{self.name}/{branch}"
         both = f"update {self.private}{branch} {commit}\ndelete {shown}\n"
         if self.git("update-ref", "--stdin", stdin=both, ok=(0, 128)).returncode != 0:
-            # An address makes no valid name, and there was nothing to note; or what is gone stands in the way.
+            # An address is no valid remote name, so git recorded nothing; or a deleted branch blocks the
+            # name.
             self._make_way([branch])
             self.git("update-ref", self.private + branch, commit)
             self.git("update-ref", "-d", shown, ok=(0, 1, 128))

@@ -11,7 +11,8 @@ from math import prod
 
 from bridge.bus import branch_names
 
-# ("signer", name), or (pattern, "here" or "below", folder, name): each step shares the turns of the one before it.
+# ("signer", name), or (pattern, "here" or "below", folder, name): each step divides the turns of the step
+# before it.
 Requester = tuple[str, ...]
 
 

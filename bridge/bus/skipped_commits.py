@@ -20,11 +20,12 @@ from bridge.system.local_files import NoteFile
 
 FILE_NAME = "kakeya-skipped"
 MAX_ENTRIES = 2_000
-# Each line has an id, and when it was noted if it is to be asked for again.
+# Each line holds an id and, if the commit may be fetched again, the time when it was skipped.
 _LINE = re.compile(r"([0-9a-f]{40}) ([0-9]{1,12}|large)")
 # A slow connection may be better after this time.
 EXPIRY_S = 900.0
-# How long the histories of all branches of a list may take to read together, and of a part of them if that fails.
+# Time limits for reading the histories of all branches of a list together and, if that fails, of a part of
+# them.
 TOGETHER_S = 5.0
 ALONE_S = 1.0
 _PARTS = 8
@@ -83,7 +84,7 @@ class SkippedCommits:
         """
         new = {*fetched.values()} - self._checked
         objects = lookup.locate(self._git, new)
-        # What is no commit is nothing that we read, and may stand for anything.
+        # An object that is not a commit may stand for anything, so it is not read.
         heavy = {oid for oid, it in objects.items() if it.kind != "commit" or it.size > limits.COMMIT_BYTES}
         slow: set[str] = set()
         if late is None:

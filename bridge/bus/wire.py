@@ -111,10 +111,11 @@ Counter = Annotated[int, Field(ge=0, le=limits.COUNTER)]
 # These become names of files and folders, so a forged answer must not contain a path here.
 PresetName = Annotated[str, StringConstraints(pattern=rf"^(?:{branch_names.PRESET.pattern})$")]
 Nonce = Annotated[str, StringConstraints(pattern=rf"^(?:{branch_names.NONCE.pattern})$")]
-# `is_answer_path` judges what it is made of and where it may lie.
+# `is_answer_path` checks the characters of the path and its folder.
 AnswerPath = Annotated[str, Field(max_length=limits.PATH_LENGTH)]
 _Item = TypeVar("_Item")
-# The lists of an answer. A small push can hold many entries, each of which costs its reader as much as a large file.
+# Limits of an answer's lists: a small push can hold many entries, and each costs its reader as much as a
+# large file.
 Steps = Annotated[list[_Item], Field(max_length=limits.ANSWER_STEPS)]
 Notes = Annotated[list[_Item], Field(max_length=limits.ANSWER_NOTES)]
 Named = Annotated[dict[str, _Item], Field(max_length=limits.ANSWER_NAMES)]
@@ -126,11 +127,11 @@ def _is_name(value: str) -> str:
     return value
 
 
-# A sentence for people: on one line, bounded, and with nothing in it that steers, whoever wrote it.
+# A sentence for people: on one line, limited in length, and without control characters, whoever wrote it.
 Sentence = Annotated[str, AfterValidator(one_line)]
 # The name of a runner, and a label.
 Name = Annotated[str, AfterValidator(_is_name)]
-# Names from a branch are handed to git: only a whole id is never a revision expression or an option.
+# Names from a branch are passed to git, and only a full id can never be a revision expression or an option.
 CommitId = Annotated[str, StringConstraints(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
 
 
@@ -152,7 +153,7 @@ class StateFile(_Wire):
     # Random, so that two states are never the same commit.
     salt: Annotated[str, Field(max_length=64)]
     # The fencing token: it grows by one with each claim, so a late writer can be told from its successor.
-    # Both counters stay at their limit once they are there: what is written can always be read.
+    # Both counters stop at their limit, so that a written state can always be read.
     token: Counter
     sequence: Counter
     lease_s: Annotated[float, Field(gt=0, le=86_400)]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # A larger file is handed to git alone, and is not copied here.
 _LARGE = 1 << 20
-# What is held until it is stored together.
+# How many bytes of small objects are collected before they are stored together.
 _HELD = 8 << 20
 _TYPES = {"commit": 1, "tree": 2, "blob": 3}
 _SHA1_CHARS = 40
@@ -142,5 +142,5 @@ def _hash_of(git: Git, like: str | None) -> Callable[[bytes], _Hash]:
 
 
 def _sha1(data: bytes) -> _Hash:
-    # Git names objects so; nothing is kept secret or vouched for by it.
+    # Git names objects by SHA-1; nothing here relies on it for secrecy or trust.
     return hashlib.sha1(data, usedforsecurity=False)

@@ -59,7 +59,7 @@ def cli(context: click.Context, repo: str) -> None:
 
 def main() -> NoReturn:
     """Run the command line."""
-    # At its end Python would look through all that was imported for garbage, which takes longer than most commands.
+    # At exit, Python would search everything imported for garbage, which takes longer than most commands.
     atexit.register(freeze)
     environment.without_plugins()
     ending.end_on_signals()

@@ -88,7 +88,7 @@ def complete_preset(_context: click.Context, _param: click.Parameter, incomplete
 def complete_param(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Complete ``name=`` of the preset that stands on the command line before it."""
     presets = load_presets(environment.get("KAKEYA_PRESETS"))
-    # While an option lacks its value, click leaves the arguments before it unread.
+    # While an option lacks its value, click does not parse the arguments before it.
     words = [context.params.get("preset"), *context.args]
     named = [presets[word] for word in words if isinstance(word, str) and word in presets]
     return [f"{name}=" for preset in named for name in preset.params if name.startswith(incomplete)]
@@ -145,7 +145,7 @@ def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = T
 
 
 def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -> Status:
-    # Slow to import. The request is sent by now, and while the runner works there is time for what the end needs.
+    # Slow to import. The request is already sent, and there is time while the runner works.
     from bridge.common.cli.screen import console  # noqa: PLC0415
     from bridge.verify import check as _check  # noqa: F401, PLC0415
 

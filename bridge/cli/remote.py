@@ -18,7 +18,7 @@ from bridge.common.cli.output import put, put_json, say
 from bridge.common.cli.screen import Grid, console
 from bridge.requests.status import Status
 
-# So many reasons why requests wait are told.
+# How many reasons for waiting are shown.
 _REASONS = 5
 
 # A branch's name is there to be copied, so the table is as wide as it needs to be.

@@ -35,7 +35,7 @@ class _Limit(Duration):
 
 
 _NO_LIMIT = "inf"
-# How many files that were not sent are named.
+# How many unsent files are named.
 _NAMED = 5
 
 

@@ -45,7 +45,7 @@ def mcp_command(context: click.Context, port: int | None, remote: str, key: str 
         ) from error
     public_key = str(Path(key).absolute()) if key else None
     repo = Path(context.obj["repo"]).absolute()
-    # What is fetched is written below the repository, wherever the agent's host started this.
+    # Fetched files are written below the repository, wherever the agent's host started this program.
     os.chdir(repo)
     server = make_server(str(repo), remote, public_key)
     gc.freeze()

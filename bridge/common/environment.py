@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-# Settings that belong to one repository or one git call. Inherited from a hook, a rebase or a wrapper they would
-# point our git at somebody else's index or object store, so only those about transport and trust pass, among them all
-# that begin with `GIT_SSL_` or `GIT_PROXY_SSL_`.
+# Settings that belong to one repository or one git call. Inherited from a hook, a rebase or a wrapper, they
+# would point our git at another index or object store. So only settings about transport and trust pass, such
+# as those that begin with `GIT_SSL_` or `GIT_PROXY_SSL_`.
 _GIT_KEPT = frozenset(
     {
         "GIT_ALLOW_PROTOCOL",
@@ -28,8 +28,8 @@ _GIT_KEPT = frozenset(
 )
 _GIT_TLS = ("GIT_SSL_", "GIT_PROXY_SSL_")
 
-# Whose certificates a runner's git trusts besides the system's. `GIT_SSL_NO_VERIFY` is not among them: a runner sends
-# its token to no server that it cannot tell from another one.
+# Certificates that a runner's git trusts besides the system's. `GIT_SSL_NO_VERIFY` is not among them: a
+# runner sends its token to no server that cannot prove its name.
 _AUTHORITIES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
 
 

@@ -64,9 +64,10 @@ class KakeyaError(Exception):
     """
 
     exit_code = ExitCode.FAILED
-    # What `code` says where a raiser says nothing closer. Programs compare it, so it is no class's name.
+    # The value of `code` if the raiser gives none. Programs compare it, so it must not depend on a class's
+    # name.
     kind = "failed"
-    # Stands for messages that are about text of others from beginning to end.
+    # Used for messages that consist only of text from others.
     own_sentence: ClassVar[str] = ""
 
     def __init__(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ENGINE = "mac" if sys.platform == "darwin" else "cpu"
 PARITY, SERVE = "parity", "serve"
-# No package on an index, but a folder of the checkout.
+# A folder of the checkout, not a package on an index.
 WEIGHTS = "./release/weights"
 
 # The extra that brings a module which jobs import.

@@ -22,7 +22,7 @@ PATH_PARTS = 64
 
 # What the bus lists. Beyond this number, each poll looks at a part: new request branches first, the others in turn.
 BRANCHES = 50_000
-# So many branches at one commit, of which at most one is a request's, are looked at together.
+# Only this many branches at one commit are examined together; at most one of them is a request's.
 COPIES = 1_000
 # A listing of up to so many bytes is kept until it is compared with the one before.
 LISTING_BYTES = 8 * MIB
@@ -34,7 +34,7 @@ LISTED_S = 60.0
 
 # Git's own processes in the runner: address space, and how long a poll waits for new branches.
 GIT_MEMORY_BYTES = 1024 * MIB
-# The user's git while it talks to a server: memory of its own. Mapped packs, which may be larger, do not count.
+# The user's git while it talks to a server: its own memory. Mapped packs do not count and may be larger.
 TALKING_GIT_BYTES = 2048 * MIB
 # How long a server may be silent over HTTP before git takes it for gone.
 SILENCE_S = 60.0
@@ -42,7 +42,7 @@ SILENCE_S = 60.0
 KEEP_FREE_BYTES = 1024 * MIB
 FETCH_S = 5.0
 SEARCH_S = 3.0
-# How long the runner waits for one branch that somebody else has pushed to, while or after its job runs.
+# How long the runner waits for a branch to which somebody else pushed while or after its job ran.
 TIP_S = 15.0
 
 # Commits from a branch's tip down among which a signed state, or the request below unsigned ones, is looked for.
@@ -53,9 +53,9 @@ UNSIGNED_A_POLL = 20_000
 # How often the runner may die over one commit before it leaves that commit alone.
 CRASHES = 3
 
-# Runners' presence records: how many references are looked at and how many records are shown, the size of one, and how
-# long one may say that it counts. A list in one has so many labels or patterns, so many presets, a reason so many
-# characters. PRESENCE_S: how long a reader waits for all of them.
+# Runners' presence records: how many references are read and how many records are shown, the size of a
+# record, its longest validity, and the lengths of its lists and of its reason. PRESENCE_S: how long a reader
+# waits for all of them.
 PRESENCES = 1_000
 PRESENCES_SHOWN = 64
 PRESENCE_BYTES = 64 * KIB
@@ -67,8 +67,8 @@ PRESENCE_S = 10.0
 
 # Files of one answer, as its result lists them. A preset may collect 1,000 reports, and has at most 16 logs.
 ANSWER_FILES = 2_000
-# Other lists of one answer: its steps, each with one log; the arguments of a step; notes, which are files that were
-# skipped, processes that survived, and faults of the reports; named values, such as parameters and versions.
+# Other lists of one answer: its steps, each with one log; the arguments of a step; notes (skipped files,
+# surviving processes, faults of the reports); named values, such as parameters and versions.
 ANSWER_STEPS = 16
 ANSWER_ARGUMENTS = 128
 ANSWER_NOTES = 100
@@ -99,10 +99,10 @@ REPORTS_BYTES = 64 * MIB
 JUDGE_S = 30.0
 # Files that `kakeya gate` looks at in the folders that it is given.
 GATE_FILES = 10_000
-# One report: of a model with 64 layers, ten arms, fifty prompts and nine repeats, with every layer of every row. Where
-# it is read it takes up to ten times as much: one emoji in a text makes each character of it four bytes long, and the
-# text and the value that is made of it are in memory together. So a report that the request's own code wrote may be
-# smaller only.
+# One report: large enough for a model with 64 layers, ten arms, fifty prompts and nine repeats, with every
+# layer of every row. Reading takes up to ten times as much memory: one emoji makes each character of a text
+# four bytes long, and text and value are in memory together. So reports of the request's own code have a
+# lower limit.
 REPORT_BYTES = 48 * MIB
 REQUESTERS_REPORT_BYTES = 8 * MIB
 # Values in one JSON text, lists and objects among them, and names in its objects. A list may take two bytes of text
@@ -110,7 +110,7 @@ REQUESTERS_REPORT_BYTES = 8 * MIB
 JSON_VALUES = 1_000_000
 JSON_NESTS = 100_000
 JSON_NAMES = 250_000
-# The same in a report, whose equal objects are one in memory: so many different objects, each with so many names.
+# The same for a report, in which equal objects are stored once: distinct objects, and names of one object.
 REPORT_VALUES = 6_000_000
 REPORT_NESTS = 2_500_000
 REPORT_NAMES = 8_000_000

@@ -80,7 +80,7 @@ class Connection(H11Protocol):
         closable = [other for other in others if not other._is_busy or other._is_stalled]  # noqa: SLF001 - our own
         if closable:
             oldest = min(closable, key=lambda other: (other._is_busy, other._since))  # noqa: SLF001
-            # It leaves the list now, and not only when the loop has closed it.
+            # Remove it from the list now; the loop closes it later.
             self.connections.discard(oldest)
             oldest.transport.abort()  # what its client does not read would keep it open
 

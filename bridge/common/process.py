@@ -6,7 +6,7 @@ import signal
 import subprocess
 from collections.abc import Mapping
 
-# By these the system, a user or a closed terminal asks a program to end.
+# Signals by which the system, a user or a closed terminal asks a program to end.
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 

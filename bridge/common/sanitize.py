@@ -27,7 +27,7 @@ HIDDEN = "***"
 # Everything up to the next white space: an address never ends before its credentials do.
 _ADDRESS = re.compile(r"://\S*")
 _USER = re.compile(r"[\w.-]+")
-# What may stand right behind an address in a sentence, and is no query.
+# Characters that may follow an address in a sentence and are no part of it.
 _QUERY = re.compile(r"[?#](?!['\"`.,;:)\]>]*\Z)")
 _CLOSING = "'\"`.,;:)]>"
 _MARK = re.compile(r"[?#]")
@@ -110,7 +110,7 @@ def _hide(match: re.Match[str]) -> str:
         authority = _END.split(part, maxsplit=1)[0]
         if i <= last and ("@" in authority or ":" in authority):
             if set("".join(parts[i:last]) + parts[last].rpartition("@")[0]) & {"?", "#"}:
-                # A password with a question mark, or a query with an `@`: nobody can tell.
+                # A password with a question mark, or a query with an `@`: the two cannot be distinguished.
                 return f"{shown}://{HIDDEN}{closing}"
             user, _, host = parts[last].rpartition("@")
             is_user = is_ssh and i == last == 0 and _USER.fullmatch(user)

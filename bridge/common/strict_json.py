@@ -14,10 +14,12 @@ from bridge.common.errors import ManifestError
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 8
 MAX_DIGITS = 18
-# A text is counted in pieces of so many bytes, because a split into its strings takes many times the memory.
+# A text is counted in pieces of this many bytes, because splitting it into strings takes many times the
+# memory.
 _PIECE = 1 << 18
 _BACKSLASHES = re.compile(rb"\\*")
-# Objects that are shared have at most so many names, and lists in them so many items: larger ones are seldom equal.
+# Shared objects have at most this many names, and lists in them this many items: larger ones are seldom
+# equal.
 _SHARED_NAMES, _SHARED_ITEMS = 8, 64
 
 
@@ -107,7 +109,7 @@ def count_outside_strings(raw: bytes, piece: int = _PIECE) -> _Count:
     while start < len(raw):
         end = start + piece
         if raw[end - 1 : end] == b"\\":
-            # No escape may be cut in two.
+            # Do not cut an escape in two.
             run = _BACKSLASHES.match(raw, end)
             end = (run.end() if run else end) + 1
         parts = raw[start:end].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
@@ -202,7 +204,7 @@ def _decoder(bounds: Bounds) -> json.JSONDecoder:
     )  # fmt: skip
 
 
-# One for all: making a decoder takes as long as decoding a small file.
+# One decoder for all texts: making a decoder takes as long as decoding a small file.
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite, parse_int=_short_int
 )

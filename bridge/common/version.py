@@ -58,7 +58,7 @@ def built_from(folder: Path = _HERE, paths: Sequence[str] = _WHOLE_REPOSITORY) -
     if recorded:
         commit, _, modified = recorded.partition(" ")
         return Commit(commit, bool(modified))
-    # A virtual environment inside somebody's checkout is no checkout of ours.
+    # A virtual environment inside somebody's checkout is not a checkout of this project.
     if not _git(folder, "ls-files", "--error-unmatch", "__init__.py"):
         return None
     head = _git(folder, "rev-parse", "HEAD")

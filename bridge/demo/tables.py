@@ -13,14 +13,14 @@ from bridge.report.loose import Row, items, text
 from bridge.report.measured import claims_in
 from bridge.report.model import Claim
 
-# Which rows of a table of codes are shown, by codec, group and rotation; the file has more.
+# The rows of a table of codes that are shown, by codec, group and rotation; the file has more.
 _CODES = {
     ("affine", 128, False): "affine",
     ("affine", 128, True): "affine, rotated",
     ("voronoi", 0, True): "E8 Voronoi",
 }
 
-# Each claim in the units of its column; in brackets the least and the greatest prompt.
+# Each claim in the units of its column; in brackets the smallest and the largest prompt.
 _COLUMNS = {
     "decode_tok_s": ("tokens/s", "{:.0f}"),
     "plain_speedup": ("over plain loops", "{:.2f}x"),

@@ -27,8 +27,8 @@ class Job:
     params: Mapping[str, int] = field(default_factory=dict)
 
 
-# Less of each than by default, so that two busy cores do it in seconds. The gate takes no figure of time of fewer than
-# three repeats (the preset's), five rows and 32 decoded tokens.
+# Fewer samples than by default, so that two busy cores finish in seconds. The gate accepts no figure of time
+# with fewer than three repeats (the preset's), five rows and 32 decoded tokens.
 JOBS = (
     Job(
         "mlx-env-probe",
@@ -54,7 +54,7 @@ JOBS = (
 # The pair in the engine's sources.
 MODELS = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
 
-# What the gate says where a machine had other work to do: the report is incomplete, and nothing is broken.
+# The gate's codes if the machine had other work to do: the report is incomplete, but nothing is broken.
 NOISE = frozenset(("DECODE_SPREAD", "PREFILL_SPREAD"))
 
 

@@ -27,7 +27,7 @@ from bridge.reports.models import MODELS
 from bridge.reports.reading import ReportFileError, parse_report
 
 MAX_VIOLATIONS = limits.ANSWER_NOTES
-# Places of one code that are kept apart while a report is judged.
+# How many locations of one code are listed separately while a report is judged.
 _MAX_PLACES = 1_000
 
 # What vouches for a report: a run, or the reason why none does, as a code and a message.
@@ -190,7 +190,7 @@ def _faults(report: Mapping[str, Any], run: Voucher, deadline: Deadline) -> Iter
     if not isinstance(run, RunBinding):
         yield run
     else:
-        # This comes first, so that no time that the checks take hides that the report is of another run.
+        # This comes first, so that a report of another run is noticed even if the checks run out of time.
         try:
             deadline.check()
             yield from _guarded("the binding to the run", mismatches(report, run, deadline))
@@ -227,7 +227,8 @@ def _apply(check: Check, index: ReportIndex) -> Iterator[tuple[str, str]]:
         yield check.code, message
 
 
-# Raised for values of a type or size with which nothing can be computed. Nothing else reads a report's free values.
+# Raised for values of a type or size with which nothing can be computed. Only this code reads a report's free
+# values.
 _ODD_VALUES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 

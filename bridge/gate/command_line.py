@@ -8,9 +8,9 @@ from typing import Any
 from bridge.reports.cache_spec import split_list
 from bridge.reports.kinds import COMMANDS
 
-# Options that name places on the host, which an answer does not show.
+# Options that name files or folders on the host, which an answer does not show.
 _HOST_PLACES = ("out", "model", "draft", "restorer", "text", "prompts", "resume")
-# What an option's value means that lets the engine choose.
+# The value of an option that lets the engine choose.
 _CHOICE = "auto"
 
 

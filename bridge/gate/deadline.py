@@ -9,7 +9,7 @@ from typing import TypeVar
 
 # How often the caller who waits for the verdict can act.
 _ATTEND_S = 0.1
-# Reading the clock takes as long as a step of a loop, so that loops read it every so many steps.
+# Reading the clock takes as long as a step of a loop, so loops read it only every this many steps.
 _STEPS = 64
 
 T = TypeVar("T")

@@ -225,7 +225,7 @@ def _below(repo: str, out: str) -> str:
 
 def recent(session: Session, args: models.Recent) -> models.Answer:
     """List the newest requests."""
-    # Read one more than needed, to know whether there are more.
+    # Read one more than needed, to learn whether there are more.
     client = session.client()
     statuses = client.list(args.offset + args.limit + 1)
     rows = list(_rows(client, statuses[: args.offset + args.limit]))

@@ -11,7 +11,8 @@ from mcp.server.transport_security import TransportSecuritySettings
 from bridge.common.cli.output import say
 from bridge.system import loopback, process
 
-# Open sessions at most, and after how long without a request one is closed: clients may leave without a word.
+# The maximum number of open sessions, and after how long without a request a session is closed: clients may
+# leave without notice.
 MOST_SESSIONS = 64
 IDLE_S = 600.0
 

@@ -29,7 +29,7 @@ Context = ServerRequestContext[Any, Any]
 
 # How long calls may go on once the agent has left, so that a push is not cut off.
 _LAST_CALLS_S = 5.0
-# What a wait may take besides its time, for the last fetch and for verifying.
+# Extra time of a wait, for the last fetch and for verifying.
 _VERIFY_S = 5.0
 
 
@@ -111,7 +111,7 @@ def _failed(error: Exception) -> types.CallToolResult:
     if failure.code == "bug":
         for line in "".join(traceback.format_exception(error)).splitlines():
             say(line)
-    # Clients hold structured content against the tool's output schema, which describes no errors.
+    # Clients check structured content against the tool's output schema, which describes no errors.
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text_of(error_fields(failure)))], is_error=True
     )

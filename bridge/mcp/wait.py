@@ -21,13 +21,14 @@ from bridge.system.deadline import stopped_by, within
 
 # Progress is reported after each change and at least this often, because clients give up on silent calls.
 TELL_S = 8.0
-# How long a call may take whose client sees progress; `kakeya_wait` takes as long as it was asked to.
+# Longest duration of a call whose client sees progress; `kakeya_wait` takes as long as it was asked to.
 LONGEST_S = 600.0
 _LOOK_S = 0.5
 # Part of the time that is reserved for the last fetch and for verifying.
 _REST_S = 2.0
 _LAST_LOOK_S = 8.0
-# After the limit git is ended at once. Whatever else hangs is left to its thread, and the client gets an error.
+# After the limit git is ended at once. Any other work that hangs is left to its thread, and the client gets
+# an error.
 _GRACE_S = 3.0
 
 Tell = Callable[[float, str], Awaitable[None]]

@@ -34,11 +34,11 @@ _GLOB = re.compile(r"results/research/[A-Za-z0-9_*][A-Za-z0-9_.*-]*(?:/[A-Za-z0-
 ENV_VALUE, ENV_LONGEST = r"^[^\x00]*$", 32_768
 _ENV_VALUE = Annotated[str, StringConstraints(max_length=ENV_LONGEST, pattern=ENV_VALUE)]
 
-# Variables that make a child load or run something before its own first line. No preset can set or pass them.
+# Variables that make a child load or run code before its own first line. No preset can set or pass them.
 _NEVER_SET = re.compile(r"(?:DYLD|LD|GIT|PYTHON|NODE|PERL|RUBY|BASH)_?.*|ENV|IFS|PATH|HOME|TMPDIR|SHELLOPTS")
 
 
-# Values of all of a preset's parameters, each of which its parameter has checked. Only `Preset` makes them.
+# Checked values of all of a preset's parameters. Only `Preset` makes them.
 Checked = NewType("Checked", dict[str, Value])
 
 
@@ -67,7 +67,7 @@ class Inputs(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    # The folder whose files are copied into the workspace, and the ending of their names, or several.
+    # The folder whose files are copied into the workspace, and the accepted endings of their names.
     under: Literal["results/research"]
     ending: _ENDING | Annotated[list[_ENDING], Field(min_length=1, max_length=8)]
     files: Annotated[int, Field(ge=1, le=10_000)] = 1_000
@@ -117,7 +117,7 @@ class Preset(BaseModel):
     timeout_s: Annotated[int, Field(ge=1, le=24 * 3600)]
     collect: list[str] = []
     inputs: Inputs | None = None
-    # `none`; `reports`: of any kind that the gate knows; or the kinds of which there must be one each, and no other.
+    # `none`; `reports`: any kind that the gate knows; or a list of kinds: exactly one report of each.
     gate: str | Annotated[list[str], Field(min_length=1)] = "none"
     labels: list[Name] = []
     requires: list[Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_.]*$")]] = []

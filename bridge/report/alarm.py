@@ -33,7 +33,8 @@ from bridge.reports.statistics import two_sided
 CHANCE = 3e-5
 LEAST_BEFORE = 6
 LEAST_AFTER = 3
-# Each run after a split must differ from the mean of the runs before it by so many of their standard deviations.
+# Each run after a split must differ from the mean of the runs before it by this many of their standard
+# deviations.
 APART = 1.5
 MOST_AFTER = 10
 # How many runs back the search goes: older measurements may no longer be comparable.

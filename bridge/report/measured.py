@@ -16,10 +16,11 @@ from bridge.reports.kinds import LEGACY
 from bridge.reports.reading import parse_report
 
 MAX_CLAIMS = 300
-# A page stays one that a browser can show and a server can keep: honest reports have a tenth of that.
+# Limits of a page, so that a browser can show it and a server can cache it: honest reports have a tenth of
+# that.
 MAX_TABLE_ROWS = 2_000
 MAX_POINTS = 10_000
-# Cells and points of all reports of one run together, and what a report counts for at least.
+# Limits of cells and points of all reports of one run together, and the minimum that each report counts for.
 MAX_SHOWN, _LEAST = 200_000, 100
 
 Shown = tuple[list[Table], list[Plot]]

@@ -9,7 +9,7 @@ from bridge.report.loose import Row, items, mapping, plain
 from bridge.report.model import Claim, Table
 
 MAX_ROWS = 300
-# Also of tables whose columns a report's values name: two lists of them multiply.
+# This also limits tables whose columns come from a report's values: two lists of values multiply.
 MAX_COLUMNS = 24
 
 

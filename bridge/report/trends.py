@@ -15,7 +15,7 @@ from bridge.report.alarm import Change, changes
 from bridge.report.compare import figures_of
 from bridge.report.source import Source, from_branch
 
-# Values are of one series if these characters of their parameters are the same.
+# Values belong to one series if this many first characters of their parameters are the same.
 _PARAMS = 1_000
 _BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 
@@ -114,7 +114,7 @@ def trends(client: Client, limit: int, name: str | None = None) -> list[Trend]:
 def measured_in(source: Source) -> list[Figure]:
     """Return all numeric figures of an answer."""
     preset = source.result.preset or ""
-    # One text for all figures: a result may have a megabyte of parameters.
+    # One shared text for all figures: a result may have a megabyte of parameters.
     params = cut(
         " ".join(f"{name}={setting}" for name, setting in sorted(source.result.params.items())), _PARAMS
     )

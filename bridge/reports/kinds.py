@@ -39,6 +39,6 @@ TIMED = (*SPECULATIVE, NATIVE)
 NEEDLES = (RECALL, RESTORED)
 DECODED = (*TIMED, *NEEDLES)
 
-# mlx-lm's own decoding loop: what a speed-up is claimed over.
+# mlx-lm's own decoding loop: the baseline of speed-ups.
 STOCK_LOOP = "mlx_lm.generate_step"
 RAW = "raw"

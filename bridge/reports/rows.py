@@ -22,7 +22,7 @@ from bridge.reports.parts import (
     Word,
 )
 
-# A token and its logit. Not strict, because JSON has no tuples; what is in it is.
+# A token and its logit. Not strict, because JSON has no tuples; the two values are strict.
 Logit = Annotated[tuple[Count, Number], Field(strict=False)]
 
 
@@ -90,7 +90,8 @@ class Divergence(ReportModel):
     """Where the tokens leave the oracle's, and how near the oracle was to the other token."""
 
     index: Count
-    # How far the two logits lie apart, and how far rounding alone was measured to move logits; absent in older reports.
+    # The distance of the two logits, and how far rounding alone was measured to move logits; absent in older
+    # reports.
     margin: Measure | None = None
     rounding: Measure | None = None
     # The oracle's two best tokens there, with their logits.
@@ -147,8 +148,8 @@ class Decode(ReportModel):
     # In reports of restored prompts; absent in older ones.
     prediction: Prediction | None = None
     memory: Memory | None = None
-    # What was counted while it ran. `injected_positions`: over all layers, how many cached positions attention read
-    # whose keys and values a codec, a reconstruction or the poison had made.
+    # Counters of the run. `injected_positions`: over all layers, the number of cached positions that
+    # attention read and whose keys and values came from a codec, a reconstruction or the poison.
     counters: Counters
     # Seconds from the beginning of the run to that of the row; absent in older reports.
     started_s: Measure | None = None
@@ -216,7 +217,7 @@ class ParityRow(ReportModel):
     block: Count
     reference: Tokens
     candidate: Tokens
-    # What the target wrote in place of the drafts; older reports do not tell.
+    # What the target wrote in place of the drafts; older reports do not record it.
     target: Tokens | None = None
     max_logit_error: Measure | None = None
     started_s: Measure | None = None
@@ -229,7 +230,7 @@ class CellRow(ReportModel):
     cache: Name
     # Whether blocks of the prompt were kept before.
     warm: bool
-    # How many clients asked at the same time, each one of the first so many questions.
+    # How many clients asked at the same time; each asked one of the first questions.
     clients: Annotated[int, Field(gt=0, le=64)]
     form: Literal["free", "json_schema"]
     question: Annotated[int, Field(ge=0, lt=64)]

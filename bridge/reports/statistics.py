@@ -10,7 +10,7 @@ from statistics import NormalDist
 _STEPS = 60
 _TERMS = 2000
 _MANY = 200
-# Beyond so many trials the sum of an exact interval takes long.
+# With more trials than this, the sum of an exact interval takes long.
 _MANY_TRIALS = 20_000
 _CLOSE = 1e-14
 _TINY = 1e-300

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 # The line by which a client recognizes its own request: see bridge.requests.idempotency.
 _KEY = re.compile(r"Key: [0-9a-f]{64}\n\Z")
-# The ports that an address need not name.
+# Default ports, which an address need not name.
 _USUAL_PORTS = {"https": "443", "http": "80", "ssh": "22", "git": "9418"}
 _SCP = re.compile(r"(?:[^@/:]+@)?(?P<host>[A-Za-z0-9._-]+):(?P<path>[^/].*)")
 

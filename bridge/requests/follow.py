@@ -32,13 +32,15 @@ LONGEST_POLL_S = {
 
 # After how many seconds without an event a note is shown: the first one soon, later ones rarely.
 FIRST_NOTE_S = 5.0
-# So long a runner on this machine may need for a claim, which then needs no reason why the request waits.
+# How long a runner on this machine may take to claim a request before the client looks for a reason why it
+# waits.
 CLAIM_S = 1.0
 NOTE_S = 60.0
-# So long a branch must be gone or rewritten: a server that has several copies may show an older one for a moment.
+# How long a branch must be gone or rewritten before it counts as such: a server with several copies may
+# briefly show an older one.
 CHANGED_S = 3.0
 CHANGED_POLL_S = 0.5
-# So long a runner has to confirm that a request was cancelled before it was taken, or has expired.
+# How long to wait for a runner's confirmation that an unclaimed request was cancelled or has expired.
 CONFIRM_S = 10.0
 
 

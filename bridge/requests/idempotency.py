@@ -34,7 +34,7 @@ from bridge.system.git import Git
 from bridge.system.local_files import read_regular
 
 MAX_KEY = 200
-# The setting by which clones share a secret, and the file below the git folder with a clone's own one.
+# The setting by which clones share a secret, and the file below the git folder with a clone's own secret.
 SETTING = "kakeya.idempotencySecret"
 FILE_NAME = "kakeya-secret"
 
@@ -96,7 +96,7 @@ class Key:
     # A code for the content of the request, and the name of the private reference.
     asked: str
     note: str
-    # The first halves of the nonces' digits, in the order in which they are used.
+    # The first halves of the nonces' digits, in the order of use.
     names: tuple[str, ...]
     _secret: bytes = field(repr=False)
     _requester: str = field(repr=False)
@@ -188,7 +188,7 @@ class Once:
                 # Pushed by another clone with the same secret, in the same minute.
                 self.sent.add(*earlier)
                 return (*earlier, True)
-            # The branch that has this name now is somebody else's.
+            # The branch with this name now belongs to somebody else.
             name = (key.name_in(branch) or 0) + 1
             if name == _NAMES:
                 raise InfrastructureError(

@@ -34,7 +34,7 @@ class Life:
     runner: str
     at: str
     lease_s: float
-    # For how long this clone has seen the branch unchanged.
+    # How long this clone has seen the branch unchanged.
     unchanged_s: float
 
     @property

@@ -37,7 +37,7 @@ class Sent:
         for _ in range(_TRIES):
             number = max(self._numbers().values(), default=0) + 1
             both = f"update {_REFS}{branch} {commit}\ncreate {_ORDER}{number} {commit}\n"
-            # Another process that sends at the same time may take the number.
+            # Another process that sends at the same time may use the number.
             if self.git("update-ref", "--stdin", stdin=both, ok=(0, 128)).returncode == 0:
                 return
         self.git("update-ref", _REFS + branch, commit)
@@ -63,7 +63,7 @@ class Sent:
         The branch is empty if what is recorded is no request commit.
         """
         commit = objects.resolve(self.git, KEYS + key)
-        # Not by `git log`, whose output the user's settings change: about signatures, encodings and trailers.
+        # Do not use `git log`: the user's settings for signatures, encodings and trailers change its output.
         (raw,) = objects.read_many(self.git, [commit or ""], max_bytes=limits.COMMIT_BYTES, kind="commit")
         match = _BRANCH.findall(git_output.last_paragraph(raw or b""))
         branch = git_output.decode(match[0]) if len(match) == 1 else ""

@@ -127,7 +127,7 @@ def current_branch(git: Git) -> str | None:
 def identity(git: Git) -> Identity:
     """Return the user's git identity, or a default one: a machine without a configured name can send requests too."""
     settings = git("config", "-z", "--get-regexp", r"^user\.(name|email)$", ok=(0, 1, 128)).stdout
-    # Of a setting that stands several times the last one counts.
+    # If a setting occurs several times, the last one counts.
     known = dict(pair.split("\n", 1) for pair in git_output.decode(settings).split("\0") if "\n" in pair)
     name = known.get("user.name") or environment.user_name()
     email = known.get("user.email") or f"{environment.user_name()}@localhost"

@@ -23,7 +23,7 @@ class Sightings:
 
     def __init__(self, git: Git) -> None:
         self._file = NoteFile(git, _NAME, _LINE, _MOST)
-        # The last entry that this object read: a followed branch is read many times.
+        # The last entry that this object read, cached because a followed branch is read many times.
         self._last: tuple[str, str] | None = None
 
     def see(self, branch: str, tip: str) -> None:

@@ -39,7 +39,8 @@ class Status:
     at: str | None = None
     detail: str = ""
     exit_code: int | None = None
-    # Whether a runner has answered it. One that was cancelled before a runner took it has ended without an answer.
+    # Whether a runner has answered it. A request that was cancelled before a runner took it has ended without
+    # an answer.
     answered: bool = False
     # What an unanswered request waits for: "approval", "runner" (to claim it) or "job" (its end).
     waits_for: str | None = None

@@ -37,7 +37,7 @@ class Code(StrEnum):
     TURN = "turn"
     # A runner is free, and no other request is first.
     SOON = "soon"
-    # The same, but the runner reports a fault, or has let the request wait for longer than its polls take.
+    # The same, but the runner reports a fault, or has not claimed the request for longer than its polls take.
     DOUBT = "doubt"
 
 
@@ -129,7 +129,7 @@ class Reason:
     code: Code
     # One sentence, without a full stop.
     message: str
-    # What to do and on which machine; empty if waiting is enough.
+    # What to do and on which machine; empty if the requester only has to wait.
     fix: str = ""
     # The runner that could take it, or the best match.
     runner: str | None = None

@@ -35,7 +35,7 @@ class _Repository(Protocol):
     def start(self, *args: str) -> Child: ...
 
 
-# Git remembers some of what it was asked, so its memory grows with each question.
+# Git caches some of its answers, so its memory grows with each question.
 MAX_QUERIES = 2_000
 MAX_AGE_S = 10.0
 MAX_IDLE = 4
@@ -45,7 +45,7 @@ MAX_IDLE = 4
 class Answerer:
     """A process of git that is asked through its pipes."""
 
-    # What it is a process of: the folder, the arguments, and all settings.
+    # The key of a process: the folder, the arguments, and all settings.
     key: tuple[object, ...]
     child: Child
     began: float

@@ -25,7 +25,7 @@ from bridge.system.process import (
     start,
 )
 
-# What a program that waits for questions has to end in once there are no more.
+# How long a program that waits for questions may take to end once its input is closed.
 _MOMENT_S = 0.5
 
 
@@ -131,7 +131,7 @@ class Child:
             remaining = max(0.0, until - time.monotonic())
             self._receive(min(remaining, TICK_S))
             self._out.clear()
-            # Its end shows in its pipes alone, so they are looked at even without any time.
+            # The program's end shows only in its pipes, so they are read even if no time is left.
             if not remaining and self._selector.get_map():
                 return False
         if self._child.wait() != 0:
@@ -193,7 +193,7 @@ class Child:
     def _receive(self, within: float) -> None:
         """Take what it has printed, as soon as there is something."""
         if reason := self._bounds.passed():
-            # It must not go on, whatever the caller does with it.
+            # The program must not go on, whatever the caller does with the error.
             end_family(self._child, group=self._group)
             raise self._error(self.argv, None, message=f"{self.argv[0]} {reason}")
         for key, _ in self._selector.select(within):

@@ -16,8 +16,9 @@ from typing import Protocol
 
 from bridge.errors import InfrastructureError
 
-# How long a call may still take once this process was asked to stop: enough for a small push. One that does not end
-# in this time halves that of the next, so that a server which never answers costs twice this time altogether.
+# How long a call may still take after this process was asked to stop: enough for a small push. Each call that
+# exceeds the time halves the time of the next one, so a server that never answers costs at most twice this
+# time.
 AFTER_STOP_S = 5.0
 # A pause notices a stop within this time.
 _NOTICE_S = 0.2

@@ -21,8 +21,8 @@ from bridge.system.process import Allowance, Completed, run
 MINIMUM = (2, 34)
 NETWORK_TIMEOUT = 300.0
 
-# Of every fetch: it writes the references that it is told to, and nothing else. Nothing is filtered out, because a
-# partial clone would ask the server for each missing object once more when it is read.
+# Options of every fetch: it writes only the references that it is told to. It filters no objects, because a
+# partial clone would ask the server for each missing object when it is read.
 FETCH_FLAGS = (
     "--quiet",
     "--no-tags",
@@ -35,7 +35,7 @@ FETCH_FLAGS = (
 # These talk to a server, whose answers git collects in memory.
 _TALKING = frozenset({"fetch", "ls-remote", "push"})
 
-# These bring objects, remove some, or move the end of a shallow history.
+# Commands that add objects, remove objects, or move the end of a shallow history.
 _CHANGING = frozenset({"fetch", "gc", "prune", "repack", "init"})
 
 # Whatever a repository's own configuration says, these calls run no hook, no file-system monitor and no maintenance.
@@ -64,13 +64,13 @@ class Git:
     """Git in one repository, under one environment."""
 
     directory: Path
-    # Tokens may stand in the environment, so it is not shown.
+    # The environment may hold tokens, so it is not shown.
     env: Mapping[str, str] = field(repr=False)
     options: tuple[str, ...] = _QUIET
     own_session: bool = False
-    # The most address space that a call may have, in bytes, where the system can bound it.
+    # The largest address space of a call, in bytes, if the system can limit it.
     memory: int | None = None
-    # The most memory, mapped files left out, that a call which talks to a server may have.
+    # The most memory, without mapped files, of a call that talks to a server.
     talking_memory: int | None = None
     locate: str = "-C"
     extra: Mapping[str, str] = field(default_factory=dict, repr=False)

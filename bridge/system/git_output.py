@@ -17,9 +17,9 @@ from typing import NamedTuple
 from bridge.common import limits
 from bridge.errors import InfrastructureError
 
-# `<object id> <name>` or, as ls-remote has it, `<object id>\t<name>`.
+# `<object id> <name>` or, from ls-remote, `<object id>\t<name>`.
 _REF = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64})[ \t](.+)")
-# What ls-remote has before the line of a symbolic reference: `ref: <target>\t<name>`.
+# The line of ls-remote before a symbolic reference: `ref: <target>\t<name>`.
 _LINK = re.compile(rb"ref: [^\t]*\t(.+)")
 _PORCELAIN_FIELDS = 3
 _MODE = re.compile(rb"[0-7]{1,7}")
@@ -27,7 +27,7 @@ _OBJECTS = {b"blob": "blob", b"tree": "tree", b"commit": "commit", b"tag": "tag"
 _KIND_AND_SIZE = 2
 _KINDS = {"040000": "tree", "160000": "commit"}
 
-# What git says of an object that another one calls a tree, a blob, a commit or a tag, and that is something else.
+# Git's message if an object has another type than the object that refers to it says.
 _WRONG_KIND = re.compile(
     rb"^error: object [0-9a-f]+ is an? \w+, not an? \w+|^fatal: invalid (?:tree|blob|commit|tag)$",
     re.MULTILINE,
@@ -154,7 +154,7 @@ def _canonical(octal: bytes) -> str:
 
 def object_of(line: bytes) -> ObjectInfo | None:
     """Read a line of ``cat-file --batch-check`` or ``--batch``; None if there is no such object."""
-    # Of what is missing git repeats the name, which may hold anything.
+    # For a missing object git repeats the name, which may hold anything.
     oid, *rest = line.rstrip(b"\n").split(b" ")
     if len(rest) != _KIND_AND_SIZE or not rest[1].isdigit() or (kind := _OBJECTS.get(rest[0])) is None:
         return None

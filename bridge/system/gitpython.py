@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 # Whatever a repository's configuration says, GitPython's calls of git start no monitor and no hook of it.
 _QUIET = ["core.fsmonitor=false", "core.hooksPath=/dev/null"]
-# No object stands for another one.
+# Ignore `refs/replace/`.
 _AS_STORED = {"GIT_NO_REPLACE_OBJECTS": "1"}
-# With one of these GitPython would read and write another repository than the one that is named.
+# With one of these variables GitPython would read and write another repository than the named one.
 _ELSEWHERE = ("GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 
 
@@ -58,7 +58,8 @@ def describe(directory: Path | str) -> Described:
         with closing(git.Repo(directory, search_parent_directories=True, expand_vars=False)) as repo:
             return _describe(repo)
     except Exception as error:
-        # It reads files of the repository in Python, and not all of them are as it expects.
+        # GitPython reads files of the repository in Python, and not all of them have the form that it
+        # expects.
         message = f"GitPython cannot read this repository: {type(error).__name__}: {error}"
         raise InfrastructureError(one_line(message), code="unreadable") from error
 
@@ -84,7 +85,7 @@ def _describe(repo: git.Repo) -> Described:
     environment = {"GIT_DIR": str(repo.git_dir), "GIT_INDEX_FILE": str(Path(repo.git_dir) / "index")}
     if repo.working_tree_dir:
         environment["GIT_WORK_TREE"] = str(repo.working_tree_dir)
-    # Inherited from a hook, these would point git at another repository or at a half-made index.
+    # Inherited from a hook, these would point git at another repository or at an unfinished index.
     with repo.git.custom_environment(**environment, **_AS_STORED, GIT_OPTIONAL_LOCKS="0", LC_ALL="C.UTF-8"):
         return Described(
             branch=None if repo.head.is_detached else repo.active_branch.name,

@@ -69,7 +69,7 @@ def _keep(folder: str) -> None:
         while program.poll() is None and not select.select([orders], [], [], _POLL_S)[0]:
             pass
         _end(program)
-        # The owner sees the end of this pipe.
+        # The owner learns from the end of this pipe that the program has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     orders.read()
     if folder:

@@ -14,7 +14,7 @@ from pathlib import Path
 from bridge.common import limits
 from bridge.system.git import Git
 
-# Neither a pipe without a writer nor a device is waited for, and no terminal becomes ours.
+# Opening must not wait for a pipe's writer or a device, nor make a terminal the controlling one.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NOTE_BYTES = 100 + limits.BRANCH_CHARS
 

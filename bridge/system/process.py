@@ -44,11 +44,11 @@ _PIECE = 1 << 16
 _POLITE_S = 2.0
 # CPU time limit of a program with a memory limit, so that it ends even if this process is killed.
 _CPU_S = 900
-# How long an ended program's pipes are read on where something that it started holds them open.
+# How long an ended program's pipes are read if one of its children holds them open.
 _LINGER_S = 2.0
-# What git writes while a pack comes in. Other processes of git, which may be at work beside ours, have their own.
+# Files that git writes while it receives a pack. Other git processes beside ours have files of their own.
 _PACK = re.compile(r"/objects/pack/tmp_[a-z]+_\w+$")
-# The programs that are run to their end or through pipes, and whether each leads a group. They end with this process.
+# The running programs, and whether each leads a process group. They end with this process.
 _CHILDREN: dict[subprocess.Popen[bytes], bool] = {}
 _CLOSED = threading.Event()
 
@@ -294,7 +294,7 @@ class Bounds:
 
     def _set(self, pid: int) -> None:
         for which, most in self._limits.items():
-            # It may have ended, or may have less already.
+            # The process may have ended, or may have a lower limit already.
             with suppress(OSError, ValueError):
                 resource.prlimit(pid, which, (most, most))
         with suppress(OSError):

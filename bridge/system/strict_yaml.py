@@ -11,16 +11,16 @@ import yaml
 from bridge.errors import KakeyaError, PresetError
 
 MAX_BYTES = 256 * 1024
-# The loader that is written in C ends the process at a depth of some ten thousands.
+# The loader written in C crashes the process at a depth of some ten thousands.
 MAX_DEPTH = 32
-# With those that aliases repeat. A file of that size without aliases holds fewer.
+# Including the nodes that aliases repeat. A file of that size without aliases holds fewer.
 MAX_VALUES = 200_000
 
 
 if TYPE_CHECKING:
     _Safe = yaml.SafeLoader
 else:
-    # The one that is written in C is ten times as fast, and not there in every build.
+    # The loader written in C is ten times as fast, but not part of every build.
     _Safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -38,7 +38,7 @@ class _Loader(_Safe):
 def read_yaml(path: Path, error: type[KakeyaError] = PresetError) -> dict[str, Any]:
     """Read a YAML file that holds one mapping. Raises ``error``, which names the file and the line."""
     try:
-        # Not a byte more: it may be a link to a device.
+        # Read at most this many bytes: the path may be a link to a device.
         with path.open("rb") as file:
             text = file.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:

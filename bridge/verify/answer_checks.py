@@ -153,7 +153,8 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
         message += f" of {len(paths)} reports" if accepted else ""
         checks.append(Check("gate", ok=True, message=message))
     else:
-        # A newer gate may find more in a report that the runner rejected. One that it accepted must be accepted here.
+        # A newer gate may object more to a report that the runner rejected. A report that the runner accepted
+        # must be accepted here.
         checks.append(Check("gate", ok=False if accepted else None, message=message))
     return checks, verdict
 

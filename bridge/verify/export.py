@@ -24,7 +24,7 @@ from bridge.verify.check import Report
 RESULTS = "kakeya-results"
 
 _IGNORE = b"*\n"
-# What git finds in the folder of an answer, so that it looks for a repository neither in it nor above it.
+# A `.git` file in an answer's folder, so that git looks for a repository neither in it nor above it.
 _CLOSED = ".git"
 _NO_REPOSITORY = b"gitdir: /dev/null/an-answer-is-no-repository\n"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

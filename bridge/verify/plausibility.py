@@ -13,7 +13,7 @@ from bridge.checks import Check
 from bridge.manifest import parse_time
 from bridge.system.git import Git
 
-# Of a program that could not be started. Earlier runners recorded no time for it.
+# The exit code of a program that could not be started. Earlier runners recorded no time for it.
 _NOT_STARTED = 127
 # Tolerance: times are whole seconds, and a runner also works between commands.
 _SLACK_S = 2.0

@@ -62,7 +62,7 @@ def on_branch(git: Git, view: View, result: Result) -> Callable[[Statement], Ite
         if not objects.is_commit(git, upon) or not history.is_ancestor(git, upon, view.tip):
             yield f"the history was rewritten: the answer was made upon {upon[:12]}, which is not part of this branch"
             return
-        # It is no file of the answer, but the runner repeats what it has seen.
+        # This is no file of the answer; the runner repeats the cancellation that it has seen.
         before, now = objects.read_many(
             git, [f"{commit}:{wire.CANCEL}" for commit in (upon, view.tip)], max_bytes=wire.MAX_STATE
         )

@@ -21,7 +21,7 @@ from bridge.web.snapshot import Row, Snapshot
 ANSWERS = 300
 # How many figures of one answer are kept, claimed ones first.
 MAX_FIGURES = 400
-# For how many runs a change counts as news.
+# For how many runs a change counts as new.
 _NEWS = 10
 _PAUSE_S = 0.5
 

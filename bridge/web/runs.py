@@ -25,9 +25,9 @@ TAIL = 64 * 1024
 MOST_LOG = 4 * limits.MIB
 # How many commits are read at a time to collect a log, newest first.
 _COMMITS, _AT_ONCE = 2_000, 16
-# How many answers are kept, and about how many bytes of them. One that is larger than that alone is kept alone.
+# How many answers are cached, and about how many bytes of them. A larger answer is cached alone.
 _KEPT, CACHE_BYTES = 64, 64 * limits.MIB
-# About what an object takes besides its text.
+# About how many bytes an object takes besides its text.
 _OBJECT_BYTES = 64
 
 
@@ -52,12 +52,12 @@ class Runs:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        # Each with about how many bytes it takes.
+        # Each answer with about the number of bytes that it takes.
         self._kept: OrderedDict[tuple[str, str], tuple[Answered, int]] = OrderedDict()
         self._lock = threading.Lock()
         # At most two answers are verified at a time: verifying reads all files of an answer.
         self._turn = threading.BoundedSemaphore(2)
-        # And two logs, which may be long.
+        # At most two logs, which may be long, are read at a time.
         self._log_turn = threading.BoundedSemaphore(2)
 
     def answered(self, view: View) -> Answered:

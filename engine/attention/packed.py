@@ -91,7 +91,7 @@ def _attend_rows(queries: mx.array, stored: _Stored, mask: mx.array | None) -> m
     tile = min(TILE, MANY) if grouped[-1] > MANY else TILE
     for start in range(0, length, tile):
         stop = min(start + tile, length)
-        # The tile waits for the one before it: no two are decoded at the same time.
+        # The tile waits for the tile before it, so that only one is decoded at a time.
         queries, _ = mx.depends([queries, state.total], [state.values])
         scores = queries @ _after(keys, state).rotated(start, stop).swapaxes(-1, -2)
         if softcap is not None:

@@ -123,7 +123,7 @@ class PackedMixin(Mixed):
         if self.blank:
             return _blank(keys, of_keys), _blank(values, of_values)
         if keys.shape == values.shape and of_keys == of_values:
-            # One call costs half of two if there are few tokens.
+            # One call takes half the time of two if there are few tokens.
             first, second = mx.split(of_keys.pack(mx.concatenate([keys, values])), 2)
             return first, second
         return of_keys.pack(keys), of_values.pack(values)

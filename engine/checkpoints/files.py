@@ -13,13 +13,13 @@ from typing import Any, BinaryIO
 from engine.errors import BadInput
 
 INDEX = "model.safetensors.index.json"
-# The first of these that a folder holds is what its tokenizer is made from, and what stands for it.
+# The first of these files in a folder is the one from which its tokenizer is made, and identifies it.
 VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json")
 MOST_HEADER = 100 << 20
 LFS = b"version https://git-lfs"
 FLOATS = ("F16", "BF16", "F32")  # that loading may convert
 AGAIN = "download or copy it again"
-# Of an element, by the names of the format. Types of less than a byte are not listed.
+# Bytes of an element, by the type's name in the format. Types of less than a byte are not listed.
 BYTES = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
     **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),

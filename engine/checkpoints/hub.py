@@ -9,7 +9,7 @@ from engine.checkpoints.published import meant
 from engine.errors import BadInput, OutOfReach
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
-# No Python and no pickles: a model is its configuration, its tensors and its tokenizer.
+# No Python and no pickles: only the configuration, the tensors and the tokenizer.
 WANTED = ["*.json", "model*.safetensors", "tokenizer.model", "*.tiktoken", "*.txt", "*.jinja"]
 
 

@@ -43,8 +43,8 @@ class RowCodec(Protocol):
 
 Make = Callable[[CacheSpec, int, str], Any]
 
-# From a spec, a head size and the type of the vectors by name to a codec: a RowCodec if the spec's form says that it
-# packs, else anything with `roundtrip`.
+# Maps a spec, a head size and the name of the vectors' type to a codec: a RowCodec if the spec packs, else an
+# object with `roundtrip`.
 CODECS: dict[str, Make] = {
     "raw": lambda _, dim, dtype: RawCodec(dim, dtype),
     "e8v": lambda spec, dim, _: VoronoiCodec(

@@ -138,7 +138,8 @@ def _guessed(product: mx.array, grid: mx.array, q: int, guess: Guess) -> mx.arra
     def misses(size: mx.array) -> mx.array:
         return tree_sum(mx.clip(size - edge, 0, 1), 1)[:, 0]
 
-    # A block that misses with its beta bit misses without it: its error is then lost, else that of a coarser step.
+    # A block that misses the cell with its beta bit also misses without it. Its error is then lost, or that
+    # of a coarser step.
     expected = product.shape[0] + misses(size) + (guess.lost - 2) * misses(size * HALF)
     return expected * (step(grid) * step(grid))
 

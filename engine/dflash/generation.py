@@ -248,7 +248,7 @@ class Run:
         timing, prefill = self.clock.stop(), self._prefill
         self._prefill = 0.0
         if verified is not None:
-            # The first one that was cut is known to be wrong; of those behind it nothing is known.
+            # The first draft that was cut is known to be wrong; nothing is known about the later ones.
             plan = replace(plan, size=verified + 1)
         self.policy.learn(plan, match, accepted, timing.total)
         plain = plan.drafter == "none"

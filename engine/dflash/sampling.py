@@ -44,7 +44,8 @@ class Sampling:
     def probabilities(self, logits: mx.array) -> mx.array:
         """Return float32 probabilities ``[..., vocabulary]`` of logits."""
         scores = logits.astype(mx.float32)
-        # None is above 0, so that a small temperature leaves the likeliest instead of infinities.
+        # The logits are at most 0, so that a small temperature gives the likeliest token instead of
+        # infinities.
         scores = (scores - scores.max(axis=-1, keepdims=True)) / max(self.temperature, COLDEST)
         if 0 < self.top_k < scores.shape[-1]:
             least = mx.topk(scores, self.top_k, axis=-1).min(axis=-1, keepdims=True)
@@ -119,12 +120,13 @@ class Sampler:
         accepted = _leading(mx.random.uniform(shape=p.shape, key=self._next()) * q < p)
         remainder = _row(target, accepted)
         if drafts.shape[1]:
-            # Past the last draft nothing was proposed, so nothing is taken away.
+            # No draft was proposed at this position, so nothing is subtracted.
             if drawn_from is None:
                 drawn_from = (mx.arange(target.shape[-1]) == chosen).astype(mx.float32)
             proposed = mx.pad(drawn_from, [(0, 0), (0, 1), (0, 0)])
             residual = mx.maximum(remainder - _row(proposed, accepted), 0)
-            # Where p and q agree to rounding a draft is never refused, but the row is computed all the same.
+            # If p and q are equal except for rounding, a draft is never refused, but the row is computed all
+            # the same.
             remainder = mx.where(residual.sum(axis=-1, keepdims=True) > 0, residual, remainder)
         return accepted, self._categorical(remainder)
 

@@ -73,7 +73,7 @@ class Detokenizer:
         if token not in self._bytes:
             name = getattr(self._tokenizer, "convert_ids_to_tokens", lambda _: None)(token)
             match = BYTE.fullmatch(name) if isinstance(name, str) else None
-            # A vocabulary without such bytes may hold the name as an ordinary text.
+            # A vocabulary without such bytes may contain the name as ordinary text.
             ordinary = match is None or self._decode([token]) == name
             self._bytes[token] = None if match is None or ordinary else int(match[1], 16)
         return self._bytes[token]

@@ -43,7 +43,7 @@ class Drafted(NamedTuple):
 Draft = Callable[[int, mx.array, int], Drafted]
 
 
-# One of the two; what it makes afresh on a prompt drafts along it.
+# One of the two implementations; for each prompt it creates a function that drafts.
 Side = Arm[Draft]
 
 

@@ -10,7 +10,7 @@ from engine.cache.protocol import Cache
 from engine.dflash.step import Step
 
 Fresh = TypeVar("Fresh")
-# From token ids, the most tokens and caches to steps; everything that it does is timed.
+# Maps token ids, the most tokens and caches to steps. All of it is timed.
 Decode = Callable[[Sequence[int], int, list[Cache]], Iterator[Step]]
 
 

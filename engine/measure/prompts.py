@@ -22,7 +22,7 @@ DEFAULT = "code"
 FIRST = 10  # so many prompts of a set are used if nobody says how many
 TASK = "code"  # of lines whose format says nothing
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/+ -]{0,127}")
-# What models with channels write before the answer proper: with it, none of them thinks first.
+# The prefix that models with channels write before the answer itself. With it, no model thinks first.
 CONTENT_CHANNEL = "<|channel>content\n<channel|>"
 WHOLE = 4000  # characters of a prompt that a report holds in full
 EDGE = 1000  # and of each end of a longer one

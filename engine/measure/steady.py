@@ -13,11 +13,12 @@ from engine.measure.schedule import Turn, interleave
 Further = Callable[[Sequence[Row]], Iterator[list[Turn[Any, Any]]]]
 
 TIGHT = 0.05  # the share of a figure by which the bounds of its median may differ from it
-# By how many times equal prefills and equal rates of decoding may differ: what the gate of the bridge accepts.
+# The largest ratio of equal prefills and of equal decoding rates that the gate accepts.
 SPREADS = (3.0, 2.0)
-# No further repeat begins so many seconds after the run did: what runs on a deadline is to keep what it has.
+# No further repeat begins this many seconds after the start, so that a run with a deadline keeps its results.
 BEGINS_WITHIN = 1800.0
-# If rows are steady, repeats that only make figures better known begin within so many times the configured ones' time.
+# If rows are steady, extra repeats for precision begin only within this multiple of the configured repeats'
+# time.
 LONGER = 1.25
 
 

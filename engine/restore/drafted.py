@@ -101,7 +101,7 @@ class Drafted:
     """
 
     def __init__(self, restorer: DraftedRestorer, ids: Sequence[int]) -> None:
-        # In closures: weights are not among the bytes of a cache.
+        # In a closure, because weights do not count as bytes of a cache.
         self._restorer = lambda: restorer
         self._ids = list(ids)
         self.states: mx.array | None = None

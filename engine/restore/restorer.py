@@ -124,7 +124,7 @@ class Reconstruction:
     """
 
     def __init__(self, restorer: Restorer, embed: Embed, ids: Sequence[int]) -> None:
-        # In closures: weights are not among the bytes of a cache.
+        # In a closure, because weights do not count as bytes of a cache.
         self._rows = lambda start, stop: normed(embed(mx.array(list(ids[start:stop]), mx.int32)[None]))
         self._restorer = lambda: restorer
         self.length = len(ids)

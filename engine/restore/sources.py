@@ -112,7 +112,7 @@ class Learned:
         self.inner, self.stop, self.caches = Exact(), stop, held
         self.start: int | None = None
         self.count = 0
-        # In a closure: the bytes of a cache are those of the arrays that it holds, and weights are not among them.
+        # In a closure: the bytes of a cache are those of its arrays, and weights do not count.
         self._cached = lambda start, stop, like: as_cached(attention, reconstruct(start, stop), like, start)
         self._like: tuple[Like, Like] | None = None
 

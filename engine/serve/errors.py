@@ -87,7 +87,7 @@ def gone() -> ApiError:
 def late() -> ApiError:
     """Return the error for a request that exceeds the time limit."""
     message = "The request took longer than this server allows."
-    # Clients would send it three times, each time in vain.
+    # Clients would send it three times, each time without success.
     return ApiError(408, message, code="timeout", headers={"X-Should-Retry": "false"})
 
 

@@ -96,7 +96,7 @@ def _check_time(request: Request, policy: Policy) -> None:
     created = parse_time(request.created_at).timestamp() if request.created_at else nonce_at
     if max(created, nonce_at) > now + skew:
         raise Refusal("not_yet_valid", "the request was made in the future by this runner's clock")
-    # Its requester said when: a difference between two clocks must not let it run later.
+    # The requester chose this time: a difference between two clocks must not let the request run later.
     if ends_at(request) < now:
         raise Refusal("expired", "the request expired before a runner took it")
     if nonce_at + policy.limits.max_age_s + skew < now:

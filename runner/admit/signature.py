@@ -178,7 +178,7 @@ def _lists_somebody(line: str) -> bool:
     if match and not any(fnmatchcase(NAMESPACE, pattern) for pattern in match[1].split(",")):
         return False
     if "cert-authority" in line.lower():
-        # It signs the keys of others, which nobody knows before they come.
+        # A certificate authority signs other people's keys, which nobody knows beforehand.
         return _KEY.search(line) is not None
     with tempfile.TemporaryDirectory(prefix="kakeya-") as folder:
         alone, file = Path(folder) / "list", Path(folder) / "signature"

@@ -24,7 +24,7 @@ from runner.bus.tips import Tips
 
 KEPT = "refs/kept/"
 
-# What git says of a reference that stays only because another one of the same transaction does.
+# Git's message for a reference that stays only because another one of the same transaction does.
 _COLLATERAL = re.compile("atomic (push|transaction) fail|transaction failed", re.IGNORECASE)
 
 
@@ -65,7 +65,8 @@ class Bus:
         self._secret = token_of(settings)
         # Set by each failure of git: the store may be damaged.
         self.is_suspect = False
-        # Why the last push of a branch, and the last deletion, failed, in the words of the bus; empty if it did not.
+        # Why the last push of a branch and the last deletion failed, in the words of the bus; empty if they
+        # did not fail.
         self.push_fault = self.deletion_fault = ""
         opened = open_store(settings, state / "store.git", self._secret)
         self.git = replace(opened, on_failure=self._suspect)

@@ -20,17 +20,17 @@ from runner.bus.quarantine import HOSTILE, Quarantine
 from runner.bus.tips import Tips
 from runner.bus.transfer import LOOK, SlowError, Transfer, explain_failure
 
-# Where not one branch came and so many cannot be sent, that is no damage to some of them: it is the bus that fails.
+# If no branch came and this many cannot be sent, the bus as a whole fails.
 _MOST_UNREADABLE = 20
-# A commit of a batch that failed has this long alone, or so many times as long as the bus takes to list its branches:
-# most come at once, and must not wait while the slow ones do not.
+# How long one commit of a failed batch may take alone, at least; or this many times as long as the bus takes
+# to list its branches. Most commits come at once and must not wait for the slow ones.
 ALONE_S = 0.5
 LISTINGS = 4
-# What failed alone is tried again in one of so many polls, while others wait for their first turn.
+# A commit that failed alone is tried again in one of this many polls while others wait for their first turn.
 RETRY_TURN = 3
-# After a batch that failed, this part of it is asked for together; after one that came, twice as much.
+# After a failed batch, the next one is smaller by this factor; after a successful one, it is twice as large.
 _PART = 8
-# A branch that took too long is asked for again after so many times that long.
+# A branch that took too long is fetched again after this many times that duration.
 PAUSES = 2
 
 
@@ -47,7 +47,7 @@ class Fetcher:
         self._transfer = Transfer(git, url, tips)
         self._sizes = HistorySizeChecker(git)
         self._prefixes = prefixes(patterns)
-        # Commits of batches that failed, in the order of their turns, and how many are asked for together next.
+        # Commits of failed batches, in the order of their turns, and the size of the next batch.
         self._suspects: dict[str, None] = {}
         self._batch = 1
         self._listing_s = 0.0
@@ -55,7 +55,7 @@ class Fetcher:
         self._has_served_first = False
         # In this poll the bus could not send a commit that was asked for alone.
         self._is_broken = False
-        # Branches that took too long to be fetched alone, and until when that is not tried again.
+        # Branches that took too long to be fetched alone, and when each may be tried again.
         self._late: dict[str, float] = {}
         self._is_behind = True
 
@@ -112,13 +112,14 @@ class Fetcher:
         if not self._fetch(fresh, limits.FETCH_S):
             got.clear()
             self._batch = max(1, len(fresh) // _PART)
-        # What came at once is served before the search goes on, but not twice in a row.
+        # Branches that came at once are served before the search goes on, but not twice in a row.
         self._has_served_first = bool(got) and not self._has_served_first
         if not self._has_served_first:
             is_turn_of_retries = self._polls % RETRY_TURN == 0 or not self._suspects
             got |= self._retry(retries) if retries and is_turn_of_retries else self._search()
         self._arrived(new, got)
-        # No number of bad branches may stop the polls for others: what came once shows that the bus can send.
+        # No number of bad branches may stop the polls for others: one successful fetch shows that the bus can
+        # send.
         nothing_came = self._is_broken and not self._tips.at and not self._suspects
         if nothing_came and self.quarantine.unreadable >= _MOST_UNREADABLE:
             message = f"cannot fetch from the bus: {self.quarantine.unreadable} branches cannot be read"
@@ -192,13 +193,14 @@ class Fetcher:
             return
         self.quarantine.release({commit})
         if not self._tips.at:
-            # Into an empty store each would have brought all history. Now it is there, and the others are short.
+            # With an empty store, each fetch would have brought all history. Now the history is there, and
+            # the others are short.
             self.quarantine.forgive()
 
     def _arrived(self, new: Mapping[str, str], got: set[str]) -> None:
         """Take note of what is in the store now; what is beyond the limits goes into quarantine."""
         quarantined = {oid for oid in new.values() if self.quarantine.holds(oid)}
-        # A history that is being read is asked about in each poll, however long its branch is left out.
+        # Ask in each poll about a history that is being read, even while its branch is left out.
         unchecked = ({*new.values()} - quarantined) | self._sizes.undecided.intersection(new.values())
         heavy = self._sizes.check(unchecked, limits.FETCH_S)
         for oid, reason in heavy.items():

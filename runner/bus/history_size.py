@@ -95,7 +95,7 @@ class HistorySizeChecker:
                 del self._long[oid]
                 decided[oid] = result[0] if result else "its history cannot be read"
         if self._long:
-            # By chance: whoever pushes many must not come before all others.
+            # Choose at random: somebody who pushes many must not come before all others.
             oid, result = random.choice(list(self._long)), []  # noqa: S311 - an order, no secret
             thread = threading.Thread(target=self._read, args=(oid, result), daemon=True)
             self._reading = thread, oid, result

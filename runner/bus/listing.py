@@ -25,15 +25,15 @@ ODD = "no request can have their names"
 
 _HEADS = "refs/heads/"
 _SHOWN = 20
-# Of too many branches half of those that were chosen are replaced after so many seconds and polls, whichever is later:
-# each stays for twice as long, so that it can have its turn.
+# If there are too many branches, half of the chosen ones are replaced after this many seconds and polls,
+# whichever is later. Each stays for twice as long, so that it can have its turn.
 CHOSEN_S = 10.0
 _CHOSEN_POLLS = 3
 _SEEN_BITS = 1 << 23
 _ID_DIGITS = 40  # of an object's name by SHA-1
-# No two requests share a commit. How many branches are at one is counted in so many places, whatever there is.
+# No two requests share a commit. Branches per commit are counted in this many slots, whatever their number.
 _BUCKETS = 1 << 16
-# Those with the lowest ranks are chosen. Below 1 are those that are new or stay.
+# The branches with the lowest ranks are chosen. New and staying branches have ranks below 1.
 _OTHERS, _COPIES = 1, 2
 
 
@@ -54,7 +54,7 @@ class _Seen:
 
 
 def _bits(branch: str, oid: str) -> tuple[int, int]:
-    # Python mixes a secret of this process into it, so nobody can choose names that fall together.
+    # Python's hash includes a secret of this process, so nobody can choose names that collide.
     mixed = hash((branch, oid))
     return mixed % _SEEN_BITS, (mixed >> 32) % _SEEN_BITS
 
@@ -68,7 +68,8 @@ class Listing:
         self._prefixes = tuple(f"{_HEADS}{pattern.removesuffix('*')}" for pattern in patterns)
         self._digest = b""
         self.tips: dict[str, str] = {}
-        # Branches whose names no request can have: how many, and some of them. Then how many branches exceed the limit.
+        # Branches with names that no request can have: their number, and some names. Then the number of
+        # branches beyond the limit.
         self.odd = 0
         self.some_odd: list[str] = []
         self.too_many = 0
@@ -77,7 +78,7 @@ class Listing:
         self._a_link = ""
         self._told = (0, 0, 0)
         self._offered = self._copies = 0
-        # Used only above the limit: what the last listing held, and when branches were last chosen, in time and polls.
+        # Used only above the limit: the last listing, and when branches were last chosen, in time and polls.
         self._before = _Seen()
         self._chosen_at = 0.0
         self._polls = 0
@@ -120,7 +121,7 @@ class Listing:
             if not name.startswith(self._prefixes):
                 continue
             if is_link:
-                # An answer to it would be pushed to the branch that it stands for.
+                # An answer to a symbolic reference would be pushed to the branch that it points to.
                 self.links += 1
                 self._a_link = name.removeprefix(_HEADS)[: limits.BRANCH_CHARS]
                 continue
@@ -136,11 +137,12 @@ class Listing:
         """Read a listing. Of too many branches some are taken, among which each of them is sooner or later."""
         stays = list(self.tips)
         if self._is_time_to_choose:
-            # In the order in which they were chosen: the older half makes room.
+            # In the order in which they were chosen: the older half is replaced.
             stays = stays[len(stays) // 2 :]
             self._chosen_at, self._polls = time.monotonic(), 0
         self._offered, self._copies, now = 0, 0, _Seen()
-        # What is new comes before the older half of what stays, so a flood of it takes half of the places at most.
+        # New branches come before the older half of the staying ones, so a flood takes at most half of the
+        # slots.
         ranks = {branch: 1 - i / len(stays) for i, branch in enumerate(stays, 1)}
         ranked = self._ranked(chunks, ranks, now)
         chosen = list(islice(ranked, limits.BRANCHES))
@@ -149,7 +151,7 @@ class Listing:
         copies = sum(rank >= _COPIES for rank, _, _ in chosen)
         # They come last.
         del chosen[len(chosen) - max(0, copies - limits.COPIES) :]
-        # What is new stays for longest.
+        # New branches stay for longest.
         tips = {branch: oid for _, branch, oid in reversed(chosen)}
         self.tips = {branch: tips[branch] for branch in stays if branch in tips} | tips
         self.too_many = self._offered - len(tips)

@@ -17,7 +17,7 @@ import psutil
 from bridge.bus import exact_refs
 from runner.bus.store import beside_of
 
-# Processes that inherit the children of dead processes.
+# Processes that adopt the children of dead processes.
 _REAPERS = ("init", "systemd", "launchd")
 
 

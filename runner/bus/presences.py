@@ -43,6 +43,6 @@ class Presences:
 
     @cached_property
     def _remote(self) -> Remote:
-        # What an earlier process fetched is of no use: records are replaced every few minutes.
+        # What an earlier process fetched is outdated: records are replaced every few minutes.
         shutil.rmtree(self._folder, ignore_errors=True)
         return Remote(open_store(self._settings, self._folder, token_of(self._settings)), self._settings.url)

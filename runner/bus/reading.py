@@ -23,7 +23,7 @@ def read_each(
     if not tips:
         return {}
     try:
-        # Which of several states ended a branch is told by their signatures, if only signed ones count.
+        # If only signed states count, signatures tell which of several states ended a branch.
         plain = None if reader.has_keys else history.read_views(git, tips, ended_whole=False)
         return reader.views(git, tips, plain, commits)
     except Exception as error:  # noqa: BLE001 - whatever a stranger pushed

@@ -17,7 +17,7 @@ from bridge.system import git_output
 from bridge.system.git import Git
 
 HEADS = "refs/bus/"
-# In the archive: branches that git cannot hold beside earlier ones, each below its commit id.
+# In the archive: branches whose names conflict with earlier ones, each below its commit id.
 APART = "refs/apart/"
 _HEADER = b"# pack-refs with: peeled fully-peeled sorted \n"
 

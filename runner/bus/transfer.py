@@ -16,7 +16,7 @@ from runner.bus.quarantine import HOSTILE
 from runner.bus.store import beside, fetch_flags, take_cut
 from runner.bus.tips import HEADS, Tips
 
-# Where a commit that is fetched by its branch is put, whatever the branch is called.
+# Where a commit that is fetched by its branch is stored, whatever the branch's name.
 LOOK = f"{LOOKS}tip"
 
 
@@ -34,7 +34,8 @@ class Transfer:
         self._git = git
         self._url = url
         self._tips = tips
-        # A commit that takes long to come, and the git that fetches it beside the others, and where.
+        # A commit that takes long to arrive, the git process that fetches it beside the others, and its
+        # folder.
         self._slow: tuple[str, Child, Git] | None = None
 
     def close(self) -> None:
@@ -53,7 +54,7 @@ class Transfer:
             InfrastructureError: they did not come; a SlowError if they take longer.
         """
         stays = stays and len(commits) == 1 and self._slow is None
-        # One that is left to come must not lock the others out.
+        # A slow fetch must not lock the others out.
         git = beside(self._git) if stays else self._git
         child = start_fetch(git, self._url, *commits, at=at)
         try:
@@ -61,7 +62,7 @@ class Transfer:
                 self._check_whole(git)
                 return
         except ProcessError as error:
-            # Git leaves what it was writing if what came is cut short or damaged, and its lock if it is ended by force.
+            # Git leaves an unfinished file if the pack is cut short or damaged, and its lock if it is killed.
             child.close()
             self._sweep_up()
             raise explain_failure(error) from error
@@ -135,7 +136,7 @@ def explain_failure(error: ProcessError) -> InfrastructureError:
     if re.search(rb"^fatal: out of memory", error.stderr, re.MULTILINE | re.IGNORECASE):
         return InfrastructureError(f"git refuses what the bus sent: {error.words()}", code=HOSTILE)
     if refuses_objects(error.stderr):
-        # What came is refused, which no retry changes. Git's first error names the object.
+        # The received objects are refused, which no retry changes. Git's first error names the object.
         match = re.search(r"^error: (.*)", error.stderr.decode("utf-8", "replace"), re.MULTILINE)
         message = f"git refuses what the bus sent: {match[1] if match else error.words()}"
         return InfrastructureError(message, code=HOSTILE)

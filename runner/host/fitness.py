@@ -36,7 +36,7 @@ class Fitness:
         self._interpreter = interpreter
         self._models = models
         self._failed: set[str] = set()
-        # Those that passed it once in this process, and those of which all parts were there.
+        # Presets that passed the check once in this process, and presets of which all parts were there.
         self._passed: set[str] = set()
         self._present: set[str] = set()
 

@@ -60,7 +60,7 @@ def job_environment(home: Path, *, interpreter: Path, extra: Mapping[str, str]) 
     }
 
 
-# Not as a script, which Python would compile each time. Nothing is left to do at its end.
+# Passed as `-c`, because Python would compile a script each time. Nothing is left to do at its end.
 _SUPERVISE = f"import os; from {supervisor.__name__} import main; os._exit(main())"
 
 

@@ -144,7 +144,7 @@ class _Escapes:
     begun: re.Pattern[str]
 
 
-# A secret may itself hold what looks like an escape of the other kind.
+# A secret may contain a text that looks like an escape of the other kind.
 _ESCAPES = (
     _Escapes("%", re.compile(_URL), re.compile(rf"(?:{_URL_BEGUN})\Z")),
     _Escapes("\\", re.compile(_JSON), re.compile(rf"(?:{_JSON_BEGUN})\Z")),

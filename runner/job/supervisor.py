@@ -102,7 +102,7 @@ def main() -> int:
     # bubblewrap remains as the job's parent; sandbox-exec becomes the job.
     wrapped = bool(job["inside"]) and sys.platform == "linux"
     watched.note(usage)
-    # What is known already, in case that this process does not survive what follows.
+    # What is known already, in case this process does not survive the next steps.
     _report(report, exit_code=_exit_code(status, wrapped=wrapped), why=reason, seconds=seconds)
     survivors, ended = _end_all(
         child, family, grace=job["grace_s"] if reason else 0.0, wrapped=wrapped, watched=watched

@@ -30,8 +30,8 @@ _MAX_HEADERS = 16
 _CONNECT_S, _SILENCE_S, HEADERS_S = 10, 30, 30
 # A thread that waits for a slow server's headers cannot be ended, so the number of such threads is limited.
 WAITING = threading.BoundedSemaphore(16)
-# What an LFS server may let us send: who we are, and what storage services sign. Not where a request goes, how it is
-# framed, or what stands between.
+# Headers that an LFS server may let us send: for authorization and storage services. Headers about the
+# target, the framing or proxies are not among them.
 _HEADER = re.compile(
     r"(?i:authorization|x-(?!forwarded|http-|original|rewrite|real-|host|proxy)[a-z0-9-]{1,60})"
 )
@@ -59,7 +59,7 @@ class HttpSource:
         self._session = requests.Session()
         # Ignore ~/.netrc: requests would send its passwords to any server that it lists.
         self._session.trust_env = False
-        # No server's cookies are sent anywhere.
+        # Cookies of servers are never sent.
         self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
     def announce(self, wanted: Sequence[Pointer]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 # The specification: a pointer is smaller than this.
 MAX_BYTES = 1024
-# Extensions, which change the content, may come before the id. Then the object alone is not the file.
+# Extensions, which change the content, may come before the id. Then the object is not the file itself.
 _POINTER = re.compile(
     rb"version https://git-lfs\.github\.com/spec/v1\n"
     rb"(?P<extensions>(?:ext-[0-9]-[\w.-]+ sha256:[0-9a-f]{64}\n)*)"

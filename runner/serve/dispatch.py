@@ -22,7 +22,7 @@ from runner.serve.next_action import Action
 from runner.state.ledger import Pending
 
 UNFIT = "waits until this host can run it again"
-# How long a poll pushes answers that a failure left, so that new requests are seen meanwhile.
+# How long a poll retries failed pushes of answers, so that new requests are seen meanwhile.
 FLUSH_S = 5.0
 
 _CLOSED = {
@@ -75,7 +75,7 @@ def handle(
         admitted = admitted or _admit(context, candidate)
     except Refusal as refusal:
         return _turn_down(context, view, refusal)
-    # If this runner left it before, it failed here after the claim.
+    # If this runner had left the request to others before, it failed here after the claim.
     is_left = context.others.has_left(view) and leave(context, view, admitted.request)
     return State.REQUESTED if is_left else execute(context, admitted)
 
@@ -140,10 +140,11 @@ def flush(context: RunnerContext, backoff: Backoff) -> dict[str, str]:
     until = time.monotonic() + FLUSH_S
     for pending in context.ledger.pending():
         context.pulse.beat()
-        # Those that fail are behind the others in the next poll.
+        # Branches that fail come behind the others in the next poll.
         if time.monotonic() > until:
             break
-        # What was pushed to the branch meanwhile may take minutes to come, and comes beside the polls.
+        # Commits that were pushed to the branch meanwhile may take minutes to arrive, and are fetched beside
+        # the polls.
         if not backoff.allows(pending.answer) or context.bus.is_behind(pending.branch):
             continue
         try:

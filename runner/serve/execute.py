@@ -36,7 +36,7 @@ from runner.serve.lease import Lease, hand_on, with_reason
 from runner.serve.watch_job import Halt, Halted, Heartbeat, attend, attendant
 from runner.state import signing_key
 
-# The code of the error for a job of which this host could not begin a step.
+# The code of the error if this host could not begin a step of a job.
 NOT_BEGUN = "not_begun"
 _CANCELLED = {
     Halt.CANCELLED: "the requester cancelled it",

@@ -188,7 +188,7 @@ def leave(
     is_held = view.state is not None and view.state.detail.startswith(WAITS_FOR_APPROVAL)
     if is_listed and not is_held and not context.others.has_left(view):
         lease = Lease(context, view)
-        # It is no attempt to run the request.
+        # This does not count as an attempt to run the request.
         lease.token = view.token
         lease.advance(State.REQUESTED, detail=context.others.note(view, reason, context.identity.id))
     return True

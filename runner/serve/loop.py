@@ -96,7 +96,7 @@ def _begin(context: RunnerContext) -> None:
     context.orders.begin()
     if context.announcer:
         context.announcer.begin()
-        # Before the first request, so that other runners leave alone what only this one can run.
+        # Announce before the first request, so that other runners leave alone what only this one can run.
         context.announcer.maybe()
 
 

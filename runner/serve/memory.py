@@ -37,14 +37,15 @@ class Memory:
         self.why: dict[str, str] = {}
         # When each request that waits for approval, or for another runner, was last checked, and why it waits.
         self._checked: dict[str, tuple[float, str]] = {}
-        # Requests, by branch and tip, that were not admitted: they are turned down after others have had their turn.
+        # Requests, by branch and tip, that were not admitted: they are answered after others have had their
+        # turn.
         self._unadmitted: set[str] = set()
         # Back-off for failures, by branch and tip, or by answer.
         self.retries = Backoff()
         # Branches that this process has answered, and back-off for those that it answers again and again.
         self._answered: set[str] = set()
         self._again = Backoff()
-        # Back-off for those that this host could not handle.
+        # Back-off for branches that this host could not handle.
         self._faults = Backoff(_LONGEST_FAULT_S)
         self._warned: set[str] = set()
 
@@ -199,7 +200,7 @@ class Memory:
         is_ours = isinstance(error, InfrastructureError) and error.code == NOT_BEGUN
         self.why[branch] = f"{CANNOT_BEGIN if is_ours else 'failed here'}: {error}"
         self._context.tell(f"{branch}: {type(error).__name__}: {error}")
-        # By the branch, because a request that was handed back is at another commit.
+        # By the branch, because a request that was handed back has another commit.
         if self._faults.failed(branch) == _FAILURES:
             self._context.tell(f"{branch}: tried less and less often from now on")
 

@@ -31,7 +31,7 @@ class Scheduler:
         self._manifests = Manifests(context.bus.git)
         self._turns = Turns(self._manifests, context.bus.git, context.policy, context.ledger, context.tell)
         self._ran = False
-        # Whether the last poll left work behind because its time was over.
+        # Whether the last poll ran out of time and left work behind.
         self.has_more = False
 
     def handle_next(self, views: Iterable[View]) -> bool:
@@ -39,7 +39,8 @@ class Scheduler:
         ordered = self._in_turn(views)
         if self._memory.has_unadmitted:
             self._memory.recall(ordered, Approvals(self._context.policy.state).all())
-        # What runs comes first. After a job, one of the others has its turn, so that they are not left for ever.
+        # Requests that run come first. After a job, one of the others has its turn, so that none waits for
+        # ever.
         passes = (False, True, False) if self._ran else (True, False)
         self._ran = False
         for runs in passes:
@@ -79,7 +80,7 @@ class Scheduler:
         try:
             return self._turns.order(good)
         except Exception as error:  # noqa: BLE001
-            # Nobody in particular is the cause. Requests are still handled, by the names of their branches.
+            # No single branch is the cause. Requests are still handled, by the names of their branches.
             cause = error if len(good) < len(waiting) else first
             self._memory.tell_bug("requests cannot be put in order", cause)
             return sorted(good, key=lambda view: view.branch)
@@ -152,7 +153,8 @@ class Scheduler:
                 raise
             self._memory.failed(view.branch, error)
             return False
-        # Usually this runner or a faster one has moved the branch now. If not, the bus drops pushes: back off.
+        # Usually this runner or a faster one has moved the branch by now. If not, the bus drops pushes: back
+        # off.
         self._memory.tried(view)
         self._memory.answered(view.branch, published)
         return published is not None

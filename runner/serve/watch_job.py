@@ -20,11 +20,11 @@ _TICK_S = 0.1
 _LOOK_S = 0.3
 # How often the status file is updated during a long job.
 _NOTE_S = 5.0
-# The time between two pieces of log grows with the run time: this share of it, up to so many seconds. A day of steady
-# output thus stays below the number of commits that readers look through.
+# The time between two pieces of log grows with the run time: it is this share of it, and at most this many
+# seconds. So a day of steady output stays below the number of commits that readers look through.
 _SHARE = 1 / 200
 LONGEST_PAUSE_S = 5.0
-# At least so many heartbeats are pushed per lease, even if the push budget is used up.
+# At least this many heartbeats are pushed per lease, even if the push budget is used up.
 _PER_LEASE = 3
 
 
@@ -35,7 +35,7 @@ class Halt(Enum):
     SUPERSEDED = "superseded"
     FENCED = "fenced"
     STOPPING = "stopping"
-    # This runner cannot run it after all, and another one may.
+    # This runner cannot run the request after all, but another one may.
     HANDED_ON = "handed_on"
 
 

@@ -60,7 +60,7 @@ class Watchdog:
         except (OSError, ValueError, KeyError, TypeError, psutil.Error):
             lives = False
         if not lives:
-            # No runner serves, or it ended: the service manager handles that.
+            # No runner serves, or the runner ended: the service manager handles that.
             self.observed.pop("runner", None)
         elif self._count("runner", sign) > _LOOKS:
             self.tell(f"the runner {process.pid} gave no sign of life for {_LOOKS} minutes: it is killed")

@@ -37,9 +37,9 @@ _BUSY_S = 5.0
 # How long to wait after the bus refused the reference; some servers refuse all references outside refs/heads/.
 _REFUSED_S = 3600.0
 _LAST_S = 5.0
-# First delay before a failed push of a record alone is retried. It doubles up to one interval.
+# First delay before a failed push of a single record is retried. It doubles up to one interval.
 _AGAIN_S, _MOST_DOUBLED = 10.0, 10
-# After the start, requests come first: the host is checked after so many seconds.
+# After the start, requests come first: the host is checked after this many seconds.
 _CHECK_S = 1.0
 
 
@@ -127,7 +127,7 @@ class Announcer:
         try:
             self._made = self._make()
         except (InfrastructureError, OSError):
-            # For example a full disk. The push that this would be added to may still succeed.
+            # For example a full disk. The push that this record would be added to may still succeed.
             return None
         return self._made.commit
 

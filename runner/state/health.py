@@ -18,11 +18,11 @@ from bridge.errors import InfrastructureError
 from runner.bus.bus import Bus
 from runner.bus.damage import damage
 
-# The store has to be made anew, which needs the state folder's lock, and thus a new context.
+# The store has to be created again, which needs the state folder's lock, and thus a new context.
 DAMAGED = "damaged"
-# Git fails for many reasons. So often at most the store is searched for damage after that.
+# Git fails for many reasons, so the store is searched for damage at most this often after a failure.
 _LOOK_AGAIN_S = 600.0
-# An upgrade replaces these or, for a moment, removes them.
+# An upgrade replaces these files or, for a moment, removes them.
 _PACKAGES = [Path(module.__path__[0]) for module in (bridge, runner, presets)]
 _INSTALLED = [Path(sys.executable), *_PACKAGES, Path(runner.__path__[0], "job", "supervisor.py")]
 

@@ -40,7 +40,8 @@ CREATE TABLE IF NOT EXISTS attempts (
 """
 _KEEP_TURNS_S = 86_400.0
 
-# The state of a request of which nothing of this runner is on the bus: its branch is gone, or another runner has it.
+# The state of a request without any commit of this runner on the bus: its branch is gone, or another runner
+# has it.
 FENCED = "fenced"
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -203,7 +204,7 @@ class Ledger:
     def took(self, requester: str, at: float) -> None:
         """Record that a requester had a turn."""
         with self.transaction() as cursor:
-            # Turns in the future come from a clock that was set back since.
+            # Turns in the future come from a clock that was set back later.
             cursor.execute("DELETE FROM turns WHERE at < ? OR at > ?", (at - _KEEP_TURNS_S, at))
             cursor.execute("INSERT INTO turns (requester, at) VALUES (?, ?)", (requester, at))
 

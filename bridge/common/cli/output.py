@@ -56,7 +56,7 @@ def _print(parts: tuple[str | Colored | Path, ...], *, err: bool) -> None:
 
 
 def _echo(text: str, *, nl: bool = True, err: bool = False) -> None:
-    # Named, because click writes UTF-8 where it takes a stream in ASCII for a wrong setting.
+    # The encoding is named, because click takes an ASCII stream for a wrong setting and writes UTF-8.
     click.echo(text, file=sys.stderr if err else sys.stdout, nl=nl)
 
 

@@ -16,7 +16,7 @@ from bridge.common.cli import terminal
 from bridge.common.cli.output import put_block, put_json, say
 from bridge.common.errors import ExitCode, InfrastructureError, KakeyaError, UsageError, as_told
 
-# What a full disk, a quota, a limit on a file's size and a closed or broken terminal answer to printing.
+# Errors of printing: a full disk, a quota, a limit on a file's size, a closed or broken terminal.
 _CANNOT_PRINT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 

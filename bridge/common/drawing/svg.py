@@ -15,7 +15,7 @@ from bridge.common.drawing.text import cut
 WIDTH = 480.0
 COLORS = 8
 
-# Of a file's title and of a line of its legend.
+# Height of a file's title, and of a line of its legend.
 _HEADING, _KEY = 24.0, 18.0
 _STYLE = (
     "text{font:12px sans-serif;fill:#555}.title{font-weight:bold}.grid{stroke:#ddd}"

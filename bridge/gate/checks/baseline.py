@@ -21,7 +21,7 @@ from bridge.reports.kinds import (
 from bridge.reports.parts import Arm
 from bridge.reports.statistics import median
 
-# A baseline slower than this share of one forward pass a token is named.
+# A baseline slower than this share of one forward pass a token is reported.
 _SLOW = 0.9
 
 

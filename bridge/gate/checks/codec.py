@@ -9,9 +9,9 @@ from bridge.gate.check import check
 from bridge.gate.index import ReportIndex
 from bridge.reports.kinds import CODEC_RD, KV_QUANT, RAW
 
-# A sample's mean error may lie below the limit by chance: so many of its standard errors at most.
+# A sample's mean error may lie below the limit by chance, by at most this many of its standard errors.
 _SIGMAS = 6.0
-# Sums of the same float32 values in another order.
+# Tolerance for sums of the same float32 values in another order.
 _SUMS = 1e-5
 
 

@@ -17,7 +17,7 @@ from bridge.reports.rows import Decode
 SURVIVES = 0.25
 # A control runs on this many prompts, or on all.
 CONTROL_PROMPTS = 5
-# A control moves predictions at least so many times as far as exact values that come back do, which is rounding.
+# A control must move predictions at least this many times as far as restored exact values do (rounding).
 _BEYOND_ROUNDING = 4
 _SHORTEST_ANSWER = 4
 _COUNTER = "injected_positions"

@@ -11,9 +11,9 @@ from bridge.reports.parts import Arm
 from bridge.reports.repetition import repeats_itself
 from bridge.reports.rows import Decode, Divergence
 
-# A tie is at most so many times as wide as the rounding that the engine measured at the same place.
+# A tie is at most this many times as wide as the rounding that the engine measured at the same token.
 TIES = 4.0
-# In older reports, which do not say how far rounding moves logits: two units in the last place of bfloat16 near 32.
+# For older reports, which do not record rounding: two units in the last place of bfloat16 near 32.
 _UNMEASURED = 0.25
 
 

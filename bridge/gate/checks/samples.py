@@ -23,7 +23,7 @@ from bridge.reports.kinds import (
     VERIFY_L,
 )
 
-# A first run, and one that is profiled.
+# Rows that may be set aside: the first run, and a profiled run.
 _SET_ASIDE = 2
 
 

@@ -22,10 +22,10 @@ RATIOS = (
 )
 TIMES = (*RATIOS, "decode_tok_s")
 
-# How many times as long as another one an equal run may take, so that their median still says something.
+# The largest ratio of the times of equal runs with which their median still says something.
 PREFILL_SPREAD, DECODE_SPREAD = 3.0, 2.0
 _IN_SEQUENCE = 2
-# Of a row: what may be neither prefill nor decoding, as a share of decoding and in seconds.
+# The time of a row that may be neither prefill nor decoding, as a share of decoding and in seconds.
 _HIDDEN, _HIDDEN_S = 0.03, 1e-3
 _WARMED = "only the first run was slow: it found cold caches, or the later ones a prompt that was kept"
 # Seconds by which rows of one process may seem to overlap, and by which `seconds` is rounded.

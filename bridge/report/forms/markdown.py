@@ -22,7 +22,7 @@ _EVIDENCE = {
 # What to escape: anywhere; after `www`, which makes a link; and at a line's start, where it makes a list or a title.
 _MEANS_SOMETHING = re.compile(r"([\\`*_\[\]#|~:$]|(?<=www)\.|^[-+](?=\s|$)|^[-=](?=[-=\s]*$))", re.IGNORECASE)
 _LISTS = re.compile(r"^(\d+)([.)])(?=\s|$)")
-# GitHub would notify a person, or link an issue, that is named right after one of these, whatever stands before them.
+# If one of these precedes a name or number, GitHub notifies the person or links the issue.
 _NAMES = re.compile(r"(@|#(?=\w)|\bGH-(?=\d))", re.IGNORECASE)
 _NOTHING = "\u200b"
 

@@ -10,7 +10,7 @@ from bridge.reports.repetition import repeating_arms
 
 Row = Mapping[str, Any]
 
-# What docs/evidence.md asks of figures of time.
+# What docs/evidence.md requires of figures of time.
 LEAST_ROWS, LEAST_REPEATS, LEAST_TOKENS = 5, 3, 32
 
 # Claims that come first in a report.

@@ -102,7 +102,8 @@ class CandidateSelector(nn.Module):
             pick: from scores ``[batch, 1, k]`` to indices ``[batch, 1]``.
         """
         candidates, unary = best(logits, self.top_k)
-        # What a row asks of a token, [batch, n, k, rank]: times the predecessor's code it is the edge's score.
+        # The query of a row, [batch, n, k, rank]; multiplied by the predecessor's code, it is the edge's
+        # score.
         projected = self.hidden_projection(hidden)[:, :, None] * self.successor_codebook[candidates]
         tokens, scores = [before[:, None]], []
         for row in range(hidden.shape[1]):

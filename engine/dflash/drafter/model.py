@@ -149,7 +149,7 @@ class BoundDrafter:
             first = bonus if isinstance(bonus, mx.array) else mx.array(bonus)
             selector = self.drafter.candidate_selector
             return Proposal(*selector.select(hidden[None], logits, first.reshape(1), pick or _largest))
-        # The cap keeps the order, so that greedy picks need not pay for it.
+        # The cap keeps the order, so greedy decoding does not need it.
         tokens = mx.argmax(raw, axis=-1)[None] if pick is None else pick(logits)
         return Proposal(tokens, logits)
 

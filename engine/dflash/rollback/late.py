@@ -60,7 +60,8 @@ class Late(CacheProxy, own=("given", "block", "_store", "_read")):
         """Put accepted entries into the cache."""
         raise NotImplementedError
 
-    # Some models replace what they have just stored, to tie computations together. During a round that is the block.
+    # Some models replace what they have just stored, to tie computations together. During a round they
+    # replace the block.
 
     @property
     def keys(self) -> Any:

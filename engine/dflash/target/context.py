@@ -7,7 +7,7 @@ from engine.checkpoints import files
 from engine.errors import BadInput
 from engine.mx import mx, nn
 
-# What configurations call the most tokens of prompt and answer together, the commonest first.
+# The names in configurations of the most tokens of prompt and answer together, the most frequent name first.
 NAMES = (
     "max_position_embeddings",
     "n_positions",

@@ -43,7 +43,7 @@ class TargetEmbeddings:
                 f"{type(target).__module__} keeps no embed_tokens beside its layers", "another target"
             )
         heads = [module["lm_head"] for module in on_the_way if module.get("lm_head") is not None]
-        # The table's own factor, if it has one, else the model's: only one of the two applies it.
+        # The table's own factor, if it has one, else the model's: only one of them applies.
         scales = [module.embed_scale for module in (embed, inner) if hasattr(module, "embed_scale")]
         return cls(
             embed, float(scales[0]) if scales else 1.0, heads[0] if heads else embed.as_linear, len(layers)

@@ -21,12 +21,12 @@ from engine.mx import mx, nn
 
 ROWS = 32  # the most rows that are few
 TILES = (64, 32, 16)  # outputs of a tile
-# The most multiplications of a product for which OpenBLAS takes its kernels for small ones, and the most rows for which
-# a tile stays below that: as many as a round usually has.
+# The most multiplications for which OpenBLAS uses its kernels for small products, and the most rows of a tile
+# that stays below that: as many as a round usually has.
 _SMALL, _USUAL = 100**3, 16
 _X86 = ("x86_64", "AMD64")
 SHARE = 8  # a copy may take an eighth of the machine's memory
-# The fewest elements of a matrix by form: the product of a smaller one takes less time than its operations do.
+# The fewest elements of a matrix, by form: for smaller matrices the gain is smaller than the overhead.
 LEAST = {"tiled": 1 << 16, "turned": 1 << 13, "plain": 0}
 
 _COPYING = threading.Lock()

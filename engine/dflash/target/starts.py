@@ -49,7 +49,7 @@ def with_starts(model: nn.Module) -> nn.Module:
         path, layers = find_layers(model)
     except BadInput:
         return model
-    # The last one is asked for together with what follows from it.
+    # The last one is evaluated together with the results that depend on it.
     return with_layers(model, path, [*map(Starter, layers[:-1]), layers[-1]])
 
 

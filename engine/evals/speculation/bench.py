@@ -25,7 +25,8 @@ from engine.mx import integers, mx, number
 
 KIND = kinds.SPEC_BENCH
 OUR_LOOP = made.OUR_LOOP
-# And ``torch``: the draft model with its layers in torch; and ``rescaled``: with its other factor of embeddings.
+# Also ``torch``: the draft model with its layers in torch; and ``rescaled``: with the other factor of
+# embeddings.
 DRAFTERS = ("dflash", "lookup", "adaptive")
 RESCALED = made.RESCALED
 SAME = "both scalings of the embeddings are the same: the target multiplies them by 1"

@@ -27,7 +27,7 @@ def package_arm(pair: Pair, block: int | None) -> Arm[list[Cache]] | None:
         pair: its drafter's folder is loaded anew, by the package, in the type of ours.
         block: see :func:``engine.evals.speculation.arms.speculative``.
     """
-    # A block of one drafts nothing, which the package does not know.
+    # A block of one token drafts nothing, which the package does not support.
     if pair.draft is None or block == 1 or util.find_spec("dflash") is None:
         return None
     from dflash import model_mlx as package

@@ -38,16 +38,16 @@ ALLOWANCE, PER_ROW = (
     4.0,
     0.005,
 )  # CPU seconds for the masks of an answer, and how many more for each of its rows
-# What closes an open value first: the first tokens of these are preferred, in this order. Of the formats, a time ends
-# with a Z, and an address needs an @.
+# What closes an open value: the first tokens of these are preferred, in this order. Among the formats, a time
+# ends with a Z, and an address needs an @.
 CLOSING = ('"}', '"]', '"', "}", "]", "Z", "@", ":", "0", "null", "true", "{", "[", ",")
 COMPACT: "JsonCompileOptions" = {"whitespace_flexible": False}
 # As models write calls.
 SPACED: "JsonCompileOptions" = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-# A function without the field takes none, as OpenAI's API defines it.
+# A function without this field takes no arguments, as in OpenAI's API.
 NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 TOO_COMPLEX = re.compile(r"too (many|complex)", re.IGNORECASE)
-# What llguidance says of features that it does not have, and what they are called here.
+# Llguidance's messages about missing features, and the names of these features here.
 MISSING = (
     (re.compile(r"Unimplemented keys: \[([^\]]*)\]"), "the JSON schema keyword {}"),
     (re.compile(r"Unknown format: ([^\s.]*)"), "the JSON schema format {}"),
@@ -61,7 +61,7 @@ MISSING = (
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# Few threads: grammars that take long then delay other grammars alone.
+# Few threads, so that slow grammars delay only other grammars.
 _POOL = ThreadPoolExecutor(2, thread_name_prefix="grammar")
 
 
@@ -379,7 +379,7 @@ class Walk:
             if self._matcher.is_error():
                 raise self._failed()
             forced = self._forced(self._matcher, room - i, i)
-            # If only one token is allowed, it is not the limit that forces it.
+            # If only one token is allowed, the limit does not force it.
             self._forced_rows.append(forced is not None and bool(masks[i].sum() > 1))
             if forced is not None:
                 masks[i] = False
@@ -419,7 +419,7 @@ class Walk:
         if way is not None and spare <= 0:
             return way[0]
         if row == 0:  # what is known of a draft holds only if it is accepted
-            # Each token takes one of those left, and may make the way longer.
+            # Each token uses one of those left, and may make the rest of the way longer.
             self._clear = self._read + (AGAIN if way is None else 1 + (spare - 1) // (SPARE + 1))
         return None
 

@@ -19,7 +19,7 @@ from bridge.common import process
 CPU_SECONDS = 2  # for the interpreter too, which takes a tenth of a second
 MEMORY = 192 << 20  # bytes, the interpreter's included
 WALL_SECONDS = 60.0  # on a machine that is busy with other things
-# Tokens by number. Clients cannot write any: in their schemas it is text.
+# Tokens by number. Clients cannot write these: in their schemas they are text.
 TOKENS = re.compile(r"<\[[0-9^, -]*\]>")
 
 

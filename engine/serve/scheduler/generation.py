@@ -78,7 +78,7 @@ class Generation:
         self._guide = self._guided(options, stops) if options.guided else None
         proposer = Proposer(pair.draft, pair.target) if self._with_draft else None
         lookup = Lookup() if options.draft in ("auto", "lookup") else None
-        # Where a grammar cuts drafts, what they cost and how many stay says nothing about other answers.
+        # If a grammar cuts drafts, their cost and acceptance say nothing about other answers.
         kind = (*self._key, options.grammar is not None)
         self._policies = _policies(options) or self.resident.policies(kind)
         self._run = Run(

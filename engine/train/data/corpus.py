@@ -14,7 +14,8 @@ from pathlib import Path
 
 from engine.errors import BadInput
 
-# Distribution -> licence, as their metadata state it. Others are not read, whatever is installed.
+# Distribution -> licence, as its metadata state it. Other distributions are not read, even if they are
+# installed.
 PACKAGES = {
     "anyio": "MIT",
     "attrs": "MIT",

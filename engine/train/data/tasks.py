@@ -99,7 +99,7 @@ TASKS: Mix = (
 )
 
 
-# For a target that has learnt the other kinds: mostly the hardest one.
+# The mix for a target that has learnt the other kinds: mostly the hardest kind.
 HARD: Mix = (
     (named_values, 0.12),
     (notes, 0.15),
