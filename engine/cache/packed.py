@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 from engine.attention.views import PackedView
 from engine.cache.codec_id import CodecId
 from engine.codec.kinds import RowCodec
+from engine.codec.uncompressed import RawCodec
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.mx import mx
@@ -83,6 +84,14 @@ class PackedMixin(Mixed):
             PackedView(x, codec, dtype) for x, codec in zip((keys, values), self.codecs, strict=True)
         )
         return (first, second) if self.views else (first.dense(), second.dense())
+
+    def coded(self) -> tuple[int, int, int]:
+        """Return the positions that a codec made, the bytes of their codes, and 0: a codec that fails raises."""
+        if self.codecs is None:
+            return 0, 0, 0
+        sides = [x for x in (self.keys, self.values) if x.dtype == mx.uint8]
+        codes = [x for x, codec in zip(sides, self.codecs, strict=False) if not isinstance(codec, RawCodec)]
+        return (self.offset if len(sides) == len("kv") else 0), sum(x.nbytes for x in codes), 0
 
     def to_quantized(self, group_size: int = 64, bits: int = 4) -> None:  # noqa: ARG002
         """Refuse mlx-lm's own quantization (its ``kv_bits``): the content is already packed."""

@@ -72,6 +72,11 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
         self.fired += 1
         return back
 
+    def coded(self) -> tuple[int, int, int]:
+        """Return the positions that the codec made, 0 bytes, since no codes are kept, and its failures."""
+        lost = self.failed + self.skipped
+        return (0 if lost or not self.fired else self.inner.offset), 0, lost
+
     def _codec(self, dim: int) -> Any:
         if dim not in self.codecs:
             self.codecs[dim] = self.make_codec(dim)

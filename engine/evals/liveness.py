@@ -3,12 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from engine.cache.packed import PackedMixin
 from engine.cache.protocol import Cache
-from engine.cache.roundtrip import KakeyaLatticeMLXCache
-from engine.codec.uncompressed import RawCodec
 from engine.lm import cache as lm_cache
-from engine.mx import mx
 
 NAMES = (
     *("injected_positions", "raw_positions", "packed_bytes", "codec_failures"),
@@ -51,13 +47,7 @@ def _look(cache: Any) -> tuple[int, int, int]:
     if positions is not None:
         inner = getattr(getattr(cache, "source", None), "inner", None)
         return positions, 0 if inner is None else _look(inner)[1], 0
-    if isinstance(cache, PackedMixin) and cache.codecs is not None:
-        rows = [x for x in (cache.keys, cache.values) if x.dtype == mx.uint8]
-        coded = [x for x, codec in zip(rows, cache.codecs, strict=False) if not isinstance(codec, RawCodec)]
-        return (cache.offset if len(rows) == 2 else 0), sum(x.nbytes for x in coded), 0  # noqa: PLR2004
     if isinstance(cache, lm_cache.QuantizedKVCache) and cache.keys is not None:
         return cache.offset, sum(x.nbytes for pair in (cache.keys, cache.values) for x in pair), 0
-    if isinstance(cache, KakeyaLatticeMLXCache):
-        lost = cache.failed + cache.skipped
-        return (0 if lost or not cache.fired else cache.offset), 0, lost
-    return 0, 0, 0
+    coded: tuple[int, int, int] = cache.coded() if hasattr(cache, "coded") else (0, 0, 0)
+    return coded

@@ -8,12 +8,14 @@ for any model, recurrent ones too, and costs a forward over everything that was 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from engine.cache.kinds import layout_of
 from engine.cache.protocol import Cache
 from engine.dflash.rollback.rollback import Part, Rollback
 from engine.errors import RollbackError
-from engine.lm import cache as lm_cache
 from engine.mx import mx, tree
 
+# What to save of a cache. What lies behind the offset of a growing one is never read.
+NAMES = {"growing": ("offset",), "ring": ("keys", "values", "offset", "_idx"), "states": ("cache",)}
 TAIL = 16  # a longer tail goes through the model by itself, and is done with
 
 
@@ -29,12 +31,7 @@ class Carry:
 
     def __init__(self, cache: Any, inner: Any) -> None:
         self.given, self._held = cache, inner
-        if isinstance(inner, lm_cache.ArraysCache):
-            self._names: tuple[str, ...] = ("cache",)
-        elif isinstance(inner, lm_cache.RotatingKVCache):
-            self._names = ("keys", "values", "offset", "_idx")
-        else:  # what lies behind the offset is never read
-            self._names = ("offset",)
+        self._names = NAMES[layout_of(inner)]
         self._before: dict[str, Any] = {}
 
     def begin(self) -> None:

@@ -89,24 +89,33 @@ def table(
 
 def entries(dim: int, plan: RatePlan) -> Iterator[Entry]:
     """Yield the codecs of a plan that exist at this size."""
-    if "raw" in plan.codecs:
-        yield Entry("raw", 16, lambda x: (x.astype(mx.bfloat16).astype(mx.float32), 2 * x.size))
-    if "affine" in plan.codecs:
-        yield from _affine(dim, plan)
-    if "classic" in plan.codecs and not dim & (dim - 1):
-        for lattice, q in itertools.product(sorted(SIZES), plan.q_ranges):
-            yield Entry(
-                f"{lattice} Q{q}", q, _nominal(ClassicCodec(lattice, dim, q)), rotated=True, nominal=True
-            )
-    if "voronoi" in plan.codecs:
-        for bits in (bits for bits in plan.bits if bits in BITS):
-            yield Entry("voronoi", bits, _stored(VoronoiCodec(dim, bits, plan.effort)), rotated=True)
+    for name, of_codec in ENTRIES.items():
+        if name in plan.codecs:
+            yield from of_codec(dim, plan)
+
+
+def _raw(dim: int, plan: RatePlan) -> Iterator[Entry]:  # noqa: ARG001
+    yield Entry("raw", 16, lambda x: (x.astype(mx.bfloat16).astype(mx.float32), 2 * x.size))
 
 
 def _affine(dim: int, plan: RatePlan) -> Iterator[Entry]:
     groups = [group for group in plan.groups if dim % group == 0]
     for group, bits, rotated in itertools.product(groups, plan.bits, (False, True)):
         yield Entry("affine", bits, _stored(AffineCodec(dim, bits, group, rotated)), group, rotated)
+
+
+def _classic(dim: int, plan: RatePlan) -> Iterator[Entry]:
+    lattices = [] if dim & (dim - 1) else sorted(SIZES)
+    for lattice, q in itertools.product(lattices, plan.q_ranges):
+        yield Entry(f"{lattice} Q{q}", q, _nominal(ClassicCodec(lattice, dim, q)), rotated=True, nominal=True)
+
+
+def _voronoi(dim: int, plan: RatePlan) -> Iterator[Entry]:
+    for bits in (bits for bits in plan.bits if bits in BITS):
+        yield Entry("voronoi", bits, _stored(VoronoiCodec(dim, bits, plan.effort)), rotated=True)
+
+
+ENTRIES = {"raw": _raw, "affine": _affine, "classic": _classic, "voronoi": _voronoi}
 
 
 def measure(x: mx.array, decoded: mx.array, nbytes: float) -> dict[str, float]:

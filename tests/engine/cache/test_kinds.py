@@ -12,6 +12,7 @@ from engine.cache.kinds import CLASSES, KINDS, CacheClass, CacheKind
 from engine.codec.kinds import CODECS, make_codec
 from engine.dflash import stream_generate
 from engine.dflash.rollback import rollback_for
+from engine.evals.liveness import counters
 from engine.lm import cache as lm_cache
 from engine.mx import mx
 from engine.serve.prefix_cache import snapshots
@@ -119,3 +120,14 @@ def test_a_codec_id_is_read_as_it_was_written(spec_text):
     written = CodecId(spec_text, (64, 128), "bfloat16")
     again = CodecId.parse(str(written))
     assert (again.codecs, again.dtype, str(again)) == (written.codecs, "bfloat16", str(written))
+
+
+@pytest.mark.parametrize("text", ["k=raw,v=e8v@4.25", "k=e8v@4.25,v=raw"])
+def test_only_the_coded_side_counts_as_codes(text):
+    model = models.llama()
+    caches = make_caches(model, text)
+    model(models.tokens(9), cache=caches)
+    codes = [x for cache in caches for x in (cache.keys, cache.values) if x.shape[-1] < 4 * 64]
+    counted = counters(caches)
+    assert (counted["injected_positions"], counted["raw_positions"]) == (9 * len(caches), 0)
+    assert counted["packed_bytes"] == sum(x.nbytes for x in codes)
