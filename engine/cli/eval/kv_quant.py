@@ -30,7 +30,7 @@ CACHES = (
 )
 @option(
     "--prompts", Names(),
-    help="Text sets: the engine's own (code, functions, sums) or JSON lines files.  [default: code]",
+    help="Text sets: code, functions, sums, chat, prose, humaneval, or JSON lines files.  [default: code]",
 )  # fmt: skip
 @option("--text", FILE, help="Use pieces of this text instead.")
 @option("--tokens", click.IntRange(16, 1 << 16), 512, help="Tokens per text.")

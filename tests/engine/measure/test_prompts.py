@@ -1,4 +1,4 @@
-"""The prompts that come with the engine: enough of them, of three kinds, distinct, and in no training text."""
+"""The prompts that come with the engine: enough of them, of several kinds, distinct, and in no training text."""
 
 import gzip
 import json
@@ -10,7 +10,8 @@ from engine.errors import BadInput
 from engine.measure import prompts
 from engine.train.data import corpus
 
-ENOUGH = 50  # prompts of each bundled set
+ENOUGH = 50  # prompts of each bundled set that a preset may ask for
+SIZES = dict.fromkeys(("code", "functions", "sums"), ENOUGH) | {"chat": 20, "prose": 6}
 ALIKE = 0.3  # the share of long lines that two texts of any authors may have in common
 
 
@@ -23,7 +24,8 @@ def lines_of(text):
 
 
 def everything():
-    return [p for workload in prompts.read_sets(list(prompts.BUNDLED), ENOUGH) for p in workload.prompts]
+    workloads = [w for name, size in SIZES.items() for w in prompts.read_sets([name], size)]
+    return [prompt for workload in workloads for prompt in workload.prompts]
 
 
 def goes_on(text):
@@ -39,10 +41,11 @@ def goes_on(text):
 
 
 @pytest.mark.parametrize("name", prompts.BUNDLED)
-def test_each_set_has_as_many_prompts_as_a_preset_may_ask_for(name):
-    assert len(prompts.read(prompts.BUNDLED[name], ENOUGH)) == ENOUGH
-    with pytest.raises(BadInput, match=f"the set {name} has 50 prompts, and 51 are asked for"):
-        prompts.read(prompts.BUNDLED[name], ENOUGH + 1)
+def test_each_set_has_as_many_prompts_as_may_be_asked_for(name):
+    size = SIZES[name]
+    assert len(prompts.read(prompts.BUNDLED[name], size)) == size
+    with pytest.raises(BadInput, match=f"the set {name} has {size} prompts, and {size + 1} are asked for"):
+        prompts.read(prompts.BUNDLED[name], size + 1)
 
 
 def test_without_a_number_the_first_ten_of_a_set_are_used_and_all_of_a_file(tmp_path):
@@ -56,7 +59,13 @@ def test_without_a_number_the_first_ten_of_a_set_are_used_and_all_of_a_file(tmp_
 
 @pytest.mark.parametrize(
     ("name", "task", "first"),
-    [("code", "code", "ring-buffer"), ("functions", "code", "functions/0"), ("sums", "maths", "question-1")],
+    [
+        ("code", "code", "ring-buffer"),
+        ("functions", "code", "functions/0"),
+        ("sums", "maths", "question-1"),
+        ("chat", "chat", "letter"),
+        ("prose", "prose", "harbour"),
+    ],
 )
 def test_a_single_set_is_read_by_its_name_and_asks_for_what_its_lines_say(name, task, first):
     found = prompts.read_set(name, 2, "w")
