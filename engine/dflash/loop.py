@@ -7,7 +7,7 @@ from engine.cache.protocol import Cache
 from engine.dflash.generation import LOOPS, Run, blocks_of
 from engine.dflash.interrupts import whole
 from engine.dflash.propose.adaptive import Adaptive, Fixed, Policy, RoundPlan
-from engine.dflash.propose.estimates import PLAIN, Nominal
+from engine.dflash.propose.costs import PLAIN, Nominal
 from engine.dflash.propose.lookup import Lookup
 from engine.dflash.propose.proposer import Proposer
 from engine.dflash.rollback import rollback_for

@@ -1,23 +1,29 @@
 """Decides which drafter proposes tokens in the next round, if any, and how many.
 
 A round is worth its committed tokens a second: ``(1 + expected accepted) / cost``. What is expected comes from
-what was accepted lately, the cost from what rounds took. Where no round is worth more than plain decoding,
-plain decoding runs (pipelined, as fast as without a drafter) and is interrupted ever more seldom to try again.
+what was accepted lately, the cost from what rounds took. If no round is worth more than plain decoding, plain decoding
+runs, pipelined and as fast as without a drafter.
+
+An account bounds what a wrong estimate can cost. It counts in plain steps: a round adds the tokens that it commits and
+takes what the round cost. While it is overdrawn, no round runs. It begins with one step and grows by :data:`SHARE` of a
+step with each token, so an answer takes at most the time of plain decoding, that share more, one step and one round.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import ceil, inf
 from typing import Protocol
 
-from engine.dflash.propose.estimates import PLAIN, Acceptance, Measured, Nominal
+from engine.dflash.propose.acceptance import Acceptance
+from engine.dflash.propose.costs import PLAIN, Measured, Nominal
 
 SIZES = (1, 2, 3, 5, 7, 11, 15)  # drafts a round; few sizes, since each has its own kernels and costs
 SURE = 2  # tokens that have to agree before a match is used unasked
 LENGTHS = (1, 2, 3, 5, 8, 16)  # of matches that are believed alike: up to each, and beyond
-SAMPLE = 2  # plain steps to measure at once
 GAIN = 1.05  # times as fast as plain decoding, or it is not worth it: less is within the noise
-PROBE, PROBE_MOST = 16, 256  # plain tokens before speculation is tried again: four times as many each time
-TRIES = 3  # rounds of a trial whose drafts are not all refused: one clock reading may be far off
+SHARE = 0.03  # of a plain step for each token: what rounds may lose
+TRIALS = 0.01  # the same for rounds that are expected to lose, to learn whether drafts pay by now
+CREDIT = 1.0  # plain steps that an answer's rounds may lose before it has tokens
 
 
 @dataclass(frozen=True)
@@ -100,74 +106,92 @@ class Fixed(EstimatingPolicy):
 
 
 class Adaptive(EstimatingPolicy):
-    """Chooses the plan with the highest estimated worth; see the module.
+    """Chooses the plan with the highest estimated worth, and keeps the account; see the module.
 
     Args:
-        costs: measured by default; :class:``Nominal`` makes the same decisions every time.
+        costs: measured by default; :class:``Nominal`` makes the same decisions every time. The account is then kept in
+            nominal costs, and bounds nothing where real ones are higher.
     """
 
     def __init__(self, costs: Nominal | None = None) -> None:
         super().__init__()
         self.costs = Measured() if costs is None else costs
-        self._rounds = 0  # with drafts, since the last plain step
-        self._wait = self._due = PROBE
-        self._trial = 0  # rounds left of the trial
-        self._tries = 0
-        self._tried: dict[str, int] = {}  # drafter -> the number of its last trial
+        self._credit = CREDIT
+        self._trial_in = 0.0  # tokens until the next trial
+        self._pace = 1.0  # tokens in the time of a plain step without a trial
+        self._rounds = 0
+        self._used: dict[str, int] = {}  # drafter -> the number of its last round
 
     def begin(self) -> None:
-        """See :class:``Policy``. What did not pay is tried again as early as in the first generation."""
+        """See :class:``Policy``. An earlier answer's losses count on, its gains do not."""
         self.costs.begin()
-        self._wait = self._due = PROBE
-        self._trial = 0
+        self._credit = max(-CREDIT, min(self._credit, CREDIT))
 
     def choose(self, room: int, block: int, match: int, *, model: int) -> RoundPlan:
         """See :class:``Policy``."""
-        self.costs.settle()
         best = self._best(room, block, match, model=model)
         if not best:
             return RoundPlan(PLAIN, room)
-        if self.costs.stale(self._rounds):
-            return RoundPlan(PLAIN, min(room, SAMPLE))
-        plan = max(best, key=lambda plan: self._worth(plan, match))
-        if self._pays(plan, match):
+        if sample := self.costs.stale():
+            return RoundPlan(PLAIN, min(room, sample))
+        paying = [plan for plan in best if self._pays(plan, match)]
+        plan = max(
+            paying,
+            key=lambda plan: (plan.drafter not in self._used, self._worth(plan, match)),
+            default=None,
+        )
+        others = [plan for plan in best if plan not in paying]
+        trial = min(others, key=lambda plan: self._used.get(plan.drafter, 0), default=None)
+        self._pace = self._worth(plan, match) if plan else 1.0
+        wait = self._until_trial(trial) if trial else inf
+        if trial and wait <= 0:
+            return trial
+        if plan:
+            wait = -self._credit / SHARE
+        if plan and wait < 0:
             return plan
-        if self._trial == 0:
-            if self._due > 0:
-                return RoundPlan(PLAIN, min(room, self._due))
-            self._wait = self._due = min(4 * self._wait, PROBE_MOST)
-            self._trial = TRIES
-        return min(best, key=lambda plan: self._tried.get(plan.drafter, 0))
+        return RoundPlan(PLAIN, int(min(room, max(1, ceil(wait)))))
+
+    def _until_trial(self, trial: RoundPlan) -> float:
+        """Return the number of plain tokens until a plan that does not pay may be tried."""
+        needed = min(CREDIT, self.costs.of(trial.drafter, trial.size) - 1)
+        return max(self._trial_in, (needed - self._credit) / SHARE)
 
     def tempting(self, room: int, block: int, match: int) -> bool:
         """See :class:``Policy``."""
+        if self._credit <= 0 or self.costs.stale():
+            return False
         return any(self._pays(plan, match) for plan in self._best(room, block, match, model=0))
 
     def learn(self, plan: RoundPlan, match: int, accepted: int, seconds: float) -> None:
         """See :class:``Policy``."""
+        trial = plan.drafter != PLAIN and not self._pays(plan, match)
         super().learn(plan, match, accepted, seconds)
+        tokens, cost = accepted + 1, self.costs.learn(plan.drafter, plan.size, seconds)
+        self._credit += tokens - cost + SHARE * tokens
+        self._trial_in -= tokens
         if plan.drafter == PLAIN:
-            self.costs.learn(PLAIN, 0, seconds)
-            self._rounds = 0
-            self._due -= 1
             return
-        self.costs.learn(plan.drafter, plan.size, seconds)
         self._rounds += 1
-        self._trial = max(0, self._trial - 1) if accepted else 0
-        if self._trial == 0:
-            self._tries += 1
-            self._tried[plan.drafter] = self._tries
-        if self._pays(plan, match):
-            self._wait = self._due = PROBE
+        self._used[plan.drafter] = self._rounds
+        if trial:
+            self._trial_in = max(0.0, cost * self._pace - tokens) / TRIALS
 
     def _best(self, room: int, block: int, match: int, *, model: int) -> list[RoundPlan]:
         """Return the best plan of each drafter that can propose now."""
         return [
-            max(
-                (RoundPlan(most.drafter, size) for size in {*SIZES, most.size} if size <= most.size),
-                key=lambda plan: self._worth(plan, match),
-            )
+            max(self._within_means(most), key=lambda plan: self._worth(plan, match))
             for most in _largest(room, block, match, model)
+        ]
+
+    def _within_means(self, most: RoundPlan) -> list[RoundPlan]:
+        """Return plans that lose no more than the credit if every draft is rejected. One draft is always allowed."""
+        drafter, limit = most.drafter, min(most.size, self.costs.most(most.drafter))
+        sizes = (size for size in {*SIZES, limit} if size <= limit)
+        return [
+            RoundPlan(drafter, size)
+            for size in sizes
+            if size == 1 or self.costs.of(drafter, size) - 1 <= self._credit
         ]
 
     def _worth(self, plan: RoundPlan, match: int) -> float:

@@ -10,7 +10,7 @@ from engine.cache import make_caches
 from engine.dflash import Stats
 from engine.dflash.generation import Run, blocks_of
 from engine.dflash.propose.adaptive import Adaptive, Fixed, Policy
-from engine.dflash.propose.estimates import Nominal
+from engine.dflash.propose.costs import Nominal
 from engine.dflash.propose.lookup import Lookup
 from engine.dflash.propose.proposer import Proposer
 from engine.dflash.rollback import rollback_for

@@ -15,7 +15,7 @@ from typing import Any
 from engine.dflash import loop
 from engine.dflash.generation import Run
 from engine.dflash.propose.adaptive import Fixed, Policy, RoundPlan
-from engine.dflash.propose.estimates import PLAIN
+from engine.dflash.propose.costs import PLAIN
 from engine.dflash.step import Step
 from engine.mx import mx
 from engine.serve.scheduler.guide import Alternatives, Guide

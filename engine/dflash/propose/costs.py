@@ -1,0 +1,168 @@
+"""What rounds cost: nominally, or as they were measured."""
+
+import sys
+from collections import deque
+from statistics import median
+
+from engine.dflash.propose.cost_line import BEND, CostLine
+
+PLAIN = "none"
+
+
+class Nominal:
+    """Costs in plain steps that depend on nothing measured, so that decisions can be repeated.
+
+    The figures are those of a model of a few million parameters on a CPU: a twelfth of a step for each row more,
+    two fifths for a draft.
+    """
+
+    row, draft = 0.08, 0.4
+
+    def stale(self) -> int:
+        """Return how many plain steps have to be measured before the next round."""
+        return 0
+
+    def of(self, drafter: str, drafts: int) -> float:
+        """Return the cost of a round in plain steps."""
+        return 1.0 + self.row * drafts + (self.draft if drafter == "dflash" else 0.0)
+
+    def most(self, drafter: str) -> int:  # noqa: ARG002
+        """Return the most drafts whose cost is known well enough to risk them."""
+        return sys.maxsize
+
+    def learn(self, drafter: str, drafts: int, seconds: float) -> float:  # noqa: ARG002
+        """Record what a round or a plain step took; return what it counts for, in plain steps."""
+        return 1.0 if drafter == PLAIN else self.of(drafter, drafts)
+
+    def begin(self) -> None:
+        """A generation begins, perhaps over a context of another length."""
+
+
+class Pace:
+    """Seconds of a plain step, measured by the run.
+
+    Each plain step queues the next one's work, so what a single one takes may be two steps' work, or none.
+
+    Attributes:
+        due: whether a run has to be measured before the next round.
+    """
+
+    sample = 2  # steps of a run at least
+    agree = 1.25  # times as long, or as short: a run that differs by more is measured again
+    last = 3  # runs whose median counts
+
+    def __init__(self) -> None:
+        self.due = True
+        self._runs: deque[float] = deque(maxlen=self.last)
+        self._seconds, self._steps, self._misfits = 0.0, 0, 0
+
+    def learn(self, seconds: float) -> None:
+        """Record one step."""
+        self._seconds, self._steps = self._seconds + seconds, self._steps + 1
+
+    def missing(self) -> int:
+        """Return how many steps have to be measured before the next round."""
+        if self._steps >= self.sample:
+            self.end_run()
+        return self.sample - self._steps if self.due else 0
+
+    def end_run(self) -> None:
+        """Take in a run, if there was one. A run that fits no earlier one has to be repeated."""
+        if not self._steps:
+            return
+        pace, usual = self._seconds / self._steps, self.seconds
+        self._seconds, self._steps = 0.0, 0
+        self._runs.append(pace)
+        fits = usual is None or usual / self.agree < pace < usual * self.agree
+        self._misfits = 0 if fits else self._misfits + 1
+        if fits or self._misfits >= self.last:
+            self.due, self._misfits = False, 0
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of a step; None before the first run."""
+        return median(self._runs) if self._runs else None
+
+
+class Measured(Nominal):
+    """Costs as they were measured.
+
+    The unit is a plain step. A generation begins with a run of them, because a step costs more over a longer context.
+    Another run follows after many rounds, and after a round that does not fit the others.
+
+    A round that is dearer than expected may be a busy moment. It counts in part, until another round confirms it.
+    Blocks grow with the largest one that was measured.
+    """
+
+    again = 64  # rounds between runs of plain steps, at most
+    kept = 16.0  # measurements, as which all count at most when the next generation begins
+    changed = 4.0  # the same when costs have changed
+    first = 3  # drafts of the first round
+    doubtful = 0.5  # plain steps, at least, by which a round exceeds what was expected if it is doubted
+
+    def __init__(self) -> None:
+        self._pace, self._line = Pace(), CostLine(super().of)
+        self._rounds = 0  # since the last run of plain steps
+        # Kind of round -> drafts of a doubted round, its cost, and the part of this that counts.
+        self._doubts: dict[tuple[str, bool], tuple[int, float, float]] = {}
+        self._largest: dict[str, int] = {}  # drafter -> drafts of its largest round
+
+    def stale(self) -> int:
+        """Return how many plain steps have to be measured before the next round."""
+        return self._pace.missing()
+
+    def of(self, drafter: str, drafts: int) -> float:
+        """Return the cost of a round in plain steps, at least one."""
+        return self._line.of(drafter, drafts)
+
+    def most(self, drafter: str) -> int:
+        """Return the most drafts whose cost is known well enough to risk them."""
+        if (drafter, False) in self._doubts:
+            return 1
+        return max(self.first, 2 * self._largest.get(drafter, 0) + 1)
+
+    def begin(self) -> None:
+        """Let the rounds so far count for little: a context has its own costs."""
+        self._pace.end_run()
+        self._pace.due = True
+        self._line.forget(self.kept)
+
+    def learn(self, drafter: str, drafts: int, seconds: float) -> float:
+        """Record what a round or a plain step took; return what it counts for, in plain steps."""
+        if drafter == PLAIN:
+            self._pace.learn(seconds)
+            self._rounds = 0
+            return 1.0
+        self._pace.end_run()
+        expected = self.of(drafter, drafts)
+        unit = self._pace.seconds or seconds / expected
+        self._rounds += 1
+        if self._rounds >= self.again or seconds * Pace.agree < unit:  # a round contains a plain step's work
+            self._pace.due = True
+        return self._judge(drafter, drafts, max(1.0, seconds / unit), expected)
+
+    def _judge(self, drafter: str, drafts: int, took: float, expected: float) -> float:
+        """Learn a round's cost, or doubt it; return what it counts for, with what an earlier doubt left out."""
+        kind, credible = (drafter, drafts > BEND), expected + max(self.doubtful, expected - 1)
+        doubted = self._doubts.pop(kind, None)
+        if took > credible and doubted is None:
+            self._doubts[kind] = drafts, took, credible
+            self._pace.due = True
+            return credible
+        rest = 0.0
+        if doubted is not None:
+            earlier, steps, counted = doubted
+            if took > credible:
+                self._line.forget(self.changed)
+                rest = steps - counted
+            self._enter(drafter, earlier, counted + rest)
+        elif took < expected - max(
+            self.doubtful, (expected - 1) / 2
+        ):  # nothing makes a round cheap by chance
+            self._line.forget(self.changed)
+        self._enter(drafter, drafts, took)
+        return took + rest
+
+    def _enter(self, drafter: str, drafts: int, took: float) -> None:
+        self._line.learn(drafter, drafts, took)
+        self._largest[drafter] = max(drafts, self._largest.get(drafter, 0))
