@@ -8,7 +8,7 @@ from benchmarks.results_claims import about, claims, is_of_all, losses, value, w
 from benchmarks.results_kept import Kept, Row
 from benchmarks.results_scores import scores
 from bridge.common.drawing.text import cell, number
-from bridge.report.kinds import codec, decode
+from bridge.reports.views import codec, decode
 
 HEAD = """\
 # Results

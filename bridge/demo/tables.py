@@ -9,9 +9,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from bridge.bus.wire import Gate
-from bridge.report.loose import Row, items, text
-from bridge.report.measured import claims_in
-from bridge.report.model import Claim
+from bridge.reports.views.kinds import claims_in
+from bridge.reports.views.loose import Row, items, text
+from bridge.reports.views.model import Claim
 
 # The rows of a table of codes that are shown, by codec, group and rotation; the file has more.
 _CODES = {

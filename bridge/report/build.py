@@ -13,9 +13,10 @@ from bridge.common.drawing.text import Cell, cut, printable, size
 from bridge.gate.codes import CODES
 from bridge.report.compare import compared
 from bridge.report.measured import each_measured
-from bridge.report.model import Evidence, Facts, Fault, Judged, Log, RunsView, RunView, Table
-from bridge.report.rows import flat, without_empty
+from bridge.report.model import Evidence, Facts, Fault, Judged, Log, RunsView, RunView
 from bridge.report.source import Source, reports_of
+from bridge.reports.views.model import Table
+from bridge.reports.views.rows import flat, without_empty
 from bridge.verify import signature as signed
 
 HEAD_LINES, TAIL_LINES, MAX_LINE = 15, 40, 500

@@ -10,11 +10,12 @@ from bridge.common.drawing.plot import Plot, Point, Series
 from bridge.common.drawing.text import Cell, cut
 from bridge.common.drawing.text import number as shown
 from bridge.errors import ManifestError
-from bridge.report.loose import Row, items, plain, text
 from bridge.report.measured import figures, read
-from bridge.report.model import Claim, Facts, RunView, Table
-from bridge.report.rows import flat
+from bridge.report.model import Facts, RunView
 from bridge.report.source import Source, reports_of
+from bridge.reports.views.loose import Row, items, plain, text
+from bridge.reports.views.model import Claim, Table
+from bridge.reports.views.rows import flat
 
 _MOST_DRAWN = 20
 # An honest report has a few hundred.

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from bridge.common.drawing.plot import Plot
-from bridge.common.drawing.text import cell, cut
+from bridge.common.drawing.text import cut
 from bridge.errors import ManifestError
-from bridge.report import rows
-from bridge.report.kinds import codec, decode, sweep
-from bridge.report.loose import Row, items, mapping, number, numbers, plain, text
-from bridge.report.model import Claim, Measured, Table
-from bridge.reports.kinds import LEGACY
+from bridge.report.model import Measured
 from bridge.reports.reading import parse_report
+from bridge.reports.views import codec, rows
+from bridge.reports.views.kinds import claims_in, shown
+from bridge.reports.views.loose import Row, number, text
+from bridge.reports.views.model import Claim, Table
 
-MAX_CLAIMS = 300
 # Limits of a page, so that a browser can show it and a server can cache it: honest reports have a tenth of
 # that.
 MAX_TABLE_ROWS = 2_000
 MAX_POINTS = 10_000
 # Limits of cells and points of all reports of one run together, and the minimum that each report counts for.
 MAX_SHOWN, _LEAST = 200_000, 100
-
-Shown = tuple[list[Table], list[Plot]]
 
 
 def read(data: bytes) -> Row:
@@ -58,7 +54,7 @@ def measured(path: str, data: bytes | None) -> Measured:
     except ManifestError as error:
         return Measured(path, "", problem=error.message)
     kind = text(report.get("kind"))
-    tables, plots = _SHOWN[kind](report) if kind in _SHOWN else ([], [])
+    tables, plots = shown(report)
     return Measured(
         path,
         cut(kind) or "a report of no kind",
@@ -80,32 +76,10 @@ def _bounded(table: Table) -> Table:
     return replace(table, rows=table.rows[:MAX_TABLE_ROWS], note=note)
 
 
-def claims_in(report: Row) -> tuple[Claim, ...]:
-    """Return the claims of a report as written. The gate says whether they are true."""
-    if report.get("kind") == LEGACY:
-        cells = rows.flat(report)
-        return tuple(Claim(name, number(cells[name]), arm=_OLD_ARM) for name in _OLD_CLAIMS if name in cells)
-    return tuple(_claim(claim) for claim in items(report.get("claims"))[:MAX_CLAIMS])
-
-
 def figures(report: Row) -> tuple[Claim, ...]:
     """Return the claims of a report and, for kinds whose rows are figures, these too."""
     more = codec.figures(report)[:MAX_TABLE_ROWS] if report.get("kind") == "kakeya.codec-rd" else ()
     return (*claims_in(report), *more)
-
-
-def _claim(claim: Row) -> Claim:
-    pair = numbers(claim.get("interval"))
-    where = {name: value for name, value in mapping(claim.get("where")).items() if value is not None}
-    return Claim(
-        cut(text(claim.get("name")) or "a claim without a name"),
-        number(claim.get("value")),
-        cut(text(claim.get("definition")), 1000),
-        arm=cut(text(claim.get("arm"))),
-        against=cut(text(claim.get("against"))),
-        where=cut(", ".join(f"{name} {cell(plain(value))}" for name, value in where.items())),
-        interval=(pair[0], pair[1]) if len(pair) == 2 else None,  # noqa: PLR2004 - least and greatest
-    )
 
 
 def _others(report: Row) -> list[Table]:
@@ -114,43 +88,7 @@ def _others(report: Row) -> list[Table]:
     return [rows.pairs("Other fields", rows.flat(rest), folded=True)] if rest else []
 
 
-def _codec(report: Row) -> Shown:
-    return codec.tables(report), codec.plots(report)
-
-
-def _decoded(report: Row) -> Shown:
-    return decode.arms_table(report), decode.speed_plots(report)
-
-
-def _recalled(report: Row) -> Shown:
-    tables, plots = decode.recall(report)
-    return tables + decode.arms_table(report), plots
-
-
-# The claims of schema 2, which are separate fields.
-_OLD_ARM = "k3_cross_model"
-_OLD_CLAIMS = (
-    "throughput.cross_model_speedup_vs_oracle_ar",
-    "throughput.decode_only.speedup",
-    "gate.recall_cross_model",
-    "memory.savings_vs_naive_pct",
-)
-
 _ENVELOPE = frozenset((
     "kind", "schema_version", "created_at", "seconds", "identity", "config", "models", "workloads", "prompts", "arms",
     "rows", "claims",
 ))  # fmt: skip
-
-_SHOWN: dict[str, Callable[[Row], Shown]] = {
-    "kakeya.codec-rd": _codec,
-    "kakeya.spec-bench": _decoded,
-    "kakeya.acceptance": _decoded,
-    "kakeya.native": _decoded,
-    "kakeya.recall": _recalled,
-    "kakeya.restored-prefill": _recalled,
-    "kakeya.verify-l": sweep.verify,
-    "kakeya.kv-quant": sweep.quantised,
-    "kakeya.parity": sweep.parity,
-    "kakeya.serve-conformance": sweep.served,
-    "kakeya.pass-at-1": sweep.solved,
-}

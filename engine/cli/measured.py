@@ -1,16 +1,18 @@
 """A measurement on the command line: a bar, a report, its plot, a table."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import click
 
 from bridge.common.cli.progress import progress
+from bridge.common.cli.terminal import rich_console
 from bridge.common.whole_files import written_whole
 
 Sections = dict[str, Any]
+WIDTH = 100  # of tables, if the terminal is narrower or there is none
 
 
 def carry_out(
@@ -66,6 +68,25 @@ def choose_threads(pair: Any, requested: int | None, out: Path | None) -> Any:
         rates = ", ".join(f"{count}: {rate:g} tokens/s" for count, rate in chosen.rates.items())
         click.echo(f"BLAS threads: {chosen.count}" + (f" (measured with {rates})" if rates else ""), err=True)
     return chosen
+
+
+def show_tables(report: Sections, claims: Collection[str] = ()) -> None:
+    """Print the tables of a report as ``kakeya report`` does, and its claims of some names over all prompts."""
+    from bridge.reports.views.kinds import claims_in, shown
+    from bridge.reports.views.rows import claims_tables
+    from bridge.reports.views.terminal import rich_table
+
+    chosen = [claim for claim in claims_in(report) if claim.name in claims and not claim.where]
+    for table in (*shown(report)[0], *claims_tables(chosen)[:1]):
+        rich_console(width=max(rich_console().width, WIDTH)).print(rich_table(table, max_rows=None))
+
+
+def plots(report: Sections) -> str:
+    """Return the plots of a report as SVG."""
+    from bridge.common.drawing.svg import svg_file
+    from bridge.reports.views.kinds import shown
+
+    return svg_file(shown(report)[1])
 
 
 def put_out(

@@ -52,10 +52,10 @@ DOORS = {
         "bridge/demo/tables.py",
     },
     "rich.table.Table": {
-        "bridge/common/cli/terminal.py",
         "bridge/common/cli/screen.py",
         "bridge/report/forms/terminal.py",
         "bridge/demo/tables.py",
+        "bridge/reports/views/terminal.py",
     },
     "rich.markup.escape": {"bridge/cli/demo.py", "bridge/demo/tables.py"},
     "html.escape": set(),

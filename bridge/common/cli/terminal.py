@@ -12,7 +12,6 @@ from bridge.common import environment
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 _ESCAPED = "kakeya-escaped"
 
@@ -32,16 +31,6 @@ def rich_console(**options: Any) -> Console:
     from rich.console import Console  # noqa: PLC0415 - slow to import
 
     return Console(**{**styles(), **options})
-
-
-def figures_table(title: str, *headings: str, names: int = 1, **options: Any) -> Table:
-    """Return a table for rich: the first ``names`` columns are to the left, the others are figures."""
-    from rich.table import Table  # noqa: PLC0415 - slow to import
-
-    table = Table(title=title, **options)
-    for i, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if i < names else "right", no_wrap=True)
-    return table
 
 
 def accept_any_text() -> None:

@@ -20,8 +20,8 @@ from bridge.common.drawing.markup import shown
 from bridge.common.drawing.svg import figures
 from bridge.common.drawing.text import cell, is_numeric
 from bridge.report.forms.words import ago, badges, grade, stamp
-from bridge.report.model import Table
-from bridge.report.rows import claims_tables
+from bridge.reports.views.model import Table
+from bridge.reports.views.rows import claims_tables
 
 _HERE = Path(__file__).with_name("templates")
 

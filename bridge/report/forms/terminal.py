@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from rich import box
-from rich import table as rich_table
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
+from rich.table import Table
 from rich.text import Text
 
-from bridge.common.drawing.text import Cell, cell, is_numeric, printable
-from bridge.report.model import Facts, Measured, RunsView, RunView, Table
-from bridge.report.rows import claims_tables
-
-MAX_ROWS = 40
+from bridge.common.drawing.text import cell, printable
+from bridge.report.model import Facts, Measured, RunsView, RunView
+from bridge.reports.views.rows import claims_tables
+from bridge.reports.views.terminal import rich_table
 
 _COLORS = {
     "succeeded": "green", "ACCEPTED": "green",
@@ -28,7 +24,7 @@ def show(view: RunsView, out: Console) -> None:
     """Print the view."""
     if len(view.runs) > 1:
         for table in view.tables:
-            _put(out, table)
+            out.print(rich_table(table, _styled))
     for run in view.runs:
         _show(run, out)
 
@@ -55,7 +51,7 @@ def _heading(run: RunView) -> RenderableType:
         *((name, value) for name, value in run.request if name in ("parameters", "asked by", "branch")),
         *((name, value) for name, value in run.outcome if name in ("why", "finished", "seconds", "runner")),
     )
-    grid = rich_table.Table.grid(padding=(0, 2))
+    grid = Table.grid(padding=(0, 2))
     grid.add_row("state", _colored(run.state))
     if verdict:
         grid.add_row("gate", _colored(verdict))
@@ -71,26 +67,11 @@ def _report(report: Measured, out: Console) -> None:
         out.print(_plain(report.problem, "red"))
     for table in (*claims_tables(report.claims), *report.tables):
         if not table.folded:
-            _put(out, table)
+            out.print(rich_table(table, _styled))
 
 
-def _put(out: Console, table: Table) -> None:
-    columns = [tuple(row[i] for row in table.rows) for i in range(len(table.columns))]
-    grid = rich_table.Table(
-        title=_plain(table.title), title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD
-    )
-    more = f" {MAX_ROWS} of {len(table.rows)} rows." if len(table.rows) > MAX_ROWS else ""
-    if table.note or more:
-        grid.caption = _plain(table.note + more, "dim")
-    for name, column in zip(table.columns, columns, strict=True):
-        grid.add_column(_plain(name), justify="right" if is_numeric(column) else "left", overflow="fold")
-    for row in table.rows[:MAX_ROWS]:
-        grid.add_row(*_cells(row))
-    out.print(grid)
-
-
-def _cells(row: Iterable[Cell]) -> list[Text]:
-    return [_colored(shown) if (shown := cell(value)) in _COLORS else Text(shown) for value in row]
+def _styled(shown: str) -> Text:
+    return _colored(shown) if shown in _COLORS else Text(shown)
 
 
 def _plain(text: str, style: str = "") -> Text:

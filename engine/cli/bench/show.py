@@ -8,7 +8,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from bridge.common.cli.terminal import figures_table, rich_console
+from bridge.common.cli.terminal import rich_console
 from bridge.reports.claims.decoding import Table as Rows
 from bridge.reports.claims.decoding import acceptance_rate, decode_rate, one_graph_loses, paired_speedups, tau
 from bridge.reports.claims.unclaimed import why_no_speed
@@ -143,7 +143,10 @@ def _print(shown: Table) -> None:
 
 
 def _table(title: str, *headings: str) -> Table:
-    return figures_table(title, *headings, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == headings[0] else "right", no_wrap=True)
+    return table
 
 
 def _cells(

@@ -8,8 +8,7 @@ import click
 
 from bridge.common.cli.commands import FILE, flag, option
 from bridge.common.cli.progress import progress
-from bridge.common.cli.terminal import figures_table, rich_console
-from engine.cli.measured import put_out
+from engine.cli.measured import put_out, show_tables
 from engine.cli.types import ListOf
 
 DISTRIBUTIONS = ("gaussian", "t4", "outliers")
@@ -51,7 +50,7 @@ def command(*, out: Path | None, as_json: bool, **config: object) -> None:
 
         rows = table(data, plan, on_start, add)
     report = opened.close(rows, time.perf_counter() - start)
-    put_out(report, out, _show, as_json=as_json)
+    put_out(report, out, show_tables, as_json=as_json)
 
 
 def _data(config: dict[str, Any]) -> dict[str, Any]:
@@ -65,28 +64,3 @@ def _data(config: dict[str, Any]) -> dict[str, Any]:
         name: draw(name, config["n_vectors"], config["dim"], config["seed"])
         for name in config["distributions"]
     }
-
-
-def _show(report: dict[str, Any]) -> None:
-    names = list(dict.fromkeys(row["distribution"] for row in report["rows"]))
-    by_codec: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in report["rows"]:
-        key = (row["stored_bits_per_value"], _label(row), row["limit"])
-        by_codec.setdefault(key, {})[row["distribution"]] = row["rel_mse"]
-    caption = "H: Hadamard first. Bits count every stored byte (*: the formula's). Limit: 2^-2R."
-    title = f"mean rel-MSE, seed {report['config']['seed']}"
-    shown = figures_table(title, "codec", "bits/value", *names, "limit", caption=caption)
-    for rate, label, limit in sorted(by_codec):
-        cell = by_codec[rate, label, limit]
-        errors = [f"{cell[name]:.2e}" if name in cell else "" for name in names]
-        shown.add_row(label, f"{rate:.3f}", *errors, f"{limit:.2e}")
-    rich_console().print(shown)
-
-
-def _label(row: dict[str, Any]) -> str:
-    if row["codec"] == "affine":
-        return f"affine b{row['bits']} g{row['group']}" + (" H" if row["rotated"] else "")
-    if row["codec"] == "voronoi":
-        return f"voronoi b{row['bits']}"
-    label: str = row["codec"] + ("*" if row["nominal"] else "")
-    return label

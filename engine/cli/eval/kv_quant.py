@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from bridge.common.cli.commands import FILE, option
-from bridge.common.cli.terminal import figures_table, rich_console
 from engine.cli import options
-from engine.cli.measured import carry_out
+from engine.cli.measured import carry_out, plots, show_tables
 from engine.cli.types import CacheSpecs, Names
 from engine.tokens import Tokenizer
 
@@ -53,7 +52,6 @@ def command(
     if prompts and text:
         raise click.UsageError("--prompts or --text, not both")
     from engine.evals import quant
-    from engine.measure.plot import quant_plot
     from engine.models import load
 
     plan = quant.QuantPlan(**config)
@@ -69,7 +67,7 @@ def command(
         "left_out": left_out,
     }
     job = quant.job(pair, arms, workloads, {**plan.config(), **config})
-    carry_out(job, "caches", "texts", show, out, as_json=as_json, picture=quant_plot)
+    carry_out(job, "caches", "texts", show, out, as_json=as_json, picture=plots)
 
 
 def _texts(
@@ -98,19 +96,9 @@ def _texts(
 
 
 def show(report: dict[str, Any]) -> None:
-    """Print an arm a line, in the order of their stored bits."""
+    """Print the caches, and which kind errs less at equal stored bits."""
     from bridge.reports.claims.quant import by_arm, verdicts
 
-    arm_figures = by_arm(report)
-    caption = "bits: every stored byte (in brackets: the published formula)"
-    headings = ("cache", "bits/value", "rel-MSE", "KL (nats)", "same top", "perplexity")
-    table = figures_table(f"caches of {report['config']['model']}", *headings, caption=caption)
-    for arm in sorted(report["arms"], key=lambda arm: arm_figures[arm["name"]]["stored_bits_per_value"]):
-        figures = arm_figures[arm["name"]]
-        nominal = arm["options"].get("nominal_bits_per_value")
-        bits = f"{figures['stored_bits_per_value']:.3f}" + (f" [{nominal:.3f}]" if nominal else "")
-        rest = (f"{figures['rel_mse']:.2e}", f"{figures['kl']:.2e}", f"{figures['same_top']:.4f}")
-        table.add_row(arm["name"], bits.replace("[", "\\["), *rest, f"{figures['perplexity']:.3f}")
-    rich_console().print(table)
-    for line in verdicts(arm_figures, report["arms"]):
+    show_tables(report)
+    for line in verdicts(by_arm(report), report["arms"]):
         click.echo(line)

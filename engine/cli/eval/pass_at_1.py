@@ -1,14 +1,12 @@
 """``kakeya-engine eval pass-at-1``."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from bridge.common.cli.commands import option
-from bridge.common.cli.terminal import figures_table, rich_console
 from engine.cli import options
-from engine.cli.measured import carry_out
+from engine.cli.measured import carry_out, show_tables
 
 
 @click.command(name="pass-at-1")
@@ -48,20 +46,4 @@ def command(
         "left_out": left_out, "max_tokens": max_tokens, "chat": chat, "temperature": 0.0, "seed": 0,
     }  # fmt: skip
     job = solutions.job(pair, arms, asked, config, most=max_tokens, chat=chat)
-    carry_out(job, "solving", "solutions", _show, out, as_json=as_json)
-
-
-def _show(report: dict[str, Any]) -> None:
-    """Print how many problems each arm solves, with the exact interval."""
-    claims = {claim["arm"]: claim for claim in report["claims"] if claim["name"] == "pass_at_1"}
-    headings = ("arm", "solved", "pass@1", "interval")
-    table = figures_table(
-        f"pass@1 of {report['config']['model']}", *headings, caption="interval: 95 %, exact"
-    )
-    for arm in report["arms"]:
-        rows = [row for row in report["rows"] if row["arm"] == arm["name"]]
-        solved = f"{sum(row['passed'] for row in rows)}/{len(rows)}"
-        claim = claims.get(arm["name"])
-        figures = [f"{claim['value']:.3f}", "{:.3f}-{:.3f}".format(*claim["interval"])] if claim else ["", ""]
-        table.add_row(arm["name"], solved, *figures)
-    rich_console().print(table)
+    carry_out(job, "solving", "solutions", show_tables, out, as_json=as_json)

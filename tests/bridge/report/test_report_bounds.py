@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bridge.report import measured
-from bridge.report.rows import MAX_COLUMNS
+from bridge.reports.views.rows import MAX_COLUMNS
 
 MANY = 400
 

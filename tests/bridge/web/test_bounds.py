@@ -17,8 +17,8 @@ import uvicorn
 from bridge.bus.history import View
 from bridge.bus.wire import State
 from bridge.common import listening
-from bridge.report.model import Table
 from bridge.report.trends import Figure, Value
+from bridge.reports.views.model import Table
 from bridge.web import figures, runs
 from bridge.web import serve as web
 from bridge.web.figures import Figures

@@ -7,10 +7,11 @@ import math
 from bridge.common.drawing.plot import Plot, Point, Series
 from bridge.common.drawing.text import Cell
 from bridge.common.drawing.text import number as shown
-from bridge.report.loose import Row, counted, grouped, items, mapping, median, number
-from bridge.report.model import Table
-from bridge.report.rows import MAX_COLUMNS
+from bridge.reports.claims.quant import kind_of
 from bridge.reports.statistics import exact_interval
+from bridge.reports.views.loose import Row, counted, grouped, items, mapping, median, number
+from bridge.reports.views.model import Table
+from bridge.reports.views.rows import MAX_COLUMNS
 
 
 def verify(report: Row) -> tuple[list[Table], list[Plot]]:
@@ -38,7 +39,7 @@ def verify(report: Row) -> tuple[list[Table], list[Plot]]:
 
 
 def quantised(report: Row) -> tuple[list[Table], list[Plot]]:
-    """Return each cache's figures over all prompts, against its stored bits."""
+    """Return each cache's figures over all prompts, against its stored bits. Plots join caches of the same kind."""
     cells: list[tuple[Cell, ...]] = []
     for (arm,), rows in grouped(items(report.get("rows")), "arm").items():
         bits = _over(8 * sum(_cache_bytes(row) for row in rows), _sum(rows, "n_values"))
@@ -60,14 +61,17 @@ def quantised(report: Row) -> tuple[list[Table], list[Plot]]:
     named = (("Distortion of keys and values", "relative squared error", 2), ("Divergence", "KL in nats", 3))
     plots = []
     for title, value, column in named:
-        series = []
+        curves: dict[str, list[Point]] = {}
         for cell in cells:
             stored, figure = cell[1], cell[column]
             if isinstance(stored, float) and isinstance(figure, float) and figure > 0:
                 label = f"{cell[0]}: {shown(figure)} at {shown(stored)} bits"
-                series.append(Series(str(cell[0]), (Point(stored, figure, label=label),)))
+                curves.setdefault(kind_of(str(cell[0])), []).append(Point(stored, figure, label=label))
+        series = tuple(
+            Series(name, tuple(sorted(points, key=lambda p: p.at)), "line") for name, points in curves.items()
+        )
         if series:
-            plots.append(Plot(title, "stored bits a value", value, tuple(series), log=True))
+            plots.append(Plot(title, "stored bits a value", value, series, log=True))
     return [table], plots
 
 

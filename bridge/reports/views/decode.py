@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from bridge.common.drawing.plot import Plot, Point, Series
 from bridge.common.drawing.text import Cell, size
 from bridge.common.drawing.text import number as shown
-from bridge.report.loose import Row, counted, grouped, items, mapping, median, number, numbers, text
-from bridge.report.model import Table
-from bridge.report.rows import MAX_COLUMNS, without_empty
 from bridge.reports.claims import decoding
 from bridge.reports.statistics import exact_interval
+from bridge.reports.views.loose import Row, counted, grouped, items, mapping, median, number, numbers, text
+from bridge.reports.views.model import Table
+from bridge.reports.views.rows import MAX_COLUMNS, without_empty
 
 # With more lines than this, the plot shows workloads instead of prompts.
 _MAX_PROMPTS = 24

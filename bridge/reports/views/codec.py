@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from bridge.common.drawing.plot import Plot, Point, Series
 from bridge.common.drawing.text import number as shown
-from bridge.report.loose import Row, items, number, text
-from bridge.report.model import Claim, Table
-from bridge.report.rows import MAX_COLUMNS
+from bridge.reports.views.loose import Row, items, number, text
+from bridge.reports.views.model import Claim, Table
+from bridge.reports.views.rows import MAX_COLUMNS
 
 # Above this, a code is as large as the plain numbers, and would only compress the rest of the plot.
 _MOST_BITS = 9.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bridge.common.drawing.text import Cell, cell, cut, interval
-from bridge.report.loose import Row, items, mapping, plain
-from bridge.report.model import Claim, Table
+from bridge.reports.views.loose import Row, items, mapping, plain
+from bridge.reports.views.model import Claim, Table
 
 MAX_ROWS = 300
 # This also limits tables whose columns come from a report's values: two lists of values multiply.

@@ -1,1 +1,0 @@
-"""The tables and plots of each kind of report."""
