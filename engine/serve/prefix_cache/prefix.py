@@ -82,7 +82,7 @@ class Prefixes:
             end = (i + 1) * self.block
             stored = yield from self.store.load(block_path.shelf, chain[i], end)
             if stored is None:
-                self.store.doubt(block_path.shelf, chain[i:])
+                self.store.distrust(block_path.shelf, chain[i:])
                 break
             caches, context = stored
             path.append(Block(tuple(ids[end - self.block : end]), None, caches, context))

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from engine.errors import BadInput
 from engine.serve.models import Resident
 from engine.serve.prefix_cache import block_file
-from engine.serve.prefix_cache.block_file import Draft, Plain, RefusedError
+from engine.serve.prefix_cache.block_file import PendingBlock, RefusedError, StoredSnapshot
 from engine.serve.prefix_cache.folder import LOW, Folder
 from engine.serve.prefix_cache.shelf import Shelf, shelf_for
 from engine.serve.prefix_cache.snapshots import Snapshot
@@ -103,15 +103,15 @@ class Store:
     def save(self, shelf: Shelf, block_id: str, caches: list[Snapshot], context: list[Snapshot]) -> None:
         """Write a block in the background, unless it exists."""
         name = _name(shelf, block_id)
-        draft = Draft(shelf, block_id, (caches, context))
+        pending = PendingBlock(shelf, block_id, (caches, context))
         with self._bytes:
-            if self._waiting + draft.nbytes > MOST_WAITING or draft.nbytes > self._folder.budget * LOW:
+            if self._waiting + pending.nbytes > MOST_WAITING or pending.nbytes > self._folder.budget * LOW:
                 self._event("dropped")
                 return
-            self._waiting += draft.nbytes
-        self._writer.submit(lambda: self._write(name, draft))
+            self._waiting += pending.nbytes
+        self._writer.submit(lambda: self._write(name, pending))
 
-    def doubt(self, shelf: Shelf, chain: list[str]) -> None:
+    def distrust(self, shelf: Shelf, chain: list[str]) -> None:
         """If the first block of a chain was refused, replace the others too when they are computed again.
 
         Damage seldom comes alone, and nobody reads behind the first damaged block: one block a request would be healed.
@@ -150,7 +150,7 @@ class Store:
             },
         }
 
-    def _read(self, shelf: Shelf, block_id: str, end: int) -> list[list[Plain]] | None:
+    def _read(self, shelf: Shelf, block_id: str, end: int) -> list[list[StoredSnapshot]] | None:
         name = _name(shelf, block_id)
         try:
             data = self._folder.read(name, block_file.largest(shelf))
@@ -167,18 +167,18 @@ class Store:
             self._event("miss")
         return block
 
-    def _write(self, name: str, draft: Draft) -> None:
+    def _write(self, name: str, pending: PendingBlock) -> None:
         try:
             if self._folder.has(name) and name not in self._bad:
                 return
-            self._event("evicted", self._folder.write(name, draft.encoded()))
+            self._event("evicted", self._folder.write(name, pending.encoded()))
             self._bad.discard(name)
             self._event("written")
         except OSError as error:
             self._failed("written", error)
         finally:
             with self._bytes:
-                self._waiting -= draft.nbytes
+                self._waiting -= pending.nbytes
 
     def _slow(self) -> None:
         self._resting = time.monotonic() + REST_SECONDS
