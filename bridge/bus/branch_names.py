@@ -1,12 +1,15 @@
-"""The format of request branch names: ``<prefix><preset>-<nonce>[<suffix>]``."""
+"""The format of request branch names, ``<prefix><preset>-<nonce>[<suffix>]``, and what they say of the requester."""
 
 from __future__ import annotations
 
 import re
 import secrets
 import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from math import prod
 
 from bridge.common import limits
 from bridge.errors import UsageError
@@ -30,6 +33,8 @@ _BRANCH = re.compile(
     rf"(?P<prefix>{_PREFIX.pattern})(?P<preset>{PRESET.pattern})"
     rf"-(?P<nonce>[0-9]{{9,11}}-[0-9a-f]{{6,32}})(?P<suffix>-[a-z0-9]{{1,32}})?"
 )
+# ("signer", name), or (pattern, "here" or "below", folder, name): each step divides the turns of the step before it.
+Requester = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -142,3 +147,34 @@ def folders(branch: str) -> list[str]:
     """Return the names that git needs as folders to hold a branch, so that no branch can have them at the same time."""
     parts = branch.split("/")
     return ["/".join(parts[:i]) for i in range(1, len(parts))]
+
+
+def pattern_prefixes(patterns: Iterable[str]) -> list[str]:
+    """Return what branches under the patterns begin with, the longest first: one within another stands for itself."""
+    return sorted((pattern.removesuffix("*") for pattern in patterns), key=len, reverse=True)
+
+
+def unsigned_requester(branch: str, name: str, known: Sequence[str]) -> Requester:
+    """Return the requester of a branch by the name in its manifest; ``known`` is what ``pattern_prefixes`` returns."""
+    parsed = parse_branch(branch)
+    prefix = parsed.prefix if parsed else ""
+    pattern = next((one for one in known if branch.startswith(one)), "")
+    folder = prefix.removeprefix(pattern)
+    return (pattern, "below" if folder else "here", folder, name)
+
+
+def turn_shares(waiting: Iterable[Requester]) -> dict[Requester, int]:
+    """Return for each requester among how many the turns are shared, step by step: its share is one of them.
+
+    If all stand directly below one pattern, that is the number of requesters. Who waits has a turn after at most one
+    job less than this on each runner, however many requests the others have.
+    """
+    everybody = set(waiting)
+    beside: dict[Requester, set[str]] = defaultdict(set)
+    for requester in everybody:
+        for step in range(len(requester)):
+            beside[requester[:step]].add(requester[step])
+    return {
+        requester: prod(len(beside[requester[:step]]) for step in range(len(requester)))
+        for requester in everybody
+    }

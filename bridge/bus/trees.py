@@ -101,3 +101,23 @@ def _read(git: Git, oids: list[str]) -> dict[str, dict[str, Node]]:
 
 def _nodes(raw: bytes, width: int) -> dict[str, Node]:
     return {entry.path: Node(entry.mode, entry.oid) for entry in git_output.tree(raw, width)}
+
+
+class CaseInsensitivePaths:
+    """Paths that can lie beside each other on any file system, also where it ignores case, as on macOS and Windows.
+
+    The paths of answers are ASCII, so there is no other way to spell them.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, str] = {}
+
+    def add(self, path: str) -> bool:
+        """Take a path, unless it or one of its folders is another one's place, or a folder in another spelling."""
+        parts = path.split("/")
+        places = {"/".join(parts[:i]).lower(): "/".join(parts[:i]) + "/" for i in range(1, len(parts))}
+        if path.lower() in self._seen or any(self._seen.get(at, as_) != as_ for at, as_ in places.items()):
+            return False
+        self._seen |= places
+        self._seen[path.lower()] = path
+        return True

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from bridge.bus import objects, requesters, wire
+from bridge.bus import branch_names, objects, wire
+from bridge.bus.branch_names import Requester
 from bridge.bus.history import View
-from bridge.bus.requesters import Requester
 from bridge.bus.wire import State
 from bridge.common import strict_json
 from bridge.errors import ManifestError
@@ -40,9 +40,9 @@ def reasons(
         if view.state and view.stands is not State.REQUESTED and now - _at(view.state) < _HOUR_S
     ]
     manifests = _read(git, [views[branch] for branch in (*waiting, *started)])
-    known = requesters.prefixes(patterns)
+    known = branch_names.pattern_prefixes(patterns)
     who = {
-        branch: requesters.unsigned(branch, request.requested_by if request else "", known)
+        branch: branch_names.unsigned_requester(branch, request.requested_by if request else "", known)
         for branch, request in manifests.items()
     }
     places = _places([branch for branch in waiting if not views[branch].cancel], started, who)
@@ -67,7 +67,7 @@ def _places(
 ) -> dict[str, QueuePosition]:
     """Return the queue places of the requests, which are given oldest first."""
     of = {branch: who[branch] for branch in waiting}
-    shares = requesters.shares(of.values())
+    shares = branch_names.turn_shares(of.values())
     before: Counter[Requester] = Counter()
     begun = Counter(who[branch] for branch in started)
     places = {}

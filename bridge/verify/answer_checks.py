@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from bridge.bus import wire
-from bridge.bus.folded import Folded
+from bridge.bus.trees import CaseInsensitivePaths
 from bridge.bus.wire import Gate, Result, State
 from bridge.checks import Check
 from bridge.common import limits
@@ -48,11 +48,11 @@ def check_files(
             wrong.append(f"{file.path} was changed")
     there = {path for path in (*files.files, *files.others) if path.startswith(f"{wire.FOLDER}/")}
     wrong += [f"{path} is not part of the answer" for path in sorted(there - own_paths(result) - {*besides})]
-    places = Folded()
+    places = CaseInsensitivePaths()
     wrong += [
         f"{path} and another of its files are the same where case is ignored"
         for path in (wire.RESULT, wire.EVIDENCE, *(file.path for file in result.files))
-        if not places.takes(path)
+        if not places.add(path)
     ]
     wrong += unexpected
     for log in result.logs:

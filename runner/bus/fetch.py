@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from itertools import islice
 
 from bridge.bus import exact_refs
+from bridge.bus.branch_names import pattern_prefixes, unsigned_requester
 from bridge.bus.objects import is_commit
-from bridge.bus.requesters import prefixes, unsigned
 from bridge.common import limits
 from bridge.errors import InfrastructureError, ProcessError
 from bridge.system.git import NETWORK_TIMEOUT, Git
@@ -46,7 +46,7 @@ class Fetcher:
         self._served: dict[str, str] = {}
         self._transfer = Transfer(git, url, tips)
         self._sizes = HistorySizeChecker(git)
-        self._prefixes = prefixes(patterns)
+        self._prefixes = pattern_prefixes(patterns)
         # Commits of failed batches, in the order of their turns, and the size of the next batch.
         self._suspects: dict[str, None] = {}
         self._batch = 1
@@ -152,7 +152,7 @@ class Fetcher:
 
     def _in_turn(self, commits: set[str], new: Mapping[str, str]) -> list[str]:
         """Order commits by chance, but so that groups which share the runner's turns alternate."""
-        places = {oid: unsigned(branch, "", self._prefixes)[:2] for branch, oid in new.items()}
+        places = {oid: unsigned_requester(branch, "", self._prefixes)[:2] for branch, oid in new.items()}
         count: Counter[tuple[str, ...]] = Counter()
         rank: dict[str, int] = {}
         for oid in random.sample(sorted(commits), len(commits)):

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from bridge.bus import wire
-from bridge.bus.folded import Folded
+from bridge.bus.trees import CaseInsensitivePaths
 from bridge.common import limits as bounds
 from bridge.presets import Preset
 from runner.job.redact import Redactor
@@ -53,7 +53,7 @@ def collect(
     """
     collected = Collected(unmatched=[*preset.collect])
     limits = preset.limits
-    places = Folded()
+    places = CaseInsensitivePaths()
     room = limits.all_reports_mb << 20
     for path, name, folder in _candidates(preset.collect, tree, collected):
         attend()
@@ -63,7 +63,7 @@ def collect(
         data = _read(name, folder, _most(preset, name))
         if isinstance(data, str):
             collected.skip(path, data)
-        elif not places.takes(path):
+        elif not places.add(path):
             collected.skip(path, "another report is in its place where case is ignored")
         elif len(data) > room:
             collected.skip(path, f"all reports together are larger than {limits.all_reports_mb} MiB")

@@ -19,8 +19,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from bridge.bus import branch_names
+from bridge.bus.branch_names import Requester, pattern_prefixes, unsigned_requester
 from bridge.bus.history import View
-from bridge.bus.requesters import Requester, prefixes, unsigned
 from bridge.common import limits
 from bridge.errors import PolicyError, ProcessError
 from bridge.requests.binding import Binding
@@ -120,7 +120,7 @@ class Requesters:
     ) -> None:
         self._manifests = manifests
         self._git = git
-        self._prefixes = prefixes(patterns)
+        self._prefixes = pattern_prefixes(patterns)
         self._signers = allowed_signers
         self._list: object = None
         self._known: dict[_Place, Requester] = {}
@@ -141,7 +141,7 @@ class Requesters:
             commits = read_some(self._git, names, kind="commit") if self._signers else [None] * len(some)
             for view, request, commit in zip(some, self._manifests.each(some), commits, strict=True):
                 name, key = request.requested_by if request else "", _place(view)
-                known[key] = unsigned(view.branch, name, self._prefixes)
+                known[key] = unsigned_requester(view.branch, name, self._prefixes)
                 if commit is not None and b"\ngpgsig" in commit and self._signers:
                     checked += 1
                     if checked > _SIGNERS_A_POLL:

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from bridge.bus import wire
-from bridge.bus.folded import Folded
 from bridge.bus.remote import Remote
+from bridge.bus.trees import CaseInsensitivePaths
 from bridge.client import Client
 from bridge.errors import VerificationError
 from bridge.presets import Preset
@@ -29,9 +29,9 @@ ALIKE = [
 
 @pytest.mark.parametrize("pair", ALIKE, ids="-".join)
 def test_row_104_paths_that_are_alike_are_not_both_taken(pair):
-    places = Folded()
-    assert [places.takes(path) for path in pair] == [True, False]
-    assert places.takes("a/other.json")
+    places = CaseInsensitivePaths()
+    assert [places.add(path) for path in pair] == [True, False]
+    assert places.add("a/other.json")
 
 
 @pytest.mark.rows(1)
