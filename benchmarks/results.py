@@ -29,7 +29,7 @@ from bridge.cli.measure import KEY_FOLDER
 from bridge.demo.walkthrough import MODELS
 from bridge.measure import measure
 from bridge.reports.kinds import COMMANDS
-from bridge.verify.pins import find_pin
+from bridge.verify.public_keys import find_pin
 
 PAIRS = ("tiny", "tiny-hybrid")
 # Divergences hardly vary between prompts: few show them.

@@ -12,7 +12,7 @@ import yaml
 
 from bridge import gate
 from bridge.bus.wire import Gate, Violation
-from bridge.verify.pins import Pin, find_pin
+from bridge.verify.public_keys import Pin, find_pin
 from bridge.verify.run_file import SUFFIX, voucher_for
 
 Row = dict[str, Any]

@@ -21,20 +21,17 @@ from bridge.errors import KakeyaError
 from bridge.presets import Preset, find_preset, load_presets
 from bridge.requests import request_commit, why_waiting
 from bridge.requests.cancel import cancel
-from bridge.requests.find import answered, find_branch, no_such_request
 from bridge.requests.follow import follow
-from bridge.requests.liveness import last_line, life_of, newest_views, queue_of
-from bridge.requests.log import kept_log, streamed_log
-from bridge.requests.outbox import Sent, asked_at, by_age
+from bridge.requests.liveness import Sightings, last_line, life_of, newest_views, queue_of
+from bridge.requests.outbox import Sent, answered, asked_at, by_age, find_branch, no_such_request
 from bridge.requests.runners import read_runners, with_jobs
 from bridge.requests.send import send
-from bridge.requests.sightings import Sightings
-from bridge.requests.status import REWRITTEN, Event, Status, mark_unsigned, status_of
+from bridge.requests.status import REWRITTEN, Event, Status, kept_log, mark_unsigned, status_of, streamed_log
 from bridge.requests.sweep import Swept, sweep
 from bridge.requests.waiting import Reason, RunnerSighting
 from bridge.system.git import open_repository
 from bridge.verify.answer_files import read_result
-from bridge.verify.pins import Pin, find_pin
+from bridge.verify.public_keys import Pin, find_pin
 
 if TYPE_CHECKING:
     from bridge.verify.check import Report
@@ -341,8 +338,7 @@ class Client:
 
     def _verify(self, view: View) -> Report:
         # Slow to import, and a request is sent without it.
-        from bridge.verify.check import verify  # noqa: PLC0415
-        from bridge.verify.known_answers import KnownAnswers  # noqa: PLC0415
+        from bridge.verify.check import KnownAnswers, verify  # noqa: PLC0415
 
         report = verify(self.git, view, self.presets, self.pin, self.sent.commit_of(view.branch))
         return KnownAnswers(self.git).compare(report)

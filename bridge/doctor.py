@@ -25,7 +25,7 @@ from bridge.requests.runners import with_jobs
 from bridge.requests.send import OTHER_PREFIX
 from bridge.requests.waiting import QueuePosition, RunnerSighting, WaitingRequest, explain_wait
 from bridge.system import engine_probe, git, gitpython
-from bridge.verify.pins import HOW_TO_PIN
+from bridge.verify.public_keys import HOW_TO_PIN
 
 # How many runners are listed.
 _SHOWN = 5

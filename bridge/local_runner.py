@@ -19,7 +19,7 @@ from bridge.errors import InfrastructureError, UsageError
 from bridge.system import gitpython
 from bridge.system.keeper import Keeper
 from bridge.system.process import run
-from bridge.verify.pins import SETTING
+from bridge.verify.public_keys import SETTING
 
 PUBLIC_KEY, PRIVATE_KEY = "runner.pub", "runner.key"
 _START_S = 60

@@ -15,7 +15,7 @@ from bridge.bus import times, wire
 from bridge.errors import InfrastructureError
 from bridge.presets import Presets, load_presets
 from bridge.system.deadline import stopped_by
-from bridge.system.stop import StopRequest
+from bridge.system.signals import StopRequest
 from bridge.verify.signed_history import Reader
 from runner.bus.bus import Bus
 from runner.bus.damage import open_whole

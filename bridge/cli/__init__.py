@@ -12,7 +12,7 @@ from bridge.common import environment
 from bridge.common.cli.commands import CONTEXT, LazyGroup, option
 from bridge.common.cli.program import run_program
 from bridge.common.version import built_from, version_option
-from bridge.system import ending
+from bridge.system import signals
 
 COMMANDS = {
     "demo": "Run a demonstration on this machine: bus, runner, jobs, answers.",
@@ -62,5 +62,5 @@ def main() -> NoReturn:
     # At exit, Python would search everything imported for garbage, which takes longer than most commands.
     atexit.register(freeze)
     environment.without_plugins()
-    ending.end_on_signals()
+    signals.end_on_signals()
     run_program(cli, "kakeya")

@@ -20,7 +20,7 @@ from bridge.errors import UsageError
 from bridge.presets import load_presets
 from bridge.requests.liveness import shown
 from bridge.requests.status import Event, Status
-from bridge.verify.pins import Pin, find_pin
+from bridge.verify.public_keys import Pin, find_pin
 
 if TYPE_CHECKING:
     from rich.text import Text

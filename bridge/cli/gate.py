@@ -18,7 +18,7 @@ from bridge.common.cli.commands import json_option, option
 from bridge.common.cli.output import Colored, put, put_json
 from bridge.errors import ExitCode, UsageError
 from bridge.system.local_files import read_regular
-from bridge.verify.pins import Pin
+from bridge.verify.public_keys import Pin
 from bridge.verify.run_file import voucher_for
 
 _COLORS = {"ACCEPTED": "green", "ACCEPTED_BY_REQUESTER": "yellow", "INCOMPLETE": "yellow", "REJECTED": "red"}

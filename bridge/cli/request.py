@@ -12,7 +12,7 @@ from bridge.cli.common import finish, follow, key_option, request_argument, run_
 from bridge.common.cli.commands import flag, json_option, option
 from bridge.common.cli.output import put, put_block, put_json, say
 from bridge.errors import ExitCode
-from bridge.verify.gaps import gaps
+from bridge.verify.answer_checks import gaps
 
 
 @click.command()

@@ -6,7 +6,7 @@ from bridge.client import Run
 from bridge.common.cli.output import put_json, say
 from bridge.errors import ExitCode
 from bridge.requests.status import Status
-from bridge.verify.gaps import gaps
+from bridge.verify.answer_checks import gaps
 from bridge.verify.verdict import gate_lines, verified
 
 

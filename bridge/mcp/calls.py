@@ -17,8 +17,8 @@ from bridge.mcp.bounds import MOST_BYTES, cut, log_text, page, short, size
 from bridge.presets import Preset, find_preset, split_params
 from bridge.requests.outbox import asked_at
 from bridge.requests.status import Status, status_of
+from bridge.verify.answer_checks import gaps
 from bridge.verify.check import Report
-from bridge.verify.gaps import gaps
 from bridge.verify.verdict import failed_check, verdict
 
 # How many of the gate's fixes one answer contains.

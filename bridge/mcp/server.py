@@ -23,7 +23,7 @@ from bridge.errors import UsageError, as_told
 from bridge.mcp.bounds import error_fields, text_of, to_dict
 from bridge.mcp.models import Answer, Arguments
 from bridge.mcp.tools import INSTRUCTIONS, TOOLS, Tool
-from bridge.system import ending, process
+from bridge.system import process, signals
 
 Context = ServerRequestContext[Any, Any]
 
@@ -125,7 +125,7 @@ def serve_stdio(server: Server[Any]) -> None:
             await server.run(read, write, server.create_initialization_options())
 
     # The thread that reads standard input cannot be interrupted.
-    ending.end_on_interrupt()
+    signals.end_on_interrupt()
     try:
         anyio.run(serve)
     except* BrokenPipeError:

@@ -13,7 +13,7 @@ from bridge.client import Client
 from bridge.errors import VerificationError
 from bridge.presets import Preset
 from bridge.verify.folder import verify_folder
-from bridge.verify.pins import Pin
+from bridge.verify.public_keys import Pin
 
 
 @dataclass(frozen=True)

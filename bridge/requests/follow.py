@@ -13,7 +13,7 @@ from bridge.bus.history import View
 from bridge.bus.wire import State
 from bridge.common import limits
 from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
-from bridge.requests.expiry import expires_at
+from bridge.requests.liveness import expires_at
 from bridge.requests.status import REWRITTEN, Event, Status, events, status_of
 from bridge.requests.waiting import Reason
 from bridge.system.deadline import pause as pause_for

@@ -1,11 +1,15 @@
-"""Finds out whether a runner works on a request: its last heartbeat, or the state of the queue.
+"""Finds out whether a request is still served: its expiry, its runner's last heartbeat, or the state of the queue.
 
 No decision compares the clocks of two machines. A lease counts as expired if this clone itself has seen the branch
-unchanged for that long. Times that a runner wrote are shown as times by its own clock.
+unchanged for that long, which it remembers between commands. The wall clock can be set, and the monotonic clock
+restarts with each boot, so the smaller of the two differences counts. Times that a runner wrote are shown as times by
+its own clock.
 """
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -13,18 +17,26 @@ from datetime import UTC, datetime
 from bridge.bus import history, objects, wire
 from bridge.bus.history import View
 from bridge.bus.wire import State
-from bridge.errors import KakeyaError
+from bridge.common import strict_json
+from bridge.errors import InfrastructureError, KakeyaError, ManifestError
 from bridge.manifest import parse_manifest, parse_time
 from bridge.presets import Preset
 from bridge.requests.outbox import by_age
 from bridge.requests.waiting import span
 from bridge.system import git_output
 from bridge.system.git import Git
+from bridge.system.local_files import NoteFile
 
 # How many of the newest requests are read to find out who serves, and which requests are earlier in the queue.
 _LOOKED_AT = 2_000
 _LAST_COMMITS = 20
 _LINE = 200
+
+
+_SEEN_FILE = "kakeya-seen"
+_SEEN_MOST = 200
+# The commit, the two times, and the branch.
+_SEEN_LINE = re.compile(r"([0-9a-f]{40}) ([0-9]{1,12}\.[0-9]{6}) ([0-9]{1,12}\.[0-9]{6}) (\S+)")
 
 
 @dataclass(frozen=True)
@@ -174,3 +186,48 @@ def _missing(wanted: set[str], states: Iterable[wire.StateFile]) -> list[str]:
             return []
         known |= set(state.labels)
     return sorted(wanted - known)
+
+
+def expires_at(git: Git, view: View) -> float | None:
+    """Return when a request expires, in Unix seconds; None if its manifest does not say or cannot be read."""
+    try:
+        blob = objects.read_blob(git, view.request, wire.REQUEST, max_bytes=strict_json.MAX_BYTES)
+        ends = parse_manifest(blob).expires_at if blob is not None else None
+    except (InfrastructureError, ManifestError):
+        return None
+    return parse_time(ends).timestamp() if ends else None
+
+
+def is_expired(git: Git, view: View) -> bool:
+    """Return whether a request expired, by this machine's clock, before a runner took it."""
+    if view.stands is not State.REQUESTED:
+        return False
+    ends = expires_at(git, view)
+    return ends is not None and ends < time.time()
+
+
+class Sightings:
+    """The branches that a runner held when this clone last read them."""
+
+    def __init__(self, git: Git) -> None:
+        self._file = NoteFile(git, _SEEN_FILE, _SEEN_LINE, _SEEN_MOST)
+        # The last entry that this object read, cached because a followed branch is read many times.
+        self._last: tuple[str, str] | None = None
+
+    def see(self, branch: str, tip: str) -> None:
+        """Record that a branch is at a commit now."""
+        if self._last != (branch, tip):
+            self.unchanged_s(branch, tip)
+
+    def unchanged_s(self, branch: str, tip: str) -> float:
+        """Record that a branch is at a commit now, and return for how many seconds it has been seen there."""
+        self._last = (branch, tip)
+        known = {name: (oid, float(at), float(up)) for oid, at, up, name in self._file.read()}
+        wall, running = time.time(), time.monotonic()
+        before = known.pop(branch, None)
+        if before and before[0] == tip and before[1] <= wall:
+            since = wall - before[1]
+            return min(since, running - before[2]) if before[2] <= running else since
+        known[branch] = (tip, wall, running)
+        self._file.write(f"{oid} {at:.6f} {up:.6f} {name}" for name, (oid, at, up) in known.items())
+        return 0.0

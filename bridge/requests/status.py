@@ -1,4 +1,4 @@
-"""The state of a request and the events on its branch, as commands show them."""
+"""The state of a request, the events on its branch, and its log, as commands show them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from bridge.bus import branch_names, history, wire
 from bridge.bus.history import View
 from bridge.bus.wire import State
-from bridge.errors import RefusedError
+from bridge.common import limits
+from bridge.errors import RefusedError, UsageError
 from bridge.requests.liveness import Life, Queue
 from bridge.requests.waiting import Code, Reason
 from bridge.system.git import Git
-from bridge.verify.answer_files import read_result
-from bridge.verify.pins import Pin
+from bridge.verify.answer_files import Contents, read_result
+from bridge.verify.public_keys import Pin
 from bridge.verify.signed_history import Reader
 
 NOT_SIGNED = "not signed by the pinned key"
@@ -184,3 +185,31 @@ def events(git: Git, view: View, last_tip: str | None) -> Iterator[Event]:
             else ""
         )
         yield Event(status, gap + piece.decode("utf-8", "replace"))
+
+
+def streamed_log(git: Git, view: View) -> str:
+    """Return the output streamed so far, up to the limit for logs."""
+    return "".join(_bounded(event.log for event in events(git, view, None)))
+
+
+def kept_log(git: Git, view: View) -> str:
+    """Return the log in an answer.
+
+    Raises:
+        UsageError: it is larger than the limit for logs.
+    """
+    result = read_result(git, view)
+    paths = [log.path for log in result.logs]
+    contents = Contents.of(git, view.tip, result)
+    if sum(contents.files[path].size for path in paths if path in contents.files) > limits.LOG_BYTES:
+        message = f"the log is larger than {limits.LOG_BYTES >> 20} MiB"
+        raise UsageError(message, fix=f"Write it to disk: kakeya fetch {view.branch}", code="too_large")
+    read = contents.read(paths, limits.LOG_BYTES)
+    return b"".join(read.get(path, b"") for path in paths).decode("utf-8", "replace")
+
+
+def _bounded(pieces: Iterator[str]) -> Iterator[str]:
+    remaining = limits.LOG_BYTES
+    for piece in pieces:
+        remaining -= len(piece)
+        yield piece if remaining >= 0 else ""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from bridge.bus import history, times
 from bridge.bus.history import View
 from bridge.bus.remote import Pushed, Remote
-from bridge.requests.expiry import is_expired
+from bridge.requests.liveness import is_expired
 from bridge.requests.outbox import Sent, asked_at
 from bridge.system.git import Git
 

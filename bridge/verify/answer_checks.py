@@ -18,6 +18,7 @@ from bridge.verify.answer_files import Files
 if TYPE_CHECKING:
     from bridge.gate import Voucher
 
+_SHOWN_GAPS = 3
 # The states in which every step has succeeded.
 _RAN_WHOLE = (State.SUCCEEDED, State.GATE_REJECTED)
 
@@ -173,3 +174,23 @@ def binding_of(result: Result, logs: Mapping[str, bytes]) -> Voucher:
         argvs=tuple(tuple(command.argv) for command in result.commands),
         requester_measured=result.code == "request", is_signed=True,
     )  # fmt: skip
+
+
+def gaps(result: Result) -> list[str]:
+    """Return what an answer lacks: reports that were not collected, parts of logs, and processes that survived."""
+    return [
+        *(f"not collected: {each}" for each in result.skipped),
+        *(f"{log.path}: only head and tail were kept" for log in result.logs if log.truncated),
+        *(
+            f"step {i} left processes that could not be ended: {', '.join(command.survivors)}"
+            for i, command in enumerate(result.commands)
+            if command.survivors
+        ),
+    ]
+
+
+def check_gaps(result: Result) -> list[Check]:
+    """Return a check that names what the answer lacks, if it lacks anything. That makes no answer invalid."""
+    missing = gaps(result)
+    more = f"; and {len(missing) - _SHOWN_GAPS} more" if len(missing) > _SHOWN_GAPS else ""
+    return [Check("gaps", ok=None, message="; ".join(missing[:_SHOWN_GAPS]) + more)] if missing else []

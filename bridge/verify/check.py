@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from bridge.bus import history, objects, trees, wire
+from bridge.bus import history, lookup, objects, trees, wire
 from bridge.bus.history import View
 from bridge.bus.wire import Gate, Result, State
 from bridge.checks import SIGNATURE, Check
@@ -13,16 +14,21 @@ from bridge.errors import KakeyaError, VerificationError
 from bridge.manifest import Request, parse_manifest
 from bridge.presets import Preset
 from bridge.system.git import Git
-from bridge.verify.answer_checks import check_files, check_job, contradiction, own_paths
+from bridge.system.local_files import NoteFile
+from bridge.verify.answer_checks import check_files, check_gaps, check_job, contradiction, own_paths
 from bridge.verify.answer_files import Contents, read_result
-from bridge.verify.gaps import check_gaps
-from bridge.verify.pins import Pin
 from bridge.verify.plausibility import check_logs, check_times
+from bridge.verify.public_keys import Pin
 from bridge.verify.signature import check_signature, on_branch
 from bridge.verify.signed_history import signed_commits
 
 # Files of the protocol that lie beside an answer on its branch.
 _OF_BRANCHES = (wire.REQUEST, wire.STATE, wire.CANCEL)
+
+
+_KNOWN_FILE = "kakeya-answers"
+_KNOWN_MOST = 1_000
+_KNOWN_LINE = re.compile(r"([0-9a-f]{40}) (\S+)")
 
 
 @dataclass(frozen=True)
@@ -182,3 +188,47 @@ def _altered_workload(git: Git, view: View, result: Result) -> list[str]:
     answers = {path for path in changed if path in listed or path.startswith(f"{wire.FOLDER}/")}
     altered = [path for path in changed if path == wire.REQUEST or path not in answers]
     return [f"{path} differs from the request's tree" for path in altered]
+
+
+class KnownAnswers:
+    """The answers that were verified in one clone. An answer is final, so one that changes later was replaced.
+
+    Each is noted by its branch and the id of its result in a file of the clone, for the newest requests.
+    """
+
+    def __init__(self, git: Git) -> None:
+        self._git = git
+        self._file = NoteFile(git, _KNOWN_FILE, _KNOWN_LINE, _KNOWN_MOST)
+
+    def compare(self, report: Report) -> Report:
+        """Note an answer that holds. If another one was noted for its branch, return the report with a failed check.
+
+        An answer that a pinned key signed needs no such check: the key says more than what came first.
+        """
+        name = f"{report.tip}:{wire.RESULT}"
+        entry = lookup.locate(self._git, [name]).get(name)
+        if entry is None or not report.holds:
+            return report
+        before = self.of(report.branch)
+        if before == entry.oid:
+            return report
+        if before is not None and not report.signed:
+            message = (
+                f"another answer was verified here before, with the result {before[:12]}: it was replaced"
+            )
+            return replace(report, checks=[*report.checks, Check("known", ok=False, message=message)])
+        self.note(report.branch, entry.oid)
+        return report
+
+    def of(self, branch: str) -> str | None:
+        """Return the id of the result that was noted for a branch, or None."""
+        return self._read().get(branch)
+
+    def note(self, branch: str, result: str) -> None:
+        """Note the id of a result. In a repository that cannot be written to, nothing is noted."""
+        noted = {**self._read(), branch: result}
+        self._file.write(f"{oid} {name}" for name, oid in noted.items())
+
+    def _read(self) -> dict[str, str]:
+        """Return the noted ids by branch, oldest first."""
+        return {branch: result for result, branch in self._file.read()}

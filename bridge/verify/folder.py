@@ -15,12 +15,11 @@ from bridge.common import limits
 from bridge.errors import UsageError
 from bridge.presets import Preset
 from bridge.system.local_files import read_regular
-from bridge.verify.answer_checks import check_files, check_job, contradiction, own_paths
+from bridge.verify.answer_checks import check_files, check_gaps, check_job, contradiction, own_paths
 from bridge.verify.answer_files import check_bounds
 from bridge.verify.check import Report
-from bridge.verify.gaps import check_gaps
-from bridge.verify.pins import Pin
 from bridge.verify.plausibility import check_times
+from bridge.verify.public_keys import Pin
 from bridge.verify.signature import check_signature
 
 _FROM_FOLDER = "read from a folder: the branch it came on was not looked at"

@@ -20,7 +20,7 @@ from bridge.gate import NO_RUN, Voucher
 from bridge.system.local_files import read_regular
 from bridge.verify import attestation
 from bridge.verify.answer_checks import binding_of, contradiction
-from bridge.verify.pins import Pin
+from bridge.verify.public_keys import Pin
 from bridge.verify.signature import differences
 
 SUFFIX = ".run"

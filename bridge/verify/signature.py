@@ -13,8 +13,7 @@ from bridge.errors import InfrastructureError, VerificationError
 from bridge.system.git import Git
 from bridge.verify import attestation
 from bridge.verify.answer_files import Files
-from bridge.verify.pins import HOW_TO_PIN, Pin
-from bridge.verify.public_keys import PublicKey
+from bridge.verify.public_keys import HOW_TO_PIN, Pin, PublicKey
 
 NAME = SIGNATURE
 

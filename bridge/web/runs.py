@@ -15,9 +15,8 @@ from bridge.report.build import view_of
 from bridge.report.model import RunView
 from bridge.report.source import Source
 from bridge.verify.answer_files import Contents, read_result
-from bridge.verify.check import verify
+from bridge.verify.check import KnownAnswers, verify
 from bridge.verify.export import read_answer
-from bridge.verify.known_answers import KnownAnswers
 from bridge.web.watch import Watch
 
 # How many characters at the end of a log are on the request's page. The whole log is a separate page.

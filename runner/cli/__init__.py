@@ -10,7 +10,7 @@ import click
 from bridge.common.cli.commands import CONTEXT, FILE, LazyGroup, option
 from bridge.common.cli.program import run_program
 from bridge.common.version import built_from, version_option
-from bridge.system import ending
+from bridge.system import signals
 
 COMMANDS = {
     "setup": "Set up a runner: policy, key, checks, service.",
@@ -54,5 +54,5 @@ def cli(context: click.Context, policy: Path | None) -> None:
 
 def main() -> NoReturn:
     """Run the command line."""
-    ending.end_on_signals()
+    signals.end_on_signals()
     run_program(cli, "kakeya-runner")

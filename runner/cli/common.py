@@ -9,7 +9,7 @@ from types import FrameType
 
 from bridge.common.cli.output import say
 from bridge.common.process import ENDING_SIGNALS
-from bridge.system.stop import StopRequest
+from bridge.system.signals import StopRequest
 from runner.check.presets import refused_by
 from runner.policy import Policy
 

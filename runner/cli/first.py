@@ -8,7 +8,7 @@ import click
 
 from bridge.common.cli.commands import flag, json_option, option
 from bridge.common.cli.output import put, put_block, put_json, say
-from bridge.verify.pins import PINNED_FILE, SETTING
+from bridge.verify.public_keys import PINNED_FILE, SETTING
 from runner.cli.common import say_refused
 from runner.host.interpreter import find, pin
 from runner.policy import default_path, load_policy, write_template

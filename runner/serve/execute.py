@@ -16,7 +16,7 @@ from bridge.gate import RunBinding, run_id
 from bridge.manifest import Request
 from bridge.presets.params import Value
 from bridge.reports.digests import VARIABLE as RUN_ID
-from bridge.verify.pins import VARIABLE as PINNED
+from bridge.verify.public_keys import VARIABLE as PINNED
 from runner import lfs
 from runner.admit import trust
 from runner.admit.admission import Admitted

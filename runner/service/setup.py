@@ -11,8 +11,7 @@ from typing import Protocol
 
 from bridge.checks import Check
 from bridge.errors import PolicyError, UsageError
-from bridge.verify.pins import PINNED_FILE
-from bridge.verify.public_keys import read_public_keys
+from bridge.verify.public_keys import PINNED_FILE, read_public_keys
 from runner.check.readiness import examine
 from runner.host.interpreter import find
 from runner.policy import Policy, load_policy, write_template

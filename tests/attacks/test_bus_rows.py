@@ -37,7 +37,7 @@ from bridge.common import limits
 from bridge.errors import InfrastructureError
 from bridge.presets import Inputs
 from bridge.system.git import Git
-from bridge.system.stop import StopRequest
+from bridge.system.signals import StopRequest
 from runner.admit.manifests import Candidate
 from runner.bus import transfer
 from runner.bus.bus import Bus

@@ -242,7 +242,7 @@ def test_a_log_that_is_shown(committed, client, monkeypatch, more):
         type(client), "view", lambda *_: history.View("b", tip, tip, _final(tip), None, foreign=False)
     )
     monkeypatch.setattr(
-        "bridge.requests.log.read_result", lambda *_: wire.Result.model_construct(files=[], logs=[log])
+        "bridge.requests.status.read_result", lambda *_: wire.Result.model_construct(files=[], logs=[log])
     )
     assert stands.is_final
     if not more:

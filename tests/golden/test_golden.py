@@ -16,7 +16,7 @@ from bridge.presets import load_presets
 from bridge.reports.claims import derive_claims
 from bridge.verify.check import Report
 from bridge.verify.folder import verify_folder
-from bridge.verify.pins import find_pin
+from bridge.verify.public_keys import find_pin
 from tests.golden import claims
 from tests.golden.groups import GROUPS, difference
 from tests.golden.record_answers import ANSWERS, FOLDER

@@ -19,7 +19,7 @@ from benchmarks.results_scores import scores
 from bridge.cli import cli
 from bridge.common.drawing.text import number
 from bridge.gate import NO_RUN
-from bridge.verify.pins import find_pin
+from bridge.verify.public_keys import find_pin
 from tests.bridge.gate import reports
 
 

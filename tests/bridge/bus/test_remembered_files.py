@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bridge.bus.skipped_commits import SkippedCommits
-from bridge.requests.sightings import Sightings
+from bridge.requests.liveness import Sightings
 from bridge.system import local_files
 from bridge.system.git import Git
-from bridge.verify.known_answers import KnownAnswers
+from bridge.verify.check import KnownAnswers
 
 FILES = ("kakeya-skipped", "kakeya-seen", "kakeya-answers")
 OID, OTHER = "1" * 40, "2" * 40

@@ -12,8 +12,7 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from bridge.bus import wire
 from bridge.common import strict_json
 from bridge.verify import attestation
-from bridge.verify.pins import Pin
-from bridge.verify.public_keys import PublicKey
+from bridge.verify.public_keys import Pin, PublicKey
 from bridge.verify.run_file import make_run_file
 from tests.bridge.gate import reports
 from tests.bridge.gate.reports import Report

@@ -9,7 +9,7 @@ import pytest
 from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.errors import RefusedError, VerificationError, WaitTimeout
-from bridge.requests import find, follow
+from bridge.requests import follow, outbox
 from bridge.requests.status import REWRITTEN
 
 pytestmark = pytest.mark.bus
@@ -70,7 +70,7 @@ def test_row_100_a_server_that_shows_an_older_copy_for_a_moment_is_waited_for(cl
     def flapping(branch):
         looked.append(branch)
         if len(looked) in (1, 2, 4):
-            raise find.no_such_request(branch, client.remote)
+            raise outbox.no_such_request(branch, client.remote)
         return view(branch)
 
     monkeypatch.setattr(client, "view", flapping)

@@ -15,9 +15,8 @@ from bridge.bus.wire import Runner, State, StateFile
 from bridge.client import Client
 from bridge.errors import WaitTimeout
 from bridge.manifest import format_time
-from bridge.requests import follow, sightings
-from bridge.requests.liveness import Life, Queue, last_line, shown, span
-from bridge.requests.sightings import Sightings
+from bridge.requests import follow, liveness
+from bridge.requests.liveness import Life, Queue, Sightings, last_line, shown, span
 from bridge.requests.waiting import Code
 
 RUNNER = Identity("a runner", "runner@example.invalid")
@@ -65,8 +64,8 @@ class TestTheLastSignOfLife:
         write(run.branch)
         assert not run.status().life.lapsed
         real, up = time.time, time.monotonic
-        monkeypatch.setattr(sightings.time, "time", lambda: real() + 95)
-        monkeypatch.setattr(sightings.time, "monotonic", lambda: up() + 95)
+        monkeypatch.setattr(liveness.time, "time", lambda: real() + 95)
+        monkeypatch.setattr(liveness.time, "monotonic", lambda: up() + 95)
 
         life = Client(client.git.directory).status(run.branch).life  # another command, later
 
@@ -108,8 +107,8 @@ class TestSightings:
     def test_the_clock_that_says_less_counts(self, client, monkeypatch):
         seen = Sightings(client.git)
         now = {"wall": 1000.0, "up": 50.0}
-        monkeypatch.setattr(sightings.time, "time", lambda: now["wall"])
-        monkeypatch.setattr(sightings.time, "monotonic", lambda: now["up"])
+        monkeypatch.setattr(liveness.time, "time", lambda: now["wall"])
+        monkeypatch.setattr(liveness.time, "monotonic", lambda: now["up"])
         assert seen.unchanged_s("b", OID) == 0
         now |= {"wall": 5000.0, "up": 80.0}  # the wall clock was set
         assert seen.unchanged_s("b", OID) == 30

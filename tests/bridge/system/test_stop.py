@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from bridge.system.stop import StopRequest
+from bridge.system.signals import StopRequest
 
 # In each round, a signal arrives while the main thread waits again and again.
 INTERRUPTED = """
@@ -33,7 +33,7 @@ def interrupted(module, name, timeout):
 
 @pytest.mark.long
 def test_a_handler_makes_it_whatever_the_main_thread_does():
-    assert interrupted("bridge.system.stop", "StopRequest", timeout=60) == 0
+    assert interrupted("bridge.system.signals", "StopRequest", timeout=60) == 0
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="how Python's own events behave is its own affair")

@@ -18,7 +18,7 @@ from bridge.gate import run_id
 from bridge.presets import Preset, load_presets
 from bridge.verify import attestation
 from bridge.verify.folder import verify_folder
-from bridge.verify.pins import Pin
+from bridge.verify.public_keys import Pin
 from runner.state import signing_key
 from tests.bridge.gate import reports
 

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from bridge.bus import history, objects, wire
-from bridge.bus.branch_names import parse_branch
+from bridge.bus.branch_names import parse_branch, turn_shares
 from bridge.bus.history import View
 from bridge.manifest import parse_time
 from bridge.requests.binding import Binding

@@ -139,8 +139,8 @@ def test_row_95_the_mcp_server_takes_along_the_git_that_waits(
 
 def test_a_signal_that_is_ignored_stays_ignored():
     code = (
-        "import signal; from bridge.system import ending; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
-        "ending.end_on_signals(); assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN; "
+        "import signal; from bridge.system import signals; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+        "signals.end_on_signals(); assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN; "
         "assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL"
     )
 
