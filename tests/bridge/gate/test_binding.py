@@ -166,6 +166,12 @@ CASES = {
     "a flag where there is a text": (*with_config(f"{STEP} --chat --repeats 5", chat="True"), NOT_THIS),
     "a text where there is a flag": (*with_config(f"{STEP} --chat True", chat=True), NOT_THIS),
     "a list in another order": (*with_config(f"{STEP} --lengths 8,4"), []),
+    "a list of caches": (
+        *with_config(f"{STEP} --caches raw,k=e8v@4.25,v=raw", caches=["raw", "k=e8v@4.25,v=raw"]), [],
+    ),
+    "a list of other caches": (
+        *with_config(f"{STEP} --caches raw,k=e8v@4.25,v=raw", caches=["raw", "k=e8v@3.25,v=raw"]), NOT_THIS,
+    ),
     "a longer list": (*with_config(f"{STEP} --lengths 8,16"), NOT_THIS),
     "an option without a value": (*with_config(f"{STEP} --seed 1", seed=None), []),
     "an option that holds several": (*with_config(f"{STEP} --seed 1", seed={"a": 1}), []),

@@ -294,6 +294,8 @@ TWINS: dict[str, tuple[str, Edit, set[str]]] = {
     "a new kind of cache": ("spec", new_kind_of_cache, set()),
     "a new codec of the cache": ("recall", codec_named("zip9@3.1"), set()),
     "a new codec of keys and values": ("quant", codec_named("zip9@3.1"), set()),
+    "keys and values stored apart": ("quant", codec_named("k=e8v@4.25,v=raw"), set()),
+    "drafts over keys and values stored apart": ("spec", cached_in("k=e8v@4.25,v=e8v@3.25"), set()),
     "a new code of vectors": ("rd", every("rows", codec="zip9"), set()),
     "a new place for the cache": ("spec", cached_in("paged+zip9@3.1/host"), set()),
     "caches of one kind": ("spec", cached_in("affine@4g64"), set()),

@@ -1,3 +1,4 @@
+import itertools
 import json
 from pathlib import Path
 
@@ -32,6 +33,8 @@ from tests.engine import small_models as models
         ("affine@8g32", 9),
         ("e8@q10", 5.125),
         ("d4@q7", 4.5),
+        ("k=e8v@4.25,v=e8v@2.25", (4.375 + 2.375) / 2),
+        ("k=affine@4g64,v=raw", (4.5 + 16) / 2),
     ],
 )
 def test_every_stored_bit_is_counted_and_no_unused_one(spec, bits):
@@ -141,7 +144,7 @@ def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("quant")
     folders.write_target(folder / "model")
     out = folder / "q.json"
-    caches = "e8v@4.25,affine@4g64,e8@q10"
+    caches = "e8v@4.25,affine@4g64,e8@q10,k=e8v@5.25,v=e8v@3.25"
     asked = ("--caches", caches, "--tokens", "48", "--max-prompts", "2")
     assert world.run("kv-quant", "--model", folder / "model", *asked, "--out", out) == 0
     assert out.with_suffix(".svg").read_text().startswith("<svg")
@@ -160,12 +163,16 @@ def test_figures_and_ratios(report):
         "e8v@4.25": 4.375,
         "affine@4g64": 4.5,
         "e8@q10": 5.125,
+        "k=e8v@5.25,v=e8v@3.25": 4.375,
         "identity": 16,
         "poison": 16,
     }
-    ratios = {claim["name"]: claim for claim in report["claims"] if claim["name"].endswith("_ratio")}
+    ratios = {
+        c["name"]: c for c in report["claims"] if c["name"].endswith("_ratio") and c["arm"] == "e8v@4.25"
+    }
     compared = {(c["arm"], c["against"]) for c in report["claims"] if c["name"] == "kl_ratio"}
-    assert compared == {("e8v@4.25", "affine@4g64"), ("e8v@4.25", "e8@q10")}
+    lattices, others = ("e8v@4.25", "k=e8v@5.25,v=e8v@3.25"), ("affine@4g64", "e8@q10")
+    assert compared == set(itertools.product(lattices, others))
     assert ratios["rel_mse_ratio"]["value"] < 1
     nominal = {arm["name"]: arm["options"].get("nominal_bits_per_value") for arm in report["arms"]}
     assert nominal["e8@q10"] == 8 * np.ceil(8 * np.log2(21)) / 64 + 0.5
