@@ -15,33 +15,53 @@ DTYPES = ("float32", "float16", "bfloat16", "stored")
 MOST_SCALE = 1e6
 
 
-class ListOf(click.ParamType[tuple[int | str, ...]]):
-    """A comma-separated list in one argument, its items among a fixed choice: ``2,3`` becomes ``(2, 3)``."""
+class _List(click.ParamType[tuple[Any, ...]]):
+    """A comma-separated list in one argument, without repetitions."""
 
     name = "list"
 
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Any, ...]:  # noqa: ARG002
+        """Return the items."""
+        return tuple(dict.fromkeys(self.items(value) if isinstance(value, str) else value))
+
+    def items(self, text: str) -> Iterable[Any]:
+        """Return the items of an argument."""
+        return (item.strip() for item in text.split(","))
+
+
+class Names(_List):
+    """A list of names."""
+
+    def items(self, text: str) -> Iterable[str]:  # noqa: D102
+        return filter(None, super().items(text))
+
+
+class CacheSpecs(_List):
+    """A list of cache specs; ``k=...,v=...`` is one of them."""
+
+    def items(self, text: str) -> Iterable[str]:  # noqa: D102
+        return split_list(text)
+
+
+class ListOf(_List):
+    """A list whose items are among a fixed choice: ``2,3`` becomes ``(2, 3)``."""
+
     def __init__(self, choices: Iterable[int | str]) -> None:
-        self.choices = tuple(choices)
-        self.known = {str(choice): choice for choice in self.choices}
+        self.known = {str(choice): choice for choice in choices}
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
         """Show the choices in the help."""
         return f"LIST OF [{'|'.join(self.known)}]"
 
-    def convert(  # noqa: D102
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int | str, ...]:
-        if not isinstance(value, str):
-            return tuple(value)
-        items = [item.strip() for item in value.split(",")]
-        for item in items:
+    def items(self, text: str) -> Iterable[int | str]:  # noqa: D102
+        for item in super().items(text):
             if item not in self.known:
-                self.fail(f"{item!r} is not one of {', '.join(self.known)}", param, ctx)
-        return tuple(dict.fromkeys(self.known[item] for item in items))
+                self.fail(f"{item!r} is not one of {', '.join(self.known)}")
+            yield self.known[item]
 
 
-class Numbers(click.ParamType[tuple[float, ...]]):
-    """A comma-separated list of numbers in one argument: ``1,2,4`` becomes ``(1, 2, 4)``.
+class Numbers(_List):
+    """A list of numbers: ``1,2,4`` becomes ``(1, 2, 4)``.
 
     Args:
         least: the smallest allowed.
@@ -58,51 +78,16 @@ class Numbers(click.ParamType[tuple[float, ...]]):
         """Show the range in the help."""
         return f"LIST OF {self.least}..{self.most}"
 
-    def convert(  # noqa: D102
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        if not isinstance(value, str):
-            return tuple(value)
-        items = [item.strip() for item in value.split(",")]
-        return tuple(dict.fromkeys(self._number(item, param, ctx) for item in items))
+    def items(self, text: str) -> Iterable[float]:  # noqa: D102
+        return (self._number(item) for item in super().items(text))
 
-    def _number(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def _number(self, text: str) -> float:
         if self.kind is float or (text.isascii() and text.isdigit()):
             with suppress(ValueError):
                 number: float = self.kind(text)
                 if self.least <= number <= self.most:
                     return number
-        return self.fail(f"{text!r} is not a number from {self.least} to {self.most}", param, ctx)
-
-
-class Names(click.ParamType[tuple[str, ...]]):
-    """A comma-separated list of names."""
-
-    name = "list"
-
-    def convert(  # noqa: D102
-        self,
-        value: Any,
-        param: click.Parameter | None,  # noqa: ARG002
-        ctx: click.Context | None,  # noqa: ARG002
-    ) -> tuple[str, ...]:
-        if not isinstance(value, str):
-            return tuple(value)
-        return tuple(dict.fromkeys(item.strip() for item in value.split(",") if item.strip()))
-
-
-class CacheSpecs(click.ParamType[tuple[str, ...]]):
-    """A comma-separated list of cache specs; ``k=...,v=...`` is one of them."""
-
-    name = "list"
-
-    def convert(  # noqa: D102
-        self,
-        value: Any,
-        param: click.Parameter | None,  # noqa: ARG002
-        ctx: click.Context | None,  # noqa: ARG002
-    ) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(split_list(value) if isinstance(value, str) else value))
+        return self.fail(f"{text!r} is not a number from {self.least} to {self.most}")
 
 
 class EmbedScale(click.ParamType[float | str]):

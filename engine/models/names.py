@@ -23,45 +23,28 @@ def pairs() -> list[dict[str, Any]]:
     ]
 
 
-def _bundled(name: str) -> dict[str, Any]:
+def _entry(
+    name: str, source: str, target: str, draft: str | None, get: list[str], *, here: bool
+) -> dict[str, Any]:
+    known = catalogue.entry(name) if source == "hub" else None
+    boundary = f"-b{known.boundary}" if known and known.boundary else ""
     return {
-        "name": name,
-        "source": "bundled",
-        "target": name,
-        "draft": name,
-        "here": registry.is_bundled_here(name),
-        "get": [],
-        "channel": f"{name}@{CHANNEL}",
-    }
+        "name": name, "source": source, "target": target, "draft": draft, "here": here, "get": get,
+        "channel": f"{name}@{CHANNEL}{boundary}",
+    }  # fmt: skip
+
+
+def _bundled(name: str) -> dict[str, Any]:
+    return _entry(name, "bundled", name, name, [], here=registry.is_bundled_here(name))
 
 
 def _fetched(name: str) -> dict[str, Any]:
     here = registry.is_fetched(name)
-    return {
-        "name": name,
-        "source": "index",
-        "target": name,
-        "draft": name if registry.bundled_draft(name) else None,
-        "here": here,
-        "get": [] if here else [f"kakeya-engine models get {name}"],
-        "channel": f"{name}@{CHANNEL}",
-    }
+    draft = name if (registry.fetched(name) / "draft").is_dir() else None
+    return _entry(name, "index", name, draft, [] if here else [f"kakeya-engine models get {name}"], here=here)
 
 
 def _published(name: str) -> dict[str, Any]:
     target, draft = PUBLISHED[name] if name in PUBLISHED else (ALONE[name], None)
     missing = [id_ for id_ in (target, draft) if id_ is not None and not hub.is_here(id_)]
-    return {
-        "name": name,
-        "source": "hub",
-        "target": target,
-        "draft": draft,
-        "here": not missing,
-        "get": [f"hf download {id_}" for id_ in missing],
-        "channel": f"{name}@{CHANNEL}{_boundary(name)}",
-    }
-
-
-def _boundary(name: str) -> str:
-    known = catalogue.entry(name)
-    return f"-b{known.boundary}" if known and known.boundary else ""
+    return _entry(name, "hub", target, draft, [f"hf download {id_}" for id_ in missing], here=not missing)

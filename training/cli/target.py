@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bridge.common.cli.progress import Bounded
-from engine.cli.train.progress import sayer
+from engine.cli.train.common import run_to_the_end
 from engine.errors import BadInput
 
 if TYPE_CHECKING:
@@ -79,10 +79,7 @@ def command(
         run = _of_sources(
             name, out, make(steps=steps, rows=rows, seed=seed), device, start, retrieval=retrieval
         )
-    if run.step:
-        click.echo(f"going on from step {run.step}", err=True)
-    say = sayer(steps)
-    run.run(lambda line: say(line, line["s_per_step"]), every=50, save_every=200)
+    run_to_the_end(run, every=50, save_every=200)
     run.learner.export(made)
     click.echo(made)
 

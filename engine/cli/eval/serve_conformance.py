@@ -8,7 +8,7 @@ import click
 from bridge.common.cli.commands import option
 from bridge.common.cli.progress import progress
 from engine.cli import options
-from engine.cli.measured import put_out
+from engine.cli.measured import put_out, show_tables
 from engine.cli.types import Numbers
 
 
@@ -40,17 +40,4 @@ def command(
     matrix = conformance.Matrix(caches=caches, clients=clients, max_tokens=asked["max_tokens"])
     with progress("asking", "cells") as (on_start, on_cell):
         report = conformance.measured(model, draft, dtype, matrix, asked["cache"], on_start, on_cell)
-    put_out(report, out, _show, as_json=as_json)
-
-
-def _show(report: dict[str, Any]) -> None:
-    rows = report["rows"]
-    oracles = {
-        (row["cache"], row["form"], row["question"]): row["tokens"]
-        for row in rows
-        if row["draft"] == "none" and not row["warm"] and row["clients"] == 1
-    }
-    same = sum(row["tokens"] == oracles[row["cache"], row["form"], row["question"]] for row in rows)
-    ties = sum((row.get("divergence") or {}).get("kind") == "tie" for row in rows)
-    beside = f", and {ties} part from them at a near tie" if ties else ""
-    click.echo(f"{same} of {len(rows)} answers have the single client's tokens{beside}")
+    put_out(report, out, show_tables, as_json=as_json)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bridge.common.cli.commands import FOLDER, option, options
+from bridge.common.cli.progress import Bounded
 from bridge.common.whole_files import written_whole
-from engine.cli.train.progress import sayer
 
 if TYPE_CHECKING:
     from engine.train.run import Trainer
@@ -39,12 +39,29 @@ def carry_out(
         save: writes what learnt.
         described: what training.json says beside the plan.
     """
+    run_to_the_end(run)
+    save(folder)
+    write_description(folder, {"plan": asdict(run.plan), **described})
+
+
+def run_to_the_end(run: "Trainer[Any]", **schedule: int) -> None:
+    """Train, and print the progress on standard error. ``schedule`` is that of ``Trainer.run``."""
     if run.step:
         click.echo(f"going on from step {run.step}", err=True)
-    say = sayer(run.plan.steps)
-    run.run(lambda line: say(line, line["s_per_step"]))
-    save(folder)
-    text = json.dumps({"plan": asdict(run.plan), **described}, indent=2) + "\n"
+    steps, show = run.plan.steps, Bounded(_show)
+    run.run(lambda line: show(line, steps, last=line["step"] == steps), **schedule)
+
+
+def _show(line: dict[str, Any], steps: int) -> None:
+    remaining = (steps - line["step"]) * line["s_per_step"]
+    figures = [f"{name.replace('_', ' ')} {value:.4g}" for name, value in line.items() if name != "step"]
+    click.echo(
+        f"step {line['step']} of {steps}  {'  '.join(figures)}  {remaining / 60:.0f} min left", err=True
+    )
+
+
+def write_description(folder: Path, described: dict[str, Any]) -> None:
+    """Write ``training.json`` beside a trained model, and print the model's folder."""
     with written_whole(folder / "training.json") as part:
-        part.write_text(text, encoding="utf-8")
+        part.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     click.echo(folder)

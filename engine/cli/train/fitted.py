@@ -1,12 +1,9 @@
 """``kakeya-engine train restorer --from-drafter``."""
 
-import json
 from pathlib import Path
 
-import click
-
 from bridge.common.cli.progress import progress
-from bridge.common.whole_files import written_whole
+from engine.cli.train.common import write_description
 
 
 def fit_restorer(
@@ -52,6 +49,4 @@ def fit_restorer(
     }
     rounded = [round(error, 4) for error in errors]
     described = {"target": pair.name, "plan": {**plan, "layers": layers}, "held_out_error": rounded}
-    with written_whole(out / "restore" / "training.json") as part:
-        part.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-    click.echo(out / "restore")
+    write_description(out / "restore", described)
