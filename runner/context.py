@@ -19,10 +19,9 @@ from bridge.system.signals import StopRequest
 from bridge.verify.signed_history import Reader
 from runner.bus.bus import Bus
 from runner.bus.damage import open_whole
-from runner.bus.litter import end_orphans, remove_litter
-from runner.bus.others import Others
-from runner.bus.presences import Presences
-from runner.bus.tips import HEADS
+from runner.bus.others import Others, Presences
+from runner.bus.packed_refs import HEADS
+from runner.bus.stale_files import end_orphans, remove_stale_files
 from runner.host.clock import Clock
 from runner.host.facts import describe_host, describe_versions
 from runner.host.fitness import Fitness
@@ -128,7 +127,7 @@ def _open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[Runner
         for repository in (state / "store.git", policy.archive):
             if ended := end_orphans(repository):
                 tell(f"{repository}: ended {ended} git processes of a runner that was killed")
-            if removed := remove_litter(repository):
+            if removed := remove_stale_files(repository):
                 tell(
                     f"{repository}: removed {len(removed)} files that a killed git left, such as {removed[0]}"
                 )

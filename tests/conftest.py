@@ -29,7 +29,7 @@ import yaml
 from bridge.bus import objects, wire
 from bridge.client import Client, Run
 from bridge.system.git import Git
-from runner.bus.litter import end_orphans
+from runner.bus.stale_files import end_orphans
 from runner.context import RunnerContext, open_runner
 from runner.policy import load_policy
 from runner.serve.poll import Poller

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
@@ -17,10 +19,9 @@ from bridge.system.process import Completed
 from runner import policy
 from runner.bus.fetch import Fetcher
 from runner.bus.listing import Listing
-from runner.bus.push_budget import Budget
+from runner.bus.packed_refs import PackedRefs
 from runner.bus.quarantine import Quarantine
 from runner.bus.store import open_store, token_of
-from runner.bus.tips import Tips
 
 KEPT = "refs/kept/"
 
@@ -28,7 +29,7 @@ KEPT = "refs/kept/"
 _COLLATERAL = re.compile("atomic (push|transaction) fail|transaction failed", re.IGNORECASE)
 
 
-class Rider(Protocol):
+class PiggybackRef(Protocol):
     """Something small that is pushed along with what is pushed anyway, to a reference of its own."""
 
     @property
@@ -61,7 +62,7 @@ class Bus:
         self.url = settings.url
         self.patterns = tuple(settings.patterns)
         self.budget = Budget(settings.budget)
-        self.rider: Rider | None = None
+        self.piggyback: PiggybackRef | None = None
         self._secret = token_of(settings)
         # Set by each failure of git: the store may be damaged.
         self.is_suspect = False
@@ -70,7 +71,7 @@ class Bus:
         self.push_fault = self.deletion_fault = ""
         opened = open_store(settings, state / "store.git", self._secret)
         self.git = replace(opened, on_failure=self._suspect)
-        self._tips = Tips(self.git)
+        self._tips = PackedRefs(self.git)
         self._fetcher = Fetcher(self.git, self.url, self.patterns, self._tips)
 
     def _suspect(self, _error: GitError) -> None:
@@ -136,43 +137,43 @@ class Bus:
         What the server says decides only where it is clear; otherwise the branch is fetched and looked at.
         """
         ref = f"refs/heads/{branch}"
-        along = self.rider.take() if self.rider else None
+        along = self.piggyback.take() if self.piggyback else None
         self.budget.spend()
         try:
             exact_refs.push(self.git, self.url, {ref: commit, **self._carried(along)}, {ref: expect})
         except GitError as error:
-            self._tell_rider(along, error)
+            self._report_piggyback(along, error)
             pushed = self._after_failure(branch, commit, expect)
             self.push_fault = error.words() if pushed is Pushed.FAILED else ""
             return pushed
-        self._tell_rider(along)
+        self._report_piggyback(along)
         self.push_fault = ""
         self._tips.set({branch: commit})
         return Pushed.DONE
 
     def push_record(self, commit: str) -> bool:
-        """Push what the rider gave, alone. Says whether it arrived."""
+        """Push a piggyback commit alone, and return whether it arrived."""
         self.budget.spend()
         try:
             exact_refs.push(self.git, self.url, self._carried(commit), {})
         except GitError as error:
-            self._tell_rider(commit, error)
+            self._report_piggyback(commit, error)
             return False
-        self._tell_rider(commit)
+        self._report_piggyback(commit)
         return True
 
     def _carried(self, along: str | None) -> dict[str, str]:
-        return {self.rider.ref: along} if self.rider and along else {}
+        return {self.piggyback.ref: along} if self.piggyback and along else {}
 
-    def _tell_rider(self, along: str | None, error: GitError | None = None) -> None:
-        """Tell the rider what became of what it gave; of a push that failed as a whole it is not known."""
-        if along is None or self.rider is None:
+    def _report_piggyback(self, along: str | None, error: GitError | None = None) -> None:
+        """Report whether a piggyback commit arrived. If the whole push failed, that is not known."""
+        if along is None or self.piggyback is None:
             return
         if error is None:
-            self.rider.arrived()
+            self.piggyback.arrived()
         else:
             refused = dict(git_output.rejected(error.stdout))
-            self.rider.failed(error.words() if self.rider.ref in refused else None)
+            self.piggyback.failed(error.words() if self.piggyback.ref in refused else None)
 
     def delete(self, tips: Mapping[str, str]) -> list[str]:
         """Delete branches that still are where they are said to be, and return those that are gone then.
@@ -240,3 +241,27 @@ class Bus:
     def release(self, commit: str) -> None:
         """Let go of a commit that was kept."""
         self.git("update-ref", "-d", KEPT + commit)
+
+
+class Budget:
+    """Counts the pushes of the last minute. Claims and answers are always allowed; heartbeats ask first."""
+
+    def __init__(self, per_minute: int) -> None:
+        self.per_minute = per_minute
+        self._times: deque[float] = deque()
+
+    def spend(self) -> None:
+        """Count one push."""
+        self._times.append(time.monotonic())
+
+    def spare(self, reserve: int = 2) -> bool:
+        """Return whether an optional push is allowed, if ``reserve`` pushes are kept for necessary ones."""
+        now = time.monotonic()
+        while self._times and now - self._times[0] > 60:  # noqa: PLR2004 - seconds in the sliding minute
+            self._times.popleft()
+        return len(self._times) + reserve < self.per_minute
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between heartbeats at which the budget lasts."""
+        return max(0.5, 60 / max(1, self.per_minute - 2))

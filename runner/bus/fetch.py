@@ -16,8 +16,8 @@ from bridge.errors import InfrastructureError, ProcessError
 from bridge.system.git import NETWORK_TIMEOUT, Git
 from runner.bus.history_size import HistorySizeChecker, check_size
 from runner.bus.listing import Listing
+from runner.bus.packed_refs import PackedRefs
 from runner.bus.quarantine import HOSTILE, Quarantine
-from runner.bus.tips import Tips
 from runner.bus.transfer import LOOK, SlowError, Transfer, explain_failure
 
 # If no branch came and this many cannot be sent, the bus as a whole fails.
@@ -37,7 +37,7 @@ PAUSES = 2
 class Fetcher:
     """Keeps the tips in the store where they are on the bus, but for the branches in quarantine."""
 
-    def __init__(self, git: Git, url: str, patterns: tuple[str, ...], tips: Tips) -> None:
+    def __init__(self, git: Git, url: str, patterns: tuple[str, ...], tips: PackedRefs) -> None:
         self.git = git
         self.listing = Listing(git, url, patterns)
         self.quarantine = Quarantine()

@@ -9,17 +9,24 @@ request is refused once the records lapse, or it expires.
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
 
 from bridge.bus import wire
 from bridge.bus.history import View
 from bridge.bus.presence import Standing
+from bridge.bus.remote import Remote
 from bridge.errors import InfrastructureError
 from bridge.manifest import Request
 from bridge.presets import Preset
+from bridge.requests.runners import read_runners
 from bridge.requests.waiting import RunnerSighting
-from runner.bus.presences import Presences
+from bridge.verify.public_keys import PublicKey
+from runner import policy
+from runner.bus.store import open_store, token_of
 
 # How often the records are read while a request waits for another runner.
 _LOOK_S = 2.0
@@ -30,6 +37,9 @@ _SKEW_S = 3600.0
 _REASON_CHARS = 400
 _MOST_LEFT = 16
 _LEFT = re.compile(rf"{wire.LEFT_BY} ([0-9a-f]{{16}}(?: [0-9a-f]{{16}}){{0,{_MOST_LEFT - 1}}})$")
+
+
+_STORE = "presences.git"
 
 
 class Others:
@@ -97,3 +107,33 @@ def _may_be_alive(sighting: RunnerSighting) -> bool:
     ends = record.state in (Standing.STOPPED, Standing.DRAINING)
     lasts_s = _RESTART_S if ends else record.valid_s
     return sighting.unchanged_s < lasts_s and time.time() - record.at_s < lasts_s + _SKEW_S
+
+
+class Presences:
+    """The runners that have announced themselves on the bus, as this process has seen them."""
+
+    def __init__(self, settings: policy.Bus, state: Path, keys: Sequence[PublicKey] = ()) -> None:
+        self._settings = settings
+        self._folder = state / _STORE
+        self._keys = keys
+        self._since: dict[str, tuple[str, float]] = {}
+
+    def read(self) -> list[RunnerSighting]:
+        """Fetch and return the records; with keys, only those that one of them signed.
+
+        Raises:
+            InfrastructureError: the bus cannot be reached.
+        """
+        listed = self._remote.fetch_presences()
+        now = time.monotonic()
+        self._since = {
+            ref: known if (known := self._since.get(ref)) and known[0] == oid else (oid, now)
+            for ref, oid in listed.items()
+        }
+        return read_runners(self._remote.git, listed, self._keys, lambda ref, _: now - self._since[ref][1])
+
+    @cached_property
+    def _remote(self) -> Remote:
+        # What an earlier process fetched is outdated: records are replaced every few minutes.
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return Remote(open_store(self._settings, self._folder, token_of(self._settings)), self._settings.url)

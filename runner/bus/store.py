@@ -69,13 +69,13 @@ def fetch_flags(url: str) -> tuple[str, ...]:
     return ("--depth=2147483647",) if _scheme(url) in ("http", "https") else ()
 
 
-def beside(git: Git) -> Git:
+def scratch_repository(git: Git) -> Git:
     """Return git for one fetch that may go on while others come: with the store's objects and references.
 
     A fetch with ``--depth`` holds a lock until it ends, and all others in the same folder fail meanwhile. In this
     folder, which is made anew, it has a lock of its own.
     """
-    folder = beside_of(git.directory)
+    folder = scratch_folder(git.directory)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for name in ("objects", "refs", "packed-refs", "config"):
@@ -84,12 +84,12 @@ def beside(git: Git) -> Git:
     return replace(git, directory=folder)
 
 
-def beside_of(store: Path) -> Path:
+def scratch_folder(store: Path) -> Path:
     """Return where :func:``beside`` puts its folder."""
     return store / "beside"
 
 
-def take_cut(git: Git) -> list[str] | None:
+def pop_shallow_marks(git: Git) -> list[str] | None:
     """Return the references whose history the bus truncated in the last fetch, or None if there are none.
 
     A fetch with ``--depth`` accepts a truncated history, and the store would then never ask for the rest. This function

@@ -11,10 +11,10 @@ from bridge.system.child import Child
 from bridge.system.git import Git
 from bridge.system.git_output import refuses_objects
 from runner.bus.history_size import LOOKS
-from runner.bus.litter import unfinished
+from runner.bus.packed_refs import HEADS, PackedRefs
 from runner.bus.quarantine import HOSTILE
-from runner.bus.store import beside, fetch_flags, take_cut
-from runner.bus.tips import HEADS, Tips
+from runner.bus.stale_files import unfinished
+from runner.bus.store import fetch_flags, pop_shallow_marks, scratch_repository
 
 # Where a commit that is fetched by its branch is stored, whatever the branch's name.
 LOOK = f"{LOOKS}tip"
@@ -30,7 +30,7 @@ class SlowError(InfrastructureError):
 class Transfer:
     """The fetches of one store."""
 
-    def __init__(self, git: Git, url: str, tips: Tips) -> None:
+    def __init__(self, git: Git, url: str, tips: PackedRefs) -> None:
         self._git = git
         self._url = url
         self._tips = tips
@@ -55,7 +55,7 @@ class Transfer:
         """
         stays = stays and len(commits) == 1 and self._slow is None
         # A slow fetch must not lock the others out.
-        git = beside(self._git) if stays else self._git
+        git = scratch_repository(self._git) if stays else self._git
         child = start_fetch(git, self._url, *commits, at=at)
         try:
             if child.ended(time_s):
@@ -111,7 +111,7 @@ class Transfer:
 
     def _check_whole(self, git: Git) -> None:
         """Raise InfrastructureError if a fetch brought a history that the bus cut off, and forget what it brought."""
-        cut = take_cut(git)
+        cut = pop_shallow_marks(git)
         if cut is None:
             return
         self._tips.set({name.removeprefix(HEADS): None for name in cut if name.startswith(HEADS)})

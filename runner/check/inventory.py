@@ -7,10 +7,10 @@ from pathlib import Path
 
 from bridge.checks import Check
 from bridge.errors import InfrastructureError
-from runner.bus.name_conflicts import alert, squatters
 from runner.context import RunnerContext
 from runner.host.facts import describe_host, describe_versions
 from runner.policy import Policy
+from runner.upkeep.name_conflicts import alert, squatters
 
 _POINTER = b"version https://git-lfs"
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.npz")

@@ -92,7 +92,7 @@ class Announcer:
         """Start to announce."""
         self._serves = self._every_s is not None
         if self._serves:
-            self._bus.rider = self
+            self._bus.piggyback = self
             self._checked_at = time.monotonic() + _CHECK_S - (self._every_s or 0.0)
 
     def lists(self, preset: str) -> bool:
@@ -187,7 +187,7 @@ class Announcer:
         if self._serves and self._last is not None:
             with suppress(InfrastructureError, OSError), within(_LAST_S):
                 self.maybe()
-        self._serves, self._bus.rider = False, None
+        self._serves, self._bus.piggyback = False, None
 
     def _said(self) -> tuple[Standing, str, dict[str, str] | None, str | None]:
         is_long = time.monotonic() - self._job_since >= _BUSY_S

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from runner.bus.name_conflicts import alert, squatters
 from runner.context import RunnerContext
 from runner.faults import explain
+from runner.upkeep.name_conflicts import alert, squatters
 from runner.upkeep.retention import sweep
 
 _EVERY_S = 3600.0

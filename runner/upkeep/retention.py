@@ -19,8 +19,8 @@ from bridge.system import git_output
 from bridge.system.git import Git
 from runner.admit.unsigned_answers import answered_before_keys
 from runner.bus.bus import KEPT
+from runner.bus.packed_refs import APART, HEADS
 from runner.bus.reading import read_each
-from runner.bus.tips import APART, HEADS
 from runner.context import RunnerContext
 from runner.policy import Retention
 

@@ -40,10 +40,9 @@ from bridge.system.git import Git
 from bridge.system.signals import StopRequest
 from runner.admit.manifests import Candidate
 from runner.bus import transfer
-from runner.bus.bus import Bus
-from runner.bus.litter import end_orphans, remove_litter
-from runner.bus.push_budget import Budget
-from runner.bus.store import beside
+from runner.bus.bus import Budget, Bus
+from runner.bus.stale_files import end_orphans, remove_stale_files
+from runner.bus.store import scratch_repository
 from runner.context import RunnerContext
 from runner.job import request_tree
 from runner.job.workspace import export_inputs, export_tree
@@ -494,7 +493,7 @@ def test_row_35_locks_and_unfinished_packs_of_a_killed_git_are_removed(crowd):
     assert crowd.is_answered()
     assert not any(path.exists() for path in left)
     assert "files that a killed git left" in crowd.told
-    assert remove_litter(store) == []
+    assert remove_stale_files(store) == []
 
 
 @pytest.mark.rows(1)
@@ -509,7 +508,7 @@ def test_row_35_git_processes_of_a_killed_runner_are_ended(tmp_path, folder):
         "print(subprocess.Popen(sys.argv[2:], stdin=stdin, stdout=stdin, stderr=stdin, start_new_session=True).pid)\n"
         "sys.stdout.flush(); sys.stdin.read()\n"
     )
-    beside(Git.isolated(store))
+    scratch_repository(Git.isolated(store))
     argv = ["git", "--git-dir", str(tmp_path / folder), "cat-file", "--batch"]
     runner = subprocess.Popen(
         [sys.executable, "-c", start, str(endless), *argv],

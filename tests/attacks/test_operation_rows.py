@@ -16,11 +16,11 @@ import yaml
 from bridge.bus import branch_names, wire
 from bridge.errors import RefusedError
 from bridge.system.git import Git
-from runner.bus.name_conflicts import squatters
 from runner.context import open_runner
 from runner.policy import load_policy
 from runner.serve.poll import Poller
 from runner.service.hook_script import hook_script
+from runner.upkeep.name_conflicts import squatters
 
 ROOT = Path(__file__).parents[2]
 WORKFLOW = ".github/workflows/mac-bridge.yaml"

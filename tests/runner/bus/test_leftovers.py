@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from bridge.errors import InfrastructureError
-from runner.bus.litter import unfinished
+from runner.bus.stale_files import unfinished
 from tests.attacks import servers
 
 pytestmark = pytest.mark.bus

@@ -18,7 +18,7 @@ from bridge.system.git import NETWORK_TIMEOUT, Git
 from runner.bus import backoff, transfer
 from runner.bus import fetch as fetching
 from runner.bus.bus import Bus, Pushed
-from runner.bus.litter import unfinished
+from runner.bus.stale_files import unfinished
 from runner.bus.transfer import SlowError
 from runner.serve.poll import Poller
 

@@ -9,8 +9,7 @@ import pytest
 
 from bridge.common import limits
 from bridge.errors import InfrastructureError
-from runner.bus.bus import Pushed
-from runner.bus.push_budget import Budget
+from runner.bus.bus import Budget, Pushed
 from runner.job.stream import LogStream
 from runner.serve import watch_job
 from runner.serve.watch_job import Heartbeat

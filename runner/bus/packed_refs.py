@@ -22,7 +22,7 @@ APART = "refs/apart/"
 _HEADER = b"# pack-refs with: peeled fully-peeled sorted \n"
 
 
-class Tips:
+class PackedRefs:
     """The references below ``refs/bus/`` of a bare repository."""
 
     def __init__(self, git: Git) -> None:

@@ -15,13 +15,13 @@ from pathlib import Path
 import psutil
 
 from bridge.bus import exact_refs
-from runner.bus.store import beside_of
+from runner.bus.store import scratch_folder
 
 # Processes that adopt the children of dead processes.
 _REAPERS = ("init", "systemd", "launchd")
 
 
-def remove_litter(repository: Path) -> list[str]:
+def remove_stale_files(repository: Path) -> list[str]:
     """Remove leftovers, and return the names of the removed files, relative to the repository."""
     removed = []
     for path in [*unfinished(repository), *_locks(repository), *_outgoing(repository)]:
@@ -36,7 +36,7 @@ def end_orphans(repository: Path) -> int:
 
     Git is started in its own process group, so its helpers end with it.
     """
-    ended, folders = 0, [str(repository), str(beside_of(repository))]
+    ended, folders = 0, [str(repository), str(scratch_folder(repository))]
     for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError, PermissionError):
             program, located, folder = [*process.cmdline()[:3], "", "", ""][:3]
