@@ -19,7 +19,7 @@ CHECK := .venv/bin/check-jsonschema --builtin-schema
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check coverage lint bench measure results fuzz conformance docs parity dist clean
+.PHONY: help demo test check coverage lint bench measure results real fuzz conformance docs parity dist clean
 
 # The interpreter may also have gone, or moved to another version that looks for its packages elsewhere.
 $(shell test "$$(cat .venv/.complete 2>/dev/null)" = "$(CURDIR)" && $(PY) -c 'import editables' 2>/dev/null \
@@ -33,6 +33,7 @@ help:
 	@echo "make bench   measure everything (most of an hour): the two that follow"
 	@echo "make measure measure the bus, the runner and the codecs, and print the figures"
 	@echo "make results measure the engine and write docs/results.md  (ARGS=--render: write it again)"
+	@echo "make real    get a real model, SmolLM2, and measure a little of it (some minutes)"
 	@echo "make fuzz    fuzz what reads hostile input  (ARGS=60: for 60 seconds a target)"
 	@echo "make conformance  run the public MCP conformance suite (needs npm)"
 	@echo "make docs    write the generated parts of docs/ anew"
@@ -79,6 +80,9 @@ measure: .venv/.dev
 
 results: .venv/.dev
 	@$(PY) -m benchmarks.results $(ARGS)
+
+real: .venv/.dev
+	@$(PY) -m benchmarks.real
 
 # atheris has no wheel for every system, so it is not locked with the rest, and nothing is fuzzed without it.
 fuzz: .venv/.dev

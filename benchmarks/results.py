@@ -1,4 +1,6 @@
-"""Measure the engine on the bundled pairs through a runner, which signs each run, and write docs/results.md.
+"""Measure the engine through a runner, which signs each run, and write docs/results.md.
+
+A real model comes first, if it is here (`make real` gets it), then the bundled pairs.
 
     python -m benchmarks.results                     # everything (`make results`, part of `make bench`)
     python -m benchmarks.results --only spec-tiny    # measure this one anew, keep the others
@@ -13,11 +15,9 @@ its verdict alone. If a run was measured again, the page says so, with the earli
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -25,109 +25,13 @@ import yaml
 from benchmarks import results_speed
 from benchmarks.results_kept import KEY, ROOT, Kept, read, remember
 from benchmarks.results_page import page
+from benchmarks.results_runs import Run, runs
 from bridge.cli.measure import KEY_FOLDER
 from bridge.demo.walkthrough import MODELS
 from bridge.measure import measure
-from bridge.reports.kinds import COMMANDS
 from bridge.verify.public_keys import find_pin
 
-PAIRS = ("tiny", "tiny-hybrid")
-# Divergences hardly vary between prompts: few show them.
-RESTORED = {
-    "tiny": {"restored": "--samples 3"},
-    "tiny-hybrid": {
-        "restored": "--layers full --samples 3",
-        "restored-sliding": "--layers sliding --lengths 256,512 --depths 0.1 --samples 3",
-    },
-}
 PAGE, PUBLISHED = ROOT / "docs" / "results.md", ROOT / "docs" / "results"
-
-
-@dataclass(frozen=True)
-class Run:
-    """One command of kakeya-engine that leaves one report, and what makes it short."""
-
-    name: str
-    argv: tuple[str, ...]
-    quick: tuple[str, ...] = ()
-    needs: str = ""
-
-    @property
-    def kind(self) -> str:
-        """The kind of its report."""
-        return next(kind for kind, command in COMMANDS.items() if command == self.argv[:2])
-
-    @property
-    def able(self) -> bool:
-        """Return whether the package that it compares with is installed."""
-        return not self.needs or importlib.util.find_spec(self.needs) is not None
-
-    def command(self, *, quick: bool) -> tuple[str, ...]:
-        """Return its arguments: the last of two options of a name counts."""
-        return (*self.argv, *(self.quick if quick else ()))
-
-    def preset(self, *, quick: bool) -> dict[str, object]:
-        """Return the preset that a runner runs."""
-        out = f"results/research/{self.name}.json"
-        return {
-            "name": self.name,
-            "description": "A run of the published results.",
-            "code": "installed",
-            "timeout_s": 7200,
-            "steps": [
-                {
-                    "argv": [
-                        "${ENV:KAKEYA_MAC_PYTHON}",
-                        "-P",
-                        "-m",
-                        "engine",
-                        *self.command(quick=quick),
-                        "--out",
-                        out,
-                    ]
-                }
-            ],
-            "collect": [out],
-            "gate": self.kind,
-        }
-
-
-def runs() -> list[Run]:
-    """Return everything that is measured, in this order."""
-    found = [Run("codec-rd", ("codec", "rd"), ("--n-vectors", "256"))]
-    for pair in PAIRS:
-        found += _of_pair(pair)
-    return found
-
-
-def _of_pair(pair: str) -> list[Run]:
-    few, caches = ("--max-prompts", "2"), ("--caches", "affine@4g64,e8v@4.25")
-    places = ("--samples", "2", "--depths", "0.1,0.3,0.5")
-    restored = (*places, "--caches", "e8v@4.25", "--lengths", "512")
-
-    def run(name: str, command: str, *quick: str, needs: str = "") -> Run:
-        group, sub, *more = command.split()
-        return Run(f"{name}-{pair}", (group, sub, "--model", pair, *more), quick, needs)
-
-    return [
-        run(
-            "spec",
-            "bench spec --max-tokens 64 --max-repeats 11",
-            *few,
-            "--repeats",
-            "3",
-            "--max-repeats",
-            "3",
-            "--max-tokens",
-            "40",
-        ),
-        run("verify-l", "bench verify-l", "--contexts", "128", "--repeats", "5"),
-        run("parity-package", "eval parity --max-prompts 10", *few, needs="dflash"),
-        run("parity-half", "eval parity --against float32 --max-prompts 10", *few),
-        run("kv-quant", "eval kv-quant --max-prompts 5", *few, *caches, "--tokens", "64"),
-        run("recall", "eval recall --samples 3", *places, *caches, "--lengths", "256"),
-        *(run(name, f"eval restored-prefill {asked}", *restored) for name, asked in RESTORED[pair].items()),
-    ]
 
 
 def main() -> int:
@@ -146,8 +50,8 @@ def main() -> int:
     target = options.page or (folder / "results.md" if options.quick else PAGE)
     whole = True
     for name in [] if options.render else options.only or known:
-        if not known[name].able:
-            print(f"{name}: left out, {known[name].needs} is not installed")
+        if known[name].lacks:
+            print(f"{name}: left out, {known[name].lacks}")
             continue
         began = time.monotonic()
         kept = measure_anew(known[name], folder, quick=options.quick)
@@ -176,7 +80,8 @@ def measure_anew(
     with tempfile.TemporaryDirectory() as presets:
         preset = Path(presets) / f"{run.name}.yaml"
         preset.write_text(yaml.safe_dump(run.preset(quick=quick)), encoding="utf-8")
-        measured = measure(run.name, {}, folder, MODELS, key_folder=keys, preset_folder=Path(presets))
+        settings = MODELS | run.environment
+        measured = measure(run.name, {}, folder, settings, key_folder=keys, preset_folder=Path(presets))
     if key_folder is None:
         _publish_key(measured.public_key.read_text(encoding="ascii"))
     if before and measured.reports:

@@ -31,6 +31,7 @@ SHOWS = {
     "kakeya.kv-quant": "The error of each cache, the bits that it stores, and its effect on predictions.",
     "kakeya.recall": "Secret codes found in padding with each cache. `identity` must find what `raw` finds, `poison` "
     "must find nothing.",
+    "kakeya.pass-at-1": "HumanEval's problems that each cache solves, plainly and with drafts in every round.",
     "kakeya.restored-prefill": "Secret codes found after the cache evicted them. `identity` restores the exact keys "
     "and values, `poison` restores noise, `shuffled` what the restorer makes of the tokens in another order, `evicted` "
     "nothing. If only sliding layers evict, the others find the codes alone: then no recall is claimed, but how far "

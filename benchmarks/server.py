@@ -1,6 +1,7 @@
 """Measure the HTTP server against itself, the library and mlx-lm's server, all in one run.
 
-Figures are ratios on the bundled model, so they say what serving costs and gains, not how fast a large model is.
+Figures are ratios. Those on the bundled model say what serving costs and gains, not how fast a large model is;
+`--model smollm2-135m` measures a real one: `kakeya-engine models get smollm2-135m` gets it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,6 @@ def ask(client: httpx.Client, prompt: str, tokens: int, **more: object) -> tuple
     The client shares the cores with the server, so it only joins what comes, and reads it at the end.
     """
     body = {
-        "model": more.pop("model", "tiny"),
         "prompt": prompt,
         "max_tokens": tokens,
         "temperature": 0,
@@ -107,22 +107,22 @@ def show(label: str, over: list[float], under: list[float], goal: str = "") -> N
     print(f"{label}: {spread}{f', goal {goal}' if goal else ''}", flush=True)
 
 
-def first_token(client: httpx.Client, prompt: str, draft: str) -> dict[str, Callable[[], float]]:
+def first_token(client: httpx.Client, model: str, prompt: str, draft: str) -> dict[str, Callable[[], float]]:
     """Return what measures the seconds to the first token after a kept prompt, and after one that is not."""
     ends = iter(range(10_000))
 
     def once(*, prefix: bool) -> float:
         end = f"\n# {next(ends)}\n"
-        return ask(client, prompt + end, 2, x_kakeya={"draft": draft, "prefix": prefix})[0]
+        return ask(client, prompt + end, 2, model=model, x_kakeya={"draft": draft, "prefix": prefix})[0]
 
     return {"cold": lambda: once(prefix=False), "warm": lambda: once(prefix=True)}
 
 
-def throughput(client: httpx.Client, clients: int, **more: object) -> float:
+def throughput(client: httpx.Client, clients: int, answer: int, **more: object) -> float:
     """Return tokens a second of so many clients together."""
     began = time.perf_counter()
     with ThreadPoolExecutor(clients) as pool:
-        work = [pool.submit(ask, client, f"{TEXT}def f{i}(", ANSWER, **dict(more)) for i in range(clients)]
+        work = [pool.submit(ask, client, f"{TEXT}def f{i}(", answer, **dict(more)) for i in range(clients)]
         count = sum(each.result()[1] for each in work)
     return count / (time.perf_counter() - began)
 
@@ -130,27 +130,33 @@ def throughput(client: httpx.Client, clients: int, **more: object) -> float:
 class Library:
     """The library's own loop with its defaults."""
 
-    def __init__(self) -> None:
-        self.pair = load("tiny", dtype="float32")
+    def __init__(self, model: str, answer: int) -> None:
+        self.pair = load(model, dtype="float32")
+        self.answer = answer
         self.cpu: list[float] = []  # seconds of the processor for a token
 
     def rate(self) -> float:
         """Return tokens a second."""
         pair, began, used = self.pair, time.perf_counter(), time.process_time()
         prompt = f"{TEXT}def f0("
-        steps = stream_generate(pair.target, pair.draft, pair.tokenizer, prompt, max_tokens=ANSWER)
+        steps = stream_generate(pair.target, pair.draft, pair.tokenizer, prompt, max_tokens=self.answer)
         count = sum(len(step.tokens) for step in steps)
         self.cpu.append((time.process_time() - used) / count)
         return count / (time.perf_counter() - began)
 
 
-def rates(client: httpx.Client, other: httpx.Client, stock: str, library: Library) -> dict[str, Any]:
+def rates(
+    client: httpx.Client, other: httpx.Client, names: tuple[str, str], library: Library
+) -> dict[str, Any]:
     """Return what measures tokens a second."""
+    (model, stock), answer = names, library.answer
     arms: dict[str, Callable[[], float]] = {"library": library.rate}
     for clients in (1, 4):
         for draft in ("none", "auto"):
-            arms[f"{draft} {clients}"] = partial(throughput, client, clients, x_kakeya={"draft": draft})
-        arms[f"stock {clients}"] = partial(throughput, other, clients, model=stock)
+            arms[f"{draft} {clients}"] = partial(
+                throughput, client, clients, answer, model=model, x_kakeya={"draft": draft}
+            )
+        arms[f"stock {clients}"] = partial(throughput, other, clients, answer, model=stock)
     return arms
 
 
@@ -161,22 +167,28 @@ def main() -> int:
     parser.add_argument(
         "--runs", type=int, default=7, help="repeats of each ratio, all arms in turn (default 7)"
     )
-    runs = parser.parse_args().runs
+    parser.add_argument(
+        "--model", default="tiny", help="a bundled model, or one of `models get` (default tiny)"
+    )
+    parser.add_argument("--answer", type=int, default=ANSWER, help=f"tokens of an answer (default {ANSWER})")
+    options = parser.parse_args()
+    runs, model = options.runs, options.model
     print_machine()
-    library = Library()
+    library = Library(model, options.answer)
     prompt = prompt_of(SHARED, library.pair.tokenizer)
-    ours = ["engine", "serve", "--model", "tiny", "--dtype", "float32", "--prewarm"]
+    ours = ["engine", "serve", "--model", model, "--dtype", "float32", "--prewarm"]
     with tempfile.TemporaryDirectory() as folder:
-        stock = Path(folder) / "tiny-float32"
-        _as_float32(registry.data() / "tiny" / "target", stock)
+        stock = Path(folder) / f"{model}-float32"
+        _as_float32(Path(registry.find(model).target), stock)
         theirs = ["mlx_lm", "server", "--model", str(stock)]
         with served(ours, "/health") as client, served(theirs, "/v1/models") as other:
             print(f"medians of {runs} ratios, in brackets the least and the greatest")
-            for draft in ("none", "dflash"):
-                found = repeated(runs, first_token(client, prompt, draft))
+            drafts = ("none", "dflash" if library.pair.draft is not None else "lookup")
+            for draft in drafts:
+                found = repeated(runs, first_token(client, model, prompt, draft))
                 label = f"first token after {SHARED} shared tokens, draft {draft}, warm over cold"
                 show(label, found["warm"], found["cold"], "at most 0.05")
-            found = repeated(runs, rates(client, other, str(stock), library))
+            found = repeated(runs, rates(client, other, (model, str(stock)), library))
             for draft in ("none", "auto"):
                 gain = found[f"{draft} 4"], found[f"{draft} 1"]
                 show(f"draft {draft}, 4 clients over 1", *gain, "at least 1.8")

