@@ -194,3 +194,11 @@ def test_each_way_passes_at_most_twelve_files(heading):
         each for i, each in enumerate(files[1:], 1) if not any(mentions(s, each) for s in sources[: i + 3])
     ]
     assert loose == []
+
+
+def test_an_addition_takes_at_most_three_files():
+    table = ARCHITECTURE.split("## To add or change ...\n", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| (a [^|]*) \| (.*) \|$", table, re.MULTILINE)
+
+    assert len(rows) >= 8
+    assert {what: files for what, files in rows if len(re.findall(r"`[\w/]+[/.]", files)) > 3} == {}

@@ -32,7 +32,7 @@ def command(
     features ran.
     """
     from engine.cache.spec import parse
-    from engine.serve import conformance
+    from engine.evals import serve_conformance as conformance
 
     only = asked["cache"] != "all"
     caches = tuple(dict.fromkeys(("raw", parse(asked["cache"]).text))) if only else conformance.CACHES

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from benchmarks.ties import Ties
-from engine.serve.conformance import COMMON, FORMS, SCHEMA
+from engine.evals.serve_conformance import COMMON, FORMS, SCHEMA
 from engine.serve.models import load_resident
 from tests.engine.serve.world import serving
 

@@ -3,8 +3,8 @@
 import pytest
 
 from engine.cache import make_caches
+from engine.evals.serve_conformance import CHUNK, Answer, tell_partings
 from engine.mx import mx, number
-from engine.serve.conformance import CHUNK, Answer, tell_partings
 from engine.serve.models import load_resident
 
 PROMPT = "def read_lines(path):\n"
