@@ -110,7 +110,9 @@ def text_of(command: click.Command, context: click.Context, shared: Collection[t
     ]
     formatter = context.make_formatter()
     formatter.write_text(f"Shared options: {', '.join(names)}.")
-    return plain(own.get_help(context)) + (f"\n\n{plain(formatter.getvalue())}" if names else "")
+    # The commands of a group have sections of their own.
+    text = plain(own.get_help(context).partition("\n\nCommands:\n")[0])
+    return text + (f"\n\n{plain(formatter.getvalue())}" if names else "")
 
 
 def plain(text: str) -> str:

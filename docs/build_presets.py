@@ -33,7 +33,8 @@ def row(preset: Preset) -> str:
         params,
         f"{preset.timeout_s} s",
         ", ".join(f"{kind} x{count}" if count > 1 else kind for kind, count in kinds.items()),
-        preset.description,
+        # The first sentence; `kakeya presets NAME` shows the rest.
+        re.split(r"(?<=[.]) (?=[A-Z])", preset.description)[0],
     )
     return f"| {' | '.join(cells)} |\n".replace("|  |", "| |").replace("|  |", "| |")
 

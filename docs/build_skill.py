@@ -1,4 +1,4 @@
-"""Writes the generated parts of docs/skill/SKILL.md: exit codes, tools and presets. `make docs` runs it."""
+"""Writes the generated parts of docs/skill/SKILL.md: exit codes and tools. `make docs` runs it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 from bridge.common.errors import EXIT_MEANINGS, ExitCode
 from bridge.mcp.tools import TOOLS
-from bridge.presets import load_presets
 
 PAGE = Path(__file__).with_name("skill") / "SKILL.md"
 
@@ -31,7 +30,7 @@ NEXT = {
 
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    for name, rows in (("exit-codes", exit_codes()), ("tools", tools()), ("presets", presets())):
+    for name, rows in (("exit-codes", exit_codes()), ("tools", tools())):
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
         text, count = re.subn(
             f"{begin}.*?{end}", lambda _, b=begin, r=rows, e=end: b + r + e, text, flags=re.DOTALL
@@ -51,16 +50,6 @@ def tools() -> str:
         fields = ", ".join(f"`{field}`" for field in tool.takes.model_fields)
         rows.append(f"| `{name}` | {fields or 'none'} | {tool.description} |\n")
     return "| tool | arguments | what it does |\n|---|---|---|\n" + "".join(rows)
-
-
-def presets() -> str:
-    rows = []
-    for preset in load_presets().values():
-        names = [f"`{name}=`" if param.required else f"`{name}`" for name, param in preset.params.items()]
-        # The first sentence says what the preset is for; `kakeya_presets` shows the rest.
-        what = re.split(r"(?<=[.]) (?=[A-Z])", preset.description)[0]
-        rows.append(f"| `{preset.name}` | {', '.join(names) or 'none'} | {what} |\n")
-    return "| preset | parameters | what it does |\n|---|---|---|\n" + "".join(rows)
 
 
 if __name__ == "__main__":
