@@ -82,8 +82,7 @@ def tables() -> dict[str, list[str]]:
 
 
 def claim_row(name: str, definition: str) -> str:
-    meaning = SHORT.get(name) or (f"{MEANINGS[name]} ({definition})" if name in MEANINGS else definition)
-    return f"| `{name}` | {meaning} |\n"
+    return f"| `{name}` | {SHORT.get(name) or MEANINGS.get(name) or definition} |\n"
 
 
 def check_row(code: Code) -> str:

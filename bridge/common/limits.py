@@ -1,7 +1,7 @@
 """Limits on everything that is read from the bus and from servers, whoever wrote it.
 
-docs/security.md shows this table, and what happens beyond; tests feed each limit and one more. Each holds before the
-thing is read into memory. Sizes are in bytes.
+docs/security.md says what happens beyond the most important ones; tests feed each limit and one more. Each holds
+before the thing is read into memory. Sizes are in bytes.
 """
 
 from __future__ import annotations
