@@ -1,8 +1,12 @@
-"""Finds out what a name stands for in git, with a look at the size of each object on the way to it."""
+"""Finds out what a name stands for in git, and whether a history is small enough, by the sizes of objects alone.
+
+Git reads a commit as a whole when it walks past it, and each fetch walks down from all references. So one large commit
+anywhere below a reference would slow down every later fetch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from bridge.common import limits
 from bridge.system import batch, git_output
@@ -14,6 +18,11 @@ PORTION_BYTES = 8 * 1024
 _PORTION_NAMES = 200
 
 MAX_BYTES_BY_KIND = {"commit": limits.COMMIT_BYTES, "tree": limits.TREE_BYTES, "tag": limits.COMMIT_BYTES}
+
+# So much of a history is checked at once.
+_HISTORY_COMMITS = 500
+# A line has the ids of a commit and its parents. It may be as long as a commit within the limit.
+_HISTORY_BYTES = 256 * 1024
 
 
 def locate(
@@ -103,3 +112,49 @@ def portions(names: Sequence[str], most_bytes: int) -> Iterator[list[str]]:
         size += length
     if start < len(names):
         yield list(names[start:])
+
+
+def with_heavy_history(
+    git: Git, tips: Collection[str], *, but: str, timeout: float | None = None
+) -> set[str]:
+    """Return the tips whose new history holds a commit beyond the limit.
+
+    New is what no reference reaches, except references that match ``but``. The tips are known to be within the limit.
+
+    Raises:
+        ProcessError: it took longer than ``timeout`` seconds.
+    """
+    if not tips:
+        return set()
+    flags = ("--parents", "--topo-order", "--reverse", "--stdin", "--not", f"--exclude={but}", "--all")
+    child = git.start("rev-list", *flags, timeout=timeout)
+    try:
+        child.write("".join(f"{oid}\n" for oid in tips))
+        heavy: set[str] = set()
+        weighed = set(tips)
+        for some in _history_portions(git_output.each_line(child.chunks(), limits.COMMIT_BYTES)):
+            lines = [git_output.with_parents(line) for line in some]
+            for oid, entry in locate(git, [oid for oid, _ in lines if oid not in weighed]).items():
+                if entry.size > limits.COMMIT_BYTES:
+                    heavy.add(oid)
+            # Parents come before their children.
+            for oid, parents in lines:
+                if not heavy.isdisjoint(parents):
+                    heavy.add(oid)
+    finally:
+        child.close()
+    return heavy.intersection(tips)
+
+
+def _history_portions(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield lines in lists that are neither long nor large: a commit may name twenty thousand parents."""
+    some: list[bytes] = []
+    size = 0
+    for line in lines:
+        some.append(line)
+        size += len(line)
+        if len(some) == _HISTORY_COMMITS or size >= _HISTORY_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some

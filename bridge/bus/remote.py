@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import random
-import re
-import shlex
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from heapq import nlargest
-from pathlib import Path
 
-from bridge.bus import branch_names, exact_refs, history, objects, presence
+from bridge.bus import branch_names, exact_refs, history, objects, presence, remote_errors
 from bridge.bus.skipped_commits import SkippedCommits
 from bridge.common import limits
-from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
+from bridge.errors import GitError, InfrastructureError, ProcessError, UsageError
 from bridge.system import git_output
 from bridge.system.deadline import pause, time_left, within
 from bridge.system.git import Git
@@ -39,45 +36,6 @@ PAUSE_S = 0.3
 # Runners do not serve SHA-256 repositories.
 _ID_DIGITS = 40
 
-# Whole phrases that servers send. Names and addresses occur in git's messages too, so a single word proves
-# nothing.
-_NO = r"(?:denied|declined|not allowed|not permitted|prohibited|protected branch|read-only)"
-_NO_RIGHT = re.compile(
-    rf"returned error: 403|\[remote rejected\] \([^)\n]*{_NO}|^(?:remote: |error: permission ).*{_NO}",
-    re.IGNORECASE | re.MULTILINE,
-)
-# Sentences of git and curl themselves. A server may send the same text, but only in these forms.
-_GITS_OWN = re.compile(
-    r"fatal: '[^'\s]+' does not appear to be a git repository"
-    r"|fatal: unable to access '[^'\s]+': (?:Could not resolve host: \S+|Failed to connect to \S+ port \d+"
-    r"(?: after \d+ ms)?: (?:Could(?:n't| not) connect to server|Connection refused))"
-)
-_NO_ACCESS = re.compile(
-    r"could not read|does not appear to be a git repository|repository .*not found|authentication failed"
-    r"|terminal prompts disabled",
-    re.IGNORECASE,
-)
-_MOVED = re.compile(r"returned error: 30[12378]\b")
-# In the words of GnuTLS, OpenSSL and macOS.
-_CERTIFICATE = re.compile(
-    r"^fatal: unable to access .*: (?:server certificate verification failed|SSL: |SSL certificate|SSL peer)",
-    re.MULTILINE,
-)
-_OTHER_HASH = re.compile(
-    r"^fatal: (?:the receiving end does not support .* hash|mismatched algorithms)", re.MULTILINE
-)
-_BLOCKED = re.compile(r"'refs/heads/([^']+)' exists; cannot create|directory file conflict")
-_LOCKED = re.compile(r"cannot lock ref|[Uu]nable to create '[^']*\.lock'")
-# A branch that was listed no longer exists.
-_GONE = re.compile(r"not our ref|unadvertised object|remote ref")
-# Somebody else pushed between the server's first and last look at the branch.
-_OVERTAKEN = re.compile(r"cannot lock ref '[^']+': (?:is at|reference already exists|unable to resolve)")
-# The server was not reached, or refused before git sent anything.
-_NOT_SENT = re.compile(
-    r"^fatal: (?:unable to access |Could not read from remote|unable to find remote helper|transport '[^']*' not )"
-    r"|^fatal: the remote end hung up upon initial contact",
-    re.MULTILINE | re.IGNORECASE,
-)
 # If the reply to a push is lost, look at the branch after this many seconds: the server may still be working.
 _LOOKS_S = (0.0, 1.0, 3.0)
 
@@ -176,16 +134,14 @@ class Remote:
             if tip is None or self.known(branch).get(branch) == tip:
                 return tip
             if len(tip) != _ID_DIGITS:
-                raise _other_hash(self.name)
+                raise remote_errors.other_hash(self.name)
             try:
                 exact_refs.fetch(self.git, self.name, {self.private + branch: tip})
             except GitError as error:
                 # A deleted branch blocks the name, another command in this clone records the same branch, or
                 # it moved since it was listed.
                 output = error.printed()
-                if not tries_left or not (
-                    self._make_way([branch]) or _LOCKED.search(output) or _GONE.search(output)
-                ):
+                if not tries_left or not (self._make_way([branch]) or remote_errors.is_passing(output)):
                     raise
                 pause(random.uniform(0.0, PAUSE_S))  # noqa: S311 - no secret
             else:
@@ -203,7 +159,7 @@ class Remote:
         try:
             for ref, oid in git_output.each_ref(git_output.each_line(child.chunks())):
                 if len(oid) != _ID_DIGITS:
-                    raise _other_hash(self.name)
+                    raise remote_errors.other_hash(self.name)
                 branch = ref.removeprefix("refs/heads/")
                 if ref.startswith(heads) and len(branches) < limits.BRANCHES and branch_names.is_safe(branch):
                     branches[branch] = oid
@@ -408,9 +364,9 @@ class Remote:
         ``commit`` is what was pushed; None: a deletion. Raises as ``push`` does.
         """
         output = error.printed()
-        is_stale = b"[rejected]" in error.stdout or _OVERTAKEN.search(output) is not None
+        is_stale = b"[rejected]" in error.stdout or remote_errors.is_overtaken(output)
         failure = self._explain(error, branch)
-        is_clear = _NOT_SENT.search(output) or b"[remote rejected]" in error.stdout
+        is_clear = remote_errors.is_not_sent(output) or b"[remote rejected]" in error.stdout
         if not is_stale and (is_clear or not isinstance(failure, InfrastructureError)):
             raise failure from error
         with suppress(InfrastructureError), within(limits.TIP_S):
@@ -431,78 +387,4 @@ class Remote:
         return history.is_ancestor(self.git, commit, tip)
 
     def _explain(self, error: ProcessError, branch: str | None = None) -> Exception:
-        """Turn git's words into what happened and what to do."""
-        output = error.printed()
-        return (
-            self._unfit(output)
-            or (branch and self._refused(error, output, branch))
-            or self._failed(error, output)
-        )
-
-    def _unfit(self, output: str) -> UsageError | None:
-        """Return why this clone and this remote can never work together."""
-        if _OTHER_HASH.search(output):
-            return _other_hash(self.name)
-        if "shallow update not allowed" in output:
-            message = "the remote cannot take a commit whose history this shallow clone lacks"
-            return UsageError(message, fix="Run: git fetch --unshallow")
-        return None
-
-    def _refused(self, error: ProcessError, output: str, branch: str) -> RefusedError | None:
-        """Return why the server does not take a branch."""
-        blocked = _BLOCKED.search(output)
-        if blocked:
-            blocking = blocked[1] or branch.rsplit("/", 1)[0]
-            fix = f"Delete the branch {blocking!r} on the remote."
-            return RefusedError(
-                f"a branch named {blocking!r} stands in the way of {branch!r}", fix=fix, code="squatted"
-            )
-        if _NO_RIGHT.search(output):
-            message = f"{self.name} does not let you push {branch!r}"
-            fix = "Whoever administers the remote can give this account the right to."
-            return RefusedError(message, fix=fix, code="no_push_right", quoting=error.words())
-        return None
-
-    def _failed(self, error: ProcessError, output: str) -> InfrastructureError:
-        """Return why the server was not reached, or did not do what it was asked for."""
-        message, code = f"{self.name} did not do what it was asked for", "remote_failed"
-        fix = "Try again; `kakeya doctor` checks the remote."
-        if _CERTIFICATE.search(output):
-            message = f"cannot tell whether the server of {self.name} is the right one"
-            fix = (
-                "Check this machine's clock, the address and the server's certificate. If its authority is your "
-                "own, name it with: git config http.sslCAInfo FILE"
-            )
-            code = "unreachable"
-        elif _MOVED.search(output):
-            message = f"{self.name} redirects to another address"
-            fix = (
-                "Name the new address with `git remote set-url`. No redirect is followed after git has contacted "
-                "the server, or if http.extraHeader is set, which may hold a token."
-            )
-            code = "unreachable"
-        elif _NO_ACCESS.search(output):
-            message, code = f"cannot reach {self.name}", "unreachable"
-            fix = self._how_to_check()
-        words = error.words()
-        if _GITS_OWN.fullmatch(words):
-            return InfrastructureError(f"{message}: {words}", fix=fix, code=code)
-        return InfrastructureError(message, fix=fix, code=code, quoting=words)
-
-    def _how_to_check(self) -> str:
-        """Return commands that work where the user is, for a remote that was named and for an address alike."""
-        here = ["git"] if self.git.directory == Path() else ["git", "-C", str(self.git.directory)]
-        access = f"Check your access with: {shlex.join([*here, 'ls-remote', self.name])}"
-        if self._is_address:
-            return access
-        return f"{access}; and the address with: {shlex.join([*here, 'remote', 'get-url', self.name])}"
-
-    @property
-    def _is_address(self) -> bool:
-        return self.name not in git_output.lines(self.git("remote").stdout)
-
-
-def _other_hash(name: str) -> UsageError:
-    message = f"{name} names its objects by SHA-256, which is not supported"
-    fix = "Use a bus that was made with --object-format=sha1."
-    return UsageError(message, fix=fix, code="object_format")
+        return remote_errors.explain(error, self.git, self.name, branch)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Mapping
 
 from bridge.bus import lookup
-from bridge.bus.ancestry import with_heavy_history
+from bridge.bus.lookup import with_heavy_history
 from bridge.common import limits
 from bridge.errors import ProcessError
 from bridge.system.deadline import time_left

@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection
 
 from bridge.bus import lookup
-from bridge.bus.ancestry import with_heavy_history
+from bridge.bus.lookup import with_heavy_history
 from bridge.common import limits
 from bridge.errors import KakeyaError, ProcessError
 from bridge.system.deadline import stopped_by

@@ -12,8 +12,7 @@ from bridge.errors import ExitCode
 from runner.cli.common import stop_on_signals, tell
 from runner.context import open_runner
 from runner.policy import load_policy
-from runner.serve.keep_results import keep_results
-from runner.serve.loop import once
+from runner.serve.loop import keep_results, once
 from runner.service.workflow_models import with_workflow_models
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 from bridge.bus import branch_names
 from bridge.bus.presence import Standing
 from bridge.bus.wire import State
-from bridge.errors import InfrastructureError, RefusedError
+from bridge.errors import InfrastructureError, KakeyaError, RefusedError
 from bridge.system.git import NETWORK_TIMEOUT
+from bridge.verify.check import verify
+from bridge.verify.export import write_answer
 from runner.admit.manifests import read_candidate
 from runner.bus.backoff import Backoff
 from runner.context import RunnerContext
@@ -136,3 +139,20 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
     if branch in waiting:
         raise InfrastructureError(f"the answer of {branch} cannot be pushed", fix="Try again.")
     return handle(context, read_candidate(context.bus.git, view), decide(context, view, TipWatch()))
+
+
+def keep_results(context: RunnerContext, branch: str, folder: Path) -> None:
+    """Write the files of a branch's answer into a folder, if the answer exists and verifies.
+
+    The answer is already on the bus, so a failure here is only reported.
+    """
+    try:
+        tip = context.bus.tip(branch)
+        if tip is None:
+            return
+        view = context.reader.view(context.bus.git, branch, tip)
+        if view.stands.is_final:
+            report = verify(context.bus.git, view, context.presets)
+            write_answer(context.bus.git, view, report, folder)
+    except (KakeyaError, OSError) as error:
+        context.tell(f"{branch}: its results were not written to {folder}: {error}")

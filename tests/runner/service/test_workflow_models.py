@@ -13,7 +13,7 @@ from runner.cli import cli
 from runner.context import open_runner
 from runner.host.models import DRAFTER, TARGET
 from runner.policy import load_policy
-from runner.serve.keep_results import keep_results
+from runner.serve.loop import keep_results
 from runner.service.workflow_models import with_workflow_models
 
 pytestmark = pytest.mark.bus

@@ -1,0 +1,145 @@
+"""Explains why a remote did not do what it was asked for, from what git and the server say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from bridge.errors import InfrastructureError, ProcessError, RefusedError, UsageError
+from bridge.system import git_output
+from bridge.system.git import Git
+
+# Whole phrases that servers send. Names and addresses occur in git's messages too, so a single word proves
+# nothing.
+_NO = r"(?:denied|declined|not allowed|not permitted|prohibited|protected branch|read-only)"
+_NO_RIGHT = re.compile(
+    rf"returned error: 403|\[remote rejected\] \([^)\n]*{_NO}|^(?:remote: |error: permission ).*{_NO}",
+    re.IGNORECASE | re.MULTILINE,
+)
+# Sentences of git and curl themselves. A server may send the same text, but only in these forms.
+_GITS_OWN = re.compile(
+    r"fatal: '[^'\s]+' does not appear to be a git repository"
+    r"|fatal: unable to access '[^'\s]+': (?:Could not resolve host: \S+|Failed to connect to \S+ port \d+"
+    r"(?: after \d+ ms)?: (?:Could(?:n't| not) connect to server|Connection refused))"
+)
+_NO_ACCESS = re.compile(
+    r"could not read|does not appear to be a git repository|repository .*not found|authentication failed"
+    r"|terminal prompts disabled",
+    re.IGNORECASE,
+)
+_MOVED = re.compile(r"returned error: 30[12378]\b")
+# In the words of GnuTLS, OpenSSL and macOS.
+_CERTIFICATE = re.compile(
+    r"^fatal: unable to access .*: (?:server certificate verification failed|SSL: |SSL certificate|SSL peer)",
+    re.MULTILINE,
+)
+_OTHER_HASH = re.compile(
+    r"^fatal: (?:the receiving end does not support .* hash|mismatched algorithms)", re.MULTILINE
+)
+_BLOCKED = re.compile(r"'refs/heads/([^']+)' exists; cannot create|directory file conflict")
+_LOCKED = re.compile(r"cannot lock ref|[Uu]nable to create '[^']*\.lock'")
+# A branch that was listed no longer exists.
+_GONE = re.compile(r"not our ref|unadvertised object|remote ref")
+# Somebody else pushed between the server's first and last look at the branch.
+_OVERTAKEN = re.compile(r"cannot lock ref '[^']+': (?:is at|reference already exists|unable to resolve)")
+# The server was not reached, or refused before git sent anything.
+_NOT_SENT = re.compile(
+    r"^fatal: (?:unable to access |Could not read from remote|unable to find remote helper|transport '[^']*' not )"
+    r"|^fatal: the remote end hung up upon initial contact",
+    re.MULTILINE | re.IGNORECASE,
+)
+
+
+def is_passing(output: str) -> bool:
+    """Return whether a fetch may succeed soon: a branch moved since it was listed, or another command notes it too."""
+    return bool(_LOCKED.search(output) or _GONE.search(output))
+
+
+def is_overtaken(output: str) -> bool:
+    """Return whether somebody else pushed to a branch during our push."""
+    return _OVERTAKEN.search(output) is not None
+
+
+def is_not_sent(output: str) -> bool:
+    """Return whether a push ended before anything was sent."""
+    return _NOT_SENT.search(output) is not None
+
+
+def explain(error: ProcessError, git: Git, name: str, branch: str | None = None) -> Exception:
+    """Turn git's words into what happened and what to do."""
+    output = error.printed()
+    return (
+        _unfit(output, name)
+        or (branch and _refused(error, output, name, branch))
+        or _failed(error, output, git, name)
+    )
+
+
+def _unfit(output: str, name: str) -> UsageError | None:
+    """Return why this clone and this remote can never work together."""
+    if _OTHER_HASH.search(output):
+        return other_hash(name)
+    if "shallow update not allowed" in output:
+        message = "the remote cannot take a commit whose history this shallow clone lacks"
+        return UsageError(message, fix="Run: git fetch --unshallow")
+    return None
+
+
+def _refused(error: ProcessError, output: str, name: str, branch: str) -> RefusedError | None:
+    """Return why the server does not take a branch."""
+    blocked = _BLOCKED.search(output)
+    if blocked:
+        blocking = blocked[1] or branch.rsplit("/", 1)[0]
+        fix = f"Delete the branch {blocking!r} on the remote."
+        return RefusedError(
+            f"a branch named {blocking!r} stands in the way of {branch!r}", fix=fix, code="squatted"
+        )
+    if _NO_RIGHT.search(output):
+        message = f"{name} does not let you push {branch!r}"
+        fix = "Whoever administers the remote can give this account the right to."
+        return RefusedError(message, fix=fix, code="no_push_right", quoting=error.words())
+    return None
+
+
+def _failed(error: ProcessError, output: str, git: Git, name: str) -> InfrastructureError:
+    """Return why the server was not reached, or did not do what it was asked for."""
+    message, code = f"{name} did not do what it was asked for", "remote_failed"
+    fix = "Try again; `kakeya doctor` checks the remote."
+    if _CERTIFICATE.search(output):
+        message = f"cannot tell whether the server of {name} is the right one"
+        fix = (
+            "Check this machine's clock, the address and the server's certificate. If its authority is your "
+            "own, name it with: git config http.sslCAInfo FILE"
+        )
+        code = "unreachable"
+    elif _MOVED.search(output):
+        message = f"{name} redirects to another address"
+        fix = (
+            "Name the new address with `git remote set-url`. No redirect is followed after git has contacted "
+            "the server, or if http.extraHeader is set, which may hold a token."
+        )
+        code = "unreachable"
+    elif _NO_ACCESS.search(output):
+        message, code = f"cannot reach {name}", "unreachable"
+        fix = _how_to_check(git, name)
+    words = error.words()
+    if _GITS_OWN.fullmatch(words):
+        return InfrastructureError(f"{message}: {words}", fix=fix, code=code)
+    return InfrastructureError(message, fix=fix, code=code, quoting=words)
+
+
+def _how_to_check(git: Git, name: str) -> str:
+    """Return commands that work where the user is, for a remote that was named and for an address alike."""
+    here = ["git"] if git.directory == Path() else ["git", "-C", str(git.directory)]
+    access = f"Check your access with: {shlex.join([*here, 'ls-remote', name])}"
+    if name not in git_output.lines(git("remote").stdout):
+        return access
+    return f"{access}; and the address with: {shlex.join([*here, 'remote', 'get-url', name])}"
+
+
+def other_hash(name: str) -> UsageError:
+    """Return the error for a remote that names its objects by SHA-256."""
+    message = f"{name} names its objects by SHA-256, which is not supported"
+    fix = "Use a bus that was made with --object-format=sha1."
+    return UsageError(message, fix=fix, code="object_format")
