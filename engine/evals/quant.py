@@ -5,7 +5,7 @@ itself over the same text, which shows how far its predictions move from those o
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +22,7 @@ from engine.evals.recall import usable
 from engine.evals.storage import HOLDERS, halved, read_back, stored
 from engine.lm import cache as lm_cache
 from engine.measure.arm import Arm
-from engine.measure.job import Job, sections
+from engine.measure.job import Job, config_of, sections
 from engine.measure.prompts import Prompt, Workload
 from engine.measure.rows import Row
 from engine.measure.schedule import Turn, interleave
@@ -60,7 +60,7 @@ class QuantPlan:
 
     def config(self) -> dict[str, Any]:
         """Return the ``config`` of the report."""
-        return {**asdict(self), "caches": list(self.caches)}
+        return config_of(self)
 
 
 def arms_of(model: nn.Module, plan: QuantPlan) -> tuple[list[CacheArm], dict[str, str]]:

@@ -1,7 +1,7 @@
 """Needle recall: whether a model finds one code in padding, with each cache as with the raw one."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from bridge.reports import kinds
@@ -20,7 +20,7 @@ from engine.evals.predictions import Predictions
 from engine.lm import generate_step
 from engine.measure import rows
 from engine.measure.arm import Arm, Decode
-from engine.measure.job import Job
+from engine.measure.job import Job, config_of
 from engine.measure.rows import CHUNK, Row
 from engine.measure.schedule import Turn, interleave
 from engine.measure.steady import until_steady
@@ -62,9 +62,7 @@ class RecallPlan:
 
     def config(self) -> dict[str, Any]:
         """Return the ``config`` of the report."""
-        return {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()} | {
-            "temperature": 0.0
-        }
+        return config_of(self) | {"temperature": 0.0}
 
 
 def stock(model: nn.Module, chunk: int) -> Decode:

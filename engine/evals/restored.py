@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from bridge.reports import kinds
@@ -17,6 +17,7 @@ from engine.evals.needles import Needle
 from engine.evals.pace import recompute
 from engine.evals.recall import NeedleArm, stock, usable
 from engine.measure.arm import Arm
+from engine.measure.job import config_of
 from engine.mx import nn
 from engine.restore import Compressed, Exact, Noise, Source, restored_caches
 from engine.restore.cache import restored_layers
@@ -73,7 +74,7 @@ class RestoredPlan:
 
     def config(self) -> dict[str, Any]:
         """Return the ``config`` of the report."""
-        return {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()} | {
+        return config_of(self) | {
             "temperature": 0.0,
             "chunk": self.chunk,
         }

@@ -4,7 +4,7 @@ import gc
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,11 @@ def _nothing(_: list[Row]) -> None:
 def _no_turns(_: Sequence[Row]) -> Iterator[list[Turn[Any, Any]]]:
     """Add none."""
     return iter(())
+
+
+def config_of(plan: Any) -> Sections:
+    """Return the ``config`` of a report: the fields of a plan, a dataclass, as JSON has them."""
+    return {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(plan).items()}
 
 
 def by_turn(turn: Turn[Any, Any]) -> Row:

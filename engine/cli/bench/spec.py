@@ -8,7 +8,6 @@ import click
 from bridge.common.cli.commands import flag, option
 from engine.cli import options as shared
 from engine.cli.bench import speculation
-from engine.cli.measured import choose_threads
 
 NEEDLES = 5
 SHORTEST = 256
@@ -41,7 +40,6 @@ def command(ctx: click.Context, /, *, out: Path | None, as_json: bool, **options
         raise click.UsageError("--direct-answer goes with --needles")
     if options["spread"] and not options["needles"]:
         raise click.UsageError("--spread goes with --needles")
-    from engine.evals.speculation import job as spec_report
     from engine.models import load
 
     pair = load(options["model"], options["draft"], dtype=options["dtype"]).with_embed_scale(
@@ -51,10 +49,7 @@ def command(ctx: click.Context, /, *, out: Path | None, as_json: bool, **options
     if options["direct_answer"] and not chat:
         raise click.UsageError("--direct-answer is for chat models: add --chat")
     workloads = workloads_of(pair, options, chat=chat)
-    threads = choose_threads(pair, options["threads"], out)
-    plan = speculation.plan_of(options)
-    job, arms = spec_report.speculation(pair, workloads, plan, chat=chat, threads=threads)
-    speculation.carry_out_checked(ctx, job, arms, out, as_json=as_json)
+    speculation.compare(ctx, pair, workloads, options, chat=chat, out=out, as_json=as_json)
 
 
 def workloads_of(pair: Any, options: dict[str, Any], *, chat: bool) -> list[Any]:

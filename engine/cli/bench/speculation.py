@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from bridge.common.cli.commands import flag, option, options
-from engine.cli.measured import carry_out
+from engine.cli.measured import carry_out, choose_threads
 from engine.cli.options import fixed_length
 from engine.cli.types import ListOf
 
@@ -48,13 +48,17 @@ def plan_of(options: dict[str, Any]) -> Any:
     return SpeculationPlan(block=options["block_size"], **{name: options[name] for name in names})
 
 
-def carry_out_checked(
-    ctx: click.Context, job: Any, arms: Sequence[Any], out: Path | None, *, as_json: bool
-) -> None:
+def compare(
+    ctx: click.Context, pair: Any, workloads: Sequence[Any], options: dict[str, Any], *,
+    chat: bool, out: Path | None, as_json: bool, **kind: str,
+) -> None:  # fmt: skip
     """Measure and write the report; fail if our own loop decoded other tokens than its oracle."""
     from engine.cli.bench.show import spec_table
     from engine.evals.speculation.bench import faults
+    from engine.evals.speculation.job import speculation
 
+    threads = choose_threads(pair, options["threads"], out)
+    job, arms = speculation(pair, workloads, plan_of(options), chat=chat, threads=threads, **kind)
     report = carry_out(job, "decoding", "runs", spec_table, out, as_json=as_json)
     problems = faults(report["rows"], arms)
     for fault in problems:

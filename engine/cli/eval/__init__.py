@@ -8,7 +8,7 @@ COMMANDS = {
     "acceptance": "Measure draft acceptance and the resulting speed on sets of prompts.",
     "kv-quant": "Compare caches at equal stored bits: error, KL divergence, top token, perplexity.",
     "parity": "Run two drafters on the same inputs, step by step, and count the tokens on which they agree.",
-    "pass-at-1": "Let the model solve HumanEval's problems, and run the solutions' tests, in a sandbox only.",
+    "pass-at-1": "Let the model solve HumanEval's problems, and run each solution against the problem's tests.",
     "recall": "Test needle recall with each cache, with a control that must fail and one that must succeed.",
     "restored-prefill": (
         "Test recall of needles that the cache has evicted and restored: exactly, from codes, by a restorer, or not."

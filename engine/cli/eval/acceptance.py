@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from bridge.common.cli.commands import option
+from bridge.reports import kinds
 from engine.cli import options
 from engine.cli.bench import speculation
-from engine.cli.measured import choose_threads
 from engine.cli.types import Names
 
 
@@ -40,15 +40,12 @@ def command(
     the same as in bench spec. The command fails if our loop decodes other tokens than mlx-lm, except at near ties.
     An interrupted run with --out continues where it stopped.
     """
-    from engine.evals.speculation import job as spec_report
     from engine.measure.prompts import read_sets
     from engine.models import load
 
     workloads = read_sets((*prompts, *(more_prompts or ())), max_prompts)
     pair = load(model, draft, dtype=dtype).with_embed_scale(asked["embed_scale"])
     in_chat = pair.chats if chat is None else chat
-    plan = speculation.plan_of(asked)
-    threads = choose_threads(pair, asked["threads"], out)
-    kind = spec_report.ACCEPTANCE
-    job, arms = spec_report.speculation(pair, workloads, plan, chat=in_chat, kind=kind, threads=threads)
-    speculation.carry_out_checked(ctx, job, arms, out, as_json=as_json)
+    speculation.compare(
+        ctx, pair, workloads, asked, chat=in_chat, out=out, as_json=as_json, kind=kinds.ACCEPTANCE
+    )
