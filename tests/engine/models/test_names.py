@@ -1,7 +1,7 @@
 import json
 
-import huggingface_hub
 import pytest
+from huggingface_hub import constants
 
 from engine import cli, models
 from engine.cache.spec import parse
@@ -13,8 +13,8 @@ from engine.models import registry
 @pytest.fixture(autouse=True)
 def hub(monkeypatch, tmp_path):
     """An empty cache of the hub, and no network."""
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     return tmp_path
 
 
@@ -92,3 +92,12 @@ def test_a_wrong_spec_lists_the_right_ones(spec):
         parse(spec)
     for family in ("raw", "e8v@", "e8@q38", "affine@4g64"):
         assert family in refused.value.fix
+
+
+def test_a_fetched_model_that_is_given_by_its_folder_has_its_name_in_reports(tmp_path):
+    for name in ("smollm2-135m", "mine"):
+        (tmp_path / name / "target").mkdir(parents=True)
+    known, other = (registry.find(str(tmp_path / name)).parts() for name in ("smollm2-135m", "mine"))
+
+    assert [id_ for _, id_, _ in known] == ["smollm2-135m"]
+    assert [id_ for _, id_, _ in other] == [str(tmp_path / "mine" / "target")]
