@@ -15,26 +15,28 @@ from engine.codec.scales import scale_of_square, step
 from engine.codec.spec import BETA_GAP, OCTAVE, Guess, Layout, Search
 from engine.mx import mx
 
-HALF = 0.5**0.5  # sizes at a scale that is coarser by BETA_GAP
 COLUMNS = 2048  # blocks that are tried together, of one or several scales
 OUTSIDE = 2.0**60  # added to the squared distance of a block that has no codeword near it
+NEVER = 2.0**100  # an error that is larger than any
 
 
-def best_points(z: mx.array, q: int, shrinks: tuple[float, ...]) -> tuple[mx.array, mx.array]:
-    """Return a codeword near each column of ``[8, blocks]`` and its squared distance ``[1, blocks]``.
+def best_points(z: mx.array, q: int, shrinks: tuple[float, ...]) -> tuple[mx.array, mx.array, mx.array]:
+    """Return a codeword near each column of ``[8, blocks]``, its squared distance ``[1, blocks]``, and what fits.
 
-    The nearest point of E8 will do where it is a codeword; else the points near the shrunk column are tried.
+    The nearest point of E8 will do if it is a codeword, which the last array says, 1.0 or 0.0 ``[1, blocks]``; else the
+    points near the shrunk column are tried.
     """
     point, far = nearest_e8(z)
-    far = far + OUTSIDE * (1 - inside(point, q))
+    fits = inside(point, q)
+    far = far + OUTSIDE * (1 - fits)
     for shrink in shrinks:
         other, _ = nearest_e8(z * shrink)
         gap = z - other
-        far_other = tree_sum(gap * gap, -2) + OUTSIDE * (1 - inside(other, q))
+        far_other = tree_sum(gap * gap, -2) + OUTSIDE * (fits + (1 - inside(other, q)))
         closer = (far_other < far).astype(mx.float32)
         point = point + closer * (other - point)
         far = mx.minimum(far, far_other)
-    return point, far
+    return point, far, fits
 
 
 def choose(y: mx.array, layout: Layout, search: Search) -> tuple[mx.array, mx.array, mx.array]:
@@ -57,7 +59,7 @@ def choose(y: mx.array, layout: Layout, search: Search) -> tuple[mx.array, mx.ar
     usual = finest + search.stride * mx.arange(grid)[:, None]
     loud = safe + mx.array([-2 * BETA_GAP, -BETA_GAP, 0])[:, None]
     scales = mx.concatenate([usual, loud])
-    _, errors = _tried(y, scales, layout.q, search.shrinks)
+    _, errors, _ = _tried(y, scales, layout.q, search.shrinks)
 
     fine = mx.concatenate([errors[: search.count], errors[grid:-1]])
     coarse = mx.concatenate([errors[reach:grid], errors[grid + 1 :]])
@@ -66,16 +68,16 @@ def choose(y: mx.array, layout: Layout, search: Search) -> tuple[mx.array, mx.ar
     scale = mx.take_along_axis(scales, best, axis=0)
     beta = mx.take_along_axis((coarse < fine).astype(mx.int32), best[:, None], axis=0)[0]
     z = y * step(-(scale + BETA_GAP * beta))
-    points, _ = best_points(z.reshape(8, -1), layout.q, search.shrinks)
+    points, *_ = best_points(z.reshape(8, -1), layout.q, search.shrinks)
     return scale, beta, points.reshape(y.shape)
 
 
 def _choose_guessing(
     y: mx.array, finest: mx.array, safe: mx.array, layout: Layout, search: Search, guess: Guess
 ) -> tuple[mx.array, mx.array, mx.array]:
-    grid = finest + search.stride * mx.arange(search.count)[:, None]
-    guessed = mx.argmin(_guessed(largest_product(y), grid, layout.q, guess), axis=0, keepdims=True)
-    likely = mx.take_along_axis(grid, guessed, axis=0)
+    grid = finest + search.stride * mx.arange(search.count + BETA_GAP // search.stride)[:, None]
+    expected = _guessed(largest_product(y), grid, search.count, layout.q, guess)
+    likely = mx.take_along_axis(grid, mx.argmin(expected, axis=0, keepdims=True), axis=0)
     best: _Choice | None = None
     pairs = max(1, COLUMNS // (2 * layout.blocks * y.shape[2]))
     for i in range(0, len(guess.offsets), pairs):
@@ -85,7 +87,7 @@ def _choose_guessing(
         (y,) = mx.depends(
             [y], [best.points]
         )  # the next trial waits: MLX would hold the arrays of all trials at once
-    (points,), errors = _tried(y, safe, layout.q, ())
+    (points,), errors, _ = _tried(y, safe, layout.q, ())
     spare = _Choice(safe - BETA_GAP, mx.ones(errors[0].shape, mx.int32), points, tree_sum(errors[0], 0))
     best = _better(best, spare)
     return best.scale, best.beta, best.points
@@ -107,10 +109,14 @@ class _Choice(NamedTuple):
     error: mx.array
 
 
-def _best_pairs(fine: mx.array, points: list[mx.array], errors: mx.array) -> _Choice:
-    """Choose among scales ``[m, n]``, each tried without and then with the beta bits."""
+def _best_pairs(fine: mx.array, points: list[mx.array], errors: mx.array, fits: mx.array) -> _Choice:
+    """Choose among scales ``[m, n]``, each tried without and then with the beta bits.
+
+    A block whose nearest point fits without its beta bit does not set it.
+    """
     pairs = len(fine)
     without, coarse = mx.split(errors, 2)
+    coarse = mx.maximum(coarse, NEVER * fits[:pairs])
     totals = tree_sum(mx.minimum(without, coarse), 1)[:, 0]
     chosen = mx.argmin(totals, axis=0, keepdims=True).astype(mx.int32)
     beta = mx.take_along_axis((coarse < without).astype(mx.int32), chosen[:, None], axis=0)[0]
@@ -130,18 +136,18 @@ def _better(first: _Choice | None, second: _Choice) -> _Choice:
     return _Choice(scale, beta, points, mx.minimum(first.error, second.error))
 
 
-def _guessed(product: mx.array, grid: mx.array, q: int, guess: Guess) -> mx.array:
-    """Return the expected squared error of vectors at each scale, ``[m, n]``, up to a factor."""
+def _guessed(product: mx.array, grid: mx.array, count: int, q: int, guess: Guess) -> mx.array:
+    """Return the expected squared error of vectors at the first scales of a grid, ``[count, n]``, up to a factor.
+
+    The grid goes on to the scales that blocks have with their beta bits.
+    """
     size = (product * (1 / guess.ramp)) * step(-grid)[:, None]
-    edge = (q - guess.room) / guess.ramp - 0.5
-
-    def misses(size: mx.array) -> mx.array:
-        return tree_sum(mx.clip(size - edge, 0, 1), 1)[:, 0]
-
+    misses = tree_sum(mx.clip(size - ((q - guess.room) / guess.ramp - 0.5), 0, 1), 1)[:, 0]
     # A block that misses the cell with its beta bit also misses without it. Its error is then lost, or that
     # of a coarser step.
-    expected = product.shape[0] + misses(size) + (guess.lost - 2) * misses(size * HALF)
-    return expected * (step(grid) * step(grid))
+    expected = product.shape[0] + misses[:count] + (guess.lost - 2) * misses[-count:]
+    unit = step(grid[:count])
+    return expected * (unit * unit)
 
 
 def largest_product(y: mx.array) -> mx.array:
@@ -167,20 +173,21 @@ def safe_scale(largest: mx.array, q: int) -> mx.array:
 
 def _tried(
     y: mx.array, scales: mx.array, q: int, shrinks: tuple[float, ...]
-) -> tuple[list[mx.array], mx.array]:
-    """Return every block's codeword at each scale ``[m, n]``, m times ``[8, blocks, n]``, and its squared error.
+) -> tuple[list[mx.array], mx.array, mx.array]:
+    """Return every block's codeword at each scale ``[m, n]``, m times ``[8, blocks, n]``, its squared error, and fits.
 
     Few vectors are tried at several scales together, since an operation takes MLX microseconds however small it is. Of
     many vectors, the arrays of all scales together would not stay in a core's cache.
     """
     blocks, n = y.shape[1:]
     together = max(1, COLUMNS // (blocks * n))
-    tried, errors = [], []
+    tried, errors, fitting = [], [], []
     for some in mx.split(scales, [*range(together, len(scales), together)]):
         z = y[:, None] * step(-some)[:, None]
-        points, far = best_points(z.reshape(8, -1), q, shrinks)
+        points, far, fits = best_points(z.reshape(8, -1), q, shrinks)
         tried += [part.reshape(y.shape) for part in mx.split(points.reshape(z.shape), len(some), axis=1)]
         errors.append(far.reshape(len(some), blocks, n))
+        fitting.append(fits.reshape(len(some), blocks, n))
         (y,) = mx.depends([y], [points, far])
     unit = step(scales)
-    return tried, mx.concatenate(errors) * (unit * unit)[:, None]
+    return tried, mx.concatenate(errors) * (unit * unit)[:, None], mx.concatenate(fitting)

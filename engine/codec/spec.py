@@ -65,16 +65,17 @@ class Search:
 
     @property
     def evaluations(self) -> int:
-        """How many scales a vector is coded at; a guessing encoder also tries one that surely holds all blocks."""
+        """How many scales a vector is coded at, at most; with a guess also one that surely holds all blocks."""
         return 2 * len(self.guess.offsets) + 1 if self.guess else self.count + BETA_GAP // self.stride + 3
 
 
 EFFORTS = {
     "fast": {
-        2: Search(42, 2, 20, (0.9, 0.8), Guess(-0.1, 0.6, (-4, 1), 60.0)),
+        2: Search(42, 2, 20, (0.9, 0.8), Guess(-0.1, 0.6, (-3, 3), 60.0)),
         3: Search(44, 2, 17, (0.93,), Guess(0.0, 0.8, (-3, 1), 30.0)),
         4: Search(46, 2, 16, (), Guess(0.25, 1.75, (-4, -2, 0), 30.0)),
-        **dict.fromkeys((5, 6), Search(46, 2, 16, (), Guess(0.25, 1.75, (-2, 0)))),
+        5: Search(46, 2, 16, (), Guess(0.25, 1.75, (-2, 0))),
+        6: Search(46, 2, 16, (), Guess(0.25, 1.75, (-1, 1))),
     },
     "normal": {
         2: Search(44, 4, 8, (0.92, 0.8)),

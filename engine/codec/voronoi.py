@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from engine.codec import cosets, hadamard, packing, search
+from engine.codec.cpu import encoder
 from engine.codec.lattice import tree_sum
 from engine.codec.scales import exponent_of, power_of_two, step
 from engine.codec.spec import (
@@ -20,7 +23,7 @@ from engine.codec.spec import (
 from engine.errors import BadInput
 from engine.mx import mx
 
-TOGETHER = 1 << 17  # values coded together: bounds the encoder's temporary memory
+TOGETHER = 8 * encoder.COLUMNS  # values coded together: bounds the encoder's temporary memory
 
 INFINITY_BITS = 0x7F800000  # as float32; what is above is NaN
 
@@ -152,6 +155,10 @@ class VoronoiCodec:
 
     def _encode(self, x: mx.array) -> mx.array:
         y, exponent = _normalised(x)
+        if computes_on_cpu():
+            mx.eval(y, exponent)
+            rows = encoder.encode(np.asarray(y), np.asarray(exponent)[:, 0], self.layout, self._search)
+            return mx.array(rows)
         y = y.T.reshape(8, self.layout.blocks, -1)
         energy = tree_sum(tree_sum(y * y, 0)[0], 0)
         alive = (energy >= 2.0**-40).astype(mx.int32)
@@ -160,6 +167,11 @@ class VoronoiCodec:
         scale = mx.clip(scale + 32 * exponent.T, SCALE_MIN, SCALE_MAX) * alive + SCALE_ZERO * (1 - alive)
         fields = cosets.label(points.reshape(8, -1), self.layout.bits).reshape(y.shape) * alive
         return packing.pack(scale, beta * alive, fields, self.layout)
+
+
+def computes_on_cpu() -> bool:
+    """Return whether vectors are encoded in NumPy at once, and not by a graph that a GPU evaluates later."""
+    return mx.default_device().type == mx.cpu
 
 
 def _normalised(x: mx.array) -> tuple[mx.array, mx.array]:

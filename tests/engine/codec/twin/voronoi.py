@@ -26,7 +26,7 @@ from tests.engine.codec.twin.hadamard import rotate, unrotate
 from tests.engine.codec.twin.lattice import nearest_e8, tree_sum
 
 OUTSIDE = np.float32(2.0**60)
-NEVER = np.float32(3e38)
+NEVER = np.float32(2.0**100)
 _SHIFT = (np.array(SHIFT, np.float32) / UNIT)[:, None]
 
 
@@ -63,12 +63,13 @@ def inside(point: np.ndarray, q: int) -> np.ndarray:
 def best_points(z: np.ndarray, q: int, shrinks: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return codewords near the columns of ``[..., 8, blocks]`` and the distance squared, OUTSIDE if none."""
     point, far = nearest_e8(z)
-    far = far + OUTSIDE * ~inside(point, q)
+    fits = inside(point, q)
+    far = far + OUTSIDE * ~fits
     for shrink in shrinks:
         other, _ = nearest_e8(z * np.float32(shrink))
         gap = z - other
         far_other = tree_sum(gap * gap, -2) + OUTSIDE * ~inside(other, q)
-        closer = far_other < far
+        closer = ~fits & (far_other < far)
         point = np.where(closer[..., None, :], other, point)
         far = np.where(closer, far_other, far)
     return point, far
@@ -120,6 +121,11 @@ def encode(x: np.ndarray, bits: int, effort: str = "normal") -> np.ndarray:
         found: np.ndarray = far * (step(k) * step(k))[:, None]
         return found
 
+    def coarser(k: np.ndarray) -> np.ndarray:
+        """Return the errors with the beta bits, which a block may not set whose nearest point fits without."""
+        fits = inside(nearest_e8(y * step(-k)[:, None, None])[0], layout.q)
+        return np.where(fits, NEVER, errors(k + BETA_GAP))
+
     best, best_k = np.full(len(x), np.inf, np.float32), first
 
     def pair(k: np.ndarray, fine: np.ndarray, coarse: np.ndarray) -> None:
@@ -135,11 +141,13 @@ def encode(x: np.ndarray, bits: int, effort: str = "normal") -> np.ndarray:
         guesses = np.stack([_guessed(product, k, layout.q, search.guess) for k in grid], axis=1)
         likely = first + search.stride * np.argmin(guesses, axis=1)
         for offset in search.guess.offsets:
-            pair(likely + offset, errors(likely + offset), errors(likely + offset + BETA_GAP))
+            pair(likely + offset, errors(likely + offset), coarser(likely + offset))
         spare = errors(safe, ())
         before = best
         pair(safe - BETA_GAP, np.full_like(spare, NEVER), spare)
-        fine = np.where((best < before)[:, None], NEVER, errors(best_k))
+        safer = (best < before)[:, None]
+        fine = np.where(safer, NEVER, errors(best_k))
+        coarse = np.where(safer, spare, coarser(best_k))
     else:
         reach = BETA_GAP // search.stride
         tried = [errors(first + i * search.stride) for i in range(search.count + reach)]
@@ -148,9 +156,9 @@ def encode(x: np.ndarray, bits: int, effort: str = "normal") -> np.ndarray:
         three = [errors(safe + i) for i in (-2 * BETA_GAP, -BETA_GAP, 0)]
         pair(safe - 2 * BETA_GAP, three[0], three[1])
         pair(safe - BETA_GAP, three[1], three[2])
-        fine = errors(best_k)
+        fine, coarse = errors(best_k), errors(best_k + BETA_GAP)
 
-    beta = errors(best_k + BETA_GAP) < fine
+    beta = coarse < fine
     k = best_k[:, None] + BETA_GAP * beta
     points, _ = best_points(y * step(-k)[:, None, :], layout.q, search.shrinks)
     scale = np.clip(best_k + OCTAVE * exponent, SCALE_MIN, SCALE_MAX)
@@ -161,14 +169,14 @@ def encode(x: np.ndarray, bits: int, effort: str = "normal") -> np.ndarray:
 
 def _guessed(product: np.ndarray, k: np.ndarray, q: int, guess: Guess) -> np.ndarray:
     """Return the expected squared error of vectors at one scale each, up to a factor."""
-    size = (product * np.float32(1 / guess.ramp)) * step(-k)[:, None]
     edge = np.float32((q - guess.room) / guess.ramp - 0.5)
 
-    def misses(size: np.ndarray) -> np.ndarray:
+    def misses(k: np.ndarray) -> np.ndarray:
+        size = (product * np.float32(1 / guess.ramp)) * step(-k)[:, None]
         return tree_sum(np.clip(size - edge, 0, 1), -1)
 
     lost = np.float32(guess.lost - 2)
-    expected = product.shape[1] + misses(size) + lost * misses(size * np.float32(0.5**0.5))
+    expected = product.shape[1] + misses(k) + lost * misses(k + BETA_GAP)
     found: np.ndarray = expected * (step(k) * step(k))
     return found
 

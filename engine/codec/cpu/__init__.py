@@ -1,0 +1,1 @@
+"""The Voronoi encoder for CPUs, in NumPy."""

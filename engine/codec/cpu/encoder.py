@@ -1,0 +1,281 @@
+"""Encodes vectors in NumPy: the choices of :mod:``engine.codec.search``, bit for bit.
+
+NumPy passes over memory several times as fast as MLX's CPU backend, and blocks that need more work than others can be
+picked out.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.codec.cpu.lattice import LIMIT, fold, inside, largest_product, nearest
+from engine.codec.spec import (
+    BETA_GAP,
+    OCTAVE,
+    SCALE_MAX,
+    SCALE_MIN,
+    SCALE_ZERO,
+    STEPS,
+    Guess,
+    Layout,
+    Search,
+)
+
+# Blocks, of one or several scales, that are handled together: their arrays stay in a core's cache.
+COLUMNS = 12288
+OUTSIDE = np.float32(2.0**60)
+_STEPS = np.ldexp(np.array(STEPS, np.float32), np.arange(-126, 126)[:, None]).reshape(-1)  # from -126 octaves
+_MARKS = np.array([2.0 ** (j / 16) for j in range(1, 16)], np.float32)
+
+
+def encode(y: np.ndarray, exponents: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
+    """Return packed rows, uint8 ``[n, nbytes]``.
+
+    Args:
+        y: rotated vectors, float32 ``[n, dim]``, divided by two to the power of ``exponents``.
+        exponents: int32 ``[n]``.
+        layout: dimensions and q.
+        search: what to try.
+    """
+    size = max(1, COLUMNS // layout.blocks)
+    parts = [slice(i, i + size) for i in range(0, len(y), size)]
+    return np.concatenate([_encode(y[part], exponents[part], layout, search) for part in parts])
+
+
+def _encode(y: np.ndarray, exponents: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
+    y = np.ascontiguousarray(y.T).reshape(8, layout.blocks, -1)
+    energy = fold(np.add, fold(np.add, y * y))
+    alive = energy >= np.float32(2.0**-40)
+    if not alive.all():
+        y += ~alive  # a zero vector searches on ones, and is dropped
+    best = _choose(y, layout, search)
+    scale = np.where(alive, np.clip(best.scale + OCTAVE * exponents, SCALE_MIN, SCALE_MAX), SCALE_ZERO)
+    fields = _label(best.points, layout.bits) * alive
+    return _pack(scale, best.beta & alive, fields, layout)
+
+
+class _Choice(NamedTuple):
+    """For each vector, the best of the scales tried so far.
+
+    Attributes:
+        error: squared, float32 ``[n]``.
+        scale: int32 ``[n]``.
+        beta: bool ``[blocks, n]``.
+        points: twice the codewords, int16 ``[8, blocks, n]``.
+    """
+
+    error: np.ndarray
+    scale: np.ndarray
+    beta: np.ndarray
+    points: np.ndarray
+
+
+def _choose(y: np.ndarray, layout: Layout, search: Search) -> _Choice:
+    energies = fold(np.add, y * y)
+    finest = (
+        _scale_of_square(fold(np.add, energies) * np.float32(1 / layout.dim))
+        - OCTAVE * layout.bits
+        + search.first
+    )
+    loudest = energies.max(axis=0)
+    safe = _safe_scale(loudest, layout.q)
+    lowest = finest + min(search.guess.offsets) if search.guess else finest
+    clips = bool((np.sqrt(loudest) * _step(-lowest)).max() > LIMIT)
+    blocks = _Blocks(y, layout.q, search.shrinks, clips=clips)
+    if not search.guess:
+        return _by_grid(blocks, finest, safe, search)
+    best = _by_guess(blocks, finest, search, search.guess)
+    points, errors = blocks.at(safe[None])
+    beta = np.ones(errors[0].shape, bool)
+    return _better(best, _Choice(fold(np.add, errors[0]), safe - BETA_GAP, beta, points[:, 0]))
+
+
+def _by_guess(blocks: "_Blocks", finest: np.ndarray, search: Search, guess: Guess) -> _Choice:
+    grid = (
+        finest + search.stride * np.arange(search.count + BETA_GAP // search.stride, dtype=np.int32)[:, None]
+    )
+    guessed = _guessed(largest_product(blocks.y), grid, search.count, blocks.q, guess).argmin(axis=0)
+    likely = finest + search.stride * guessed.astype(np.int32)
+    scales = likely + np.array(guess.offsets, np.int32)[:, None]
+    best: _Choice | None = None
+    for i in range(0, len(scales), blocks.together):
+        some = scales[i : i + blocks.together]
+        points, errors, beta = blocks.pairs(some)
+        for j, scale in enumerate(some):
+            best = _better(best, _Choice(fold(np.add, errors[j]), scale, beta[j], points[:, j]))
+    assert best is not None  # noqa: S101 - every guess has offsets
+    return best
+
+
+def _by_grid(blocks: "_Blocks", finest: np.ndarray, safe: np.ndarray, search: Search) -> _Choice:
+    reach = BETA_GAP // search.stride
+    grid = search.count + reach
+    usual = finest + search.stride * np.arange(grid, dtype=np.int32)[:, None]
+    loud = safe + np.array([-2 * BETA_GAP, -BETA_GAP, 0], np.int32)[:, None]
+    scales = np.concatenate([usual, loud])
+    errors = np.concatenate(
+        [blocks.at(scales[i : i + blocks.together])[1] for i in range(0, len(scales), blocks.together)]
+    )
+    fine = np.concatenate([errors[: search.count], errors[grid:-1]])
+    coarse = np.concatenate([errors[reach:grid], errors[grid + 1 :]])
+    scales = np.concatenate([scales[: search.count], scales[grid:-1]])
+    totals = fold(np.add, np.minimum(fine, coarse).swapaxes(0, 1))
+    index = totals.argmin(axis=0)[None]
+    scale = np.take_along_axis(scales, index, axis=0)[0]
+    beta = np.take_along_axis(coarse < fine, index[:, None], axis=0)[0]
+    return _Choice(totals.min(axis=0), scale, beta, blocks.points_at(scale + BETA_GAP * beta))
+
+
+def _better(first: _Choice | None, second: _Choice) -> _Choice:
+    """Return the better choice for each vector, the first if they are equal."""
+    if first is None:
+        return second
+    take = second.error < first.error
+    scale, beta = (np.where(take, b, a) for a, b in zip(first[1:3], second[1:3], strict=True))
+    return _Choice(
+        np.minimum(first.error, second.error), scale, beta, _select(take, second.points, first.points)
+    )
+
+
+def _select(condition: np.ndarray, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
+    """Return ``np.where`` of int16, which branches are too slow for."""
+    chosen: np.ndarray = no ^ ((yes ^ no) & -condition.astype(np.int16))
+    return chosen
+
+
+class _Blocks:
+    """Vectors in blocks, to be coded at any scale.
+
+    Args:
+        y: float32 ``[8, blocks, n]``.
+        q: the nesting ratio.
+        shrinks: factors by which a block that falls outside the region is shrunk to try again.
+        clips: whether a coordinate may exceed LIMIT at the finest scale.
+    """
+
+    def __init__(self, y: np.ndarray, q: int, shrinks: tuple[float, ...], *, clips: bool) -> None:
+        self.y, self.q, self.shrinks, self.clips = y, q, shrinks, clips
+        self.together = max(1, COLUMNS // y[0].size)
+
+    def at(self, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return twice the codewords, int16 ``[8, m, blocks, n]``, and squared errors, at scales ``[m, n]``."""
+        points, far, _ = self._coded(self._scaled(scales))
+        unit = _step(scales)
+        errors = far.reshape(len(scales), *self.y.shape[1:]) * (unit * unit)[:, None]
+        return points.reshape(8, *errors.shape), errors
+
+    def pairs(self, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the same and the beta bits, which blocks may set whose nearest point is outside without."""
+        points, far, outside = self._coded(self._scaled(scales))
+        shape = (len(scales), *self.y.shape[1:])
+        unit, coarse = _step(scales), _step(scales + BETA_GAP)
+        errors = (far.reshape(shape) * (unit * unit)[:, None]).reshape(-1)
+        beta = np.zeros(errors.size, bool)
+        if outside.size:
+
+            def of_columns(per_vector: np.ndarray) -> np.ndarray:
+                columns: np.ndarray = np.broadcast_to(per_vector[:, None], shape).reshape(-1)[outside]
+                return columns
+
+            sources = outside % self.y[0].size if len(scales) > 1 else outside
+            z = np.take(self.y.reshape(8, -1), sources, axis=1)
+            z *= of_columns(_step(-scales - BETA_GAP))
+            others, far, _ = self._coded(z)
+            far *= of_columns(coarse * coarse)
+            beta[outside] = closer = far < errors[outside]
+            points[:, outside] = _select(closer, others, points[:, outside])
+            errors[outside] = np.minimum(far, errors[outside])
+        return points.reshape(8, *shape), errors.reshape(shape), beta.reshape(shape)
+
+    def points_at(self, scales: np.ndarray) -> np.ndarray:
+        """Return twice the codewords at a scale for each block, ``[blocks, n]``."""
+        return self._coded((self.y * _step(-scales)).reshape(8, -1))[0].reshape(self.y.shape)
+
+    def _scaled(self, scales: np.ndarray) -> np.ndarray:
+        columns: np.ndarray = (self.y[:, None] * _step(-scales)[:, None]).reshape(8, -1)
+        return columns
+
+    def _coded(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return codewords near columns, their squared distances, and the columns whose nearest point is outside."""
+        if self.clips:
+            np.clip(z, -LIMIT, LIMIT, out=z)
+        points, far = nearest(z)
+        outside = np.flatnonzero(~inside(points, self.q))
+        far[outside] = OUTSIDE
+        if self.shrinks and outside.size:
+            z, shrunk = np.take(z, outside, axis=1), points[:, outside]
+            distance = far[outside]
+            for shrink in self.shrinks:
+                other, _ = nearest(z * np.float32(shrink))
+                gap = z - np.float32(0.5) * other
+                gap = fold(np.add, np.multiply(gap, gap, out=gap), gap)
+                gap[~inside(other, self.q)] = OUTSIDE
+                shrunk = _select(gap < distance, other, shrunk)
+                distance = np.minimum(gap, distance)
+            points[:, outside], far[outside] = shrunk, distance
+        return points, far, outside
+
+
+def _guessed(product: np.ndarray, grid: np.ndarray, count: int, q: int, guess: Guess) -> np.ndarray:
+    """Return the expected squared error of vectors at the first scales of a grid: see ``search._guessed``."""
+    edge = np.float32((q - guess.room) / guess.ramp - 0.5)
+    ramps = product * np.float32(1 / guess.ramp)
+    over, misses = np.empty_like(ramps), np.empty(grid.shape, np.float32)
+    for inverse, total in zip(_step(-grid), misses, strict=True):
+        np.subtract(np.multiply(ramps, inverse, out=over), edge, out=over)
+        np.minimum(np.maximum(over, 0, out=over), 1, out=over)
+        total[:] = fold(np.add, over, over)
+    unit = _step(grid[:count])
+    expected: np.ndarray = len(product) + misses[:count] + np.float32(guess.lost - 2) * misses[-count:]
+    expected *= unit * unit
+    return expected
+
+
+def _step(k: np.ndarray) -> np.ndarray:
+    """Return 2^(k / 32), float32, for k of at most 126 octaves."""
+    return _STEPS.take(k + len(_STEPS) // 2)
+
+
+def _scale_of_square(square: np.ndarray) -> np.ndarray:
+    """Return the largest k with 2^(k / 32) <= sqrt(square), int32, for positive normal float32."""
+    bits = square.view(np.int32)
+    mantissa = ((bits & 0x7FFFFF) | 0x3F800000).view(np.float32)
+    above = (mantissa >= _MARKS[:, None]).sum(axis=0, dtype=np.int32)
+    scale: np.ndarray = 16 * ((bits >> 23) - 127) + above
+    return scale
+
+
+def _safe_scale(largest: np.ndarray, q: int) -> np.ndarray:
+    margin = int(np.ceil(-OCTAVE * np.log2(q / np.sqrt(2) - 1.1))) + 1
+    return _scale_of_square(np.maximum(largest, np.float32(2.0**-80))) + margin
+
+
+def _label(points: np.ndarray, bits: int) -> np.ndarray:
+    """Return the fields of each coset, uint8 ``[8, blocks, n]``, of twice its point: ``cosets.label``."""
+    q = 1 << bits
+    parity = points[:1] & 1
+    whole = (points - parity) >> 1
+    whole += whole[:1] & (q // 2)
+    wraps = (whole[:7] >> bits).sum(axis=0, dtype=np.int16)
+    whole[7] = (whole[7] + q * wraps) >> 1
+    fields: np.ndarray = (whole & (q - 1)).astype(np.uint8)
+    fields[0] |= (parity[0] << (bits - 1)).astype(np.uint8)
+    return fields
+
+
+def _pack(scale: np.ndarray, beta: np.ndarray, fields: np.ndarray, layout: Layout) -> np.ndarray:
+    """Return rows of bytes of scales ``[n]``, beta bits ``[blocks, n]`` and fields ``[8, blocks, n]``."""
+    rows = np.empty((layout.nbytes, len(scale)), np.uint8)
+    rows[0], rows[1] = scale & 0xFF, (scale >> 8) & 0xFF
+    at = 2 + layout.beta_bytes
+    rows[2:at] = np.packbits(beta, axis=0, bitorder="little")
+    flat = fields.reshape(layout.dim, -1)
+    for width, low in layout.planes:
+        values = (flat >> low) & ((1 << width) - 1)
+        size = layout.dim * width // 8
+        plane = rows[at : at + size]
+        plane[:] = values[:size]
+        for i in range(1, 8 // width):
+            plane |= values[size * i : size * (i + 1)] << (width * i)
+        at += size
+    return np.ascontiguousarray(rows.T)

@@ -1,0 +1,111 @@
+"""Nearest points of E8 in NumPy, as *twice* their coordinates in int16, which takes half the memory of float32."""
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.codec.spec import SHIFT
+
+ROUNDER = np.float32(1.5 * 2.0**23)
+REST = np.uint32(0x7FFFFFF8)
+NUMBERS = np.arange(7, -1, -1, dtype=np.uint32)[:, None]
+SHIFTS = np.array(SHIFT, np.int16)[:, None]
+# Coordinates beyond are outside any cell, and sums of eight of them times 16 would overflow int16.
+LIMIT = 240
+
+
+def nearest(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return twice the nearest points of E8, int16, and squared distances ``[columns]``, of float32 ``[8, columns]``.
+
+    See :func:``engine.codec.lattice.nearest_e8``. Coordinates may be 2^14 at most.
+    """
+    (number, rest, key, scratch), (steps, short) = _scratch.arrays(z.shape[1])
+    np.add(z, ROUNDER, out=number)
+    odd = fold(np.bitwise_xor, number.view(np.uint32), scratch.view(np.uint32)) & np.uint32(1)
+    np.subtract(number, ROUNDER, out=number)
+    np.subtract(z, number, out=rest)
+    signs = rest.view(np.uint32)
+    odd_half = odd ^ (fold(np.bitwise_xor, signs, scratch.view(np.uint32)) >> np.uint32(31))
+    keys = np.bitwise_and(signs, REST, out=key.view(np.uint32))
+    keys |= NUMBERS
+    most, least = (fold(find, keys, scratch.view(np.uint32)).copy() for find in (np.maximum, np.minimum))
+    hurt = fold(np.add, key, scratch).copy()
+    square = fold(np.add, np.multiply(rest, rest, out=scratch), scratch)
+    whole = square + odd.astype(np.float32) * (1 - 2 * most.view(np.float32))
+    half = square + (2 - hurt) + odd_half.astype(np.float32) * (2 * least.view(np.float32))
+    take = half < whole
+    # Twice the way of the chosen coordinate, and of all: towards the point that was rounded.
+    step = np.where(take, -2 * odd_half.astype(np.int16), 2 * odd.astype(np.int16))
+    np.multiply(keys == np.where(take, least, most), step, out=steps)
+    steps += take
+    np.less(signs.view(np.int32), 0, out=short)
+    np.negative(short, out=short)
+    steps ^= short
+    steps -= short
+    np.add(number, number, out=number)
+    np.copyto(short, number, casting="unsafe")
+    return steps + short, np.minimum(whole, half)
+
+
+def inside(points: np.ndarray, q: int) -> np.ndarray:
+    """Return whether twice points of E8, ``[8, columns]``, lie in the shifted cell of q E8: see ``cosets.inside``."""
+    _, (moved, short) = _scratch.arrays(points.shape[1])
+    np.left_shift(points, 3, out=moved)  # 16 times a coordinate
+    moved -= SHIFTS
+    odd = fold(np.bitwise_xor, moved, short) >> 15
+    size = np.abs(moved, out=moved)
+    eight = 2 * odd * fold(np.minimum, size, short)
+    eight += fold(np.add, size, short)
+    fits: np.ndarray = np.maximum(2 * _two_largest(size), eight) < 32 * q
+    return fits
+
+
+def _two_largest(size: np.ndarray) -> np.ndarray:
+    """Return the sum of the two largest of eight sizes."""
+    top, below = np.maximum(size[:4], size[4:]), np.minimum(size[:4], size[4:])
+    while len(top) > 1:
+        half = len(top) // 2
+        below = np.maximum(np.minimum(top[:half], top[half:]), np.maximum(below[:half], below[half:]))
+        top = np.maximum(top[:half], top[half:])
+    total: np.ndarray = top[0] + below[0]
+    return total
+
+
+class _Scratch(threading.local):
+    """Arrays of this thread that are used again: to map fresh memory would take longer than to compute."""
+
+    columns = 0
+
+    def arrays(self, columns: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Return four float32 arrays ``[8, columns]`` and two of int16, of any content."""
+        if columns > self.columns:
+            self.columns = columns
+            self.wide = [np.empty(8 * columns, np.float32) for _ in range(4)]
+            self.short = [np.empty(8 * columns, np.int16) for _ in range(2)]
+        wide, short = ([x[: 8 * columns].reshape(8, -1) for x in kind] for kind in (self.wide, self.short))
+        return wide, short
+
+
+_scratch = _Scratch()
+
+
+def fold(operation: Callable[..., np.ndarray], x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """Reduce the first axis by halves, into ``out`` if given; the order of additions is the codec's."""
+    while len(x) > 1:
+        half = len(x) // 2
+        folded = operation(x[:half], x[half : 2 * half], out=None if out is None else out[:half])
+        if len(x) % 2:
+            operation(folded[0], x[-1], out=folded[0])
+        x = folded
+    total: np.ndarray = x[0]
+    return total
+
+
+def largest_product(y: np.ndarray) -> np.ndarray:
+    """Return each block's largest inner product with a minimal vector of E8, ``[blocks, n]``, of ``[8, blocks, n]``."""
+    size = np.abs(y)
+    flips = fold(np.bitwise_xor, y.view(np.uint32)) >> np.uint32(31)
+    eight = fold(np.add, size) * np.float32(0.5) - flips.astype(np.float32) * fold(np.minimum, size)
+    product: np.ndarray = np.maximum(_two_largest(size), eight)
+    return product
