@@ -13,7 +13,7 @@ from engine.cli.types import CacheSpecs, Names
 from engine.tokens import Tokenizer
 
 CACHES = (
-    "affine@8g64,affine@4g64,affine@3g64,e8v@6.25,e8v@4.25,e8v@3.25,e8v@2.25,"
+    "affine@8g64,affine@4g64,affine@3g64,e8v@6.25,e8v@4.25,e8v@3.25,e8v@2.25,k=e8v@5.25,v=e8v@3.25,"
     "e8@q2,e8@q3,e8@q5,e8@q6,e8@q10,e8@q25,e8@q38,d4@q3,d4@q7,d4@q10,d4@q31,d4@q38"
 )
 

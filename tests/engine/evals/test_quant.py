@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
+from bridge.reports.cache_spec import split_list
 from bridge.reports.claims.quant import EQUAL, by_arm, quant_claims, verdicts
 from engine.cache import make_caches
 from engine.cache.spec import parse
@@ -229,7 +230,7 @@ LISTS = {"default": kv_quant.CACHES, "preset": ASKED[ASKED.index("--caches") + 1
 @pytest.mark.parametrize("caches", LISTS.values(), ids=LISTS)
 def test_a_published_lattice_stores_the_bits_of_each_voronoi_code(caches, dim):
     """From 3.25 bits on; at fewer, no published lattice has that rate."""
-    specs = [parse(text) for text in caches.split(",")]
+    specs = [parse(text) for text in split_list(caches)]
     published = {s.text: make_codec(s, dim) for s in specs if s.family == "classic"}
     stored_by = {text: 8 * row_bytes(codec) / dim for text, codec in published.items()}
     widths = [float(s.fields["bits"]) for s in specs if s.family == "e8v"]
