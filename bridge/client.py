@@ -196,7 +196,7 @@ class Client:
         """Read one branch as of the last fetch. It is fetched if it was not, or if it may have changed."""
         tip = self.remote.known(branch).get(branch)
         view = history.read_view(self.git, branch, tip) if tip else self.view(branch)
-        return view if view.stands.is_final and not view.foreign else self.view(branch)
+        return view if view.current_state.is_final and not view.has_foreign_commits else self.view(branch)
 
     def status(self, branch: str) -> Status:
         """Return a request's status, with its runner's last sign of life or the reason why it waits."""
@@ -214,7 +214,7 @@ class Client:
     def _about(self, view: View) -> Status:
         """Return the status of a request, with its runner's last sign of life or, if it waits, the reason."""
         status = status_of(view)
-        if view.stands.is_taken:
+        if view.current_state.is_taken:
             life = life_of(view, self.sightings.unchanged_s(view.branch, view.tip))
             return replace(status, life=life, last_line=last_line(self.git, view))
         if status.waits_for == "approval":
@@ -264,7 +264,7 @@ class Client:
     def _seen(self, branch: str) -> View:
         """Fetch one branch. If a runner holds it, record since when it is unchanged."""
         view = self.view(branch)
-        if view.stands.is_taken:
+        if view.current_state.is_taken:
             self.sightings.see(branch, view.tip)
         return view
 
@@ -283,7 +283,7 @@ class Client:
     def logs(self, branch: str) -> str:
         """Return a request's log: the answer's log if it has ended, otherwise the output streamed so far."""
         view = self.view(branch)
-        return kept_log(self.git, view) if view.stands.is_final else streamed_log(self.git, view)
+        return kept_log(self.git, view) if view.current_state.is_final else streamed_log(self.git, view)
 
     def result(self, branch: str) -> Result:
         """Return a finished request's result.
@@ -352,7 +352,7 @@ class Client:
         tips = self.remote.fetch_listed({branch: listed[branch] for branch in chosen})
         views = history.read_views(self.git, tips)
         shown = [status_of(views[branch]) for branch in chosen if branch in views]
-        if any(view.stands is State.REQUESTED for view in views.values()):
+        if any(view.current_state is State.REQUESTED for view in views.values()):
             # A request's place in the queue depends on the others that wait.
             more = {branch: listed[branch] for branch in newest[limit:_QUEUE]}
             reasons = self._reasons(views | history.read_views(self.git, self.remote.fetch_listed(more)))

@@ -211,7 +211,7 @@ def _runner(sighting: RunnerSighting, presets: Mapping[str, Preset], now: float)
 def _last_writer(views: Iterable[View]) -> Check:
     views = list(views)
     newest = max((view.state for view in views if view.state), key=lambda state: state.at, default=None)
-    waiting = sum(view.stands is State.REQUESTED and not view.is_withdrawn for view in views)
+    waiting = sum(view.current_state is State.REQUESTED and not view.is_withdrawn for view in views)
     if newest:
         message = (
             f"{newest.runner.id} last wrote at {newest.at} by its own clock; waiting requests: {waiting}"

@@ -32,23 +32,23 @@ class View:
     state: StateFile | None
     cancel: CancelFile | None
     # Whether commits that no runner made lie on top of the last state.
-    foreign: bool
+    has_foreign_commits: bool
     # Why the branch is too large to be read, as text; None if it is not.
     too_large: str | None = None
     # Set only if keys decide which states count (verify/signed_history.py): the commit of `state`, and the topmost
     # unsigned state.
-    stated: str | None = None
+    state_commit: str | None = None
     unsigned: State | None = None
 
     @property
-    def stands(self) -> State:
+    def current_state(self) -> State:
         """The request's current state."""
         return self.state.state if self.state else State.REQUESTED
 
     @property
     def is_withdrawn(self) -> bool:
         """Return whether the requester cancelled it before a runner took it: runners only confirm that."""
-        return self.cancel is not None and self.stands is State.REQUESTED
+        return self.cancel is not None and self.current_state is State.REQUESTED
 
     @property
     def token(self) -> int:
@@ -107,7 +107,7 @@ def _ended(git: Git, tips: Mapping[str, str], known: dict[str, ObjectInfo | None
     contents = objects.each_content(git, list(ended.values()))
     for branch, (_, content) in zip(ended, contents, strict=True):
         view = _view(branch, tips[branch], content, None, changed=True)
-        if view.stands.is_final:
+        if view.current_state.is_final:
             yield view
 
 
@@ -137,7 +137,7 @@ def _view(
     if cancel and (cancel.branch != branch or (state and cancel.request != state.request)):
         cancel = None
     request = state.request if state else cancel.request if cancel else tip
-    return View(branch, tip, request, state, cancel, foreign=bool(state) and not changed)
+    return View(branch, tip, request, state, cancel, has_foreign_commits=bool(state) and not changed)
 
 
 def commits_between(git: Git, after: str | None, tip: str) -> list[str]:

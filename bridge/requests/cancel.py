@@ -25,7 +25,7 @@ def cancel(git: Git, remote: Remote, look: Callable[[], View], reason: str) -> V
     """
     for _ in range(_ATTEMPTS):
         view = look()
-        if view.stands.is_final or view.cancel:
+        if view.current_state.is_final or view.cancel:
             return view
         branch, who = view.branch, request_commit.identity(git)
         note = CancelFile(

@@ -79,7 +79,7 @@ def follow(
                 shown = now
             last_tip, pause = view.tip, FIRST_POLL_S
             notes.moved(view)
-        if view.stands.is_final:
+        if view.current_state.is_final:
             return
         if over.is_due(view):
             if not view.is_withdrawn:
@@ -107,7 +107,7 @@ class _Over:
         if view.request not in self._ends:
             self._ends = {view.request: expires_at(self._git, view)}
         ends = self._ends[view.request]
-        is_expired = view.stands is State.REQUESTED and ends is not None and ends < time.time()
+        is_expired = view.current_state is State.REQUESTED and ends is not None and ends < time.time()
         if not (view.is_withdrawn or is_expired):
             self._since = None
             return False
@@ -135,7 +135,7 @@ class _Notes:
     def due(self, view: View) -> Iterator[Event]:
         """Yield the note that is due now, if any."""
         now = time.monotonic()
-        is_early = view.stands is State.REQUESTED and now >= self._stuck_at
+        is_early = view.current_state is State.REQUESTED and now >= self._stuck_at
         if now < self._at and not is_early:
             return
         self._stuck_at = math.inf
@@ -196,7 +196,7 @@ def _steady(git: Git, look: Callable[[], View], known: str | None) -> View:
 
 def _until_note(view: View) -> float:
     """Return after how many seconds without news a note is due. A running job may be silent for its lease."""
-    return view.state.lease_s if view.state and view.stands.is_taken else FIRST_NOTE_S
+    return view.state.lease_s if view.state and view.current_state.is_taken else FIRST_NOTE_S
 
 
 def _patiently(look: Callable[[], View], pause: float, deadline: float | None) -> View:
@@ -225,15 +225,15 @@ def _expired(view: View) -> WaitTimeout:
 def no_answer(view: View, waited: float, reason: Reason | None = None) -> WaitTimeout:
     """Return the error for a request without an answer after ``waited`` seconds, with why it waits if known."""
     quoting = ""
-    if reason and reason.is_stuck and view.stands is State.REQUESTED:
+    if reason and reason.is_stuck and view.current_state is State.REQUESTED:
         message, fix = f"{view.branch} is not claimed after {waited:g} s: {reason.message}.", reason.fix
-    elif view.stands is State.REQUESTED and view.state and view.state.detail:
+    elif view.current_state is State.REQUESTED and view.state and view.state.detail:
         message, quoting = f"{view.branch} is not claimed yet after {waited:g} s.", view.state.detail
         fix = "To keep waiting: `kakeya wait`. To withdraw the request: `kakeya cancel`."
-    elif view.stands is State.REQUESTED:
+    elif view.current_state is State.REQUESTED:
         message = f"no runner took {view.branch} within {waited:g} s."
         fix = "Check that a runner serves this remote, and run `kakeya wait` again; `kakeya cancel` withdraws it."
     else:
-        message = f"{view.branch} is still {view.stands} after {waited:g} s."
+        message = f"{view.branch} is still {view.current_state} after {waited:g} s."
         fix = "To keep waiting: `kakeya wait`. To see the job's output: `kakeya logs -f`."
     return WaitTimeout(message, fix=fix, code="no_answer_in_time", quoting=quoting)

@@ -136,7 +136,9 @@ def newest_views(git: Git, tips: Mapping[str, str]) -> dict[str, View]:
 
 def queue_of(git: Git, views: Mapping[str, View], view: View, presets: Mapping[str, Preset]) -> Queue:
     """Return what the newest branches of a bus show about a waiting request."""
-    waiting = [branch for branch, each in views.items() if each.stands is State.REQUESTED and not each.cancel]
+    waiting = [
+        branch for branch, each in views.items() if each.current_state is State.REQUESTED and not each.cancel
+    ]
     before = [branch for branch in waiting if by_age(branch) < by_age(view.branch)]
     states = [each.state for each in views.values() if each.state]
     last = max(states, key=lambda state: state.at, default=None)
@@ -200,7 +202,7 @@ def expires_at(git: Git, view: View) -> float | None:
 
 def is_expired(git: Git, view: View) -> bool:
     """Return whether a request expired, by this machine's clock, before a runner took it."""
-    if view.stands is not State.REQUESTED:
+    if view.current_state is not State.REQUESTED:
         return False
     ends = expires_at(git, view)
     return ends is not None and ends < time.time()

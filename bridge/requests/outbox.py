@@ -137,7 +137,7 @@ def answered(view: View) -> View:
     Raises:
         InfrastructureError: it has none yet.
     """
-    if view.stands.is_final:
+    if view.current_state.is_final:
         return view
-    message = f"{view.branch} has no answer yet: it is {view.stands}"
+    message = f"{view.branch} has no answer yet: it is {view.current_state}"
     raise InfrastructureError(message, fix=f"Wait for it: kakeya wait {view.branch}", code="no_answer_yet")

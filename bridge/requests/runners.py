@@ -59,7 +59,7 @@ def with_jobs(runners: Sequence[RunnerSighting], views: Mapping[str, View]) -> l
     holds = {
         view.state.runner.instance: view.branch
         for view in views.values()
-        if view.state and view.stands.is_taken
+        if view.state and view.current_state.is_taken
     }
 
     def busy_with(record: Presence) -> str | None:

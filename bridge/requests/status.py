@@ -108,10 +108,10 @@ def status_of(view: View) -> Status:
     parsed = branch_names.parse_branch(view.branch)
     state = view.state
     detail = state.detail if state else ""
-    stands = State.CANCELLED if view.is_withdrawn else view.stands
+    stands = State.CANCELLED if view.is_withdrawn else view.current_state
     if view.is_withdrawn:
         detail = f"cancelled by the requester{_reason(view)} before a runner took it"
-    elif view.cancel and not view.stands.is_final:
+    elif view.cancel and not view.current_state.is_final:
         detail = f"the requester cancelled{_reason(view)}; waits for the runner to stop the job"
     return Status(
         branch=view.branch,
@@ -125,7 +125,7 @@ def status_of(view: View) -> Status:
         at=state.at if state else None,
         detail=detail,
         exit_code=int(wire.EXIT_CODES[stands]) if stands.is_final else None,
-        answered=view.stands.is_final,
+        answered=view.current_state.is_final,
         waits_for=_waits_for(view),
     )
 
@@ -142,7 +142,7 @@ def mark_unsigned(
     if pin is None or not shown:
         return list(statuses)
     views = Reader(pin.keys).views(git, shown, read and {branch: read[branch] for branch in shown})
-    unsigned = {branch for branch, view in views.items() if view.unsigned or not view.stated}
+    unsigned = {branch for branch, view in views.items() if view.unsigned or not view.state_commit}
     return [
         replace(status, detail="; ".join(filter(None, (NOT_SIGNED, status.detail))))
         if status.branch in unsigned
@@ -152,9 +152,9 @@ def mark_unsigned(
 
 
 def _waits_for(view: View) -> str | None:
-    if view.stands.is_final or view.is_withdrawn:
+    if view.current_state.is_final or view.is_withdrawn:
         return None
-    if view.stands.is_taken:
+    if view.current_state.is_taken:
         return "job"
     needs_approval = view.state is not None and view.state.detail.startswith(wire.WAITS_FOR_APPROVAL)
     return "approval" if needs_approval else "runner"
@@ -171,11 +171,13 @@ def events(git: Git, view: View, last_tip: str | None) -> Iterator[Event]:
             f"{view.branch} was rewritten on the remote while it was being followed", code="rewritten"
         )
     if last_tip is None:
-        yield Event(status_of(View(view.branch, view.request, view.request, None, None, foreign=False)))
+        yield Event(
+            status_of(View(view.branch, view.request, view.request, None, None, has_foreign_commits=False))
+        )
     for commit, state, piece in history.stream(git, last_tip or view.request, view.tip):
         if state.branch != view.branch or state.request != view.request:
             continue
-        now = View(view.branch, commit, view.request, state, None, foreign=False)
+        now = View(view.branch, commit, view.request, state, None, has_foreign_commits=False)
         status = status_of(now)
         if state.state.is_final:
             status = replace(status, detail=read_result(git, now).reason.message)

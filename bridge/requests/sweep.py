@@ -75,4 +75,4 @@ def sweep(
 
 def _has_ended(git: Git, view: View) -> bool:
     """Return whether a request is answered, or no runner will take it: it was cancelled before, or has expired."""
-    return view.stands.is_final or view.is_withdrawn or is_expired(git, view)
+    return view.current_state.is_final or view.is_withdrawn or is_expired(git, view)

@@ -31,13 +31,13 @@ def reasons(
     now: float,
 ) -> dict[str, Reason]:
     """Return why each unclaimed request waits, by branch name. ``views`` must be all request branches on the bus."""
-    waiting = sorted((name for name in views if views[name].stands is State.REQUESTED), key=by_age)
+    waiting = sorted((name for name in views if views[name].current_state is State.REQUESTED), key=by_age)
     if not waiting:
         return {}
     started = [
         branch
         for branch, view in views.items()
-        if view.state and view.stands is not State.REQUESTED and now - _at(view.state) < _HOUR_S
+        if view.state and view.current_state is not State.REQUESTED and now - _at(view.state) < _HOUR_S
     ]
     manifests = _read(git, [views[branch] for branch in (*waiting, *started)])
     known = branch_names.pattern_prefixes(patterns)

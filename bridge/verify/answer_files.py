@@ -122,9 +122,9 @@ def read_result(git: Git, view: View) -> Result:
     Raises:
         VerificationError: it is missing or invalid.
     """
-    if not view.stands.is_final:
+    if not view.current_state.is_final:
         raise VerificationError(
-            f"{view.branch} has no answer yet: it is {view.stands}",
+            f"{view.branch} has no answer yet: it is {view.current_state}",
             fix=f"Wait for it: kakeya wait {view.branch}",
         )
     return wire.parse_result(objects.read_blob(git, view.tip, wire.RESULT, max_bytes=wire.MAX_RESULT))

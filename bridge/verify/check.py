@@ -120,7 +120,7 @@ def _ignored(git: Git, view: View, result: Result, pin: Pin | None) -> Container
 
 def _check_history(git: Git, view: View, result: Result, ignored: Container[str]) -> Check:
     """Check that the request is an ancestor of the answer, with only the runner's commits between them."""
-    if view.foreign:
+    if view.has_foreign_commits:
         return Check("history", ok=False, message="commits that no runner made lie on top of the answer")
     if not history.is_ancestor(git, result.request, view.tip):
         message = f"the answer is about {result.request[:12]}, which is not part of this branch: history was rewritten"

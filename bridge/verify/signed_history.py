@@ -29,8 +29,8 @@ _AT_ONCE = 500
 class _Position:
     """The result of searching a branch: the commit of the state that counts, and what is on top of it."""
 
-    stated: str | None = None
-    # The topmost commit above `stated` that is not an ignored state.
+    state_commit: str | None = None
+    # The topmost commit above `state_commit` that is not an ignored state.
     top: str | None = None
     # The topmost ignored state.
     unsigned: State | None = None
@@ -89,9 +89,9 @@ class Reader:
             position = self._known.get((view.branch, view.tip))
             if position is None:
                 del views[view.branch]
-            elif position.unsigned is None and (view.state is None) == (position.stated is None):
+            elif position.unsigned is None and (view.state is None) == (position.state_commit is None):
                 # The state at the tip is the signed one, or there is no state at all.
-                views[view.branch] = replace(view, stated=position.stated)
+                views[view.branch] = replace(view, state_commit=position.state_commit)
             else:
                 foreign.append((view, position))
         return views | _below(git, foreign)
@@ -101,7 +101,7 @@ class Reader:
         searches = {
             view.branch: self._begun.pop((view.branch, view.tip), _Search(view.tip)) for view in views
         }
-        read = {view.tip: view.state for view in views if view.state and not view.foreign}
+        read = {view.tip: view.state for view in views if view.state and not view.has_foreign_commits}
         looked, size = 0, 1
         while size <= limits.UNSIGNED:
             together = max(1, _AT_ONCE // size)
@@ -156,7 +156,7 @@ class Reader:
             state = wire.parse_state(contents.get(step.state or ""))
         if state and state.branch == branch:
             if is_signed(contents.get(step.commit, b""), branch, self.keys):
-                position.stated = step.commit
+                position.state_commit = step.commit
                 return True
             position.unsigned = position.unsigned or state.state
             return False
@@ -179,21 +179,23 @@ def signed_commits(
 
 def _below(git: Git, foreign: Sequence[tuple[View, _Position]]) -> dict[str, View]:
     """Return the views without the ignored states."""
-    tops = {view.branch: position.top or position.stated or view.tip for view, position in foreign}
+    tops = {view.branch: position.top or position.state_commit or view.tip for view, position in foreign}
     at_top = history.read_views(git, tops)
     stated = history.read_views(
-        git, {view.branch: position.stated for view, position in foreign if position.stated}
+        git, {view.branch: position.state_commit for view, position in foreign if position.state_commit}
     )
     views = {}
     for view, position in foreign:
-        state = stated[view.branch].state if position.stated else None
+        state = stated[view.branch].state if position.state_commit else None
         cancel = at_top[view.branch].cancel
         if cancel and state and cancel.request != state.request:
             cancel = None
         request = state.request if state else cancel.request if cancel else tops[view.branch]
         views[view.branch] = View(
             view.branch, view.tip, request, state, cancel,
-            foreign=state is not None and position.top is not None, stated=position.stated, unsigned=position.unsigned,
+            has_foreign_commits=state is not None and position.top is not None,
+            state_commit=position.state_commit,
+            unsigned=position.unsigned,
         )  # fmt: skip
     return views
 

@@ -101,7 +101,7 @@ class Runs:
     def log(self, view: View, most: int = TAIL) -> LogText:
         """Return the end of a log: of the answer's log if there is an answer, otherwise of the streamed output."""
         with self._log_turn:
-            raw = self._kept_log(view, most) if view.stands.is_final else self._streamed(view, most)
+            raw = self._kept_log(view, most) if view.current_state.is_final else self._streamed(view, most)
             text = sanitize.log(raw)
             return LogText(text[-most:], cut=len(raw) >= most)
 

@@ -45,8 +45,8 @@ def branch_of(commit: str, policy: Policy) -> str:
 
 def _check_open(view: View) -> None:
     """Raise a RefusedError if a request has ended: an approval comes too late."""
-    if view.stands.is_final:
-        message = f"{view.branch} has already ended: {view.stands}"
+    if view.current_state.is_final:
+        message = f"{view.branch} has already ended: {view.current_state}"
         fix = "Nothing runs it again. Ask the requester to send it anew, and approve that request."
         raise RefusedError(message, code="ended", fix=fix)
 

@@ -14,7 +14,7 @@ def answered_before_keys(context: RunnerContext, view: View) -> bool:
 
     Answers from before ``trust.runners`` was set are unsigned. Answering their requests again would only hide them.
     """
-    if view.unsigned is None or not view.unsigned.is_final or view.stands.is_final:
+    if view.unsigned is None or not view.unsigned.is_final or view.current_state.is_final:
         return False
     record = context.ledger.entry(view.branch)
     if record is not None and record.published is not None:

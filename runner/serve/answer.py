@@ -115,11 +115,11 @@ def publish(context: RunnerContext, pending: Pending) -> State | None:
             return ours.state
         tip = bus.tip(pending.branch)
         view = context.reader.view(bus.git, pending.branch, tip) if tip else None
-        if view and view.state and view.stands.is_final and ledger.wrote(view.state.salt):
+        if view and view.state and view.current_state.is_final and ledger.wrote(view.state.salt):
             # An earlier push succeeded, but the disk was too full to record that.
-            ledger.settled(branch=pending.branch, state=str(view.stands), published=view.tip)
+            ledger.settled(branch=pending.branch, state=str(view.current_state), published=view.tip)
             bus.release(pending.answer)
-            return view.stands
+            return view.current_state
         if view is None or not is_still_ours(context, view, expect):
             _drop(context, pending, "the branch is gone or another runner has it")
             return None
@@ -143,7 +143,7 @@ def is_still_ours(context: RunnerContext, view: View, expect: str) -> bool:
     if not history.is_ancestor(git, expect, view.tip):
         return False
     if context.reader.has_keys:
-        return view.stated is None or history.is_ancestor(git, view.stated, expect)
+        return view.state_commit is None or history.is_ancestor(git, view.state_commit, expect)
     names = [f"{commit}:{wire.STATE}" for commit in (expect, view.tip)]
     before, now = objects.read_many(git, names, max_bytes=wire.MAX_STATE)
     return before == now

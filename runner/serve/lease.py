@@ -154,7 +154,7 @@ class Lease:
         if tip == self.tip:
             return None
         if tip is None:
-            return View(self.branch, "", self.request, None, None, foreign=True)
+            return View(self.branch, "", self.request, None, None, has_foreign_commits=True)
         return self._reader.view(self._bus.git, self.branch, tip)
 
     def build_on(self, view: View) -> None:
@@ -165,7 +165,7 @@ class Lease:
     def stands(self, view: View) -> bool:
         """Return whether the last state is still this runner's, with only unsigned states on top of it."""
         ours = view.state is not None and view.state.salt in self._salts
-        return ours and view.unsigned is not None and not view.foreign
+        return ours and view.unsigned is not None and not view.has_foreign_commits
 
     def is_fenced(self, view: View) -> bool:
         """Return whether another runner has claimed or answered the request, so that this one can publish nothing."""

@@ -134,8 +134,8 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
         raise RefusedError(
             f"{branch} is no longer at {commit[:12]}: its request is {view.request[:12]}", code="moved"
         )
-    if view.stands.is_final:
-        return view.stands
+    if view.current_state.is_final:
+        return view.current_state
     if branch in waiting:
         raise InfrastructureError(f"the answer of {branch} cannot be pushed", fix="Try again.")
     return handle(context, read_candidate(context.bus.git, view), decide(context, view, TipWatch()))
@@ -151,7 +151,7 @@ def keep_results(context: RunnerContext, branch: str, folder: Path) -> None:
         if tip is None:
             return
         view = context.reader.view(context.bus.git, branch, tip)
-        if view.stands.is_final:
+        if view.current_state.is_final:
             report = verify(context.bus.git, view, context.presets)
             write_answer(context.bus.git, view, report, folder)
     except (KakeyaError, OSError) as error:

@@ -47,16 +47,16 @@ class TipWatch:
         }
         self._stated = {branch: since for branch, since in self._stated.items() if branch in tips}
 
-    def unchanged_s(self, branch: str, stated: str | None = None) -> float:
+    def unchanged_s(self, branch: str, state_commit: str | None = None) -> float:
         """Return for how many seconds this process has seen the branch at the same commit.
 
-        With ``stated`` (the commit of the last signed state), return for how long that state has been the last one:
-        unsigned states on top of it neither renew nor end a lease.
+        With ``state_commit`` (the commit of the last signed state), return for how long that state has been the last
+        one: unsigned states on top of it neither renew nor end a lease.
         """
         since = self._since.get(branch)
-        if since and stated:
+        if since and state_commit:
             before = self._stated.get(branch)
-            since = before if before and before[0] == stated else (stated, since[1])
+            since = before if before and before[0] == state_commit else (state_commit, since[1])
             self._stated[branch] = since
         return time.monotonic() - since[1] if since else 0.0
 
@@ -78,11 +78,11 @@ def decide(context: RunnerContext, view: View, watch: TipWatch) -> Action:  # no
         # runner wrote.
         ours = in_our_name(context, view) and context.ledger.wrote(state.salt)
         lease_s = min(state.lease_s, context.policy.bus.longest_lease_s)
-        if not ours and watch.unchanged_s(view.branch, view.stated) < lease_s * _MARGIN:
+        if not ours and watch.unchanged_s(view.branch, view.state_commit) < lease_s * _MARGIN:
             return Action.WAIT
     if view.cancel:
         return Action.CANCEL
-    if view.foreign:
+    if view.has_foreign_commits:
         return Action.SUPERSEDE
     if state.state is not State.REQUESTED and view.token >= context.policy.limits.attempts:
         return Action.LOSE

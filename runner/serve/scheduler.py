@@ -55,7 +55,7 @@ class Scheduler:
         waiting: list[View] = []
         for view in views:
             try:
-                (answered if view.stands.is_final else waiting).append(view)
+                (answered if view.current_state.is_final else waiting).append(view)
             except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
                 self._memory.failed(view.branch, error)
         for view in answered:

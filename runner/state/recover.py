@@ -71,7 +71,11 @@ def _refill(ledger: Ledger, git: Git, prefix: str, tell: Callable[[str], None], 
     for _, branch, view in touched:
         if parsed := branch_names.parse_branch(branch):
             ledger.restore(
-                view.request, branch=branch, nonce=parsed.nonce, preset=parsed.preset, state=str(view.stands)
+                view.request,
+                branch=branch,
+                nonce=parsed.nonce,
+                preset=parsed.preset,
+                state=str(view.current_state),
             )
     return len(touched)
 

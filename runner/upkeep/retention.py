@@ -68,7 +68,7 @@ def sweep(
         context.reader,
     )
     answered = [
-        view for view in views.values() if view.stands.is_final or answered_before_keys(context, view)
+        view for view in views.values() if view.current_state.is_final or answered_before_keys(context, view)
     ]
     now = times.at_least(time.time(), times.requested_below(context.bus.git, HEADS))
     chosen = {view.branch: view.tip for view in choose(answered, rule, now)[:most]}

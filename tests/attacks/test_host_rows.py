@@ -237,7 +237,7 @@ def test_row_49_a_clock_that_is_wrong_at_the_start_refuses_nothing(
     wait_for(lambda: "nothing on the bus confirms this machine's clock" in runner.said())
     with pytest.raises(WaitTimeout):
         run.wait(timeout=2)
-    assert not client.view(refused.branch).stands.is_final
+    assert not client.view(refused.branch).current_state.is_final
 
     set_clock(0)
 
@@ -893,7 +893,7 @@ def test_row_52_a_history_that_the_bus_cuts_off_is_refused(runners, http_bus, bu
     # Git refuses most of these itself, and says nothing more.
     wait_for(lambda: re.search("a history that is cut off|cannot fetch from the bus", runner.said()))
 
-    assert not client.view(run.branch).stands.is_final
+    assert not client.view(run.branch).current_state.is_final
     (bus / "shallow").unlink()
 
     assert run.wait(timeout=120).state is State.SUCCEEDED

@@ -631,7 +631,7 @@ def test_row_57_a_forged_final_state_does_not_keep_an_answer_from_being_publishe
     assert objects.parent_of(forger.git, forger.tip(run.branch)) == forged[0]
     with keyed.context(**fleet) as context:
         view = context.reader.view(context.bus.git, run.branch, context.bus.fetch()[run.branch])
-    assert (view.stated, view.unsigned) == (forger.tip(run.branch), None)
+    assert (view.state_commit, view.unsigned) == (forger.tip(run.branch), None)
     assert reader.verify(run.branch).signed
     assert reader.verify(run.branch).holds
 

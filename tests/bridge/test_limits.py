@@ -249,7 +249,9 @@ def test_a_log_that_is_shown(committed, client, monkeypatch, more):
     tip = committed({log.path: b"0123456789" + b"x" * more})
     stands = wire.State.SUCCEEDED
     monkeypatch.setattr(
-        type(client), "view", lambda *_: history.View("b", tip, tip, _final(tip), None, foreign=False)
+        type(client),
+        "view",
+        lambda *_: history.View("b", tip, tip, _final(tip), None, has_foreign_commits=False),
     )
     monkeypatch.setattr(
         "bridge.requests.status.read_result", lambda *_: wire.Result.model_construct(files=[], logs=[log])

@@ -60,11 +60,11 @@ def test_only_of_those_that_have_ended_less_is_read(store, tips):
     whole = history.read_views(store, tips)
     brief = history.read_views(store, tips, ended_whole=False)
 
-    assert {name for name, view in whole.items() if view.stands.is_final} == {*list(tips)[-4:]}
-    assert whole["refused, then pushed to"].foreign
+    assert {name for name, view in whole.items() if view.current_state.is_final} == {*list(tips)[-4:]}
+    assert whole["refused, then pushed to"].has_foreign_commits
     assert whole["failed, cancelled"].cancel
     assert brief == {
-        name: replace(view, foreign=False, cancel=None) if view.stands.is_final else view
+        name: replace(view, has_foreign_commits=False, cancel=None) if view.current_state.is_final else view
         for name, view in whole.items()
     }
 

@@ -126,7 +126,7 @@ def test_a_request_that_is_held_says_so_and_not_that_nobody_took_it():
         lease_s=60.0, runner=wire.Runner(id="i", instance="x", version="1"), at="t",
         detail="waits for approval by the runner's operator: it is not signed",
     )  # fmt: skip
-    view = View("b", "1" * 40, "0" * 40, state, None, foreign=False)
+    view = View("b", "1" * 40, "0" * 40, state, None, has_foreign_commits=False)
 
     message = follow.no_answer(view, 5).message
 

@@ -26,7 +26,7 @@ from bridge.web.runs import Answered, Runs
 
 
 def view(name):
-    return View(name, name, name, None, None, foreign=False)
+    return View(name, name, name, None, None, has_foreign_commits=False)
 
 
 def table(letters):

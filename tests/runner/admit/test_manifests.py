@@ -81,7 +81,7 @@ def view(requester):
         named: dict[str, object] = {"x": b"y", **files}
         named |= {wire.REQUEST: content} if content is not None else {}
         commit = requester.commit(named)
-        return View(f"mac-bridge/touch-{new_nonce()}", commit, commit, None, None, foreign=False)
+        return View(f"mac-bridge/touch-{new_nonce()}", commit, commit, None, None, has_foreign_commits=False)
 
     return of
 
@@ -178,9 +178,9 @@ def test_a_request_belongs_to_a_branch_that_was_built_upon_it(requester, view):
     later = requester.commit({}, fresh.request)
     assert manifests.belongs(requester.git, fresh)
     assert manifests.belongs(
-        requester.git, View(fresh.branch, later, fresh.request, None, None, foreign=False)
+        requester.git, View(fresh.branch, later, fresh.request, None, None, has_foreign_commits=False)
     )
     assert not manifests.belongs(
-        requester.git, View(fresh.branch, fresh.tip, later, None, None, foreign=False)
+        requester.git, View(fresh.branch, fresh.tip, later, None, None, has_foreign_commits=False)
     )
     assert history.is_ancestor(requester.git, fresh.request, later)

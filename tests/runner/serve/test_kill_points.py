@@ -94,7 +94,7 @@ def test_a_kill_before_any_step_loses_nothing_and_runs_nothing_twice(
         tip = git.text("rev-parse", f"refs/heads/{branch}")
         view = history.read_view(git, branch, tip)
         states = [one.state for _, one, _ in history.stream(git, view.request, tip)]
-        assert view.stands is State.SUCCEEDED, where
+        assert view.current_state is State.SUCCEEDED, where
         assert [one for one in states if one.is_final] == [State.SUCCEEDED], where
         total = [int(line) for line in ran.read_text().splitlines()].count(n)
         assert total <= states.count(State.CLAIMED), where

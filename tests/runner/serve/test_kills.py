@@ -76,7 +76,10 @@ class Scene:
         refs = self.refs()
         if refs != self._seen:
             views = history.read_views(self.git, refs)
-            self._open, self._seen = [view for view in views.values() if not view.stands.is_final], refs
+            self._open, self._seen = (
+                [view for view in views.values() if not view.current_state.is_final],
+                refs,
+            )
         return self._open
 
     def runs(self) -> int:
@@ -93,7 +96,7 @@ class Scene:
         runner = self.runners.start(**self.policy)
         serves = time.monotonic()
         _wait(lambda: not self.open(), 60, 0.05)
-        assert self.views()[run.branch].stands is State.SUCCEEDED, runner.said()
+        assert self.views()[run.branch].current_state is State.SUCCEEDED, runner.said()
         assert runner.stop() == 0
         return serves - began, time.monotonic() - serves
 
@@ -126,7 +129,7 @@ class Scene:
             return "answering"
         if any(_is_job(process, self.runners.folder) for process in below):
             return "running"
-        return "claimed" if any(view.stands.is_taken for view in self.open()) else "between requests"
+        return "claimed" if any(view.current_state.is_taken for view in self.open()) else "between requests"
 
 
 def _is_job(process: psutil.Process, folder: Path) -> bool:

@@ -34,7 +34,9 @@ def serve_all(runners, client, *, how_many, requests, seed):
     deadline = time.monotonic() + 5 * requests + 60
     while left and time.monotonic() < deadline:
         tips = client.remote.fetch("mac-bridge/*")
-        left = {b for b, view in history.read_views(client.git, tips).items() if not view.stands.is_final}
+        left = {
+            b for b, view in history.read_views(client.git, tips).items() if not view.current_state.is_final
+        }
         time.sleep(0.5)
     assert not left
     return labels, asked

@@ -38,7 +38,9 @@ def context():
     )
 
 
-def view(state=None, *, runner="theirs", salt="written here", token=1, cancel=False, foreign=False):
+def view(
+    state=None, *, runner="theirs", salt="written here", token=1, cancel=False, has_foreign_commits=False
+):
     """Return a branch that stands like this."""
     at = "2026-01-01T00:00:00Z"
     file = state and wire.StateFile(
@@ -46,7 +48,7 @@ def view(state=None, *, runner="theirs", salt="written here", token=1, cancel=Fa
         lease_s=10.0, runner=wire.Runner(id="x", instance=runner, version="1"), at=at,
     )  # fmt: skip
     note = wire.CancelFile(schema_version=2, branch="b", request=COMMIT, by="me", at=at) if cancel else None
-    return View("b", COMMIT, COMMIT, file, note, foreign)
+    return View("b", COMMIT, COMMIT, file, note, has_foreign_commits)
 
 
 def test_a_lease_that_is_longer_than_this_runner_waits_for_lapses_earlier(context, clock):
@@ -72,16 +74,25 @@ ROWS = {
     "in our name, by another": (view(State.RUNNING, runner="ours", salt="copied"), 0, Action.WAIT),
     "cancelled while another holds it": (view(State.RUNNING, cancel=True), 0, Action.WAIT),
     "cancelled, and the holder is gone": (view(State.RUNNING, cancel=True), 12.1, Action.CANCEL),
-    "pushed to, and the holder is gone": (view(State.RUNNING, foreign=True), 12.1, Action.SUPERSEDE),
-    "pushed to and cancelled": (view(State.RUNNING, cancel=True, foreign=True), 12.1, Action.CANCEL),
+    "pushed to, and the holder is gone": (
+        view(State.RUNNING, has_foreign_commits=True),
+        12.1,
+        Action.SUPERSEDE,
+    ),
+    "pushed to and cancelled": (
+        view(State.RUNNING, cancel=True, has_foreign_commits=True),
+        12.1,
+        Action.CANCEL,
+    ),
     "handed back": (view(State.REQUESTED), 0, Action.TAKE),
     "handed back often": (view(State.REQUESTED, token=9), 0, Action.TAKE),
-    "handed back and pushed to": (view(State.REQUESTED, foreign=True), 0, Action.SUPERSEDE),
+    "handed back and pushed to": (view(State.REQUESTED, has_foreign_commits=True), 0, Action.SUPERSEDE),
     "lost too often": (view(State.RUNNING, token=3), 12.1, Action.LOSE),
     "lost, one attempt left": (view(State.RUNNING, token=2), 12.1, Action.TAKE),
     "ours, lost too often": (view(State.CLAIMED, runner="ours", token=3), 0, Action.LOSE),
 } | {
-    f"{state} and pushed to": (view(state, foreign=True, cancel=True), 99, Action.NOTHING) for state in FINAL
+    f"{state} and pushed to": (view(state, has_foreign_commits=True, cancel=True), 99, Action.NOTHING)
+    for state in FINAL
 }
 
 

@@ -64,9 +64,9 @@ class HurriedWatch(TipWatch):
         super().see(tips)
         self.tips = dict(tips)
 
-    def unchanged_s(self, branch, stated=None):
+    def unchanged_s(self, branch, state_commit=None):
         more = 1e6 if (branch, self.tips.get(branch)) in self.lapsed else 0.0
-        return super().unchanged_s(branch, stated) + more
+        return super().unchanged_s(branch, state_commit) + more
 
 
 class Protocol(RuleBasedStateMachine):

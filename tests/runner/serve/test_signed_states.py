@@ -82,8 +82,8 @@ def test_a_state_of_this_runner_counts(context, run):
 
     view = look(context, run)
 
-    assert (view.state.state, view.stated, view.unsigned) == (State.CLAIMED, lease.tip, None)
-    assert (view.request, view.foreign) == (run.commit, False)
+    assert (view.state.state, view.state_commit, view.unsigned) == (State.CLAIMED, lease.tip, None)
+    assert (view.request, view.has_foreign_commits) == (run.commit, False)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
@@ -93,8 +93,8 @@ def test_unsigned_states_are_passed_over_down_to_the_request(context, run, forge
 
     view = look(context, run)
 
-    assert (view.state, view.stated, view.unsigned) == (None, None, State.CLAIMED)
-    assert (view.request, view.tip, view.foreign) == (run.commit, forger.tip(run.branch), False)
+    assert (view.state, view.state_commit, view.unsigned) == (None, None, State.CLAIMED)
+    assert (view.request, view.tip, view.has_foreign_commits) == (run.commit, forger.tip(run.branch), False)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
@@ -105,7 +105,12 @@ def test_unsigned_states_are_passed_over_down_to_a_signed_one(context, run, forg
 
     view = look(context, run)
 
-    assert (view.stated, view.token, view.unsigned, view.foreign) == (lease.tip, 1, State.CLAIMED, False)
+    assert (view.state_commit, view.token, view.unsigned, view.has_foreign_commits) == (
+        lease.tip,
+        1,
+        State.CLAIMED,
+        False,
+    )
     assert lease.stands(view)
     assert not lease.is_fenced(view)
 
@@ -119,7 +124,7 @@ def test_a_commit_of_somebody_else_s_supersedes_as_it_does_without_keys(context,
 
     view = look(context, run)
 
-    assert (view.stated, view.foreign, view.cancel) == (lease.tip, True, None)
+    assert (view.state_commit, view.has_foreign_commits, view.cancel) == (lease.tip, True, None)
     assert not lease.stands(view)
 
 
@@ -129,7 +134,7 @@ def test_a_commit_that_removes_the_state_hides_no_signed_one(context, run, forge
 
     view = look(context, run)
 
-    assert (view.stated, view.token, view.foreign) == (lease.tip, 1, True)
+    assert (view.state_commit, view.token, view.has_foreign_commits) == (lease.tip, 1, True)
 
 
 @pytest.mark.parametrize("blob", [b"not a state", b" " * (wire.MAX_STATE + 1)])
@@ -139,7 +144,7 @@ def test_what_is_no_state_is_a_commit_like_any_other(context, run, forger, blob)
 
     view = look(context, run)
 
-    assert (view.stated, view.foreign, view.unsigned) == (lease.tip, True, None)
+    assert (view.state_commit, view.has_foreign_commits, view.unsigned) == (lease.tip, True, None)
 
 
 @pytest.mark.parametrize("forged", [0, 1])
@@ -153,7 +158,7 @@ def test_a_cancellation_counts_also_above_and_below_an_unsigned_state(context, c
 
     view = look(context, run)
 
-    assert view.foreign
+    assert view.has_foreign_commits
     assert view.cancel is not None
     assert view.request == run.commit
 
@@ -168,7 +173,7 @@ def test_a_cancellation_of_another_request_counts_for_none(context, run, forger)
 
     view = look(context, run)
 
-    assert (view.cancel, view.foreign) == (None, True)
+    assert (view.cancel, view.has_foreign_commits) == (None, True)
 
 
 def test_a_cancellation_before_the_claim_counts_below_an_unsigned_state(context, client, run, forger):
@@ -193,12 +198,12 @@ def test_the_search_ends_at_its_limit(context, run, forger, monkeypatch):
     lease = claim(context, run)
     for i in range(7):
         put(forger, run, {wire.STATE: said(run, sequence=i)})
-    assert look(context, run).stated == lease.tip
+    assert look(context, run).state_commit == lease.tip
 
     monkeypatch.setattr(limits, "UNSIGNED", 7)
     view = Reader(context.reader.keys).view(context.bus.git, run.branch, forger.tip(run.branch))
 
-    assert (view.stated, view.state, view.request) == (None, None, forger.tip(run.branch))
+    assert (view.state_commit, view.state, view.request) == (None, None, forger.tip(run.branch))
 
 
 def test_a_branch_that_cannot_be_read_stays_so(context, run, forger, monkeypatch):
@@ -245,8 +250,8 @@ def test_a_bounded_search_goes_on_in_the_next_call_behind_new_branches(context, 
 
     assert 3 <= len(calls) < 20
     assert calls[-1] == Reader(reader.keys).views(git, tips)
-    assert calls[-1][deep[0].branch].stated
-    assert not calls[-1][deep[1].branch].stated
+    assert calls[-1][deep[0].branch].state_commit
+    assert not calls[-1][deep[1].branch].state_commit
 
 
 def test_a_poll_bounds_the_search_and_serves_new_requests_meanwhile(context, client, forger, monkeypatch):
@@ -304,7 +309,7 @@ def test_an_unsigned_answer_is_left_alone_if_it_is_ours_or_too_old(published, da
         policy=SimpleNamespace(limits=SimpleNamespace(max_age_s=7 * 86_400)),
         clock=SimpleNamespace(is_doubtful=lambda: doubtful),
     )
-    view = View(branch, "t", "r", None, None, foreign=False, unsigned=State.FAILED)
+    view = View(branch, "t", "r", None, None, has_foreign_commits=False, unsigned=State.FAILED)
 
     assert answered_before_keys(context, view) is left
     assert not answered_before_keys(context, replace(view, unsigned=State.RUNNING))
@@ -371,7 +376,7 @@ def test_a_poll_goes_on_while_a_branch_is_settled(context, run, forger):
     put(forger, run, {wire.STATE: said(run)})
 
     assert not poller.poll()
-    assert look(context, run).stands is State.SUCCEEDED
+    assert look(context, run).current_state is State.SUCCEEDED
 
 
 @pytest.mark.long

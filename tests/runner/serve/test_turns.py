@@ -26,7 +26,7 @@ BEGAN = 1_700_000_000
 
 def view(requester, at):
     branch = f"mac-bridge/noop-{BEGAN + at}-{at:06x}"
-    return View(branch, requester, requester, None, None, foreign=False)
+    return View(branch, requester, requester, None, None, has_foreign_commits=False)
 
 
 def turns(asked, last=()):
@@ -184,7 +184,7 @@ def test_row_80_a_signature_counts_for_turns_on_its_own_branch_alone(bus, tmp_pa
         objects.Identity("R", "r@x"),
         sign=True,
     )
-    view = View(branch, commit, commit, None, None, foreign=False)
+    view = View(branch, commit, commit, None, None, has_foreign_commits=False)
 
     found = Requesters(Manifests(git), git, signers, ["mac-bridge/*"]).of([view])
 

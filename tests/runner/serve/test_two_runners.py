@@ -77,7 +77,7 @@ def test_what_one_runner_cannot_run_is_left_to_one_that_can(serving, presets, re
 
     for _ in range(3):
         assert not first.poll()
-    assert stands(bus, branch).stands is State.REQUESTED
+    assert stands(bus, branch).current_state is State.REQUESTED
     assert any(f"{branch}: left to able" in line or "handed on to able" in line for line in host.told)
 
     second, _ = serving("able-too", **able)
