@@ -35,7 +35,7 @@ DOORS = {
     # These write into pipes and files; none into descriptor 1 or 2 (see below).
     "os.write": {
         "bridge/system/process.py",
-        "bridge/system/ending.py",
+        "bridge/system/signals.py",
         "runner/job/supervisor.py",
         "runner/admit/approvals.py",
     },
