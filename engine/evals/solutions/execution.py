@@ -47,12 +47,12 @@ def check_confined() -> None:
     Raises:
         EngineError: it can do what code of a model must not do.
     """
-    ability = next(_abilities(), None)
+    ability = next(abilities(), None)
     if ability is not None:
         raise EngineError(f"this would run code that a model wrote, and this process {ability}", _FIX)
 
 
-def _abilities() -> Iterator[str]:
+def abilities() -> Iterator[str]:
     """Yield what this process can do that code of a model must not."""
     if sys.platform == "linux":
         wanted = {"NoNewPrivs": 1, "Seccomp": 2, "CapEff": 0}
@@ -67,9 +67,17 @@ def _abilities() -> Iterator[str]:
             yield "is in no sandbox"
     else:
         yield "is on a system whose sandbox is not known"
-    for folder in (pwd.getpwuid(os.getuid()).pw_dir, "/", "/etc", "/var/tmp", str(Path(__file__).parent)):  # noqa: S108
+    for folder in (_home(), "/", "/etc", "/var/tmp", str(Path(__file__).parent)):  # noqa: S108
         if os.access(folder, os.W_OK):
             yield f"can write to {folder}"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         if probe.connect_ex(_FAR) == 0:
             yield "reaches the network"
+
+
+def _home() -> str:
+    """Return the user's home as the system knows it: a job's own environment names another one."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # a user without an entry, as in some containers
+        return "/"

@@ -91,6 +91,11 @@ def test_outside_of_a_sandbox_nothing_runs(tmp_path, capfd):
     assert not out.exists()
 
 
+def test_a_user_without_an_entry_in_the_list_of_users_is_no_obstacle(monkeypatch):
+    monkeypatch.setattr(execution.os, "getuid", lambda: 4_000_000_000)
+    assert "is in no sandbox" in list(execution.abilities())
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
 def test_in_a_runners_sandbox_it_runs(tmp_path):
     if not any(Path(name).exists() for name in bubblewrap.PROGRAMS):
