@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from benchmarks.results_claims import about, claims, is_of_all, losses, value, where
+from benchmarks.results_claims import about, claims, is_of_all, losses, value
 from benchmarks.results_kept import Kept, Row
 from benchmarks.results_scores import scores
 from bridge.common.drawing.text import cell, number
@@ -96,9 +96,10 @@ def section(run: Kept, *, new: bool) -> str:
     facts = [f"{made['created_at']}, {made['seconds']:.0f} s"]
     facts += [f"load {load[0]:.1f}"] if load else []
     facts += [f"rates of equal runs differ by a factor of up to {spread:.2f}"] if spread else []
-    facts += (
-        [f"measured {len(run.earlier) + 1} times, before: {'; '.join(run.earlier)}"] if run.earlier else []
-    )
+    if run.earlier:
+        facts.append(
+            f"measured {len(run.earlier) + 1} times, with the earlier verdicts {', '.join(run.earlier)}"
+        )
     shows = [SHOWS[made["kind"]]] if new and made["kind"] in SHOWS else []
     head = "\n\n".join([f"## {run.name}", *shows, f"```sh\n{run.command}\n```", f"{'; '.join(facts)}.\n"])
     return "\n".join([head, *tables(made)])
@@ -127,9 +128,22 @@ def tables(report: Row) -> Iterator[str]:
     if report["kind"] == "kakeya.verify-l":
         yield from pivot("tokens", parts, _length, _on_context, lambda c: number(c["value"]))
     else:
-        yield from pivot(
-            "arm", varying(parts), about, lambda c: f"{c['name']}, {where(c)}", lambda c: number(c["value"])
-        )
+        for name, claimed in by_name(varying(parts)).items():
+            head = f"{name} by {', '.join(key for key in claimed[0]['where'] if key != 'prompt')}"
+            yield from pivot(head, claimed, about, restriction, lambda c: number(c["value"]))
+
+
+def by_name(found: Iterable[Row]) -> dict[str, list[Row]]:
+    """Return claims by name."""
+    named: dict[str, list[Row]] = {}
+    for claim in found:
+        named.setdefault(claim["name"], []).append(claim)
+    return named
+
+
+def restriction(claim: Row) -> str:
+    """Return the values to which a claim is restricted, such as a length and a depth."""
+    return ", ".join(cell(value) for key, value in claim["where"].items() if key != "prompt")
 
 
 def varying(parts: Sequence[Row]) -> list[Row]:

@@ -60,13 +60,13 @@ def describe_program(program: click.Group, context: click.Context) -> Iterator[s
     )
     # Of options with the same name and different texts, the most frequent is shared.
     shared = {name: record for (name, record), count in reversed(counts.most_common()) if count > 1}
-    yield section(context.command_path, text_of(program, context, ()), level=2)
+    yield section(text_of(program, context, ()), level=2)
     formatter = context.make_formatter()
     with formatter.section("Options of several commands"):
         formatter.write_dl([record for _, record in counts if record in shared.values()])
     yield f"\n```text\n{plain(formatter.getvalue())}\n```\n"
     for command, inner in commands:
-        yield section(inner.command_path, text_of(command, inner, shared.values()), level=3)
+        yield section(text_of(command, inner, shared.values()), level=3)
 
 
 def leaves(group: click.Group, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
@@ -74,6 +74,9 @@ def leaves(group: click.Group, context: click.Context) -> Iterator[tuple[click.C
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None, name
+        for option in command.params:
+            if isinstance(option.type, click.IntRange | click.FloatRange) and not option.metavar:
+                option.metavar = "N"
         inner = click.Context(command, info_name=name, parent=context, **STYLE)
         if not isinstance(command, click.Group) or command.invoke_without_command:
             yield command, inner
@@ -119,8 +122,11 @@ def plain(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
-def section(title: str, text: str, level: int) -> str:
-    return f"\n{'#' * level} {title}\n\n```text\n{text}\n```\n"
+def section(text: str, level: int) -> str:
+    """Return a section, whose title is the command's usage."""
+    usage, _, rest = text.partition("\n\n")
+    title = " ".join(usage.removeprefix("Usage: ").replace(" [OPTIONS]", "").split())
+    return f"\n{'#' * level} {title}\n\n```text\n{rest}\n```\n"
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ PATH_PARTS = 64
 BRANCHES = 50_000
 # Only this many branches at one commit are examined together; at most one of them is a request's.
 COPIES = 1_000
-# A listing of up to so many bytes is kept until it is compared with the one before.
+# A listing of up to this many bytes is kept to be compared with the next one.
 LISTING_BYTES = 8 * MIB
 LINE_BYTES = 8 * KIB
 # The newest branches that a client fetches to find out what else waits and who serves.

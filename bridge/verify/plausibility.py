@@ -101,7 +101,7 @@ class _Walk:
         self.streamed = 0
 
     def take(self, left_out: int, piece: bytes) -> Check | None:
-        """Compare a piece. Returns the failed check if a log that ends with it differs."""
+        """Compare the next piece. Returns a failed check if it ends a log that differs from the stream."""
         at = self._end + left_out
         self._end = at + len(piece)
         self.streamed += len(piece)

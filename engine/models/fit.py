@@ -70,4 +70,6 @@ def _vocabulary(tokenizer: Tokenizer) -> str:
 def refuse_drafter(config: dict[str, Any]) -> None:
     """Refuse a drafter's configuration where a target's belongs (BadInput)."""
     if "dflash_config" in config:
-        raise BadInput("the target's folder holds a drafter", "give it as the draft of its target")
+        raise BadInput(
+            "the target's folder holds a drafter", "give the target's folder, and this one as its draft"
+        )

@@ -143,7 +143,7 @@ class Like:
 
     @classmethod
     def of(cls, x: mx.array) -> "Like":
-        """Return that of ``[rows, heads, positions, dim]``."""
+        """Return the form of an array ``[rows, heads, positions, dim]``."""
         return cls(x.shape[1], x.shape[3], x.dtype)
 
 

@@ -201,7 +201,7 @@ def test_a_code_that_errs_more_at_equal_bits_is_a_loss():
 def test_a_run_that_was_measured_again_says_what_came_of_it_before():
     again = kept(reports.native(), earlier=("REJECTED (DECODE_SPREAD)",))
 
-    assert "measured 2 times, before: REJECTED (DECODE_SPREAD)" in page([again])
+    assert "measured 2 times, with the earlier verdicts REJECTED (DECODE_SPREAD)" in page([again])
 
 
 def test_machines_are_told_apart():
