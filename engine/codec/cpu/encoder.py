@@ -1,6 +1,6 @@
 """Encodes vectors in NumPy: the choices of :mod:``engine.codec.search``, bit for bit.
 
-NumPy passes over memory several times as fast as MLX's CPU backend, and blocks that need more work than others can be
+NumPy passes over memory faster than MLX's CPU backend, and blocks that need more work than others can be
 picked out.
 """
 
