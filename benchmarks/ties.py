@@ -206,9 +206,9 @@ class Ties:
     def _guide(self, asked: Asked, tokens: Sequence[int]) -> Guide:
         """Return the rules of the answer after some tokens."""
         options = Options(asked.max_tokens, temperature=0, grammar=asked.grammar)
-        walk = self.resident.grammars.walk(asked.grammar) if asked.grammar else None
+        state = self.resident.grammars.start(asked.grammar) if asked.grammar else None
         stops = Stops(self.resident.pair.tokenizer).tokens
-        guide = Guide(options, list(asked.ids), self.resident.vocabulary, walk, stops)
+        guide = Guide(options, list(asked.ids), self.resident.vocabulary, state, stops)
         guide.commit(tuple(tokens))
         return guide
 

@@ -5,7 +5,7 @@ Dialects, formats and routes import this file and no engine. A second engine imp
 
 - load a model: :meth:`Backend.load`; its text in tokens and back: :meth:`Model.encode`, :meth:`Model.decode`
 - prefill a prompt, and step to the answer's end: :meth:`Backend.submit`. The tokens that a step may choose are the rows
-  of :meth:`Grammars.walk`'s masks for ``options.grammar``
+  of :meth:`Grammars.start`'s masks for ``options.grammar``
 - cancel: :attr:`Job.cancelled` is read before each step
 - memory and statistics: :meth:`Backend.memory`, :meth:`Backend.stats`
 """

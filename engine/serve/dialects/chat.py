@@ -13,7 +13,7 @@ from engine.serve.dialects.deltas import added, finish, logprobs_of, merge, new_
 from engine.serve.dialects.prompts import render
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.formats import calls, grammar, harmony
-from engine.serve.formats.parts import Delta, Parts
+from engine.serve.formats.parts import Delta, OutputParser
 from engine.serve.http.streams import DONE, event
 from engine.serve.http.streams import failed as failed  # noqa: PLC0414 - part of a dialect
 from engine.serve.protocol import ChatRequest
@@ -29,7 +29,7 @@ class Chat:
     Attributes:
         request: the parsed body.
         resident: the model.
-        asked: its answers.
+        pending: its answers.
         tools: the functions that may be called.
         forced: whether the answer must be one tool call.
         thinks: whether the prompt ends inside a thought.
@@ -44,7 +44,7 @@ class Chat:
     thinks: bool
     on_channels: bool
 
-    def parts(self) -> Parts:
+    def parts(self) -> OutputParser:
         """Return a new parser that splits an answer's text into parts."""
         tokenizer = self.resident.tokenizer
         single = self.request.parallel_tool_calls is False
@@ -52,7 +52,7 @@ class Chat:
             return harmony.Harmony(self.tools, single=single)
         start, end = tokenizer.think_start, tokenizer.think_end
         *marks, parser = calls.form_of(tokenizer)
-        return Parts(
+        return OutputParser(
             thinking=(start, end) if start is not None and end is not None else None,
             open_thought=self.thinks,
             calling=(marks[0], marks[1]) if self.tools and not self.forced else None,
@@ -61,7 +61,7 @@ class Chat:
             only_call=self.forced,
         )
 
-    async def thought_tokens(self, parts: Iterable[Parts]) -> int:
+    async def thought_tokens(self, parts: Iterable[OutputParser]) -> int:
         """Return the number of tokens in the thoughts."""
         return await tokens_in(self.resident, [each.thought for each in parts])
 

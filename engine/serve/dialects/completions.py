@@ -24,7 +24,7 @@ class Completion:
     Attributes:
         request: the parsed body.
         resident: the model.
-        asked: its answers.
+        pending: its answers.
         offsets: the length of each answer's text so far.
         cached: the number of tokens of each prompt that came from the prefix cache, in any of its answers.
     """

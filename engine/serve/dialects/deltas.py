@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from engine.serve.backend import Model, Piece
-from engine.serve.formats.parts import Delta, Parts
+from engine.serve.formats.parts import Delta, OutputParser
 from engine.serve.server import PendingAnswer
 
 
-async def deltas(answer: PendingAnswer, parts: Parts) -> AsyncIterator[tuple[str, Any, Piece]]:
+async def deltas(answer: PendingAnswer, parts: OutputParser) -> AsyncIterator[tuple[str, Any, Piece]]:
     """Yield a single answer in parts: ``text``, ``thinking``, ``call``, ``arguments``, and ``end`` with its reason.
 
     Each part comes with its piece. If one piece has several parts, only the first part's piece counts the tokens.
@@ -82,7 +82,7 @@ def new_id(prefix: str) -> str:
     return f"{prefix}-{secrets.token_hex(12)}"
 
 
-def added(parts: Parts, piece: Piece) -> list[Delta]:
+def added(parts: OutputParser, piece: Piece) -> list[Delta]:
     """Return the deltas of a piece."""
     cut = piece.finish_reason == "length" or bool(piece.report.get("stop"))
     return parts.add(piece.text, last=piece.finish_reason is not None, cut=cut)

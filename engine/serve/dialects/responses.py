@@ -133,7 +133,7 @@ class Response:
 
     Attributes:
         chat: the chat behind it.
-        asked: its answers.
+        pending: its answers.
         request: the parsed body.
         spaces: namespace and name of the functions that are in a namespace.
     """

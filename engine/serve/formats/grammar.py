@@ -1,7 +1,7 @@
 """Grammars for answers, with llguidance: JSON, a JSON schema, or a tool call.
 
 Clients supply the grammars. What they cost is limited: compiling by :mod:``engine.serve.formats.trial``, a mask by
-llguidance, and all masks of an answer by :class:``Walk``. A request whose grammar exceeds a limit is refused.
+llguidance, and all masks of an answer by :class:``GrammarState``. A request whose grammar exceeds a limit is refused.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from engine.tokens import Tokenizer
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions  # its stubs alone have it
 
-NEAR = 256  # tokens before the limit from which on the way to a complete answer is looked at
-SPARE = 24  # tokens by which the shortest way to a complete answer may grow with one more token
-DETOUR = 16  # tokens of a way that is looked for behind each of the preferred tokens
+NEAR = 256  # tokens before the limit from which on completions are searched
+SPARE = 24  # tokens by which the shortest completion may grow with one more token
+PREFERRED = 16  # most tokens of a completion behind a preferred token
 COMPILED = 16  # grammars to keep compiled, between a request's check and its answers
 COMPILED_BYTES = 256 << 20  # bytes that they may take together
-LONGEST = 192  # tokens of the shortest way that are looked for
-AGAIN = 16  # tokens after which a way is looked for again if there was none
+LONGEST = 192  # most tokens of a completion
+AGAIN = 16  # tokens after which a search that found none is repeated
 ALLOWANCE, PER_ROW = (
     4.0,
     0.005,
@@ -267,12 +267,12 @@ class Grammars:
     def _bytes(self) -> int:
         return sum(cost for _, cost in self._compiled.values())
 
-    def walk(self, grammar: str) -> "Walk":
-        """Return a walk through a grammar, at its beginning."""
+    def start(self, grammar: str) -> "GrammarState":
+        """Return the state at a grammar's beginning."""
         closing = list(self._wrapper.think_end_tokens or ())
         if (end := self.marks()[1]).token is not None:
             closing.append(end.token)
-        return Walk(self.compiled(grammar), self.tokenizer, self._vocabulary, closing)
+        return GrammarState(self.compiled(grammar), self.tokenizer, self._vocabulary, closing)
 
     def marks(self) -> tuple[Mark, Mark]:
         """Return what comes before and after a call of this tokenizer's model."""
@@ -302,7 +302,7 @@ def _too_complex(reason: str) -> ApiError:
     return ApiError(400, f"The schema is too complex to enforce: {reason}.", code="invalid_schema")
 
 
-class Walk:
+class GrammarState:
     """An answer's position in its grammar.
 
     Args:
@@ -312,7 +312,7 @@ class Walk:
         closing: tokens to prefer when completing the answer: the ends of a thought and of a call.
 
     Attributes:
-        landed: whether the token limit forced the answer to end.
+        forced_to_end: whether the token limit forced the answer to end.
     """
 
     def __init__(
@@ -323,7 +323,7 @@ class Walk:
         closing: Sequence[int] = (),
     ) -> None:
         self._matcher, self._vocabulary = matcher, vocabulary
-        self.landed = False
+        self.forced_to_end = False
         self._spent, self._began, self._rows = 0.0, 0.0, 0  # CPU seconds, also for the current call, and rows
         self._read = self._clear = 0  # tokens so far, and those up to which the limit cannot force a token
         self._forced_rows: list[bool] = []
@@ -395,7 +395,7 @@ class Walk:
 
     def commit(self, tokens: list[int]) -> None:
         """Advance by these tokens, which the last masks allowed."""
-        self.landed = self.landed or any(self._forced_rows[: len(tokens)])
+        self.forced_to_end = self.forced_to_end or any(self._forced_rows[: len(tokens)])
         self._read += len(tokens)
         for token in tokens:
             if self._matcher.is_stopped():
@@ -414,17 +414,17 @@ class Walk:
         """Return the token that must come next for the answer to be complete within ``room`` more tokens."""
         if room > NEAR or self._read + row < self._clear or matcher.is_accepting():
             return None
-        way = self._way(matcher, room) or self._detour(matcher, room)
-        spare = 0 if way is None else room - len(way) - SPARE
-        if way is not None and spare <= 0:
-            return way[0]
+        completion = self._shortest_completion(matcher, room) or self._completion_by_preference(matcher, room)
+        spare = 0 if completion is None else room - len(completion) - SPARE
+        if completion is not None and spare <= 0:
+            return completion[0]
         if row == 0:  # what is known of a draft holds only if it is accepted
-            # Each token uses one of those left, and may make the rest of the way longer.
-            self._clear = self._read + (AGAIN if way is None else 1 + (spare - 1) // (SPARE + 1))
+            # Each token uses one of those left, and may make the completion longer.
+            self._clear = self._read + (AGAIN if completion is None else 1 + (spare - 1) // (SPARE + 1))
         return None
 
-    def _detour(self, matcher: llguidance.LLMatcher, most: int) -> list[int] | None:
-        """Return the shortest way that begins with any of the preferred tokens.
+    def _completion_by_preference(self, matcher: llguidance.LLMatcher, most: int) -> list[int] | None:
+        """Return the shortest completion that begins with any of the preferred tokens.
 
         What closes an object may be a character of a string, and be preferred forever there.
         """
@@ -432,17 +432,19 @@ class Walk:
         for token in self._preferred:
             ahead = matcher.deep_copy()
             if allowed[token] and ahead.consume_token(token):
-                way = [] if ahead.is_accepting() else self._way(ahead, min(most - 1, DETOUR))
-                if way is not None:
-                    shortest.append([token, *way])
+                completion = (
+                    [] if ahead.is_accepting() else self._shortest_completion(ahead, min(most - 1, PREFERRED))
+                )
+                if completion is not None:
+                    shortest.append([token, *completion])
         return min(shortest, key=len, default=None)
 
-    def _way(self, matcher: llguidance.LLMatcher, most: int) -> list[int] | None:
+    def _shortest_completion(self, matcher: llguidance.LLMatcher, most: int) -> list[int] | None:
         """Return a short completion of the answer; None if there is none within ``most`` tokens."""
         ahead = matcher.deep_copy()
-        way: list[int] = []
+        completion: list[int] = []
         while not ahead.is_accepting():
-            if len(way) >= min(most, LONGEST):
+            if len(completion) >= min(most, LONGEST):
                 return None
             if forced := ahead.compute_ff_tokens():
                 token = forced[0]
@@ -451,5 +453,5 @@ class Walk:
                 token = next((t for t in self._preferred if allowed[t]), int(allowed.argmax()))
             if not ahead.consume_token(token):
                 return None
-            way.append(token)
-        return way or None
+            completion.append(token)
+        return completion or None

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from engine.serve.formats import calls
-from engine.serve.formats.parts import Delta, Parts
+from engine.serve.formats.parts import Delta, OutputParser
 from engine.tokens import Tokenizer
 
 CHANNEL, MESSAGE = "<|channel|>", "<|message|>"
@@ -29,7 +29,7 @@ def speaks(tokenizer: Tokenizer) -> bool:
     return isinstance(template, str) and CHANNEL in template and MESSAGE in template
 
 
-class Harmony(Parts):
+class Harmony(OutputParser):
     """Turns pieces of text into deltas of a message.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 Delta = dict[str, Any]
 
 
-class Parts:
+class OutputParser:
     """Turns pieces of text into deltas of a message.
 
     Args:

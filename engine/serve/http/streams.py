@@ -51,7 +51,7 @@ class EventStream(Response):
 
     Args:
         events: the events to write.
-        asked: the answers that they come from.
+        answer: the answers that they come from.
         write_seconds: how long the client may take to read a piece.
         ping: what to write if there was nothing to write for ``quiet_seconds``.
         quiet_seconds: the longest silence.
@@ -69,17 +69,17 @@ class EventStream(Response):
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._events, self._asked, self._write_seconds = events, answer, write_seconds
+        self._events, self._answer, self._write_seconds = events, answer, write_seconds
         self._ping, self._quiet_seconds = ping, quiet_seconds
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002
         """Write the stream. Called by ASGI."""
-        watcher = asyncio.create_task(_gone(receive, self._asked))
+        watcher = asyncio.create_task(_gone(receive, self._answer))
         writer = asyncio.create_task(self._write(send))
         try:
             await asyncio.wait({watcher, writer}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._asked.cancel()
+            self._answer.cancel()
             for task in (watcher, writer):
                 if not task.done():
                     task.cancel()
@@ -115,7 +115,7 @@ class EventStream(Response):
                         await flush()
 
             await put({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            self._asked.waits = flush
+            self._answer.waits = flush
             pinging = asyncio.create_task(ping())
             try:
                 async for data in self._events:

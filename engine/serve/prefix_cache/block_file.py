@@ -1,7 +1,7 @@
 """The file format of a stored block: a line with version, size and digest, then safetensors.
 
 The reader trusts nothing: the digest covers everything after the first line, and every name, shape and size must be the
-expected one. Arrays are stored as bytes (uint8, the last axis counts bytes); their types are those of the shelf's
+expected one. Arrays are stored as bytes (uint8, the last axis counts bytes); their types are those of the namespace's
 forms. Nothing in the file is ever executed.
 """
 
@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from engine.mx import mx
-from engine.serve.prefix_cache.shelf import PARTS, Form, Shelf
+from engine.serve.prefix_cache.namespace import PARTS, BlockNamespace, Form
 from engine.serve.prefix_cache.snapshots import Snapshot
 
 MARK, VERSION = b"kakeya-prefix", b"2"
@@ -50,15 +50,17 @@ class PendingBlock:
     """A block that will be written: its arrays are copied at once, and another thread can do the rest.
 
     Args:
-        shelf: where it belongs.
+        namespace: where it belongs.
         block_id: of the chain.
         groups: the snapshots of the caches, then those of the drafter's context.
     """
 
-    def __init__(self, shelf: Shelf, block_id: str, groups: Sequence[Sequence[Snapshot]]) -> None:
+    def __init__(
+        self, namespace: BlockNamespace, block_id: str, groups: Sequence[Sequence[Snapshot]]
+    ) -> None:
         headers = [[[each.kind, each.codec, each.numbers] for each in group] for group in groups]
         self._metadata = {
-            "id": block_id, "parts": json.dumps(shelf.parts), "snapshots": json.dumps(headers)
+            "id": block_id, "parts": json.dumps(namespace.parts), "snapshots": json.dumps(headers)
         }  # fmt: skip
         self._arrays = {
             f"{g}.{i}.{j}": np.array(mx.contiguous(x).view(mx.uint8))
@@ -76,20 +78,23 @@ class PendingBlock:
         return b" ".join([MARK, VERSION, str(len(content)).encode(), digest]) + b"\n" + content
 
 
-def largest(shelf: Shelf) -> int:
+def largest(namespace: BlockNamespace) -> int:
     """Return the maximum size of a block's file, in bytes."""
     arrays = (
-        (array, form.most) for form in (*shelf.caches, *shelf.context) for array in form.arrays if array
+        (array, form.most)
+        for form in (*namespace.caches, *namespace.context)
+        for array in form.arrays
+        if array
     )
     return MOST_HEADER + sum(prod(_stored_shape(*array, most)) for array, most in arrays)
 
 
-def decoded(data: bytes, shelf: Shelf, block_id: str, end: int) -> list[list[StoredSnapshot]]:
+def decoded(data: bytes, namespace: BlockNamespace, block_id: str, end: int) -> list[list[StoredSnapshot]]:
     """Check a file and return its snapshots: of the caches, and of the drafter's context.
 
     Args:
         data: the file.
-        shelf: where it was found.
+        namespace: where it was found.
         block_id: the expected block.
         end: how many tokens the prompt has at the block's end.
 
@@ -113,9 +118,9 @@ def decoded(data: bytes, shelf: Shelf, block_id: str, end: int) -> list[list[Sto
         stored_id = metadata["id"]
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RefusedError("damaged", "its header cannot be read") from error
-    if parts != shelf.parts:
+    if parts != namespace.parts:
         by_part = parts if isinstance(parts, dict) else {}
-        others = [name for name in PARTS if by_part.get(name) != shelf.parts[name]]
+        others = [name for name in PARTS if by_part.get(name) != namespace.parts[name]]
         raise RefusedError("foreign", f"it was made with another {' and '.join(others) or 'set of digests'}")
     if stored_id != block_id:
         raise RefusedError("foreign", "it holds another block than its name says")
@@ -127,7 +132,9 @@ def decoded(data: bytes, shelf: Shelf, block_id: str, end: int) -> list[list[Sto
                 )
                 for i, (header, form) in enumerate(zip(group, forms, strict=True))
             ]
-            for g, (group, forms) in enumerate(zip(headers, (shelf.caches, shelf.context), strict=True))
+            for g, (group, forms) in enumerate(
+                zip(headers, (namespace.caches, namespace.context), strict=True)
+            )
         ]
     except (ValueError, TypeError) as error:
         raise RefusedError("layout", "its header tells of no such caches") from error

@@ -12,7 +12,7 @@ from typing import Any, Optional
 from engine.dflash.propose.proposer import Proposer
 from engine.mx import mx
 from engine.serve.prefix_cache import snapshots
-from engine.serve.prefix_cache.shelf import BlockPath
+from engine.serve.prefix_cache.namespace import BlockPath
 from engine.serve.prefix_cache.snapshots import Snapshot
 from engine.serve.prefix_cache.store import Store
 
@@ -80,14 +80,14 @@ class Prefixes:
         path, chain = self._path(key, ids), block_path.chain
         for i in range(len(path), len(ids) // self.block):
             end = (i + 1) * self.block
-            stored = yield from self.store.load(block_path.shelf, chain[i], end)
+            stored = yield from self.store.load(block_path.namespace, chain[i], end)
             if stored is None:
-                self.store.distrust(block_path.shelf, chain[i:])
+                self.store.distrust(block_path.namespace, chain[i:])
                 break
             caches, context = stored
             path.append(Block(tuple(ids[end - self.block : end]), None, caches, context))
             yield None
-        self.store.used(block_path.shelf, chain[: len(path)])
+        self.store.used(block_path.namespace, chain[: len(path)])
         return self._adopted(key, path)
 
     def restore(
@@ -143,7 +143,7 @@ class Prefixes:
         if block is None and (parent is not None or path is not None):
             block = self._block(tokens, len(ids), caches, proposer)
             if self.store is not None and path is not None:
-                self.store.save(path.shelf, path.chain[len(before)], block.caches, block.context)
+                self.store.save(path.namespace, path.chain[len(before)], block.caches, block.context)
             if parent is not None:
                 self._add(parent, block)
         if parent is not None:

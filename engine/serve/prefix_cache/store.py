@@ -21,7 +21,7 @@ from engine.serve.models import Resident
 from engine.serve.prefix_cache import block_file
 from engine.serve.prefix_cache.block_file import PendingBlock, RefusedError, StoredSnapshot
 from engine.serve.prefix_cache.folder import LOW, Folder
-from engine.serve.prefix_cache.shelf import Shelf, shelf_for
+from engine.serve.prefix_cache.namespace import BlockNamespace, namespace_of
 from engine.serve.prefix_cache.snapshots import Snapshot
 
 log = logging.getLogger("engine.serve")
@@ -61,7 +61,7 @@ class Store:
                 "give --prefix-store a folder that you may write to",
             ) from error
         self._reader, self._writer = Worker("prefix reader"), Worker("prefix writer")
-        self._shelves: WeakKeyDictionary[Resident, dict[Any, Shelf]] = WeakKeyDictionary()
+        self._namespaces: WeakKeyDictionary[Resident, dict[Any, BlockNamespace]] = WeakKeyDictionary()
         self._waiting = 0
         self._bytes = threading.Lock()
         self._resting = 0.0
@@ -69,22 +69,24 @@ class Store:
         self._used: dict[str, float] = {}
         self._silent: dict[str, float] = {}  # until when failures are only counted
 
-    def shelf(self, resident: Resident, spec: str, boundary: int, block: int, *, drafts: bool) -> Shelf:
-        """Return the shelf for a model, cache and drafter."""
-        shelves = self._shelves.setdefault(resident, {})
+    def namespace(
+        self, resident: Resident, spec: str, boundary: int, block: int, *, drafts: bool
+    ) -> BlockNamespace:
+        """Return the namespace for a model, cache and drafter."""
+        namespaces = self._namespaces.setdefault(resident, {})
         key = spec, boundary, block, drafts
-        if key not in shelves:
-            shelves[key] = shelf_for(resident, spec, boundary, block, drafts=drafts)
-        return shelves[key]
+        if key not in namespaces:
+            namespaces[key] = namespace_of(resident, spec, boundary, block, drafts=drafts)
+        return namespaces[key]
 
     def load(
-        self, shelf: Shelf, block_id: str, end: int
+        self, namespace: BlockNamespace, block_id: str, end: int
     ) -> Generator[None, None, tuple[list[Snapshot], list[Snapshot]] | None]:
         """Return a block's snapshots of caches and drafter, or None if there are none. Yields while it is read."""
         if time.monotonic() < self._resting:
             return None
         late = time.monotonic() + READ_SECONDS
-        reading = self._reader.submit(lambda: self._read(shelf, block_id, end))
+        reading = self._reader.submit(lambda: self._read(namespace, block_id, end))
         while True:
             try:
                 block = reading.result(WAIT)
@@ -100,10 +102,12 @@ class Store:
         caches, context = (block_file.on_device(each) for each in block)
         return caches, context
 
-    def save(self, shelf: Shelf, block_id: str, caches: list[Snapshot], context: list[Snapshot]) -> None:
+    def save(
+        self, namespace: BlockNamespace, block_id: str, caches: list[Snapshot], context: list[Snapshot]
+    ) -> None:
         """Write a block in the background, unless it exists."""
-        name = _name(shelf, block_id)
-        pending = PendingBlock(shelf, block_id, (caches, context))
+        name = _name(namespace, block_id)
+        pending = PendingBlock(namespace, block_id, (caches, context))
         with self._bytes:
             if self._waiting + pending.nbytes > MOST_WAITING or pending.nbytes > self._folder.budget * LOW:
                 self._event("dropped")
@@ -111,22 +115,22 @@ class Store:
             self._waiting += pending.nbytes
         self._writer.submit(lambda: self._write(name, pending))
 
-    def distrust(self, shelf: Shelf, chain: list[str]) -> None:
+    def distrust(self, namespace: BlockNamespace, chain: list[str]) -> None:
         """If the first block of a chain was refused, replace the others too when they are computed again.
 
         Damage seldom comes alone, and nobody reads behind the first damaged block: one block a request would be healed.
         """
-        if chain and _name(shelf, chain[0]) in self._bad:
-            self._bad.update(_name(shelf, each) for each in chain)
+        if chain and _name(namespace, chain[0]) in self._bad:
+            self._bad.update(_name(namespace, each) for each in chain)
 
-    def used(self, shelf: Shelf, chain: list[str]) -> None:
+    def used(self, namespace: BlockNamespace, chain: list[str]) -> None:
         """Mark the blocks of a chain as used. Its beginning counts as most recent, so it is deleted last."""
         now = time.monotonic()
         if not chain or now - self._used.get(chain[-1], -TOUCHED) < TOUCHED:
             return
         self._used = {each: at for each, at in self._used.items() if now - at < TOUCHED}
         self._used[chain[-1]] = now
-        self._writer.submit(lambda: self._folder.touch([_name(shelf, each) for each in reversed(chain)]))
+        self._writer.submit(lambda: self._folder.touch([_name(namespace, each) for each in reversed(chain)]))
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> bool:
         """Wait until all queued blocks are written. Returns whether that happened in time."""
@@ -150,11 +154,11 @@ class Store:
             },
         }
 
-    def _read(self, shelf: Shelf, block_id: str, end: int) -> list[list[StoredSnapshot]] | None:
-        name = _name(shelf, block_id)
+    def _read(self, namespace: BlockNamespace, block_id: str, end: int) -> list[list[StoredSnapshot]] | None:
+        name = _name(namespace, block_id)
         try:
-            data = self._folder.read(name, block_file.largest(shelf))
-            block = None if data is None else block_file.decoded(data, shelf, block_id, end)
+            data = self._folder.read(name, block_file.largest(namespace))
+            block = None if data is None else block_file.decoded(data, namespace, block_id, end)
         except RefusedError as refused:
             self._bad.add(name)
             self._event(f"refused_{refused.reason}")
@@ -228,5 +232,5 @@ class Worker:
                 log.exception("a call of the prefix store failed")
 
 
-def _name(shelf: Shelf, block_id: str) -> str:
-    return f"{shelf.key[:32]}/{block_id}.kv"
+def _name(namespace: BlockNamespace, block_id: str) -> str:
+    return f"{namespace.key[:32]}/{block_id}.kv"

@@ -23,8 +23,8 @@ from engine.inject.package import Package, check_options
 from engine.inject.package import rounds as package_rounds
 from engine.serve.backend import Job, Options, Piece
 from engine.serve.models import Resident
+from engine.serve.prefix_cache.namespace import BlockPath
 from engine.serve.prefix_cache.prefix import Prefixes
-from engine.serve.prefix_cache.shelf import BlockPath
 from engine.serve.scheduler.guide import Guide
 from engine.serve.scheduler.rounds import Awaited, Reported, rounds
 
@@ -198,10 +198,10 @@ class Generation:
         ids, path = self.job.ids[:-1], None
         if self._prefixes.store is not None:
             options = self.job.options
-            shelf = self._prefixes.store.shelf(
+            namespace = self._prefixes.store.namespace(
                 self.resident, options.cache, options.boundary, self._chunk, drafts=self._with_draft
             )
-            self._path = shelf.path_of(self.job.ids)
+            self._path = namespace.path_of(self.job.ids)
             path = yield from self._prefixes.fetch(self._key, ids, self._path)
         self.cached = self._prefixes.restore(self._key, ids, self.caches, self._run.proposer, path)
 
@@ -233,7 +233,7 @@ class Generation:
             "joint_drafts": self.joint_drafts,
             "injection": self._package.decision.strategy if self._package is not None else None,
             "stop": self._run.stops.matched,
-            "closed_early": self._guide is not None and self._guide.landed,
+            "closed_early": self._guide is not None and self._guide.forced_to_end,
             "token_digest": f"sha256:{self._digest.hexdigest()}",
             "prefill_seconds": self.stats.prefill,
             "decode_seconds": self.stats.seconds,
@@ -249,10 +249,10 @@ class Generation:
         return options.draft in ("auto", "dflash") and self.resident.pair.draft is not None
 
     def _guided(self, options: Options, stops: Stops) -> Guide:
-        walk = None
+        state = None
         if options.grammar:
-            walk = self.resident.grammars.walk(options.grammar)
-        return Guide(options, self.job.ids, self.resident.vocabulary, walk, stops.tokens)
+            state = self.resident.grammars.start(options.grammar)
+        return Guide(options, self.job.ids, self.resident.vocabulary, state, stops.tokens)
 
 
 def _policies(options: Options) -> tuple[Policy, Policy] | None:

@@ -10,7 +10,7 @@ from engine.mx import mx
 from engine.serve.backend import Options
 
 if TYPE_CHECKING:
-    from engine.serve.formats.grammar import Walk
+    from engine.serve.formats.grammar import GrammarState
 
 Alternatives = list[tuple[int, float]]
 
@@ -22,7 +22,7 @@ class Guide:
         options: of the answer.
         prompt: its prompt, which the repetition penalty includes.
         vocabulary: number of logits per row.
-        grammar: the answer's position in its grammar (:class:``engine.serve.formats.grammar.Walk``), or None.
+        grammar: the answer's position in its grammar (:class:``engine.serve.formats.grammar.GrammarState``), or None.
         stops: the tokens that end an answer.
     """
 
@@ -31,7 +31,7 @@ class Guide:
         options: Options,
         prompt: list[int],
         vocabulary: int,
-        grammar: "Walk | None",
+        grammar: "GrammarState | None",
         stops: frozenset[int],
     ) -> None:
         self.options, self.grammar, self.stops = options, grammar, stops
@@ -52,9 +52,9 @@ class Guide:
         return self.grammar is not None and self.grammar.ended
 
     @property
-    def landed(self) -> bool:
+    def forced_to_end(self) -> bool:
         """Whether the token limit forced the answer to end."""
-        return self.grammar is not None and self.grammar.landed
+        return self.grammar is not None and self.grammar.forced_to_end
 
     def cut(self, drafts: list[int]) -> int:
         """Return how many of the first drafts the grammar allows."""

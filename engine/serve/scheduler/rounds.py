@@ -146,6 +146,6 @@ def _watched(run: Run, guide: Guide, tokens: tuple[int, ...]) -> str:
         run.finish_reason, text = "stop", run.stops.flush()
     if guide.ended and run.finish_reason == "length":
         run.finish_reason = "stop"  # complete with its last token
-    if guide.landed and run.finish_reason == "stop":
+    if guide.forced_to_end and run.finish_reason == "stop":
         run.finish_reason = "length"
     return text

@@ -42,18 +42,18 @@ class EchoBackend:
 
     def answer(self, job, model):
         prompt, most, grammar = model.decode(job.ids), job.options.max_tokens, job.options.grammar
-        walk = model.grammars.walk(grammar) if grammar else None
+        state = model.grammars.start(grammar) if grammar else None
         tokens = model.encode(ANSWER * most if ENDLESS in prompt else ANSWER)
         reason, left = None, most
         while not (reason or job.cancelled):
             if BROKEN in prompt and left < most:
                 yield Failed(job.index, ApiError(422, "It broke."))
                 return
-            token = int(walk.masks([], 257, left)[0].argmax()) if walk else tokens.pop(0)
-            if walk:
-                walk.commit([token])
+            token = int(state.masks([], 257, left)[0].argmax()) if state else tokens.pop(0)
+            if state:
+                state.commit([token])
             left -= 1
-            reason = "stop" if (walk.ended if walk else not tokens) else None if left else "length"
+            reason = "stop" if (state.ended if state else not tokens) else None if left else "length"
             yield Piece(job.index, model.decode([token]), 1, None, reason, {"cached_tokens": 0})
             time.sleep(0.01 if ENDLESS in prompt else 0)
         self.cancelled += not reason

@@ -170,7 +170,9 @@ def tiny():
 
 def test_drafts_are_cut_at_the_first_refused_token(tiny):
     made = grammar.of_schema({"enum": [["a", 1]]})
-    guide = Guide(Options(64, grammar="x"), [1], tiny.vocabulary, tiny.grammars.walk(made), frozenset({0, 2}))
+    guide = Guide(
+        Options(64, grammar="x"), [1], tiny.vocabulary, tiny.grammars.start(made), frozenset({0, 2})
+    )
     right, wrong = tiny.encode('["a",1]'), tiny.encode("[[")
     assert guide.cut(right) == len(right)
     assert guide.cut([*right[:2], *wrong]) == 2

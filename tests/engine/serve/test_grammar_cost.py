@@ -50,24 +50,24 @@ def test_row_124_a_costly_schema_is_refused_within_limits(resident, name):
 def test_a_costly_pattern_takes_little_time_at_once(resident, name):
     began = time.thread_time()
     with suppress(ApiError):  # it is refused, or proves too complex while it is read
-        walk = resident.grammars.walk(grammar.of_schema({"type": "string", "pattern": STEPS[name]}))
+        state = resident.grammars.start(grammar.of_schema({"type": "string", "pattern": STEPS[name]}))
         for token in resident.encode('"xaaaaaaaaab'):
             step = time.thread_time()
-            walk.masks([], resident.vocabulary, 300)
+            state.masks([], resident.vocabulary, 300)
             assert time.thread_time() - step < 1
-            if not walk.accepts([token]):
+            if not state.accepts([token]):
                 break
-            walk.commit([token])
+            state.commit([token])
     assert time.thread_time() - began < 3
 
 
 def test_an_answer_whose_masks_take_too_long_is_refused(resident, monkeypatch):
-    walk = resident.grammars.walk(grammar.of_schema({"type": "string"}))
-    walk.masks([], resident.vocabulary, 300)
+    state = resident.grammars.start(grammar.of_schema({"type": "string"}))
+    state.masks([], resident.vocabulary, 300)
     monkeypatch.setattr(grammar, "ALLOWANCE", 0.0)
     monkeypatch.setattr(grammar, "PER_ROW", 0.0)
     with pytest.raises(ApiError, match="too complex to enforce") as refused:
-        walk.masks([], resident.vocabulary, 300)
+        state.masks([], resident.vocabulary, 300)
     assert (refused.value.status, refused.value.code) == (400, "invalid_schema")
 
 

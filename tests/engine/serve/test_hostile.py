@@ -93,9 +93,9 @@ def test_schema_that_nothing_satisfies_is_refused(server, schema):
 
 def test_way_to_an_end_does_not_run_in_a_circle(resident):
     grammars = Grammars(resident.pair.tokenizer, resident.vocabulary)
-    walk = grammars.walk(of_schema({"type": "string", "pattern": "[0-9]"}))
-    walk.commit(resident.encode('"'))
-    (allowed,) = walk.masks([], resident.vocabulary, 12)
+    state = grammars.start(of_schema({"type": "string", "pattern": "[0-9]"}))
+    state.commit(resident.encode('"'))
+    (allowed,) = state.masks([], resident.vocabulary, 12)
     assert allowed.sum() == 1
 
 
@@ -184,14 +184,14 @@ def test_grammar_is_compiled_before_the_engine_begins_the_answer(resident, monke
     large = {f"v{i}": {"type": "integer"} for i in range(50)}
     made = of_schema({"type": "object", "properties": large, "required": ["v7"]})
     grammars.check(made, "response_format")
-    first = grammars.walk(made)
+    first = grammars.start(made)
 
     def compiled_again(*_, **__):
         raise AssertionError("it is compiled already")
 
     monkeypatch.setattr("engine.serve.formats.grammar.llguidance.LLMatcher", compiled_again)
     first.commit(resident.encode('{"v1":1'))
-    second = grammars.walk(made)
+    second = grammars.start(made)
     assert second.accepts(resident.encode('{"v')) > 0  # at the beginning, wherever the first one is
     grammars.check(made, "response_format")
 
@@ -201,7 +201,7 @@ def test_compiled_grammars_are_few(resident, monkeypatch):
     grammars = Grammars(resident.pair.tokenizer, resident.vocabulary)
     made = [of_schema({"const": i}) for i in range(grammar.COMPILED + 5)]
     for each in made:
-        grammars.walk(each)
+        grammars.start(each)
     compile_one, compiled = grammar.llguidance.LLMatcher, []
 
     def counted(tokenizer, text, **options):
@@ -210,7 +210,7 @@ def test_compiled_grammars_are_few(resident, monkeypatch):
 
     monkeypatch.setattr("engine.serve.formats.grammar.llguidance.LLMatcher", counted)
     for each in reversed(made):
-        grammars.walk(each)
+        grammars.start(each)
     assert compiled == made[4::-1]
 
 

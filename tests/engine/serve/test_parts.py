@@ -15,7 +15,7 @@ from engine.errors import BadInput
 from engine.serve.channels import FORM as CHANNEL_FORM
 from engine.serve.channels import Channel
 from engine.serve.formats.calls import form_of, parse_json, read
-from engine.serve.formats.parts import Parts
+from engine.serve.formats.parts import OutputParser
 
 THINKING, CALLING = ("<think>", "</think>"), ("<tool_call>", "</tool_call>")
 
@@ -24,7 +24,7 @@ PARSE = partial(read, parse=parse_json, tools=[{"name": "f"}])
 
 
 def told(text, size, *, cut=False, **options):
-    parts = Parts(**options)
+    parts = OutputParser(**options)
     deltas = []
     for at in range(0, len(text), size):
         deltas += parts.add(text[at : at + size])
@@ -152,7 +152,7 @@ def test_no_channel(name):
 
 def test_empty_lines_behind_a_thought_are_no_content():
     for texts in (["<think>a</think>\n\nb\n\nc"], ["<think>a</think>", "\n", "\n", "b\n\nc"]):
-        parts = Parts(thinking=("<think>", "</think>"))
+        parts = OutputParser(thinking=("<think>", "</think>"))
         found = [delta for i, text in enumerate(texts) for delta in parts.add(text, last=i == len(texts) - 1)]
         assert "".join(delta.get("content", "") for delta in found) == "b\n\nc"
         assert {} not in found
@@ -160,4 +160,4 @@ def test_empty_lines_behind_a_thought_are_no_content():
 
 
 def test_empty_lines_before_any_thought_stay():
-    assert Parts(thinking=("<think>", "</think>")).add("\n\na", last=True) == [{"content": "\n\na"}]
+    assert OutputParser(thinking=("<think>", "</think>")).add("\n\na", last=True) == [{"content": "\n\na"}]

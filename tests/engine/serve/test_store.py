@@ -131,7 +131,7 @@ def test_shelves_differ_in_the_part_that_differs(tiny, tmp_path):
     other = load_resident("tiny-hybrid", "auto", "float32")
 
     def parts(resident=tiny, spec="raw", boundary=0, block=BLOCK, drafts=True):
-        return store.shelf(resident, spec, boundary, block, drafts=drafts).parts
+        return store.namespace(resident, spec, boundary, block, drafts=drafts).parts
 
     def differing(found):
         return {name for name, digest in parts().items() if digest != found[name]}
@@ -253,8 +253,8 @@ def test_bent_file_is_refused_said_and_counted(tiny, filled, tmp_path, caplog, b
 
 def blocks(resident, folder):
     """Return the names of the files of the prompt's blocks, in its order."""
-    shelf = opened(folder).shelf(resident, "raw", 0, BLOCK, drafts=True)
-    return [f"{block_id}.kv" for block_id in shelf.path_of(prompt(resident, 150)).chain]
+    namespace = opened(folder).namespace(resident, "raw", 0, BLOCK, drafts=True)
+    return [f"{block_id}.kv" for block_id in namespace.path_of(prompt(resident, 150)).chain]
 
 
 def test_link_and_folder_in_place_of_a_file(tiny, filled, tmp_path):
@@ -312,29 +312,29 @@ def test_store_that_somebody_deleted_comes_back(tiny, tmp_path):
 @pytest.fixture(scope="module")
 def block(tiny, filled):
     folder, _ = filled
-    shelf = opened(folder).shelf(tiny, "raw", 0, BLOCK, drafts=True)
-    block_id = shelf.path_of(prompt(tiny, 150)).chain[0]
-    return next(folder.glob(f"*/{block_id}.kv")).read_bytes(), shelf, block_id
+    namespace = opened(folder).namespace(tiny, "raw", 0, BLOCK, drafts=True)
+    block_id = namespace.path_of(prompt(tiny, 150)).chain[0]
+    return next(folder.glob(f"*/{block_id}.kv")).read_bytes(), namespace, block_id
 
 
 @given(st.data())
 @examples(60)
 def test_any_changed_byte_is_refused(block, data):
-    whole, shelf, block_id = block
+    whole, namespace, block_id = block
     at = data.draw(st.one_of(st.integers(0, 3000), st.integers(0, len(whole) - 1)))
     bent = bytearray(whole)
     bent[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(RefusedError):
-        block_file.decoded(bytes(bent), shelf, block_id, BLOCK)
+        block_file.decoded(bytes(bent), namespace, block_id, BLOCK)
 
 
 @given(st.data())
 @examples(60)
 def test_any_cut_is_refused(block, data):
-    whole, shelf, block_id = block
+    whole, namespace, block_id = block
     end = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(RefusedError):
-        block_file.decoded(whole[:end], shelf, block_id, BLOCK)
+        block_file.decoded(whole[:end], namespace, block_id, BLOCK)
 
 
 JSON = st.recursive(
@@ -348,7 +348,7 @@ JSON = st.recursive(
 @examples(150)
 def test_signed_lies_are_refused_or_harmless(block, data):
     """Whoever can write the folder can sign; what is read then still has exactly the expected shapes."""
-    whole, shelf, block_id = block
+    whole, namespace, block_id = block
     head, _ = opened_up(whole)
 
     def lie(header, _):
@@ -360,7 +360,7 @@ def test_signed_lies_are_refused_or_harmless(block, data):
         where[key] = data.draw(JSON)
 
     try:
-        found = block_file.decoded(resigned(whole, lie), shelf, block_id, BLOCK)
+        found = block_file.decoded(resigned(whole, lie), namespace, block_id, BLOCK)
     except RefusedError:
         return
     told = [[[each.form.kind, each.form.codec, each.numbers] for each in group] for group in found]
@@ -403,8 +403,8 @@ def test_anothers_deletion_and_writing_are_tolerated(tiny, filled, tmp_path):
     _, generation = answer(tiny, prompt(tiny, 150), Prefixes(ROOM, BLOCK, theirs), draft="dflash")
     assert generation.cached == 128
     shutil.rmtree(first.parent)
-    shelf = ours.shelf(tiny, "raw", 0, BLOCK, drafts=True)
-    ours.used(shelf, ["0" * 64])
+    namespace = ours.namespace(tiny, "raw", 0, BLOCK, drafts=True)
+    ours.used(namespace, ["0" * 64])
     assert ours.flush()
     Folder(tmp_path, 10)
 

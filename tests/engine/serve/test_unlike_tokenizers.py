@@ -38,6 +38,6 @@ def test_the_model_serves_and_refuses_the_token_that_it_lacks(folder, tmp_path):
 
 def test_masks_have_as_many_columns_as_logits(folder):
     resident = load_resident(str(folder), "none", "float32")
-    walk = resident.grammars.walk(of_schema({"type": "string"}))
+    state = resident.grammars.start(of_schema({"type": "string"}))
     assert resident.vocabulary == resident.tokens == folders.VOCAB
-    assert walk.masks([], resident.vocabulary, 20).shape == (1, folders.VOCAB)
+    assert state.masks([], resident.vocabulary, 20).shape == (1, folders.VOCAB)

@@ -41,7 +41,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class BlockNamespace:
     """The stored blocks of one model with one cache and drafter.
 
     Attributes:
@@ -79,16 +79,16 @@ class BlockPath:
     """The place of one prompt's blocks.
 
     Attributes:
-        shelf: the shelf of its model, cache and drafter.
+        namespace: the namespace of its model, cache and drafter.
         chain: the id of each whole block: a digest of its tokens and of all tokens before it.
     """
 
-    shelf: Shelf
+    namespace: BlockNamespace
     chain: list[str]
 
 
-def shelf_for(resident: Resident, spec: str, boundary: int, block: int, *, drafts: bool) -> Shelf:
-    """Return the shelf for a model's caches and drafter.
+def namespace_of(resident: Resident, spec: str, boundary: int, block: int, *, drafts: bool) -> BlockNamespace:
+    """Return the namespace for a model's caches and drafter.
 
     The forms come from a trial run of one block, for which MLX computes little more than the shapes. The digests read
     all weight files.
@@ -132,7 +132,7 @@ def shelf_for(resident: Resident, spec: str, boundary: int, block: int, *, draft
         "layout": _digest([layout, block]),
         "engine": _digest([host.versions(), host.chip(), host.device_name(mx.default_device())]),
     }
-    return Shelf(parts, forms, context, block)
+    return BlockNamespace(parts, forms, context, block)
 
 
 def form_of(snapshot: Snapshot, most: int) -> Form:
