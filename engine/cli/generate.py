@@ -63,6 +63,8 @@ def command(
     text = _prompt(prompt, prompt_file)
     from engine.cache import make_caches
     from engine.dflash import Stats, stream_generate
+    from engine.dflash.acceptance import AcceptanceWatch
+    from engine.dflash.agreement import measure_agreement
     from engine.dflash.step import live_bytes
     from engine.models import load
 
@@ -73,23 +75,29 @@ def command(
     if system is not None and not chat:
         raise click.UsageError(f"{pair.name} has no chat template, so --system has nowhere to go")
     start = _turns(pair.tokenizer, text, system) if chat else text
-    caches, stats = make_caches(pair.target, kv), Stats()
+    caches, stats, watch = make_caches(pair.target, kv), Stats(), AcceptanceWatch()
+    sizes = {name: options[name] for name in ("lookup", "block_size")}
+    agreement = measure_agreement(pair.target, pair.draft, **sizes)
     show = _Lines() if as_json else _Text(stats)
     steps = stream_generate(pair.target, pair.draft, pair.tokenizer, start, caches=caches, **options)
 
     def sums() -> dict[str, Any]:
         about = {"model": pair.name, "chat_template": chat, "kv": kv, "cache_bytes": live_bytes(caches)}
-        return {**about, **stats.as_dict()}
+        return {**about, **stats.as_dict(), "agreement": agreement.as_dict() if agreement else None}
 
+    warning = None
     try:
         with closing(steps):
             for step in steps:
                 show.step(stats.add(step))
+                warning = watch.add(step) or warning
     except KeyboardInterrupt:
         if stats.steps:
             show.end({**sums(), "finish_reason": "interrupted"})
         raise
     show.end(sums())
+    if warning:
+        click.echo(f"warning: {warning}", err=True)
 
 
 def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
@@ -149,6 +157,10 @@ class _Text:
         syncs = f"{figures['syncs_per_step']:.2f} synchronisations a step"
         head = "\r\x1b[K" if self.live else ""
         click.echo(f"{head}{_speed(figures)}, {syncs}, {cache}, {end}", err=True)
+        if figures["agreement"]:
+            from engine.dflash.agreement import Agreement
+
+            click.echo(Agreement(**figures["agreement"]), err=True)
 
 
 def _speed(figures: dict[str, Any]) -> str:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from engine.cache import make_caches
 from engine.checkpoints import files
+from engine.dflash.acceptance import AcceptanceWatch
+from engine.dflash.agreement import Agreement, measure_agreement
 from engine.dflash.joint import Joint
 from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.rollback import rollback_for
@@ -31,10 +33,14 @@ class Resident(Model):
     Attributes:
         pair: target, drafter and tokenizer.
         joint: computes the rounds of several answers together.
+        agreement: whether blocks compute what single rows do; None if it verifies none.
+        watch: counts the drafter's drafts of all answers.
     """
 
     pair: Pair
     joint: Joint = field(repr=False)
+    agreement: Agreement | None = None
+    watch: AcceptanceWatch = field(default_factory=AcceptanceWatch, init=False, repr=False)
     _package: Package | None = field(default=None, init=False, repr=False)
     _policies: dict[Hashable, tuple[Adaptive, Adaptive]] = field(default_factory=dict, init=False, repr=False)
 
@@ -114,6 +120,7 @@ def resident_of(name: str, pair: Pair) -> Resident:
         drafted=pair.draft is not None,
         pair=pair,
         joint=Joint(target, pair.draft.config.target_layer_ids if pair.draft else ()),
+        agreement=measure_agreement(target, pair.draft),
     )
 
 

@@ -16,7 +16,7 @@ from tests.engine.serve.world import Process, serving
 from tests.golden.requests import REQUESTS
 
 # Fields whose values are times, or depend on them.
-_TIMES = {"created", "created_at", "completed_at", "prefill_seconds", "decode_seconds"}
+_TIMES = {"created", "created_at", "completed_at", "prefill_seconds", "decode_seconds", "difference"}
 # With adaptive drafts (the default) the measured speed decides what is drafted; the tokens stay the same.
 _ADAPTIVE = {"draft", "rounds", "proposed", "accepted", "accept_length", "cache_bytes"}
 _ID = re.compile(r"(chatcmpl|cmpl|call|resp|msg|fc|rs|toolu)[-_][0-9A-Za-z]{8,}")

@@ -54,12 +54,14 @@ def compare(
 ) -> None:  # fmt: skip
     """Measure and write the report; fail if our own loop decoded other tokens than its oracle."""
     from engine.cli.bench.show import spec_table
-    from engine.evals.speculation.bench import faults
+    from engine.evals.speculation.bench import acceptance_warning, faults
     from engine.evals.speculation.job import speculation
 
     threads = choose_threads(pair, options["threads"], out)
     job, arms = speculation(pair, workloads, plan_of(options), chat=chat, threads=threads, **kind)
     report = carry_out(job, "decoding", "runs", spec_table, out, as_json=as_json)
+    if warning := acceptance_warning(report["rows"]):
+        click.echo(f"warning: {warning}", err=True)
     problems = faults(report["rows"], arms)
     for fault in problems:
         click.echo(f"error: {fault}, and no near tie explains it", err=True)

@@ -9,6 +9,7 @@ from bridge.reports import kinds
 from bridge.reports.claims.decoding import Table, paired_speedups
 from engine.cache import make_caches
 from engine.cache.protocol import Cache
+from engine.dflash.acceptance import AcceptanceWatch
 from engine.dflash.divergence import classify, last_logits
 from engine.dflash.rollback import rollback_for
 from engine.errors import BadInput, MissingPackage
@@ -223,6 +224,13 @@ def divergence_section(
         "margin": divergence.margin,
         "rounding": divergence.rounding,
     }
+
+
+def acceptance_warning(measured: Sequence[rows.Row]) -> str | None:
+    """Return a warning if hardly any draft of the draft model was accepted in the arms that use it alone."""
+    drafting = [row for row in measured if row["arm"].split("/")[0] == "dflash"]
+    proposed, accepted = (sum(sum(row[name]) for row in drafting) for name in ("drafted", "accepted"))
+    return AcceptanceWatch().count(proposed, accepted)
 
 
 def faults(measured: Sequence[rows.Row], arms: Sequence[SpeculationArm]) -> list[str]:

@@ -207,6 +207,8 @@ class Generation:
 
     def _piece(self, step: Step, logprobs: Reported) -> Piece:
         self.stats.add(step)
+        if warning := self.resident.watch.add(step):
+            log.warning("%s: %s", self.resident.name, warning)
         self._tokens += step.tokens
         self._digest.update("".join(f"{token}," for token in step.tokens).encode())
         self.done = step.finish_reason is not None
@@ -238,8 +240,14 @@ class Generation:
             "prefill_seconds": self.stats.prefill,
             "decode_seconds": self.stats.seconds,
             "fallback": self.fallback,
+            "agreement": self._agreement(),
             **({"token_ids": self._tokens} if self.done and self.job.options.token_ids else {}),
         }
+
+    def _agreement(self) -> dict[str, Any] | None:
+        """Return whether blocks of the model compute what single rows do, if the answer may have used any."""
+        agreement = self.resident.agreement
+        return agreement.as_dict() if agreement and self._run.blocks[0] > 1 else None
 
     def _drafts(self, options: Options) -> bool:
         if options.draft == "dflash" and self.resident.pair.draft is None:

@@ -42,7 +42,9 @@ def test_text_and_figures(generate, expected):
     assert (code, out) == (0, expected[1] + "\n")
     assert err.startswith("12 tokens, ")
     assert "synchronisations a step, cache raw" in err
-    assert err.endswith("at the limit\n")
+    figures, agreement = err.splitlines()
+    assert figures.endswith("at the limit")
+    assert agreement.startswith("blocks of 16 choose the same tokens as single rows")
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,9 @@ def test_lines(generate, expected, options):
     assert {step["event"] for step in steps} == {"step"}
     assert (done["event"], done["tokens"], done["finish_reason"]) == ("done", 12, "length")
     assert done["cache_bytes"] > 0
+    blocks = not {"--no-draft", "1"} & set(options)
+    assert (done["agreement"] is not None) == blocks
+    assert not blocks or done["agreement"]["same_tokens"]
     drafters = {step["drafter"] for step in steps}
     assert drafters == {"none"} if options[:1] in (["--no-draft"], ["--block-size"]) else drafters
 
@@ -81,7 +86,7 @@ def test_a_cache_and_a_stop(generate, expected):
     stop = expected[1][4]
     code, out, err = generate("--prompt", PROMPT, "--stop", stop)
     assert (code, out) == (0, expected[1].split(stop)[0] + "\n")
-    assert err.endswith("stopped\n")
+    assert err.splitlines()[0].endswith("stopped")
     assert "cache affine@8g64" in generate("--prompt", PROMPT, "--kv", "affine@8g64")[2]
 
 

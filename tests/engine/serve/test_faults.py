@@ -269,3 +269,12 @@ def test_a_process_without_an_engine_ends_with_a_reason(fault, reason):
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     assert f"{reason}" in done.stderr.splitlines()[-1], done.stderr
+
+
+def test_drafts_that_are_hardly_ever_accepted_are_logged_once(engine, caplog):
+    assert not isinstance(last(asked(engine, draft="none")), Failed)
+    engine.models["tiny"].watch.count(199, 0)
+    for _ in range(2):
+        assert not isinstance(last(asked(engine, draft="dflash")), Failed)
+    assert caplog.text.count("tiny: only") == 1
+    assert "half precision" in caplog.text

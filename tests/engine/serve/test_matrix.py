@@ -117,6 +117,7 @@ def check(both, plain, ties, cell):
         told = answer["x_kakeya"]
         assert told["fallback"] is None
         assert told["cache"] == cache
+        assert (told["agreement"] is None) == (draft == "none")
         assert (told["cached_tokens"] > 0) == warm
         assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == told["cached_tokens"]
         if cache != "raw" and draft != "dflash":  # whose drafter's context is counted too
