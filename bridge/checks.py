@@ -1,4 +1,4 @@
-"""One check with its result, and how lists of them are printed: ``verify``, ``doctor``, ``kakeya-runner check``."""
+"""A check with its result, and how ``verify``, ``doctor`` and ``kakeya-runner check`` print lists of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Check:
         return cls(name, ok, error.message, error.fix, error.own_message)
 
     def as_dict(self) -> dict[str, object]:
-        """Return what ``--json`` prints."""
+        """Return the object that ``--json`` prints."""
         return {"name": self.name, "ok": self.ok, "message": self.message, "fix": self.fix}
 
 

@@ -64,7 +64,7 @@ class Run:
         return self.client.follow(self.branch, timeout)
 
     def logs(self) -> str:
-        """Return the log: all of it after the end, before that what was streamed so far."""
+        """Return the whole log after the end, and before that the part that was streamed so far."""
         return self.client.logs(self.branch)
 
     def fetch(self, out: Path | str | None = None) -> Fetched:
@@ -294,7 +294,7 @@ class Client:
         return read_result(self.git, answered(self.view(branch)))
 
     def verify(self, branch: str) -> Report:
-        """Check an answer offline: only what was fetched is read, if it was fetched before."""
+        """Check an answer offline: if it was fetched before, only the local copy is read."""
         return self._verify(self._known(branch))
 
     def fetch(self, branch: str, out: Path | str | None = None) -> Fetched:

@@ -36,7 +36,7 @@ _NAMED = 5
 
 
 def examine(repo: Path | str, remote: str, public_key: str | None = None) -> Iterator[Check]:
-    """Yield what was found, in the order in which a request would need it."""
+    """Yield the results, in the order in which a request needs them."""
     yield _git()
     try:
         client = Client(repo, remote, public_key=public_key)
@@ -145,7 +145,7 @@ def _reached(client: Client, url: str) -> Iterator[Check]:
 
 
 def check_addresses(remote: Remote, url: str) -> Iterator[Check]:
-    """Say what git's settings for the remote put at risk."""
+    """Report risks in git's settings for the remote."""
     if url.startswith("https:") and not remote.is_verified:
         message = "the server's certificate is not checked: whoever is on the way can read your token and forge answers"
         fix = "Unset GIT_SSL_NO_VERIFY and http.sslVerify, and name your own authority with http.sslCAInfo."
@@ -157,7 +157,7 @@ def check_addresses(remote: Remote, url: str) -> Iterator[Check]:
 
 
 def _runners(client: Client, views: Mapping[str, View]) -> Iterator[Check]:
-    """Say who serves: by the runners' own records or, if there are none, by what was written last."""
+    """Report who serves: from the runners' own records or, without any, from the last states."""
     try:
         runners = with_jobs(client.runners(), views)
     except KakeyaError as error:
@@ -238,7 +238,7 @@ def _push_right(client: Client) -> Check:
 
 
 def engine() -> Check:
-    """Return whether the engine works here. A client needs none, so its absence is no fault."""
+    """Return whether the engine works here. A client does not need it, so its absence is no fault."""
     if importlib.util.find_spec("mlx") is None:
         message = "MLX is not installed here; it is not needed to request jobs"
         fix = f"Only if this machine should run jobs too: {install.engine(python=sys.executable)}"

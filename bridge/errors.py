@@ -84,7 +84,7 @@ class ProcessError(InfrastructureError):
         super().__init__(message or f"{argv[0]} ended with {returncode}", fix=fix, quoting=quoting)
 
     def words(self) -> str:
-        """Return what the program said went wrong: its last line; the message if it was not run to its end."""
+        """Return the reason that the program printed: its last line; the message if it did not run to its end."""
         if self.returncode is None and hasattr(self, "message"):
             return self.message
         return self._telling()
@@ -108,7 +108,7 @@ class GitError(ProcessError):
     kind = "git"
 
     def _telling(self) -> str:
-        """Return what went wrong in the words of whoever knows: the server and its hooks, ssh, or git itself."""
+        """Return the reason from the most specific source: the server and its hooks, ssh, or git itself."""
         lines = self._said()
         telling = [line for line in lines if not _ADDED.fullmatch(line)] or lines[:1]
         declined = _DECLINED.search(self.printed())
@@ -132,7 +132,7 @@ class RefusedError(KakeyaError):
 
 
 class VerificationError(KakeyaError):
-    """An answer does not hold what it says."""
+    """An answer's content contradicts itself or its signature."""
 
     kind = "not_verified"
     own_sentence = "the answer does not hold what it says"

@@ -108,7 +108,7 @@ def preload() -> Preload:
 
 
 def candidates() -> tuple[str, ...]:
-    """Return the libraries to try, the package's first, where nothing else is asked for."""
+    """Return the libraries to try, the package's first, if no other one is configured."""
     spec = util.find_spec(PACKAGE)  # does not import it: that would load the library
     folders = spec.submodule_search_locations or () if spec else ()
     packaged = (

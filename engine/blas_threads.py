@@ -40,7 +40,7 @@ def current() -> int | None:
 
 
 def use(count: int) -> None:
-    """Compute with so many threads from now on. Call this only while no product is being computed."""
+    """Compute with this many threads from now on. Call this only while no product is being computed."""
     library = _library()
     if library is not None:
         library.openblas_set_num_threads(count)

@@ -42,7 +42,7 @@ def load(path: Path) -> dict[str, mx.array]:
 
 
 def number(x: mx.array) -> float:
-    """Return the one value of an array of real numbers, or of an integer or truth as the float that it is."""
+    """Return the value of a scalar array: a real number, or an integer or truth value as a float."""
     return cast("float", x.item())
 
 

@@ -18,7 +18,7 @@ SLOW_GFLOPS = 30.0
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is missing or wrong: what, why it is thought so, what to do about it."""
+    """A missing or wrong part: what it is, the evidence, and what to do about it."""
 
     what: str
     why: str

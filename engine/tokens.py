@@ -31,7 +31,7 @@ class Tokenizer(Protocol):
 
     @property
     def think_end_tokens(self) -> Sequence[int] | None:
-        """The tokens of what ends a thought."""
+        """The tokens that end a thought."""
 
     @property
     def tool_call_start(self) -> str | None:
@@ -43,7 +43,7 @@ class Tokenizer(Protocol):
 
     @property
     def tool_parser(self) -> Callable[[str, Any], Any] | None:
-        """What reads the text of a call, given the tools or None: one call or a list of them."""
+        """The parser of a call's text, given the tools or None: returns one call or a list of them."""
 
     def encode(self, text: str, **options: Any) -> list[int]:
         """Return the ids of a text."""
@@ -76,7 +76,7 @@ def encode(tokenizer: Tokenizer | None, prompt: str | Sequence[int]) -> list[int
         try:
             prompt.encode()
         except UnicodeEncodeError as error:
-            raise BadInput("the prompt holds what is no character", "it has to be text in UTF-8") from error
+            raise BadInput("the prompt holds an invalid character", "it has to be text in UTF-8") from error
         opening = getattr(tokenizer, "bos_token", None)
         twice = opening is not None and opening != "" and prompt.startswith(opening)
         prompt = tokenizer.encode(prompt, add_special_tokens=not twice)

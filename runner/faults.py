@@ -12,7 +12,7 @@ _CALLS = 3
 
 
 def explain(error: Exception) -> str:
-    """Return an error's message. For any error but those that are expected, also its type and where it was raised."""
+    """Return an error's message; for unexpected errors, also the type and where it was raised."""
     if isinstance(error, KakeyaError | OSError):
         return str(error)
     calls = traceback.extract_tb(error.__traceback__)[-_CALLS:]

@@ -39,7 +39,7 @@ Requester = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Namespace:
-    """Where this agent may push: what stands before the preset's name and after the nonce."""
+    """Where this agent may push: the text before the preset's name and after the nonce."""
 
     prefix: str = DEFAULT_PREFIX
     suffix: str = ""
@@ -58,7 +58,7 @@ class Namespace:
             )
 
     def branch(self, preset: str, nonce: str) -> str:
-        """Return the branch on which ``preset`` is asked for under ``nonce``."""
+        """Return the branch of a request for ``preset`` with ``nonce``."""
         return f"{self.prefix}{preset}-{nonce}{self.suffix}"
 
 
@@ -75,7 +75,7 @@ class RequestBranch:
 def detect_namespace(
     current_branch: str | None, *, prefix: str | None = None, suffix: str | None = None
 ) -> Namespace:
-    """Return where to push, from an explicit choice or else from the branch that is checked out.
+    """Return where to push: from an explicit choice, otherwise from the branch that is checked out.
 
     Cloud agents are confined: on ``AgentMemory/<name>-<sfx>`` requests keep the namespace and the suffix, on
     ``claude/...`` and ``copilot/...`` they stay inside that prefix.
@@ -139,7 +139,7 @@ def is_safe(branch: str) -> bool:
 
 
 def matches(branch: str, patterns: tuple[str, ...] | list[str]) -> bool:
-    """Return whether a branch falls under one of the patterns, in which ``*`` stands for anything."""
+    """Return whether a branch matches one of the patterns, in which ``*`` matches anything."""
     return any(fnmatchcase(branch, pattern) for pattern in patterns)
 
 
@@ -150,7 +150,7 @@ def folders(branch: str) -> list[str]:
 
 
 def pattern_prefixes(patterns: Iterable[str]) -> list[str]:
-    """Return what branches under the patterns begin with, the longest first: one within another stands for itself."""
+    """Return the prefixes of the patterns, longest first; a prefix within another one has turns of its own."""
     return sorted((pattern.removesuffix("*") for pattern in patterns), key=len, reverse=True)
 
 
@@ -164,7 +164,7 @@ def unsigned_requester(branch: str, name: str, known: Sequence[str]) -> Requeste
 
 
 def turn_shares(waiting: Iterable[Requester]) -> dict[Requester, int]:
-    """Return for each requester among how many the turns are shared, step by step: its share is one of them.
+    """Return for each requester how many share its turns: the product over all steps.
 
     If all stand directly below one pattern, that is the number of requesters. Who waits has a turn after at most one
     job less than this on each runner, however many requests the others have.

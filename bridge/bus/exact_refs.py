@@ -27,7 +27,7 @@ _PUSH_FLAGS = (
 
 
 def start_listing(git: Git, address: str, *flags: str, timeout: float = NETWORK_TIMEOUT) -> Child:
-    """Start a listing of a server's references. Its lines are compared by whoever reads them.
+    """Start a listing of a server's references. The caller compares its lines.
 
     Raises:
         GitError: git cannot be started.

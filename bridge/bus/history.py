@@ -168,7 +168,7 @@ def _line(git: Git, tip: str) -> list[str]:
 
 
 def stream(git: Git, after: str, tip: str) -> Iterator[tuple[str, StateFile, bytes]]:
-    """Yield each runner's state after ``after`` with the piece of log that it brought, oldest first.
+    """Yield each runner's state after ``after`` with its piece of log, oldest first.
 
     Past ``limits.STREAM_BYTES`` no more pieces come, only states.
     """

@@ -31,7 +31,7 @@ def locate(
     too_large: dict[str, ObjectInfo] | None = None,
     known: dict[str, ObjectInfo | None] | None = None,
 ) -> dict[str, ObjectInfo]:
-    """Return id, kind and size of what each name stands for: an object, ``<commit>:<path>``, or ``<commit>^:<path>``.
+    """Return id, kind and size of the object of each name: an id, ``<commit>:<path>``, or ``<commit>^:<path>``.
 
     Left out is what does not exist, and what lies behind a commit or a folder that is larger than the limits: git
     reads these whole, so each is weighed before it is stepped through. What stood in the way goes into ``too_large``.
@@ -62,7 +62,7 @@ def locate(
 
 
 def _steps(name: str) -> list[str]:
-    """Take a name apart into what to ask git for in turn: each step is put behind the id that the last one had."""
+    """Split a name into steps for git: each step is appended to the id that the previous one gave."""
     root, colon, path = name.partition(":")
     # Git takes one name per line. A line break in a stranger's path would shift all names after it.
     if not root or "\n" in name or "\0" in name:
@@ -77,14 +77,14 @@ def _steps(name: str) -> list[str]:
 
 
 class _Asker:
-    """One ``git cat-file --batch-check``, asked as often as there are steps to take."""
+    """A ``git cat-file --batch-check`` that is used for several steps."""
 
     def __init__(self, answerer: batch.Answerer, known: dict[str, ObjectInfo | None]) -> None:
         self._known = known
         self._answerer = answerer
 
     def ask(self, names: Iterable[str]) -> dict[str, ObjectInfo | None]:
-        """Return what git knows of each name."""
+        """Return git's answer for each name."""
         new = [name for name in dict.fromkeys(names) if name not in self._known]
         batch: list[str] = []
         for portion in portions(new, PORTION_BYTES):
@@ -102,7 +102,7 @@ class _Asker:
 
 
 def portions(names: Sequence[str], most_bytes: int) -> Iterator[list[str]]:
-    """Split names into lists of at most 200 that are at most so long as lines; a longer name goes alone."""
+    """Split names into lists of at most 200 names of limited total length; a longer name is a list of its own."""
     start = size = 0
     for i, name in enumerate(names):
         length = (len(name) if name.isascii() else 4 * len(name)) + 1

@@ -72,7 +72,7 @@ def _entries(git: Git, tree: str) -> Iterator[Entry]:
 
 
 def entry_at(git: Git, commit: str, path: str) -> Entry | None:
-    """Return what lies at a path of a commit, without its size; None if nothing does."""
+    """Return the entry at a path of a commit, without its size; None if there is none."""
     folder, _, name = path.rpartition("/")
     place = f"{commit}:{folder}"
     there = locate(git, [place]).get(place)
@@ -144,7 +144,7 @@ def sizes(git: Git, oids: Sequence[str]) -> dict[str, int]:
 
 
 class Reader:
-    """Reads objects one after the other, each in pieces, so that a large one takes no more memory than a small one."""
+    """Reads objects one by one, each in pieces, so that a large object takes no more memory than a small one."""
 
     def __init__(self, git: Git) -> None:
         self._answerer = batch.take(git, "cat-file", "--batch")
@@ -177,7 +177,7 @@ class Reader:
 
 
 def overlay(git: Git, base: str | None, files: Files, writer: Writer | None = None) -> str:
-    """Return a tree like ``base`` with some files replaced, added, or (where None) removed with all below them.
+    """Return a tree like ``base`` with some files replaced, added, or (if None) removed with everything below them.
 
     Only the folders on the way to a changed file are read and written, so a large tree costs no more than a small one.
     Submodules, links and modes of everything else stay as they are. With a ``writer``, which stores it with what else
@@ -244,7 +244,7 @@ def commit(
 
 
 def resolve(git: Git, name: str) -> str | None:
-    """Return the id of the commit that a name stands for, or None. A whole reference stands for itself alone."""
+    """Return the id of the commit of a name, or None. A full reference name is not completed."""
     if _REF.fullmatch(name):
         name = git.maybe("show-ref", "--verify", "--hash", "--", name) or ""
     commit = f"{name}^{{commit}}"

@@ -72,7 +72,7 @@ class Quota(_Record):
 
 
 class Presence(_Record):
-    """``runner.json``: one runner, as it was at ``at`` by its own clock."""
+    """``runner.json``: the state of one runner at ``at``, by its own clock."""
 
     schema_version: Literal[1]
     id: Name
@@ -121,7 +121,7 @@ class Presence(_Record):
         return strict_json.dumps(self.model_dump(mode="json")).encode()
 
     def serves(self, branch: str) -> bool:
-        """Return whether a branch falls under one of its patterns."""
+        """Return whether a branch matches one of its patterns."""
         return self.patterns is None or branch_names.matches(branch, self.patterns)
 
 

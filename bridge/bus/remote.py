@@ -89,7 +89,7 @@ class Remote:
 
     @property
     def pushes_to(self) -> str:
-        """The URL that is pushed to. ``remote.NAME.pushurl`` or ``url.X.pushInsteadOf`` may name another one."""
+        """The URL for pushes, which ``remote.NAME.pushurl`` or ``url.X.pushInsteadOf`` may change."""
         return self.git("remote", "get-url", "--push", self.name, ok=(0, 2, 128)).text or self.name
 
     @property
@@ -171,14 +171,14 @@ class Remote:
         return self._apart(branches) if self.ignores_case else branches
 
     def _apart(self, listed: Mapping[str, str]) -> dict[str, str]:
-        """Leave out branches whose references would be the same file as another one's: lower case comes first."""
+        """Leave out branches whose references differ from another one's only by case; lower case is kept."""
         chosen: dict[str, str] = {}
         for branch in sorted(listed, reverse=True):
             chosen.setdefault(branch.lower(), branch)
         return {branch: oid for branch, oid in listed.items() if chosen[branch.lower()] == branch}
 
     def fetch_listed(self, listed: Mapping[str, str]) -> dict[str, str]:
-        """Fetch branches that were listed, by their ids, and return those that came: one may be gone, or be damaged.
+        """Fetch listed branches by their ids, and return the fetched ones: a branch may be gone or damaged.
 
         Those whose commit is larger than the limits are left out, and not fetched again. Left out are also those that
         take too long, because one branch may stand for gigabytes; see ``left_out``.
@@ -202,7 +202,7 @@ class Remote:
 
     @property
     def left_out(self) -> list[str]:
-        """The branches that this process left out because their commits came too slowly, now or a while ago."""
+        """The branches that this process left out because their commits came too slowly, now or earlier."""
         return sorted(self._skipped.slow_branches)
 
     @cached_property
@@ -274,14 +274,14 @@ class Remote:
             child.close()
 
     def known_presences(self) -> dict[str, str]:
-        """Return the presence records that the last fetch brought, without asking the server."""
+        """Return the presence records of the last fetch, without asking the server."""
         listed = {ref: oid for ref, oid in self._refs(presence.REFS).items() if presence.is_ref(ref)}
         if len(listed) <= limits.PRESENCES:
             return listed
         return dict(random.sample(sorted(listed.items()), limits.PRESENCES))
 
     def known(self, *patterns: str) -> dict[str, str]:
-        """Return what the last fetches brought, without asking the server."""
+        """Return the branches of the last fetches, without asking the server."""
         if len(patterns) == 1 and "*" not in patterns[0]:
             tip = objects.resolve(self.git, self.private + patterns[0])
             return {patterns[0]: tip} if tip and branch_names.is_safe(patterns[0]) else {}
@@ -297,7 +297,7 @@ class Remote:
         )
 
     def _make_way(self, branches: Collection[str]) -> bool:
-        """Delete our references to branches that are gone, whose names leave no room for these; return whether any did.
+        """Delete our references to deleted branches whose names conflict with these; return whether any was deleted.
 
         Git cannot hold ``a/b`` beside ``a``. If the remote has ``a/b``, then ``a`` is gone from it.
         """
@@ -340,7 +340,7 @@ class Remote:
         return Pushed.DONE
 
     def try_push(self, branch: str, commit: str) -> None:
-        """Go through all of a push but the sending. Raises as ``push`` does."""
+        """Do everything of a push except sending. Raises the same errors as ``push``."""
         try:
             exact_refs.push(self.git, self.name, {f"refs/heads/{branch}": commit}, {}, "--dry-run")
         except GitError as error:

@@ -67,7 +67,7 @@ def is_not_sent(output: str) -> bool:
 
 
 def explain(error: ProcessError, git: Git, name: str, branch: str | None = None) -> Exception:
-    """Turn git's words into what happened and what to do."""
+    """Turn git's message into an error that says what happened and what to do."""
     output = error.printed()
     return (
         _unfit(output, name)
@@ -103,7 +103,7 @@ def _refused(error: ProcessError, output: str, name: str, branch: str) -> Refuse
 
 
 def _failed(error: ProcessError, output: str, git: Git, name: str) -> InfrastructureError:
-    """Return why the server was not reached, or did not do what it was asked for."""
+    """Return why the server was not reached, or did not do what it was asked to do."""
     message, code = f"{name} did not do what it was asked for", "remote_failed"
     fix = "Try again; `kakeya doctor` checks the remote."
     if _CERTIFICATE.search(output):
@@ -130,7 +130,7 @@ def _failed(error: ProcessError, output: str, git: Git, name: str) -> Infrastruc
 
 
 def _how_to_check(git: Git, name: str) -> str:
-    """Return commands that work where the user is, for a remote that was named and for an address alike."""
+    """Return commands that work in the user's folder, for a named remote and for an address."""
     here = ["git"] if git.directory == Path() else ["git", "-C", str(git.directory)]
     access = f"Check your access with: {shlex.join([*here, 'ls-remote', name])}"
     if name not in git_output.lines(git("remote").stdout):

@@ -1,4 +1,4 @@
-"""Commits that one clone does not fetch again: those beyond the limits, and for a while those that came too slowly.
+"""Commits that a clone does not fetch again: too large ones for good, and slow ones for a while.
 
 Git reads a commit as a whole whenever it walks past it, in each later fetch too. So no reference is kept to a history
 with a commit beyond the limit. A file of the clone holds the ids of the tips.
@@ -66,7 +66,7 @@ class SkippedCommits:
             self._write({oid: at for oid, at in skipped.items() if oid not in commits})
 
     def read(self) -> dict[str, str]:
-        """Return what is noted now for each id, oldest first."""
+        """Return the current entry of each id, oldest first."""
         now = time.time()
         noted = {oid: at for oid, at in self._file.read() if at == "large" or 0 <= now - int(at) < EXPIRY_S}
         return dict(noted)
@@ -77,7 +77,7 @@ class SkippedCommits:
     def drop_references(
         self, fetched: Mapping[str, str], prefix: str, late: dict[str, str] | None = None
     ) -> list[str]:
-        """Drop references, ``prefix`` and the branch, to what is no commit or too large. Returns these branches.
+        """Delete references below ``prefix`` to objects that are too large or no commits. Returns their branches.
 
         With ``late``, branches whose history takes long to read are dropped too, and put into it: a few megabytes may
         stand for a history that takes minutes.

@@ -35,7 +35,7 @@ def committed_at(git: Git, commits: Sequence[str]) -> list[float | None]:
 
 
 def requested_below(git: Git, prefix: str) -> list[float]:
-    """Return when the requests below a prefix of references were made, by the clocks of those who made them.
+    """Return the times of the requests below a prefix of references, by the requesters' clocks.
 
     These are the times in the branches' names, and those of the newest commits that are no runner's: a runner's own
     commits would confirm its own clock.
@@ -53,7 +53,7 @@ def requested_below(git: Git, prefix: str) -> list[float]:
 
 
 def at_least(now: float, dates: list[float]) -> float:
-    """Return what time it is for certain: ``now``, unless nothing that was seen is nearly as late.
+    """Return ``now`` if something that was seen is nearly as late; otherwise the time that is certain to have passed.
 
     What is dated later than ``now`` shows nothing: either the date is forged, or this clock is behind and ``now`` is
     the careful answer anyway.

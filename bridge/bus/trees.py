@@ -57,7 +57,7 @@ def changed(git: Git, before: str, after: str) -> list[str]:
 
 
 def _differing(git: Git, base: str, before: str | None, after: str | None) -> dict[str, Node]:
-    """Return what lies in one tree and not, or not the same, in another; of what is gone, what it was."""
+    """Return the entries of a tree that another tree lacks or has differently; for deleted ones, the old entry."""
     nodes: dict[str, Node] = {}
     pairs = [(base, before, after)]
     while pairs:
@@ -113,7 +113,7 @@ class CaseInsensitivePaths:
         self._seen: dict[str, str] = {}
 
     def add(self, path: str) -> bool:
-        """Take a path, unless it or one of its folders is another one's place, or a folder in another spelling."""
+        """Return whether a path can be added: neither it nor one of its folders conflicts with another path."""
         parts = path.split("/")
         places = {"/".join(parts[:i]).lower(): "/".join(parts[:i]) + "/" for i in range(1, len(parts))}
         if path.lower() in self._seen or any(self._seen.get(at, as_) != as_ for at, as_ in places.items()):

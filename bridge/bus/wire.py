@@ -187,7 +187,7 @@ class Reason(_Wire):
 
 
 class CommandResult(_Wire):
-    """One step: what ran and how it ended."""
+    """One step: its command and its end."""
 
     argv: Annotated[list[str], Field(max_length=limits.ANSWER_ARGUMENTS)]
     exit_code: int | None

@@ -87,7 +87,7 @@ class Writer:
         return self._add("commit", encode("\n".join(lines) + "\n\n" + message))
 
     def store(self) -> None:
-        """Store what was added."""
+        """Store the added objects."""
         if self._made:
             self._git("unpack-objects", "-q", stdin=b"".join(self._pack()))
             self._made.clear()
@@ -130,7 +130,7 @@ def _head(kind: int, size: int) -> bytes:
 
 
 def _place(name: bytes, mode: str) -> bytes:
-    """Return by what git sorts an entry: a folder as if its name ended with a slash."""
+    """Return git's sort key of an entry: a folder sorts as if its name ended with a slash."""
     return name + b"/" if mode.lstrip("0") == "40000" else name
 
 

@@ -86,7 +86,7 @@ def complete_preset(_context: click.Context, _param: click.Parameter, incomplete
 
 
 def complete_param(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete ``name=`` of the preset that stands on the command line before it."""
+    """Complete ``name=`` with the parameters of the preset on the command line."""
     presets = load_presets(environment.get("KAKEYA_PRESETS"))
     # While an option lacks its value, click does not parse the arguments before it.
     words = [context.params.get("preset"), *context.args]
@@ -131,7 +131,7 @@ def state_text(state: State) -> Text:
 
 
 def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = True) -> Status:
-    """Show a request's states and log until it ends, and return where it then stands.
+    """Show a request's states and log until it ends, and return its last status.
 
     States go to standard error and the log to standard output; with ``as_json`` both are NDJSON on standard output.
     """
@@ -200,7 +200,7 @@ def _announce(out: Screen, status: Status) -> None:
 
 
 def finish(run: Run, status: Status, *, as_json: bool) -> int:
-    """Verify the answer, say what was found and what can be done next, and return the exit code."""
+    """Verify the answer, print the result and the possible next steps, and return the exit code."""
     code = conclude(run, status, as_json=as_json)
     if as_json:
         return code

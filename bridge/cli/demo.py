@@ -74,7 +74,7 @@ def command(keep: Path | None, *, as_json: bool) -> int:
 
 
 def _play(out: Screen, client: Client, stage: Stage, job: walkthrough.Job) -> tuple[Run, Fetched]:
-    """Say what a job shows, ask for it, show what happens, and fetch the answer."""
+    """Print what a job demonstrates, request it, follow it, and fetch the answer."""
     began = time.monotonic()
     params = "".join(f" -p {name}={value}" for name, value in job.params.items())
     out.print(f"\n{textwrap.fill(job.shows, _WIDTH)}\n[bold]$ kakeya run {job.preset}{params} --wait[/]")
@@ -102,7 +102,7 @@ def _play(out: Screen, client: Client, stage: Stage, job: walkthrough.Job) -> tu
 
 
 def _show(out: Screen, answer: Fetched, hidden: int) -> None:
-    """Show what was verified, the table that came back where it can be relied upon, and the gate's verdict."""
+    """Print the result of verification, the table of the report if it is trustworthy, and the gate's verdict."""
     more = f", with {hidden} more lines of its log" if hidden > 0 else ""
     out.print(f"  [green]{escape(verified(answer.report))}[/], {len(answer.files)} files{more}")
     good, gate = walkthrough.is_good(answer), answer.result.gate

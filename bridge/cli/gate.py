@@ -92,7 +92,7 @@ def show_gate(judged: Gate) -> None:
 
 
 def _read(paths: tuple[Path, ...], pin: Pin | None) -> Iterator[tuple[str, bytes, gate.Voucher]]:
-    """Yield each report with its name and what vouches for it; a file that cannot be read is judged as empty.
+    """Yield each report with its name and the run that vouches for it; an unreadable file counts as empty.
 
     Raises:
         UsageError: a file is no report, or too large for the memory.
@@ -115,7 +115,7 @@ def _read(paths: tuple[Path, ...], pin: Pin | None) -> Iterator[tuple[str, bytes
 
 
 def reports_in(folder: Path) -> list[Path]:
-    """Return the reports below a folder; what the bridge itself writes beside them is none."""
+    """Return the reports below a folder, without the files that the bridge itself writes beside them."""
     files = [
         file
         for file in islice(folder.rglob("*.json"), limits.GATE_FILES + 1)

@@ -77,7 +77,7 @@ def _say_missing(branches: Sequence[str], reason: str) -> None:
 
 
 def _say_why(statuses: Sequence[Status]) -> None:
-    """Say once for each reason why requests wait that need somebody to do something, and for how many of them."""
+    """Print each reason for waiting that somebody has to act on, with the number of its requests."""
     stuck = [status.reason.text() for status in statuses if status.reason and status.reason.is_stuck]
     for text, count in Counter(stuck).most_common(_REASONS):
         say(f"{count} waiting: {text}")

@@ -17,10 +17,10 @@ from bridge.requests import request_commit
 
 
 class _Limit(Duration):
-    """A time span after an option that may stand alone, so that the word after it may have been meant otherwise."""
+    """An optional time span after an option, so that the next word may belong to something else."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """Read the time span; of a word that is no time span say what was probably meant."""
+        """Parse the time span; if the word is none, say what was probably meant."""
         if value == _NO_LIMIT:
             return timedelta.max
         try:

@@ -63,7 +63,7 @@ PORT = 1340
 
 @click.command()
 @option("--port", click.IntRange(0, 65535), PORT, help="Port on 127.0.0.1; 0 takes a free one.")
-@option("--poll", Duration(), "2s", metavar="DUR", help="Pause between two looks at the bus.")
+@option("--poll", Duration(), "2s", metavar="DUR", help="Pause between two polls of the bus.")
 @option("--export folder", PATH, metavar="DIR", help="Write the pages into DIR as files, and serve nothing.")
 @option("-n --limit", click.IntRange(1, 10_000), 200, help="Number of requests to export, newest first.")
 @remote_option

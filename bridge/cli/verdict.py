@@ -11,7 +11,7 @@ from bridge.verify.verdict import gate_lines, verified
 
 
 def conclude(run: Run, status: Status, *, as_json: bool) -> int:
-    """Verify the answer of a request that has ended, say what was found, and return the exit code.
+    """Verify the answer of a request that has ended, print the result, and return the exit code.
 
     That is the one that the state stands for, and 1 for an answer that does not hold: it may say anything.
     """

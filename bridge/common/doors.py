@@ -46,7 +46,7 @@ def for_agents(fix: str | None) -> str | None:
 
 
 def for_reader(fix: str | None, code: str) -> str | None:
-    """Return advice for whoever reads the output of this program: a person at a terminal, or a workflow's log."""
+    """Return advice for the reader of this program's output: a person at a terminal, or a workflow's log."""
     if environment.get("KAKEYA_DOOR") != _ACTION:
         return fix
     return _BY_CODE_FOR_WORKFLOWS.get(code) or _worded(fix, _FOR_WORKFLOWS)

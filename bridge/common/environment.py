@@ -34,7 +34,7 @@ _AUTHORITIES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "GIT_SSL_CAPA
 
 
 def get(name: str, default: str | None = None) -> str | None:
-    """Return the variable, or ``default`` where it is unset or empty."""
+    """Return the variable, or ``default`` if it is unset or empty."""
     return os.environ.get(name) or default
 
 
@@ -91,17 +91,17 @@ def for_isolated_git() -> dict[str, str]:
 
 
 def config_home() -> Path:
-    """Return where the user's settings lie."""
+    """Return the folder of the user's settings."""
     return Path(get("XDG_CONFIG_HOME") or Path.home() / ".config") / "kakeya"
 
 
 def data_home() -> Path:
-    """Return where large files lie that can be fetched again."""
+    """Return the folder of large files that can be fetched again."""
     return Path(get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "kakeya"
 
 
 def state_home() -> Path:
-    """Return where durable state that is not settings lies."""
+    """Return the folder of durable state other than settings."""
     return Path(get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "kakeya"
 
 

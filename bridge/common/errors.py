@@ -57,7 +57,7 @@ def one_line(text: str) -> str:
 
 
 class KakeyaError(Exception):
-    """A failure that is reported in one line, with the fix where one is known.
+    """A failure that is reported in one line, with the fix if one is known.
 
     ``quoting`` is text that somebody else wrote: a server, git, or whoever made an answer. People read it behind the
     message; agents get it in a field of its own.
@@ -81,7 +81,7 @@ class KakeyaError(Exception):
         self.code = code or self.kind
 
     def as_dict(self) -> dict[str, object]:
-        """Return what ``--json`` prints."""
+        """Return the object that ``--json`` prints."""
         return {
             "error": self.message,
             "code": self.code,
@@ -111,7 +111,7 @@ class InfrastructureError(KakeyaError):
 
 
 def as_told(error: Exception) -> KakeyaError:
-    """Return what is said of any exception: of a bug of ours, or of what this machine lacks or does not allow."""
+    """Return the message of any exception: a bug of this program, or something that this machine lacks or forbids."""
     if isinstance(error, KakeyaError):
         return error
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:

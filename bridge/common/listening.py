@@ -1,4 +1,4 @@
-"""What the HTTP servers share: a listening socket, and connections that make way for new ones.
+"""What the HTTP servers share: a listening socket, and connections that are closed in favour of new ones.
 
 Any program of this machine may open as many connections as a server takes, and send nothing, half a request, or read
 no answer. uvicorn limits how long a connection may be idle between two requests, but not before the first one, and not
@@ -34,7 +34,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection. It closes itself if a head is late, and the oldest one without a request makes way.
+    """uvicorn's connection. It closes itself if a head is late, and the oldest idle one is closed for a new one.
 
     It does so when there are as many connections as uvicorn's ``limit_concurrency``: the next request would get status
     503.
@@ -57,7 +57,7 @@ class Connection(H11Protocol):
             self._make_way()
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a head, or what completes it."""
+        """Receive a part of a request's head."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._stop()

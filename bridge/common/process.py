@@ -1,4 +1,4 @@
-"""The door to other programs for what all programs share: short questions to the operating system and git."""
+"""The only access to other programs for shared code: short questions to the operating system and git."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def answer(
     *argv: str, env: Mapping[str, str] | None = None, text: str = "", timeout: float = 5.0
 ) -> str | None:
-    """Return what ``argv`` prints, stripped; None if it is absent, fails, exceeds ``timeout`` s or prints nothing.
+    """Return the output of ``argv``, stripped; None if it is absent, fails, exceeds ``timeout`` s or prints nothing.
 
     ``env`` replaces the environment, and ``text`` is its standard input.
     """
@@ -27,7 +27,7 @@ def answer(
 
 
 def run(*argv: str, timeout: float) -> tuple[bool, str]:
-    """Return whether ``argv`` succeeded, and what it printed, or why it could not start or end within ``timeout`` s."""
+    """Return whether ``argv`` succeeded, and its output, or why it did not start or end within ``timeout`` s."""
     try:
         done = subprocess.run(
             argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False

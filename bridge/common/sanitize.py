@@ -65,17 +65,17 @@ def block(text: str) -> str:
 
 
 def printed(text: str) -> str:
-    """Return text in which the log of a workflow finds no command. It has to be one of ``line`` or ``block``."""
+    """Return text without workflow commands. It has to come from ``line`` or ``block``."""
     return _COMMAND.sub(lambda match: " ".join(match[0]) if match[0][0] == ":" else "## ", text)
 
 
 def log(text: str) -> str:
-    """Return a job's log as plain lines: without what a terminal would obey, and a return begins a new line."""
+    """Return a job's log as plain lines: without terminal sequences, and with a new line for each carriage return."""
     return block(re.sub(r"\r+\n?", "\n", strip_ansi(text)))
 
 
 def strip_ansi(text: str) -> str:
-    """Return text without what a terminal would obey. Other control characters stay."""
+    """Return text without terminal sequences. Other control characters stay."""
     return _STEERING.sub("", text)
 
 
@@ -99,7 +99,7 @@ def hide_credentials(text: str) -> str:
 
 
 def _hide(match: re.Match[str]) -> str:
-    """Return addresses that stand together without what is secret in them. Takes time in proportion to their length."""
+    """Return neighbouring addresses without their secrets, in time proportional to their length."""
     is_ssh = match.string.endswith("ssh", 0, match.start())
     closing = match[0][len(match[0].rstrip(_CLOSING)) :]
     parts = match[0].split("://")[1:]
@@ -139,7 +139,7 @@ def _spell(character: str) -> str:
 
 
 def _spelled(text: str, allowed: str, spell: Callable[[str], str] = _spell) -> str:
-    """Return text with the characters spelled out that are not shown, except those in ``allowed``."""
+    """Return text with invisible characters spelled out, except those in ``allowed``."""
     if text.isascii() and text.isprintable():
         return text
     characters = set(text)
@@ -159,7 +159,7 @@ def _is_mark(character: str) -> bool:
 
 
 def _bounded(stack: re.Match[str], spell: Callable[[str], str]) -> str:
-    """Return marks that stand together, spelled out from the first one that is too many or has no base."""
+    """Return neighbouring marks; those beyond the limit or without a base are spelled out."""
     base = stack.string[stack.start() - 1 : stack.start()]
     most = MARKS if base and base != " " and _is_shown(base) else 0
     shown = above = 0

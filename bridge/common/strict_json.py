@@ -40,7 +40,7 @@ def loads(
     data: str | bytes, *, what: str = "the manifest", max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH,
     bounds: Bounds = MANIFEST,
 ) -> Any:  # fmt: skip
-    """Parse JSON and refuse what RFC 8259 leaves open or what could be used to exhaust the reader.
+    """Parse JSON and refuse whatever RFC 8259 leaves open or could exhaust the reader.
 
     Refused: more than ``max_bytes``, text that is not UTF-8, duplicate keys, NaN and Infinity (also spelled ``1e999``),
     integers of more than 18 digits, lone surrogates, nesting deeper than ``max_depth``, and more values than ``bounds``
@@ -77,7 +77,7 @@ def loads(
 
 
 def _not_json(error: json.JSONDecodeError) -> str:
-    """Return where a text stops being JSON, and whether that is its end."""
+    """Return where a text stops being JSON, and whether it ends there."""
     where = f"line {error.lineno}, column {error.colno}"
     was_cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
     if was_cut and error.doc.strip():
@@ -98,13 +98,13 @@ def _is_too_much(count: _Count, bounds: Bounds) -> bool:
 
 
 def _count(raw: bytes) -> _Count:
-    """Count the marks of a text; those in strings count too."""
+    """Count the marks of a text, including those in strings."""
     nests = raw.count(b"[") + raw.count(b"{")
     return _Count(nests, nests + raw.count(b",") + 1, raw.count(b":"))
 
 
 def count_outside_strings(raw: bytes, piece: int = _PIECE) -> _Count:
-    """Return what ``_count`` does, without the marks in strings, in a time that grows with the length alone."""
+    """Return the same as ``_count`` without the marks in strings, in time proportional to the length."""
     nests, values, names, inside, start = 0, 1, 0, False, 0
     while start < len(raw):
         end = start + piece
@@ -175,7 +175,7 @@ def _sharing(most: int) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
 
 
 def _identity_of(pairs: list[tuple[str, Any]]) -> object:
-    """Return what makes an object equal to another one; None if it is too large to look for an equal one."""
+    """Return a key by which equal objects are recognized; None if the object is too large for that."""
     if len(pairs) > _SHARED_NAMES:
         return None
     parts: list[object] = []
@@ -187,7 +187,7 @@ def _identity_of(pairs: list[tuple[str, Any]]) -> object:
 
 
 def _identity(value: Any) -> object:
-    """Return what makes a value equal to another one: itself, an object's place in memory, or its items."""
+    """Return a key by which equal values are recognized: the value, an object's address, or its items."""
     if isinstance(value, dict):
         return dict, id(value)
     if isinstance(value, list):

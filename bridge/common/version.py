@@ -66,7 +66,7 @@ def built_from(folder: Path = _HERE, paths: Sequence[str] = _WHOLE_REPOSITORY) -
 
 
 def _git(folder: Path, *args: str) -> str | None:
-    """Ask git about a checkout: it runs no hook and no file-system monitor, and shows no object in another's place."""
+    """Ask git about a checkout, without hooks, file-system monitor and replaced objects."""
     from bridge.common import process  # noqa: PLC0415 - likewise
 
     quiet = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")

@@ -1,4 +1,4 @@
-"""Tables that the demonstration prints, one per report that came back."""
+"""Tables that the demonstration prints, one per report."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SPEEDUPS = {"plain_speedup": "the fastest plain loop", "decode_speedup": "mlx-l
 
 
 def show(report: Row, gate: Gate, out: Console) -> None:
-    """Print the table of a report; what it says of speed is put in words where the gate accepts it."""
+    """Print the table of a report; describe its speed in words if the gate accepts it."""
     if report["kind"] == "kakeya.codec-rd":
         out.print(codec_table(report))
     elif report["kind"] == "kakeya.spec-bench":
@@ -63,7 +63,7 @@ def codec_table(report: Row) -> Table:
 
 
 def speed_table(report: Row) -> Table:
-    """Return what is claimed of mlx-lm's own generation and of each arm that drafts."""
+    """Return the claims about mlx-lm's own generation and about each arm that drafts."""
     claims = claims_in(report)
     names = {claim.name for claim in claims}
     speedup = next((name for name in _SPEEDUPS if name in names), "decode_speedup")
@@ -78,7 +78,7 @@ def speed_table(report: Row) -> Table:
 
 
 def speed_words(report: Row) -> Iterator[str]:
-    """Yield the greatest claimed speed-up, and what the same arm claims over mlx-lm, as sentences; losses are named."""
+    """Yield the greatest claimed speed-up, and the same arm's claim over mlx-lm, as sentences; losses are named."""
     values = {(c.name, c.arm): c.value for c in claims_in(report) if c.value is not None}
     for name in _SPEEDUPS:
         figures = [(value, arm) for (claim, arm), value in values.items() if claim == name]

@@ -20,7 +20,7 @@ from bridge.verify.export import Fetched
 
 @dataclass(frozen=True)
 class Job:
-    """A preset with its parameters, and in plain words what asking for it shows."""
+    """A preset with its parameters, and what requesting it demonstrates, in plain words."""
 
     preset: str
     shows: str
@@ -59,7 +59,7 @@ NOISE = frozenset(("DECODE_SPREAD", "PREFILL_SPREAD"))
 
 
 def stage(keep: Path | None) -> AbstractContextManager[Stage]:
-    """Make the folder with everything in it; remove it afterwards unless it is to be kept."""
+    """Create the folder with everything in it; remove it afterwards unless it is to be kept."""
     return local_runner.stage("demo-runner", [job.preset for job in JOBS], MODELS, keep=keep)
 
 
@@ -74,7 +74,7 @@ def answer_of(run: Run, stage: Stage) -> Fetched:
 
 
 def is_good(answer: Fetched) -> bool:
-    """Return whether a job went as it should: it succeeded, or all that the gate finds is a machine that was busy."""
+    """Return whether a job went as expected: it succeeded, or the gate objects only to a busy machine."""
     result = answer.result
     codes = {fault.code for fault in result.gate.violations} if result.gate else set()
     noisy = result.state is State.GATE_REJECTED and bool(codes) and codes <= NOISE
@@ -82,7 +82,7 @@ def is_good(answer: Fetched) -> bool:
 
 
 def more() -> list[tuple[str, str]]:
-    """Return what else to try, as commands of this installation and what each shows."""
+    """Return commands of this installation to try next, and what each shows."""
     folder = Path(sys.executable).parent
     if str(folder) in (environment.get("PATH") or "").split(os.pathsep):
         programs = ""

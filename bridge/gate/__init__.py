@@ -85,7 +85,7 @@ def judge_each(
     kinds: Collection[str] | None = None,
     attend: Callable[[], None] | None = None,
 ) -> Gate:
-    """Do what ``judge`` does with files that are read when they are asked for, each with what vouches for it."""
+    """Do the same as ``judge`` with files that are read on demand, each with the run that vouches for it."""
     deadline = Deadline(limits.JUDGE_S, attend)
     violations: list[Violation] = []
     seen_kinds: Counter[str] = Counter()
@@ -161,7 +161,7 @@ def _judge_one(report: Mapping[str, Any], run: Voucher, deadline: Deadline) -> l
 
 
 def _first(violations: Iterable[Violation]) -> list[Violation]:
-    """Return the first violations, and one of each code that comes later: the verdict counts all codes."""
+    """Return the first violations, and one of each later code: the verdict counts all codes."""
     first: list[Violation] = []
     late: dict[str, Violation] = {}
     for each in violations:
@@ -175,7 +175,7 @@ def _first(violations: Iterable[Violation]) -> list[Violation]:
 
 
 def _distinct(faults: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield each fault once, and at most so many of one code."""
+    """Yield each fault once, and at most a limited number per code."""
     distinct: dict[tuple[str, str], None] = {}
     places: Counter[str] = Counter()
     for code, message in faults:

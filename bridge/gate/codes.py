@@ -155,7 +155,7 @@ CODES = {
             "count everything between the first token and the last in decode_s",
         ),
         Code(
-            "NOT_INTERLEAVED", "REJECTED", "the arms did not take turns, so the ratio includes what else happened",
+            "NOT_INTERLEAVED", "REJECTED", "the arms did not take turns, so the ratio includes other work",
             "alternate the arms, one prompt and repeat at a time",
         ),
         Code("PREFILL_SPREAD", "INCOMPLETE", "equal prefills take very different times: the machine was busy", _AGAIN),
@@ -169,7 +169,7 @@ CODES = {
             "BASELINE_MISSING", "INCOMPLETE", "nothing shows what plain decoding gives", "measure a baseline beside it"
         ),
         Code(
-            "BASELINE_NOT_STOCK", "REJECTED", "what is compared with is not plain mlx-lm",
+            "BASELINE_NOT_STOCK", "REJECTED", "the baseline is not plain mlx-lm",
             "decode the baseline with mlx-lm's own loop",
         ),
         Code(
@@ -229,16 +229,16 @@ CODES = {
             "RESULT_UNSTEADY", "INCOMPLETE", "one solution passed and failed the same tests",
             "measure again on an idle machine; leave out problems whose tests are random",
         ),
-        Code("POISON_MISSING", "INCOMPLETE", "nothing shows that the model reads the place", "add an arm poison"),
+        Code("POISON_MISSING", "INCOMPLETE", "nothing shows that the model reads these positions", "add an arm poison"),
         Code(
             "IDENTITY_MISSING", "INCOMPLETE", "nothing shows that the machinery alone changes nothing",
             "add an arm identity",
         ),
         Code(
-            "EVICTED_MISSING", "INCOMPLETE", "nothing shows that the model needs what is put back", "add an arm evicted"
+            "EVICTED_MISSING", "INCOMPLETE", "nothing shows that restoring is needed", "add an arm evicted"
         ),
         Code(
-            "POISON_SURVIVES", "REJECTED", "the model answers as well with noise, so it does not read the place",
+            "POISON_SURVIVES", "REJECTED", "the model answers as well with noise there",
             "find out what the attention reads",
         ),
         Code(
@@ -251,7 +251,7 @@ CODES = {
             "count rounds, drafts and injected positions in every row",
         ),
         Code(
-            "INJECTION_NEVER_RAN", "REJECTED", "the arm did not put anything in place", "find out why it did not run"
+            "INJECTION_NEVER_RAN", "REJECTED", "the arm replaced no positions", "find out why it did not run"
         ),
         # Memory, codecs, server
         Code(

@@ -57,7 +57,7 @@ class Deadline:
 
 
 class DeadlineList(list[T]):
-    """A list whose loops check a deadline: what goes through a whole report, for each of many claims, ends in time."""
+    """A list whose loops check a deadline: code that reads a whole report for each of many claims ends in time."""
 
     def __init__(self, items: Iterable[T], deadline: Deadline) -> None:
         super().__init__(items)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class ReportIndex:
-    """What checks ask about a report; kinds without arms or prompts have none of them. Warm-up rows count nowhere.
+    """What checks ask about a report; kinds without arms or prompts have none. Warm-up rows are left out everywhere.
 
     Queries, and loops over the report's parts, raise TooLongError once the deadline has passed.
 
@@ -106,7 +106,7 @@ class ReportIndex:
         return cast("list[QuantRow]", self.measured.get(arm or "", {}).get(prompt, []))
 
     def rate(self, arm: str | None, prompt: str) -> float:
-        """Return the median over repeats of decoded tokens a second; NaN if none is known."""
+        """Return the median over repeats of decoded tokens a second; NaN if there is none."""
         return self.once(("rate", arm, prompt), lambda: median(map(rate_of, self.decodes(arm, prompt))))
 
     def oracle_of(self, row: Decode) -> Decode | None:

@@ -57,7 +57,7 @@ def _row_faults(
 
 
 def _code_and_part(where: list[str]) -> tuple[str, str]:
-    """Return the code for a fault at a place, and the part of the report that is reported once."""
+    """Return the code for a fault at a location, and the part of the report that is reported once."""
     top = where[0] if where else ""
     if top in _PROVENANCE:
         return "PROVENANCE_MISSING", ""

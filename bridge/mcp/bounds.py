@@ -36,13 +36,13 @@ def text_of(value: object) -> str:
 
 
 def short(text: str, most: int = _LINE_BYTES) -> str:
-    """Return text from the bus as one line without control characters, of at most so many bytes of JSON."""
+    """Return text from the bus as one line without control characters, with a limited number of bytes as JSON."""
     line = sanitize.line(sanitize.strip_ansi(text))
     return line if cut(line, most, most) == line else cut(line, most, most - 3) + "..."
 
 
 def error_fields(error: KakeyaError) -> dict[str, object]:
-    """Return an error as ``--json`` prints it, cut to the limits, and apart from it what it quotes from others."""
+    """Return an error as ``--json`` prints it, cut to the limits, with quoted text from others in a separate field."""
     quoted = {"untrusted_error": error.quoting} if error.quoting else {}
     return {
         name: short(value, _ERROR_BYTES) if isinstance(value, str) else value

@@ -219,7 +219,7 @@ def _below(repo: str, out: str) -> str:
     is_unsafe = path.is_absolute() or any(part.startswith(".") for part in path.parts) or not path.parts
     if is_unsafe or not (root / path).resolve().is_relative_to(root):
         fix = "Name a folder such as results/first, or leave `out` away."
-        raise UsageError(f"{out!r} does not lead to a folder below the server's", fix=fix, code="usage")
+        raise UsageError(f"{out!r} is not a folder below the server's own", fix=fix, code="usage")
     return out
 
 

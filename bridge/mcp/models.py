@@ -71,7 +71,12 @@ class Ask(Arguments):
     snapshot: Annotated[bool, Field(description="Send the uncommitted changes of tracked files too")] = False
     labels: Annotated[list[str], Field(description="Labels that the runner must have")] = []
     expires_s: Annotated[
-        int, Field(description="May wait for a runner so long", ge=1, le=int(MAX_LIFETIME.total_seconds()))
+        int,
+        Field(
+            description="Seconds that the request may wait for a runner",
+            ge=1,
+            le=int(MAX_LIFETIME.total_seconds()),
+        ),
     ] = 86_400
     idempotency_key: Annotated[
         str, Field(description="Repeating a call with the same key never starts a second run", max_length=200)

@@ -34,7 +34,7 @@ _VERIFY_S = 5.0
 
 
 def make_server(repo: str, remote: str, public_key: str | None = None) -> Server[Any]:
-    """Return the server for one repository and one remote of it."""
+    """Return the server for a repository and one of its remotes."""
 
     async def list_tools(_context: Context, _params: object) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[tool.listed(name) for name, tool in TOOLS.items()])
@@ -106,7 +106,7 @@ def _result(answer: Answer) -> types.CallToolResult:
 
 
 def _failed(error: Exception) -> types.CallToolResult:
-    """Return an error as text: what the command line prints with --json."""
+    """Return an error as the text that the command line prints with --json."""
     failure = as_told(error)
     if failure.code == "bug":
         for line in "".join(traceback.format_exception(error)).splitlines():
@@ -129,6 +129,6 @@ def serve_stdio(server: Server[Any]) -> None:
     try:
         anyio.run(serve)
     except* BrokenPipeError:
-        say("the agent went away while it was being answered")
+        say("the agent disconnected before it had its answer")
     finally:
         process.end_children(_LAST_CALLS_S)

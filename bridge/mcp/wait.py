@@ -36,7 +36,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Progress:
-    """The progress of a call. Only a wait knows more of it than the time."""
+    """The progress of a call. Only a wait knows more than the time."""
 
     def __init__(self) -> None:
         self._state, self._outlook, self._line = "", "", ""
@@ -105,7 +105,7 @@ async def _tell(progress: Progress, tell: Tell) -> None:
 
 
 def limit_of(seconds: float | None, *, sees_progress: bool) -> float:
-    """Return how long a call may take in seconds. ``seconds``: how long a wait was asked for.
+    """Return how long a call may take in seconds. ``seconds``: the requested duration of a wait.
 
     A client that sees no progress gives up after a minute of silence, whatever it asked for.
     """

@@ -1,4 +1,4 @@
-"""Presets: the named, typed, bounded jobs that may be asked for."""
+"""Presets: the named, typed, bounded jobs that can be requested."""
 
 from __future__ import annotations
 

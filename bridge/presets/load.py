@@ -19,7 +19,7 @@ FRAGMENTS = "_fragments.yaml"
 
 
 class Presets(dict[str, Preset]):
-    """Presets by name in alphabetical order. ``broken`` says of each file that cannot be used what is wrong with it."""
+    """Presets by name in alphabetical order. ``broken`` holds the error of each file that cannot be used."""
 
     def __init__(
         self, presets: Mapping[str, Preset], broken: Mapping[str, PresetError] | None = None
@@ -29,7 +29,7 @@ class Presets(dict[str, Preset]):
 
 
 def load_presets(folder: Path | str | None = None) -> Presets:
-    """Read the installed presets and, laid over them, those in ``folder``.
+    """Read the installed presets and overlay those in ``folder``.
 
     A preset in ``folder`` replaces the installed one of its name, and so does a fragment. A file that cannot be used is
     left out and stands in ``broken``; it never lets an installed preset of its name through.
@@ -58,7 +58,7 @@ def _installed(
 
 
 def _stamps(root: Path) -> tuple[tuple[str, int, int], ...]:
-    """Return what tells whether a folder's files were changed."""
+    """Return a fingerprint that shows whether a folder's files were changed."""
     there = [(path.name, path.stat()) for path in sorted(root.glob("*.yaml")) if path.exists()]
     return tuple((name, about.st_mtime_ns, about.st_size) for name, about in there)
 
@@ -66,7 +66,7 @@ def _stamps(root: Path) -> tuple[tuple[str, int, int], ...]:
 def _lay_over(
     root: Path, fragments: dict[str, Any], presets: dict[str, Preset], broken: dict[str, PresetError]
 ) -> None:
-    """Add what a folder holds to what is known, in the place of what has the same name."""
+    """Add a folder's fragments and presets, which replace those of the same name."""
     if not root.is_dir():
         raise PresetError(f"there is no folder of presets at {root}", fix="Make it, or name another one.")
     problem = _read_fragments(root, fragments)
@@ -87,7 +87,7 @@ def _lay_over(
 
 
 def _read_fragments(root: Path, known: dict[str, Any]) -> PresetError | None:
-    """Add a folder's fragments to those that are known. Returns what is wrong with the file, if anything is."""
+    """Add a folder's fragments to the known ones. Returns what is wrong with the file, if anything is."""
     if not (root / FRAGMENTS).exists():
         return None
     try:

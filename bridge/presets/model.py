@@ -105,7 +105,7 @@ class Step(BaseModel):
 
 
 class Preset(BaseModel):
-    """A job that may be asked for by name. Frozen; unknown fields are refused."""
+    """A job that can be requested by name. Frozen; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ignored_types=(cached_property,))
 
@@ -171,7 +171,7 @@ class Preset(BaseModel):
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of what the preset means, so that a result can say by which definition it was made."""
+        """The SHA-256 of the preset's meaning, so that a result names the definition that ran."""
         text = json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 

@@ -30,7 +30,7 @@ class _Param(BaseModel):
 
     @property
     def allowed(self) -> str:
-        """Say in a few words what is taken."""
+        """Describe the accepted values in a few words."""
         raise NotImplementedError
 
     def read(self, text: str) -> Value:
@@ -46,7 +46,7 @@ class _Param(BaseModel):
         raise NotImplementedError
 
     def argv(self, value: Value) -> list[str]:
-        """Return the argv elements that stand for the value."""
+        """Return the argv elements for the value."""
         return [str(value)]
 
     @model_validator(mode="after")

@@ -129,7 +129,7 @@ class _Part(NamedTuple):
 
 
 def _is_apart(values: Sequence[float], before: _Part) -> bool:
-    """Return whether each run after a split is clearly apart from those before it, all in one direction."""
+    """Return whether all runs after a split differ clearly from those before it, in one direction."""
     least = APART * math.sqrt(before.squares / (before.runs - 1))
     sign = 1 if values[-1] > before.mean else -1
     return all((value - before.mean) * sign >= least for value in reversed(values))

@@ -28,7 +28,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Fault:
-    """A rule of the gate that a report breaks: what was found, why it matters, and how to fix it."""
+    """A violated rule of the gate: what was found, why it matters, and how to fix it."""
 
     code: str
     path: str
@@ -48,7 +48,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What verifying an answer found. ``signed``: a pinned key signed exactly it; ``broken``: a check failed."""
+    """The result of verifying an answer. ``signed``: a pinned key signed exactly it; ``broken``: a check failed."""
 
     status: Literal["signed", "unsigned", "broken"]
     message: str
@@ -104,5 +104,5 @@ class RunsView:
     plots: tuple[Plot, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what ``--json`` prints."""
+        """Return the object that ``--json`` prints."""
         return asdict(self)

@@ -84,7 +84,7 @@ class Trend:
     values: tuple[Value, ...]
 
     def lines(self) -> Iterator[dict[str, object]]:
-        """Yield what ``--json`` prints, one object per value."""
+        """Yield the objects that ``--json`` prints, one per value."""
         for value in self.values:
             plain = {name: getattr(value, name) for name in value.__dataclass_fields__}
             yield {"preset": self.preset, "claim": self.name, "of": self.about, **plain}

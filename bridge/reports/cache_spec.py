@@ -1,4 +1,4 @@
-"""Cache specs: what keys and values are stored in. One grammar for options, presets, channels and reports.
+"""Cache specs: how keys and values are stored. One grammar for options, presets, channels and reports.
 
 - ``raw``: as the model makes them
 - ``e8v@4.25``: packed Voronoi codes; 2.25, 3.25, 4.25, 5.25 or 6.25 bits; ``:fast`` or ``:best`` may follow
@@ -81,7 +81,7 @@ class CacheSpec:
 
     @property
     def packs(self) -> bool:
-        """Whether it stores what it counts: False for the published codec, whose cache holds what comes back."""
+        """Whether the counted bytes are stored: False for the published codec, whose cache holds decoded values."""
         return all(FORMS[side.family].packs for side in self.sides)
 
 

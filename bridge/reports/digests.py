@@ -72,7 +72,7 @@ def row_digests(rows: Iterable[Mapping[str, Any]], start: str = "") -> Iterator[
 
 
 class Line(NamedTuple):
-    """A digest in a log. ``word`` is empty where the log was cut. ``id`` is empty in lines of older engines."""
+    """A digest in a log. ``word`` is empty if the log was cut. ``id`` is empty in lines of older engines."""
 
     word: str
     digest: str = ""
@@ -81,7 +81,7 @@ class Line(NamedTuple):
 
 
 def lines_in(logs: Iterable[bytes]) -> Iterator[Line]:
-    """Yield the digests in logs, in their order, and an empty line where a log was cut."""
+    """Yield the digests in logs, in order, and an empty line where a log was cut."""
     for log in logs:
         for match in _LINE.finditer(log):
             part = {name: value.decode() for name, value in match.groupdict().items() if value is not None}

@@ -61,7 +61,7 @@ class Identity(ReportModel):
 
 
 class Model(ReportModel):
-    """A model that took part, by the digests of what was read."""
+    """A model that took part, with the digests of its files."""
 
     role: Literal["target", "draft", "reconstruction", "reference"]
     id: Text
@@ -84,7 +84,7 @@ class Workload(ReportModel):
 
 
 class Prompt(ReportModel):
-    """One prompt as it was given to the tokenizer, before a chat template."""
+    """A prompt as it was given to the tokenizer, before a chat template."""
 
     id: Name
     workload: Name
@@ -117,7 +117,7 @@ class Arm(ReportModel):
 
 
 class Where(ReportModel):
-    """Which rows a claim is about; what is left out is not restricted."""
+    """The rows that a claim is about; an omitted field restricts nothing."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -224,7 +224,7 @@ class ParityRow(ReportModel):
 
 
 class CellRow(ReportModel):
-    """One answer of the server in a cell of its matrix: a combination of what requests may ask for."""
+    """One answer of the server in one combination of features."""
 
     draft: Literal["none", "lookup", "dflash"]
     cache: Name

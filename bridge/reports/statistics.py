@@ -17,7 +17,7 @@ _TINY = 1e-300
 
 
 def median(values: Iterable[float]) -> float:
-    """Return the middle value, or the mean of the two; NaN of none, and where one of them is NaN."""
+    """Return the middle value, or the mean of the two middle ones; NaN without values, or if one of them is NaN."""
     ordered = sorted(values)
     half = len(ordered) // 2
     if not ordered or any(map(math.isnan, ordered)):

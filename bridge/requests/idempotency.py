@@ -198,7 +198,7 @@ class Once:
             noted = self._note(key, prepare(key.nonce(name)), instead_of=commit)
 
     def _noted(self, key: Key) -> tuple[str, str] | None:
-        """Return the branch and the commit that an earlier call noted here.
+        """Return the branch and the commit that an earlier call recorded here.
 
         A mirror's references follow its remote, so a note proves no more than a branch does. A foreign one is removed.
         """
@@ -209,7 +209,7 @@ class Once:
         return None
 
     def _note(self, key: Key, prepared: Prepared, instead_of: str | None = None) -> tuple[str, str]:
-        """Note a request before it is pushed, and return what is noted: another process may have been faster."""
+        """Record a request before it is pushed, and return the recorded one: another process may have been faster."""
         self.sent.note(key.note, prepared.commit, instead_of)
         noted = self._noted(key)
         if noted is None:

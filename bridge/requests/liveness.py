@@ -55,7 +55,7 @@ class Life:
         return self.unchanged_s >= self.lease_s
 
     def as_dict(self) -> dict[str, object]:
-        """Return what ``--json`` prints."""
+        """Return the object that ``--json`` prints."""
         seconds = {"unchanged_s": round(self.unchanged_s, 1), "age_s": self.age_s}
         return asdict(self) | seconds | {"lapsed": self.lapsed}
 
@@ -97,7 +97,7 @@ class Queue:
     missing_labels: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
-        """Return what ``--json`` prints."""
+        """Return the object that ``--json`` prints."""
         return asdict(self) | {"missing_labels": list(self.missing_labels)}
 
     def text(self) -> str:

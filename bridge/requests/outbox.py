@@ -57,7 +57,7 @@ class Sent:
         return objects.resolve(self.git, _REFS + branch)
 
     def note(self, key: str, commit: str, instead_of: str | None = None) -> None:
-        """Record the request made with an idempotency key, unless another one is recorded than ``instead_of``."""
+        """Record the request of an idempotency key, unless another one than ``instead_of`` is recorded."""
         before = instead_of or "0" * len(commit)
         self.git("update-ref", KEYS + key, commit, before, ok=(0, 128))
 
@@ -74,7 +74,7 @@ class Sent:
         return (branch if branch_names.parse_branch(branch) else "", commit) if commit else None
 
     def drop_note(self, key: str, commit: str) -> None:
-        """Remove what is recorded for an idempotency key if it still is this commit."""
+        """Remove the record of an idempotency key if it still is this commit."""
         self.git("update-ref", "-d", KEYS + key, commit, ok=(0, 1, 128))
 
     def branches(self) -> list[str]:

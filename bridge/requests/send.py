@@ -91,7 +91,7 @@ def send(
 
 
 def _send_new(remote: Remote, sent: Sent, prepared: request_commit.Prepared) -> tuple[str, str]:
-    """Push a request. It is noted before that, so that it is known here even if the reply to the push is lost."""
+    """Push a request. It is recorded first, so that it is known here even if the reply to the push is lost."""
     branch, commit = prepared.branch, prepared.commit
     sent.add(branch, commit)
     try:

@@ -53,7 +53,7 @@ class Status:
     last_line: str = ""
 
     def as_dict(self) -> dict[str, object]:
-        """Return what ``--json`` prints."""
+        """Return the object that ``--json`` prints."""
         plain: dict[str, object] = {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name in ("life", "queue", "reason"):
             part = getattr(self, name)

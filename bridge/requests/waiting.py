@@ -151,7 +151,7 @@ class Reason:
         return f"{message}. {self.fix}" if self.fix else message
 
     def as_dict(self) -> dict[str, object]:
-        """Return what ``--json`` prints."""
+        """Return the object that ``--json`` prints."""
         plain = {"code": str(self.code), "missing": list(self.missing), "stuck": self.is_stuck}
         return asdict(self) | plain
 
@@ -299,7 +299,7 @@ def _queued(
 
 
 def _over_quota(record: Presence, position: QueuePosition) -> str:
-    """Return which quota the requester has used up on a runner; empty if none."""
+    """Return the quota that the requester has used up on a runner; empty if none."""
     quota = record.quota
     if quota and position.mine_before >= quota.waiting:
         return (

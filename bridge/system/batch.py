@@ -43,7 +43,7 @@ MAX_IDLE = 4
 
 @dataclass(eq=False)
 class Answerer:
-    """A process of git that is asked through its pipes."""
+    """A git process that answers questions through pipes."""
 
     # The key of a process: the folder, the arguments, and all settings.
     key: tuple[object, ...]
@@ -52,7 +52,7 @@ class Answerer:
     asked: int = 0
 
     def may_stay(self) -> bool:
-        """Return whether it may be asked again."""
+        """Return whether the process may be asked again."""
         is_young = time.monotonic() - self.began < MAX_AGE_S
         return is_young and self.asked < MAX_QUERIES and self.child.is_running
 
@@ -97,7 +97,7 @@ def asking(git: _Repository, *args: str) -> Iterator[Answerer]:
 
 
 def forget(git: _Repository) -> None:
-    """End what is kept for a repository that is about to change."""
+    """End the kept processes of a repository that is about to change."""
     directory = _place(git)
     _close(_take_out(lambda process: process.key[0] == directory))
 

@@ -30,7 +30,7 @@ _MOMENT_S = 0.5
 
 
 class Child:
-    """A program that is asked and answers through its pipes, or whose output is taken as it comes.
+    """A program that answers questions through its pipes, or whose output is read as it comes.
 
     Raises:
         ProcessError: it cannot be started, ends in the middle of an answer, or takes longer than ``timeout`` seconds in
@@ -86,7 +86,7 @@ class Child:
         return self._take(end + 1)
 
     def lines(self, count: int) -> list[bytes]:
-        """Return its next lines, so many, without their ends."""
+        """Return the next ``count`` lines, without their ends."""
         there, searched = 0, 0
         while (there := there + self._out.count(b"\n", searched)) < count:
             searched = len(self._out)
@@ -104,7 +104,7 @@ class Child:
         return self._take(size)
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield what it prints until it ends; then it must have ended with 0."""
+        """Yield the output until the program ends; it must end with 0."""
         assert self._child.stdin is not None  # noqa: S101 - asked for above
         self._child.stdin.close()
         while self._fill():
@@ -118,7 +118,7 @@ class Child:
         return self._child.poll() is None
 
     def ended(self, within: float) -> bool:
-        """Wait so long for its end, and say whether it has ended. What it prints meanwhile is dropped.
+        """Wait for the program's end, and return whether it has ended. Output meanwhile is dropped.
 
         Raises:
             ProcessError: it ended with anything but 0, or was given all the time that it may have.
@@ -160,7 +160,7 @@ class Child:
         forget(self._child)
 
     def _end_by_itself(self) -> None:
-        """Give it a moment to end, now that nothing more is asked. One in the middle of an answer is not heard out."""
+        """Give the program a moment to end, now that nothing more is asked. An unfinished answer is dropped."""
         until = time.monotonic() + _MOMENT_S
         while self._selector.get_map() and (remaining := until - time.monotonic()) > 0:
             for key, _ in self._selector.select(remaining):
@@ -191,7 +191,7 @@ class Child:
             raise self._error(self.argv, None, message=f"{' '.join(self.argv[:2])} {reason}")
 
     def _receive(self, within: float) -> None:
-        """Take what it has printed, as soon as there is something."""
+        """Read the output as soon as there is some."""
         if reason := self._bounds.passed():
             # The program must not go on, whatever the caller does with the error.
             end_family(self._child, group=self._group)

@@ -1,4 +1,4 @@
-"""A deadline for the programs that a block of code runs, and for stopping when this process is asked to stop.
+"""A deadline for the programs that a block of code runs, which also ends them when this process has to stop.
 
 A deadline is a property of the caller's block and not of each call, so that none can be forgotten on the way to git.
 It holds in the thread that set it.
@@ -25,7 +25,7 @@ _NOTICE_S = 0.2
 
 
 class Stop(Protocol):
-    """Something that says whether this process was asked to stop, such as a ``StopRequest``."""
+    """Something that tells whether this process was asked to stop, such as a ``StopRequest``."""
 
     def is_set(self) -> bool:
         """Say so."""
@@ -53,7 +53,7 @@ _SCOPE: ContextVar[_Scope] = ContextVar("scope", default=_OPEN)
 
 @contextmanager
 def within(seconds: float | None) -> Iterator[None]:
-    """End every program that runs in this block once ``seconds`` have passed; None sets no bound of its own."""
+    """End every program that runs in this block after ``seconds``; None sets no limit of its own."""
     outer = _SCOPE.get()
     until = math.inf if seconds is None else time.monotonic() + seconds
     _SCOPE.set(replace(outer, until=min(outer.until, until)))
@@ -105,7 +105,7 @@ class Limit:
         self._allowed = max(0.0, self._until - now)
 
     def passed(self) -> str | None:
-        """Return why the call is to be ended, or None while it may go on."""
+        """Return why the call has to end, or None while it may go on."""
         if self._ending and not self._asked and self._ending.is_set():
             self._asked = True
             self._until = min(self._until, time.monotonic() + self._ending.left_s)

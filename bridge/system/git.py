@@ -183,16 +183,16 @@ class Git:
         return Allowance(self.memory, own_memory, disk, limits.KEEP_FREE_BYTES)
 
     def _before(self, args: tuple[str, ...]) -> None:
-        """End what is kept to be asked if this call may change what it would say of an object."""
+        """End kept processes if this call may change their answers."""
         if _CHANGING.intersection(args):
             batch.forget(self)
 
     def text(self, *args: str, stdin: bytes | str | None = None, timeout: float | None = None) -> str:
-        """Run git and return what it printed, without the final newline."""
+        """Run git and return its output, without the final newline."""
         return self(*args, stdin=stdin, timeout=timeout).text
 
     def maybe(self, *args: str) -> str | None:
-        """Run git and return what it printed, or None if it ended with 1 or 128 (there is no such thing)."""
+        """Run git and return its output, or None if it exits with 1 or 128 (there is no such object)."""
         done = self(*args, ok=(0, 1, 128))
         return done.text if done.returncode == 0 else None
 

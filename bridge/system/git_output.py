@@ -69,7 +69,7 @@ def encode(text: str) -> bytes:
 
 
 def lines(data: bytes | str) -> list[str]:
-    """Return the lines of what git printed, without their ends and without the empty ones."""
+    """Return the lines of git's output, without line ends and empty lines."""
     text = decode(data) if isinstance(data, bytes) else data
     return [line for line in text.split("\n") if line]
 
@@ -128,7 +128,7 @@ def tree(raw: bytes, width: int) -> Iterator[Entry]:
 
 
 def tree_lines(raw: bytes, width: int) -> Iterator[tuple[int, int, str, bytes]]:
-    """Yield for each entry of a tree as git stores it where it begins and ends, its mode and its name.
+    """Yield for each entry of a stored tree its begin, its end, its mode and its name.
 
     Raises:
         InfrastructureError: it is damaged.

@@ -1,4 +1,4 @@
-"""The only module that uses GitPython: it describes the user's repository, and makes those of a demonstration.
+"""The only module that uses GitPython: it describes the user's repository, and creates those of a demonstration.
 
 GitPython is imported when a function here is called, because the import alone takes about 0.1 s of processor time. It
 inherits the environment, bounds neither the time nor the output of git, and reads configuration and references itself.
@@ -135,7 +135,7 @@ def make_clone(
 
 
 def _of(directory: Path, work_tree: Path | None = None) -> dict[str, str]:
-    """Return the variables of the one repository that is made, in the format that GitPython reads.
+    """Return the variables of the new repository, in the format that GitPython reads.
 
     Inherited variables would make another one, and a user's defaults could choose SHA-256 or reftable.
     """

@@ -59,7 +59,7 @@ class Keeper:
 
 
 def _keep(folder: str) -> None:
-    """Do the keeper's work: start what the first line says, end it at the second one or at the end of input."""
+    """Run the keeper: start the program of the first line, and end it at the second line or the end of input."""
     # Without a buffer, so that what was not read yet shows in `select`.
     orders = open(0, "rb", buffering=0)  # noqa: SIM115 - as long as the process
     if line := orders.readline():

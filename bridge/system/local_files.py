@@ -1,4 +1,4 @@
-"""Local files: reads those that anybody may have written, regular ones up to a limit, and replaces our own whole."""
+"""Local files: reads regular files up to a limit, whoever wrote them, and replaces our own files atomically."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read_regular(path: Path, most: int) -> bytes | None:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file of ASCII text whole: whoever reads it meanwhile gets the old or the new one.
+    """Replace a file of ASCII text atomically: readers get the old or the new text.
 
     Raises:
         OSError: it cannot be written; nothing is left behind.

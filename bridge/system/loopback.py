@@ -24,5 +24,5 @@ def listen(port: int, option: str) -> socket.socket:
 
 
 def names(port: int) -> list[str]:
-    """Return what a ``Host`` header may say of a server on this port."""
+    """Return the ``Host`` headers that are valid for a server on this port."""
     return [f"{name}:{port}" for name in (HOST, "localhost")]

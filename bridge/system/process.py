@@ -98,7 +98,7 @@ def run(
     most: int | None = None,
     allowance: Allowance = NO_BOUNDS,
 ) -> Completed:
-    """Run a program to its end and return what it printed; past ``most`` bytes it is ended, and that is an error.
+    """Run a program and return its output; beyond ``most`` bytes the program is ended with an error.
 
     Without ``most`` the bound is MOST_OUTPUT. Of standard error the last KEPT_ERRORS bytes are returned.
     ``own_session`` keeps a terminal's ^C and prompts away from it. A program that has to be ended takes its children
@@ -261,7 +261,7 @@ class _Talk:
 
 
 class Bounds:
-    """The bounds of a child and of what it starts, set from outside: no Python code may run between fork and exec."""
+    """The limits of a child and its children, set from outside: no Python code may run between fork and exec."""
 
     def __init__(self, child: Popen[bytes], allowance: Allowance) -> None:
         self._pid = child.pid
@@ -303,7 +303,7 @@ class Bounds:
 
 
 def free_bytes(folder: Path | None) -> int | None:
-    """Return how much is free on a folder's disk; None if that is not asked for or not known."""
+    """Return the free space on a folder's disk; None if it is not needed or not known."""
     try:
         return shutil.disk_usage(folder).free if folder else None
     except OSError:
@@ -321,7 +321,7 @@ def forget(child: Popen[bytes]) -> None:
 
 
 def end_children(after: float = 0.0) -> None:
-    """End what other threads, or the code that a signal has interrupted, still run. Nothing more is run after that.
+    """End the programs of other threads, or of the code that a signal interrupted. Nothing is started after that.
 
     Threads that this process waits for at its end get ``after`` seconds to finish. It may be called by a signal's
     handler, so it reaps nothing: that takes a lock, which may be held.
@@ -343,7 +343,7 @@ def check_open(argv: tuple[str, ...]) -> None:
 
 
 def end_family(child: Popen[bytes], *, group: bool) -> None:
-    """End a program and what it started.
+    """End a program and its children.
 
     The program is reaped last: until then no other process can get its id, which is also the id of its group. What git
     has received of a pack is removed, because git itself leaves it for two weeks.

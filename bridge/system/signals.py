@@ -60,7 +60,7 @@ class StopRequest:
             os.write(self._writer, b"\0")
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is made, at most so many seconds. Returns whether it was."""
+        """Wait for the request to stop, at most ``timeout`` seconds. Returns whether it came."""
         if not self._asked:
             waiting = select.poll()
             waiting.register(self._reader, select.POLLIN)

@@ -66,7 +66,7 @@ def check_files(
 
 
 def own_paths(result: Result) -> set[str]:
-    """Return the paths of an answer: those that it lists, the list, and its signature."""
+    """Return the paths of an answer: the listed ones, the list itself, and its signature."""
     return {wire.RESULT, wire.EVIDENCE, *(file.path for file in result.files)}
 
 
@@ -161,7 +161,7 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
 
 
 def binding_of(result: Result, logs: Mapping[str, bytes]) -> Voucher:
-    """Return the run that an answer describes, whose signature covers the report's bytes; why none, if it does not."""
+    """Return the run that an answer describes, if its signature covers the report's bytes; otherwise why not."""
     from bridge import gate  # noqa: PLC0415
 
     try:
@@ -177,7 +177,7 @@ def binding_of(result: Result, logs: Mapping[str, bytes]) -> Voucher:
 
 
 def gaps(result: Result) -> list[str]:
-    """Return what an answer lacks: reports that were not collected, parts of logs, and processes that survived."""
+    """Return what is missing in an answer: uncollected reports, cut logs, and surviving processes."""
     return [
         *(f"not collected: {each}" for each in result.skipped),
         *(f"{log.path}: only head and tail were kept" for log in result.logs if log.truncated),
@@ -190,7 +190,7 @@ def gaps(result: Result) -> list[str]:
 
 
 def check_gaps(result: Result) -> list[Check]:
-    """Return a check that names what the answer lacks, if it lacks anything. That makes no answer invalid."""
+    """Return a check that names what is missing in the answer, if anything is. The answer stays valid."""
     missing = gaps(result)
     more = f"; and {len(missing) - _SHOWN_GAPS} more" if len(missing) > _SHOWN_GAPS else ""
     return [Check("gaps", ok=None, message="; ".join(missing[:_SHOWN_GAPS]) + more)] if missing else []

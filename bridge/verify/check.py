@@ -53,7 +53,7 @@ class Report:
         return any(check.name == SIGNATURE and check.ok for check in self.checks)
 
     def as_dict(self) -> dict[str, object]:
-        """Return what ``--json`` prints."""
+        """Return the object that ``--json`` prints."""
         checks = [check.as_dict() for check in self.checks]
         return {
             "branch": self.branch,
@@ -110,7 +110,7 @@ def verify(
 
 
 def _ignored(git: Git, view: View, result: Result, pin: Pin | None) -> Container[str]:
-    """Return the commits with states to ignore: if a pinned key signed the last state, all states that none signed."""
+    """Return the states to ignore: if a pinned key signed the last state, all states that no pinned key signed."""
     if pin is None or not history.is_ancestor(git, result.request, view.tip):
         return ()
     line = history.commits_between(git, result.request, view.tip)
@@ -201,7 +201,7 @@ class KnownAnswers:
         self._file = NoteFile(git, _KNOWN_FILE, _KNOWN_LINE, _KNOWN_MOST)
 
     def compare(self, report: Report) -> Report:
-        """Note an answer that holds. If another one was noted for its branch, return the report with a failed check.
+        """Record a valid answer. If another one was recorded for its branch, return the report with a failed check.
 
         An answer that a pinned key signed needs no such check: the key says more than what came first.
         """
@@ -221,14 +221,14 @@ class KnownAnswers:
         return report
 
     def of(self, branch: str) -> str | None:
-        """Return the id of the result that was noted for a branch, or None."""
+        """Return the id of the result that was recorded for a branch, or None."""
         return self._read().get(branch)
 
     def note(self, branch: str, result: str) -> None:
-        """Note the id of a result. In a repository that cannot be written to, nothing is noted."""
+        """Record the id of a result, unless the repository is read-only."""
         noted = {**self._read(), branch: result}
         self._file.write(f"{oid} {name}" for name, oid in noted.items())
 
     def _read(self) -> dict[str, str]:
-        """Return the noted ids by branch, oldest first."""
+        """Return the recorded ids by branch, oldest first."""
         return {branch: result for result, branch in self._file.read()}

@@ -43,7 +43,7 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer in memory, verified or not. ``files`` lacks those that are missing or too large."""
+    """An answer in memory, verified or not. ``files`` lacks missing and too large ones."""
 
     report: Report
     files: dict[str, bytes]

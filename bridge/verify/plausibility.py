@@ -20,7 +20,7 @@ _SLACK_S = 2.0
 
 
 def check_times(result: Result) -> Check:
-    """Check that each step took some time, and all steps together no more than the run.
+    """Check that each step took some time, and all steps together no longer than the run.
 
     Steps are measured with a monotonic clock, the run with the host's wall clock. If that clock was set back meanwhile,
     an honest answer contradicts itself too, so this is only a warning.

@@ -123,7 +123,7 @@ class Reader:
     def _go_down(
         self, git: Git, searches: Mapping[str, _Search], size: int, read: Mapping[str, StateFile]
     ) -> None:
-        """Look at so many commits of each branch."""
+        """Search at most ``size`` commits of each branch."""
         names = {branch: [f"{each.at}~{i}" for i in range(size + 1)] for branch, each in searches.items()}
         commits = lookup.locate(git, [name for several in names.values() for name in several])
         lines = {

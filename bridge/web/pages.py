@@ -133,5 +133,5 @@ def _counts(snapshot: Snapshot) -> list[tuple[str, int]]:
 
 
 def _standing(sighting: RunnerSighting) -> str:
-    """Return one word for what a runner does."""
+    """Return one word for the state of a runner."""
     return str(sighting.record.state) if sighting.is_alive(time.time()) else "not seen"

@@ -14,7 +14,7 @@ from engine.mx import mx
 
 
 class Parts:
-    """What each sequence has in place of one array or mask: keys, values or masks, one a sequence."""
+    """Stands for one array or mask: keys, values or masks, one per sequence."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = list(parts)
@@ -54,13 +54,13 @@ class RaggedCache:
         self.offset = shared if shared and shared.firsts == firsts else Offsets(firsts, rows)
 
     def make_mask(self, n: int, *args: Any, **kwargs: Any) -> Parts | None:  # noqa: ARG002 - rows say it
-        """Return each sequence's own mask, None if none of them needs one."""
+        """Return each sequence's own mask, or None if no sequence needs one."""
         pairs = zip(self.caches, self.offset.rows, strict=True)
         masks = [cache.make_mask(rows, *args, **kwargs) for cache, rows in pairs]
         return Parts(masks) if any(mask is not None for mask in masks) else None
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Parts, Parts]:
-        """Append each sequence's rows to its cache; return what each of them may see."""
+        """Append each sequence's rows to its cache; return the keys and values that each may attend to."""
         cut = zip(self.caches, self.offset.cut(keys), self.offset.cut(values), strict=True)
         parts = [cache.update_and_fetch(k, v) for cache, k, v in cut]
         return Parts([pair[0] for pair in parts]), Parts([pair[1] for pair in parts])

@@ -1,4 +1,4 @@
-"""What a packed cache hands to a model's attention in place of arrays."""
+"""The views that a packed cache gives to a model's attention in place of arrays."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from engine.mx import mx
 
 
 class PackedView:
-    """Packed keys or values, ``[batch, heads, length, dim]`` to whoever asks for a shape.
+    """Packed keys or values that report the shape ``[batch, heads, length, dim]``.
 
     :func:``engine.attention.packed.attend`` reads the rows tile by tile. Anything else that is asked of it (a
     method of an array, a slice) answers from the whole decoded array: right, but large.

@@ -26,7 +26,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what makes caches, and MLX with it, only when needed: parsing a spec works without."""
+    """Import the cache factories, and MLX with them, only when needed: parsing a spec works without them."""
     if name in _MODULES:
         return getattr(import_module(f"engine.cache.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

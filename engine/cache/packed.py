@@ -20,7 +20,7 @@ Mixed: Any = lm_cache.KVCache if TYPE_CHECKING else object  # one of mlx-lm's ca
 
 
 class PackedMixin(Mixed):
-    """What the packed caches share; mixed in before one of mlx-lm's caches.
+    """What the packed caches share: a mix-in for mlx-lm's caches.
 
     Attributes:
         spec: the cache spec; its sides name the codecs of keys and values. (No attribute is called ``bits``: mlx-lm
@@ -50,7 +50,7 @@ class PackedMixin(Mixed):
         return str(CodecId(self.spec, tuple(codec.dim for codec in self.codecs), self.dtype))
 
     def use_codec(self, codec_id: str) -> None:
-        """Take over the codecs that a codec id names, and what they need.
+        """Use the codecs that a codec id names, with their settings.
 
         Raises:
             BadInput: it cannot be read.
@@ -76,7 +76,7 @@ class PackedMixin(Mixed):
         return self.encode(keys, values, self.codecs)
 
     def read(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
-        """Return what attention is given of rows, whether they are stored here or not."""
+        """Return the view of rows for attention, whether they are stored here or not."""
         if self.codecs is None:
             raise BadInput("a packed cache that has stored nothing cannot be read")
         dtype = getattr(mx, self.dtype)
@@ -99,7 +99,7 @@ class PackedMixin(Mixed):
 
     @property
     def state(self) -> tuple[Any, ...]:
-        """The codec id, then what mlx-lm's cache saves."""
+        """The codec id, followed by the state of mlx-lm's cache."""
         return (self.codec_id, *super().state)
 
     @state.setter
@@ -205,7 +205,7 @@ class _BatchMixin(PackedMixin):
 
     @classmethod
     def _merged(cls, caches: list[Any]) -> Self:
-        """Return what mlx-lm makes of the caches."""
+        """Return the merged caches, as mlx-lm merges them."""
         return cast("Self", super().merge(caches))
 
     def extend(self, other: "_BatchMixin") -> None:
@@ -217,7 +217,7 @@ class _BatchMixin(PackedMixin):
             self.like(other)
 
     def extract(self, idx: int) -> PackedMixin:
-        """Return one of the batch by itself."""
+        """Return one sequence of the batch by itself."""
         extracted: PackedMixin = super().extract(idx)
         extracted.__class__ = self.single  # mlx-lm builds its own class; the attributes are the same
         return extracted.like(self)

@@ -1,4 +1,4 @@
-"""What every cache has, mlx-lm's and ours: what the engine asks of one whose class it does not know."""
+"""The protocol of all caches, mlx-lm's and ours: what the engine asks of a cache of an unknown class."""
 
 from typing import Any, Protocol
 
@@ -9,7 +9,7 @@ class Attended(Protocol):
     """The interface that a layer's attention needs of its cache."""
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> Any:
-        """Append keys and values, and return all that attention is to read."""
+        """Append keys and values, and return all keys and values for attention."""
 
 
 class Cache(Attended, Protocol):

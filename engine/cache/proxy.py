@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 
 class CacheProxy:
-    """Stands for a cache: reads and writes of everything but its own attributes go to the inner cache.
+    """A proxy of a cache: reads and writes of everything but its own attributes go to the inner cache.
 
     mlx-lm and its models look for methods and attributes of a cache by name, and some models set them. A proxy
     therefore need not know what its inner cache is, and what a later mlx-lm adds to caches passes through.

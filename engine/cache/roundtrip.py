@@ -1,4 +1,4 @@
-"""The earlier design: any cache, with keys and values sent through a codec and back on the way in.
+"""The earlier design: any cache, with keys and values encoded and decoded before they are stored.
 
 It shows what a codec does to a model; it saves no memory, since the inner cache holds what came back in full.
 """
@@ -45,20 +45,20 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
         self.codecs: dict[int, Any] = {}
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Append what the codec makes of both, and return what the inner cache returns."""
+        """Append the decoded codes of both, and return what the inner cache returns."""
         pair: tuple[mx.array, mx.array] = self.inner.update_and_fetch(*self.through(keys, values))
         return pair
 
     def pack(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Return what the inner cache stores; see :meth:`through`."""
+        """Return what the inner cache stores; see :meth:``through``."""
         return self.through(keys, values)
 
     def read(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Return what attention is given of stored keys and values: the same."""
+        """Return what attention gets for stored keys and values: the same."""
         return keys, values
 
     def through(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Return what the codec makes of both, storing nothing."""
+        """Return the decoded codes of both, storing nothing."""
         try:
             codecs = [self._codec(x.shape[-1]) for x in (keys, values)]
         except EngineError as error:
@@ -106,7 +106,7 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
 
     @classmethod
     def from_state(cls, state: tuple[Any, ...]) -> "KakeyaLatticeMLXCache":
-        """Return a cache of what :attr:``state`` gave."""
+        """Return a cache from a saved :attr:``state``."""
         cache = cls.__new__(cls)
         cache.state = state
         return cache
@@ -121,7 +121,7 @@ def codec_maker(name: str) -> Callable[[int], Any]:
 def make_kakeya_caches(
     model: Any, variant: str = "e8", q_range: int = 38, boundary: int = 0, *, strict: bool = True
 ) -> list[Cache]:
-    """Return the model's caches, those of keys and values behind the published codec.
+    """Return the model's caches; caches of keys and values use the published codec.
 
     Args:
         model: an mlx-lm model.

@@ -79,7 +79,7 @@ def _affine_misfit(dim: int, bits: int, group: int) -> str | None:
 
 
 def _holders(caches: list[Cache]) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """Yield the caches of keys and values with their places, those in lists too."""
+    """Yield the caches of keys and values with their positions, including those in lists."""
     for i, cache in enumerate(caches):
         if isinstance(cache, lm_cache.CacheList):
             yield from (((i, *index), inner) for index, inner in _holders(list(cache.caches)))

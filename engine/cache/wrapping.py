@@ -11,7 +11,7 @@ KEY_VALUE = (lm_cache.KVCache, lm_cache.RotatingKVCache)
 
 
 def wrap_caches(model: nn.Module, boundary: int, wrap: Callable[[Any, nn.Module], Any]) -> list[Cache]:
-    """Return the model's caches with ``wrap(cache, layer)`` in place of each that holds keys and values."""
+    """Return the model's caches with ``wrap(cache, layer)`` in place of each cache of keys and values."""
     caches: list[Cache] = lm_cache.make_prompt_cache(model)
     # If layers share caches or have none, no cache belongs to one layer, so the whole model is tried.
     layers = model.layers if len(model.layers) == len(caches) else [model] * len(caches)

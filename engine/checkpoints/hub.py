@@ -60,7 +60,7 @@ def is_here(hub_id: str) -> bool:
 
 
 def local(reference: str | Path) -> Path:
-    """Return the path that a reference may be; a leading ``~`` stands for a home, where there is such a one."""
+    """Return the path of a reference, if it may be one; a leading ``~`` is expanded if that home exists."""
     try:
         return Path(reference).expanduser()
     except RuntimeError:

@@ -21,9 +21,9 @@ LIVE_EVERY = 0.2  # seconds
 @shared.model
 @shared.draft
 @flag("--no-draft", "Decode without a draft model.")
-@option("--prompt", help="The text: a user's message to a model that chats, else what is continued.")
-@option("--system", help="What comes before it as the system's message.")
-@flag("--raw", "Continue the text itself, also with a model that chats.")
+@option("--prompt", help="The text: a user's message for a chat model, otherwise a text to continue.")
+@option("--system", help="System message before the prompt.")
+@flag("--raw", "Continue the text itself, even with a chat model.")
 @option("--prompt-file", EXISTING_FILE)
 @option("--max-tokens", click.IntRange(1, 1 << 20), 256)
 @option("--temperature", click.FloatRange(0, 100), 0.0, show_default="greedy")

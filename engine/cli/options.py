@@ -43,7 +43,7 @@ def repeats(default: int, more: str = "") -> Decorator:
         option("--repeats", count, default, help=f"Runs of each arm and prompt.{more}"),
         option(
             "--max-repeats", count,
-            help="Repeat up to so often in all, until the times are steady.  [default: --repeats]",
+            help="Maximum number of runs, until the times are steady.  [default: --repeats]",
         ),
     )  # fmt: skip
 

@@ -60,7 +60,10 @@ class Size(click.ParamType[int]):
 )
 @option("--max-active", click.IntRange(1, 1024), 8, help="Answers that are decoded at the same time.")
 @option(
-    "--max-tokens", click.IntRange(1, 1 << 20), 8192, help="Tokens of an answer whose request does not say."
+    "--max-tokens",
+    click.IntRange(1, 1 << 20),
+    8192,
+    help="Maximum tokens of an answer if its request names none.",
 )
 @option("--max-body", Size(), "4MB", help="Largest request.")
 @option(

@@ -43,7 +43,7 @@ def pack(codec: ClassicCodec, x: mx.array) -> mx.array:
 
 
 def unpack(codec: ClassicCodec, rows: mx.array) -> mx.array:
-    """Return what ``codec.roundtrip`` gives in float32, ``[..., dim]``."""
+    """Return the result of ``codec.roundtrip`` in float32, ``[..., dim]``."""
     flat = np.array(rows).reshape(-1, rows.shape[-1])
     norm, largest = (np.ascontiguousarray(flat[:, i : i + 2]).view(np.float16) for i in (0, 2))
     bits = np.unpackbits(flat[:, SIDE_BYTES:], axis=1)

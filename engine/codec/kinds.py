@@ -1,4 +1,4 @@
-"""The codecs by the family of their specs: the one table to add a codec to."""
+"""The codecs by the family of their specs: the only table to add a codec to."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

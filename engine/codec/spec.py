@@ -47,7 +47,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Search:
-    """How hard the encoder tries: it decides quality and cost, never what a row means.
+    """How hard the encoder tries: it affects quality and cost, never the meaning of a row.
 
     Attributes:
         first: the finest scale tried, in steps above rms / 2^bits.

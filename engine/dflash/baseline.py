@@ -42,7 +42,7 @@ def native(
     caches: list[Cache] | None = None,
     prefill_chunk: int = 512,
 ) -> Iterator[Step]:
-    """Decode with mlx-lm's ``generate_step`` as it is; the strongest opponent a comparison can have.
+    """Decode with mlx-lm's ``generate_step`` as it is: the strongest baseline.
 
     It differs from :func:``incremental`` in what it leaves and how it draws: afterwards the caches hold the last
     token too, and one more where the iterator was left early; draws come from MLX's global state, and

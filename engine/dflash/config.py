@@ -21,7 +21,7 @@ FIX = "take config.json and the weights from the same checkpoint, one of DFlash'
 
 @dataclass(frozen=True, kw_only=True)
 class DraftConfig(Shape):
-    """A drafter's shape, whose values agree with each other."""
+    """A drafter's shape, with values that are consistent with each other."""
 
     def __post_init__(self) -> None:
         for problem in wrong_values(vars(self)):

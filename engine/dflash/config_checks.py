@@ -78,7 +78,7 @@ KINDS = {
 
 
 def wrong_values(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with fields by themselves."""
+    """Yield the faults of single fields."""
     for name, (test, wanted) in KINDS.items():
         if not test(values[name]):
             value = list(values[name]) if isinstance(values[name], tuple) else values[name]
@@ -86,7 +86,7 @@ def wrong_values(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def contradictions(config: Shape) -> Iterator[str]:
-    """Yield what fields, right by themselves, are to each other."""
+    """Yield the contradictions between fields."""
     if config.num_attention_heads % config.num_key_value_heads:
         yield f"{config.num_attention_heads} heads are no multiple of {config.num_key_value_heads}"
     if config.head_dim % 2:

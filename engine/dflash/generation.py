@@ -111,7 +111,7 @@ class Run:
             pass
 
     def reading(self, ids: Sequence[int], chunk: int, start: int = 0) -> Iterator[int]:
-        """Read the prompt as :meth:``read_prompt`` does, giving way after each chunk.
+        """Read the prompt as :meth:``read_prompt`` does, yielding after each chunk.
 
         Args:
             ids: all of the prompt.
@@ -139,7 +139,7 @@ class Run:
         self._prefill = self.clock.restart()
 
     def plan(self) -> RoundPlan:
-        """Return what to do next."""
+        """Return the plan of the next round."""
         block, model = self.blocks
         return self.policy.choose(self.room, block, self.match, model=model if self.proposer else 0)
 
@@ -154,7 +154,7 @@ class Run:
         return self.policy.tempting(self.room, self.blocks[0], self.match)
 
     def propose(self, plan: RoundPlan) -> tuple[mx.array, mx.array | None]:
-        """Return drafts ``[1, n]``, on the device, and what they were drawn from."""
+        """Return drafts ``[1, n]``, on the device, and the distributions that they were drawn from."""
         if plan.drafter == "lookup" and self.lookup is not None:
             return mx.array([self.lookup.propose(plan.size)], mx.int32), None
         if self.proposer is None:

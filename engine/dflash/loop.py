@@ -1,4 +1,4 @@
-"""Speculative decoding: draft, verify, keep what the target agrees with."""
+"""Speculative decoding: draft, verify, keep the tokens that the target agrees with."""
 
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from typing import Any

@@ -65,7 +65,7 @@ class Sampling:
 
 
 class Sampler:
-    """Draws with a key of its own, so that neither other generations nor the global state matter.
+    """Draws with its own key, independent of other generations and the global state.
 
     Args:
         sampling: how logits become probabilities.
@@ -82,7 +82,7 @@ class Sampler:
         return self.sampling.temperature == 0
 
     def draw(self, logits: mx.array) -> tuple[mx.array, mx.array | None]:
-        """Return tokens ``[...]`` for logits ``[..., vocabulary]``, and what they were drawn from.
+        """Return tokens ``[...]`` for logits ``[..., vocabulary]``, and the distributions that they were drawn from.
 
         The second is None if nothing was drawn (greedy): :meth:``accept`` takes it as it is.
         """

@@ -1,4 +1,4 @@
-"""What one round of decoding gives, and what many add up to."""
+"""The result of one round of decoding, and the sums of many."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -56,7 +56,7 @@ class Stops:
         self.matched: str | None = None
 
     def take(self, tokens: Sequence[int]) -> Cut:
-        """Return what is left of the next tokens, up to the first stop."""
+        """Return the next tokens up to the first stop."""
         if not self.strings:
             end = next((i for i, token in enumerate(tokens) if token in self.tokens), None)
             plain = tokens if end is None else tokens[:end]
@@ -79,7 +79,7 @@ class Stops:
         return Cut(tuple(tokens), released, stopped=False)
 
     def flush(self) -> str:
-        """Return what still waits, at the end of the answer; nothing after a stop string."""
+        """Return the text that was held back, at the end of the answer; nothing after a stop string."""
         if self._text is None:
             return ""
         text, self._held = self._held + self._text.flush(), ""

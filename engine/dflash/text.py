@@ -44,7 +44,7 @@ class Detokenizer:
         return new
 
     def flush(self) -> str:
-        """Return what still waits, at the end of the stream."""
+        """Return the text that was held back, at the end of the stream."""
         text = self._decode()
         if not self._in_bytes:
             return self._give(text, len(text))
@@ -69,7 +69,7 @@ class Detokenizer:
         return new
 
     def _byte(self, token: int) -> int | None:
-        """Return the byte that a token stands for, or None."""
+        """Return the byte of a token, or None."""
         if token not in self._bytes:
             name = getattr(self._tokenizer, "convert_ids_to_tokens", lambda _: None)(token)
             match = BYTE.fullmatch(name) if isinstance(name, str) else None

@@ -1,4 +1,4 @@
-"""Controls: caches that hand attention something else than what came in, at positions that are known.
+"""Controls: caches that give attention other values than were stored, at known positions.
 
 They change what ``update_and_fetch`` returns, which is what attention reads: there is no attribute that a
 library might overlook. An identity control shows that the machinery alone changes nothing, noise shows that

@@ -14,7 +14,7 @@ LOOP = "engine.bench.recompute"
 
 
 def recompute(model: nn.Module, oracle: str) -> Arm[list[Cache]]:
-    """Return the arm that reads the whole text again for each token: what keeping a cache saves."""
+    """Return the arm that reads the whole text again for each token, as a measure of what caching saves."""
 
     def decode(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
         context = list(ids)

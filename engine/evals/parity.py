@@ -121,7 +121,7 @@ def _torch(pair: Pair) -> Side:
 
 
 def _walker(draft: Any, target: nn.Module, dtype: mx.Dtype) -> Callable[[], Draft]:
-    """Return what begins to draft along a continuation."""
+    """Return a function that begins to draft along a continuation."""
 
     def start() -> Draft:
         bound = draft.bind(target)
@@ -235,7 +235,7 @@ def accepted(rows: Sequence[Row]) -> int:
 
 
 def _error(reference: Drafted, candidate: Drafted) -> dict[str, Any]:
-    """Return how far the logits lie apart, and where tokens part how near a tie that was to the reference."""
+    """Return the distance of the logits and, if tokens differ, how near a tie they were for the reference."""
     if reference.logits is None or candidate.logits is None:
         return {}
     errors = {"max_logit_error": mx.abs(reference.logits - candidate.logits).max().item()}
@@ -255,7 +255,7 @@ def job(
     block: int,
     blocks: int,
 ) -> Job:
-    """Return what compares both sides on every prompt.
+    """Return a function that compares both sides on every prompt.
 
     Args:
         pair: with a drafter.

@@ -1,4 +1,4 @@
-"""How far a cache moves what a model predicts within a prompt: the divergence that recall is too coarse to show."""
+"""How far a cache moves a model's predictions within a prompt: the divergence, which is finer than recall."""
 
 from collections.abc import Sequence
 from functools import lru_cache

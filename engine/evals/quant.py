@@ -64,7 +64,7 @@ class QuantPlan:
 
 
 def arms_of(model: nn.Module, plan: QuantPlan) -> tuple[list[CacheArm], dict[str, str]]:
-    """Return the raw cache, those of the plan and the controls; and the caches left out, with the reason.
+    """Return the raw cache, the plan's caches and the controls; and the caches left out, with the reason.
 
     Raises:
         BadInput: the model can use none of the caches.
@@ -117,7 +117,7 @@ class _Recorder(CacheProxy, own=("seen",)):
         return self.inner.update_and_fetch(keys, values)
 
     def joined(self) -> tuple[mx.array, mx.array]:
-        """Return all keys and all values that came in."""
+        """Return all stored keys and all stored values."""
         keys, values = (mx.concatenate(list(side), axis=2) for side in zip(*self.seen, strict=True))
         return keys, values
 
@@ -160,7 +160,7 @@ def reference(model: nn.Module, tokens: mx.array, arm: CacheArm) -> Reference:
 
 
 def score(model: nn.Module, tokens: mx.array, arm: CacheArm, known: Reference) -> dict[str, Any]:
-    """Return a row, but for its names: bits and error on the captured vectors, and what the model then says."""
+    """Return a row without its names: bits and error on the captured vectors, and the model's predictions."""
     fresh = arm.make(None)
     fed = [fresh[i] for i in known.layers]
     error = energy = 0.0
@@ -185,13 +185,13 @@ def score(model: nn.Module, tokens: mx.array, arm: CacheArm, known: Reference) -
 
 
 def _as_stored(x: mx.array, cache: Any) -> mx.array:
-    """Return what an uncompressed cache would store for ``x``, float32: the reference of errors."""
+    """Return what an uncompressed cache would store for ``x``, float32: the reference for errors."""
     half = type(cache).__name__ == "HalfCache"
     return (x.astype(mx.float16) if half else x).astype(mx.float32)
 
 
 def distance(raw: mx.array, other: mx.array, tokens: mx.array) -> dict[str, Any]:
-    """Return how far log-probabilities ``[tokens - 1, vocabulary]`` lie from those of the raw cache, summed."""
+    """Return the distance of log-probabilities ``[tokens - 1, vocabulary]`` from those of the raw cache, summed."""
     kl = mx.maximum((mx.exp(raw) * (raw - other)).sum(axis=-1), 0)
     top = mx.argmax(raw, axis=-1) == mx.argmax(other, axis=-1)
     nll = -mx.take_along_axis(other, tokens[0, 1:, None], axis=-1)
@@ -209,7 +209,7 @@ def job(
     workloads: Sequence[Workload],
     config: dict[str, Any],
 ) -> Job:
-    """Return what scores every cache on every text.
+    """Return a function that scores every cache on every text.
 
     Args:
         pair: the model.
@@ -239,7 +239,7 @@ def job(
 
 
 def windows(text: str, tokenizer: Tokenizer, tokens: int, most: int) -> list[Prompt]:
-    """Return a text in pieces of so many tokens, at most ``most``, from its beginning; a short rest is left out.
+    """Split a text into at most ``most`` pieces of a given number of tokens; a short rest is left out.
 
     Raises:
         BadInput: the text is shorter than one piece.
@@ -255,7 +255,7 @@ def windows(text: str, tokenizer: Tokenizer, tokens: int, most: int) -> list[Pro
 
 
 def cut(prompts: Sequence[Prompt], tokens: int) -> list[Prompt]:
-    """Return the prompts with at most so many tokens each.
+    """Return the prompts, each cut to a given number of tokens.
 
     Raises:
         BadInput: one is too short to say anything.

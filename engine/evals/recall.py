@@ -100,7 +100,7 @@ def arms_of(model: nn.Module, plan: RecallPlan) -> tuple[list[NeedleArm], dict[s
 
 
 def _controls(model: nn.Module, plan: RecallPlan, decode: Decode) -> Iterator[NeedleArm]:
-    """Yield the raw cache with what is before the question put back as it was, and replaced by noise."""
+    """Yield two controls: everything before the question stored unchanged, and replaced by noise."""
 
     def put_back(needle: Needle) -> list[Cache]:
         return control_caches(model, same, _before(needle))
@@ -118,7 +118,7 @@ def _before(needle: Needle) -> int:
 
 
 class Tried(NamedTuple):
-    """What trying a cache showed: what is bound anew for it, and which layers it leaves as they are."""
+    """The result of trying a cache: the library functions that it replaces, and the layers that it leaves raw."""
 
     patches: tuple[str, ...]
     raw_layers: list[int]
@@ -186,7 +186,7 @@ def job(
     ends: bool = True,
     predictions: Predictions | None = None,
 ) -> Job:
-    """Return what lets every arm answer every prompt.
+    """Return a function with which every arm answers every prompt.
 
     Args:
         kind: ``kakeya.recall`` or ``kakeya.restored-prefill``.

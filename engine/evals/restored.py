@@ -83,7 +83,7 @@ class RestoredPlan:
 def arms_of(
     model: nn.Module, plan: RestoredPlan, restorer: Restorer | DraftedRestorer | None = None
 ) -> tuple[list[NeedleArm], dict[str, str]]:
-    """Return the arms, and those left out with the reason.
+    """Return the arms, and the arms that are left out, with the reason.
 
     The arms are the whole cache, evicted positions given back from each spec and as learned, and the controls.
     All read prompts in the same chunks. ``identity`` gives back what was evicted, ``poison`` noise, ``evicted``
@@ -148,7 +148,7 @@ def _fits(restorer: Restorer | DraftedRestorer, model: nn.Module, *, sliding: bo
 
 
 def _storable(specs: Iterable[str], left_out: dict[str, str]) -> Iterator[str]:
-    """Yield the specs that can hold what sliding layers evict; say why of the others."""
+    """Yield the specs that can hold positions evicted by sliding layers; report why others cannot."""
     for spec in specs:
         try:
             growing(parse(spec))

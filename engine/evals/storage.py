@@ -36,7 +36,7 @@ class HalfCache(CacheProxy):
 
 
 def halved(caches: Sequence[Cache]) -> list[Cache]:
-    """Return caches of which those that hold keys and values keep them in half precision."""
+    """Return caches that keep keys and values in half precision."""
     return [HalfCache(cache) if isinstance(cache, HOLDERS) else cache for cache in caches]
 
 
@@ -70,7 +70,7 @@ def _layer(cache: Any, pair: Sequence[mx.array]) -> dict[str, Any]:
 
 
 def classic(cache: Any) -> dict[int, ClassicCodec]:
-    """Return the published codecs that a cache sends keys and values through, by head size; none elsewhere."""
+    """Return the published codecs of a cache, by head size; empty for other caches."""
     while not isinstance(cache, KakeyaLatticeMLXCache):
         if "inner" not in vars(cache):
             return {}

@@ -85,14 +85,14 @@ class FilledCache:
 
 
 class Pass(NamedTuple):
-    """What takes turns: a pass over so many tokens, over caches of one spec."""
+    """What takes turns: a pass over a number of tokens, over caches of one spec."""
 
     cache: str
     length: int
 
 
 def job(pair: Pair, sweep: Sweep) -> Job:
-    """Return what times every pass.
+    """Return a function that times every pass.
 
     On each context, lengths and caches take turns; the order moves on by one from repeat to repeat, and
     repeat 0 warms up. The tokens are Python code, for what a mixture of experts does depends on them.

@@ -55,7 +55,7 @@ class Package:
         self.block = int(self.draft.config.block_size)
         self.decision: Decision = decide(model_mlx, self.target)
         if self.decision.strategy == NONE:
-            raise NotInjectedError("this version of the dflash package takes no caches of others")
+            raise NotInjectedError("this version of the dflash package takes no caches from callers")
 
     def stream(
         self, ids: Sequence[int], caches: list[Cache], most: int, *, chunk: int, **sampling: float

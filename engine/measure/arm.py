@@ -1,4 +1,4 @@
-"""What is compared: systems with names and roles, each of which starts afresh on every prompt."""
+"""The arms of a comparison: systems with names and roles, each of which starts afresh on every prompt."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -51,6 +51,6 @@ class Arm(Generic[Fresh]):
         return {name: getattr(self, name) for name in names} | about
 
     def attention(self) -> AbstractContextManager[None]:
-        """Return what to run it in: mlx-lm's own attention is put back unless the arm replaces it."""
+        """Return the context to run it in: mlx-lm's own attention, unless the arm replaces it."""
         replaced = any(patch.endswith(router.NAME) for patch in self.patches)
         return nullcontext() if replaced else router.unrouted()

@@ -103,7 +103,7 @@ def run_all(
     on_start: Callable[[int], None] = lambda _: None,
     on_step: Callable[[], None] = lambda: None,
 ) -> tuple[dict[str, Sections], Journal]:
-    """Run a job's turns, or those that an interrupted run of the same did not come to.
+    """Run a job's turns, or the remaining turns of an interrupted run.
 
     Returns the reports by name, and the journal of their rows, which the caller closes once they are written.
     ``seconds`` in a report covers this run only, not an earlier one that was interrupted.

@@ -91,7 +91,7 @@ class Journal:
 
 
 def chosen_before(out: Path | None) -> dict[str, Any]:
-    """Return the options that an interrupted run with this report's file had chosen; empty without such a run."""
+    """Return the options of an interrupted run with this report's file; empty without such a run."""
     if out is None:
         return {}
     try:

@@ -41,7 +41,7 @@ def _layer(cache: Any) -> dict[str, Any]:
 
 
 def arrays(cache: Any) -> list[mx.array]:
-    """Return the arrays that a cache holds, those of caches within it too."""
+    """Return the arrays of a cache, including those of inner caches."""
     inner = [*getattr(cache, "caches", ()), *([cache.inner] if "inner" in vars(cache) else [])]
     own = [leaf for _, leaf in tree.tree_flatten(vars(cache)) if isinstance(leaf, mx.array)]
     return own + [array for part in inner for array in arrays(part)]

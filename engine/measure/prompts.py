@@ -124,7 +124,7 @@ def read_set(name: str, most: int | None, called: str) -> Workload:
 
 
 def published_file(name: str) -> Path:
-    """Return the file of a published set, which its own package brings."""
+    """Return the file of a published set, which comes with its own package."""
     package, file = PUBLISHED[name]
     spec = util.find_spec(package)
     if spec is None or spec.origin is None:

@@ -90,7 +90,7 @@ def load() -> list[float]:
 
 
 def power() -> dict[str, object]:
-    """Return what the host says of its supply: nothing on a machine without a battery that says nothing."""
+    """Return the power source of the host; nothing on a machine without a battery."""
     facts: dict[str, object] = {}
     try:
         battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None

@@ -50,7 +50,7 @@ def until_steady(
     most: int,
     suffice: Callable[[Sequence[Row]], bool] = lambda _: True,
 ) -> Further:
-    """Return what yields the turns of further repeats of a measurement, one by one, until its rows are steady.
+    """Return a function that yields the turns of further repeats, until the rows are steady.
 
     Only the rows decide, so that a reader can repeat the decision: nobody stopped when a figure suited.
 

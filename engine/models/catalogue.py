@@ -102,7 +102,7 @@ ENTRIES = {
 
 
 def entry(reference: str) -> Entry | None:
-    """Return the entry that a name, a hub id or the name of a folder means; None if the catalogue has none."""
+    """Return the entry of a name, a hub id or a folder's name; None if the catalogue has none."""
     wanted = reference.casefold().rstrip("/")
     for known in ENTRIES.values():
         target = known.target.casefold()

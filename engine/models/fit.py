@@ -42,7 +42,7 @@ def check_fit(draft: dict[str, Any], target: dict[str, Any], tokenizer: Tokenize
 
 
 def identity(config: dict[str, Any], tokenizer: Tokenizer) -> dict[str, str]:
-    """Return what a drafter's configuration notes of its target: the architecture, and a digest of the vocabulary."""
+    """Return a drafter's record of its target: the architecture, and a digest of the vocabulary."""
     return {"model_type": files.text_config(config)["model_type"], "vocabulary": _vocabulary(tokenizer)}
 
 

@@ -1,4 +1,4 @@
-"""The registry of pairs, to be listed; and what somebody may have meant who wrote another name."""
+"""The registry of pairs, for listing, and suggestions for unknown names."""
 
 from typing import Any
 

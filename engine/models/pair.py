@@ -20,7 +20,7 @@ from engine.tokens import Tokenizer
 
 @dataclass(frozen=True)
 class Part:
-    """Where one model of a pair came from.
+    """The source of one model of a pair.
 
     Attributes:
         id: as it is named: the bundled pair, a folder or a hub id.
@@ -58,7 +58,7 @@ class Pair:
 
     @property
     def chats(self) -> bool:
-        """Whether prompts are turns to it: it has a chat template, and is none of the tiny pairs.
+        """Whether prompts are chat turns: the model has a chat template, and is not one of the tiny pairs.
 
         Those were trained to continue text, and know turns from questions for needles alone.
         """
@@ -105,7 +105,7 @@ class Pair:
         return replace(self, draft=draft)
 
     def another_target(self) -> nn.Module:
-        """Return another model object over the target's arrays, for those who hook or patch theirs."""
+        """Return another model object over the target's arrays, for code that hooks or patches it."""
         return rebuild(self.parts["target"].folder, self.target)
 
     def digests(self) -> dict[str, dict[str, str]]:
@@ -133,7 +133,7 @@ def load(
     restore: str | Path | Literal[False] | None = False,
     download: bool = True,
 ) -> Pair:
-    """Load a target with its tokenizer, and its drafter where it has one.
+    """Load a target with its tokenizer and, if it has one, its drafter.
 
     Args:
         name: ``tiny`` or ``tiny-hybrid`` (bundled), a published pair's short name such as ``qwen3-8b``, a

@@ -24,7 +24,7 @@ _NEEDED = {
 
 @dataclass(frozen=True)
 class Source:
-    """Where a pair comes from: references to the target, its drafter and its restorer, folders or hub ids.
+    """The sources of a pair: references to the target, its drafter and its restorer, folders or hub ids.
 
     Attributes:
         name: what was asked for.
@@ -58,7 +58,7 @@ def find(
     draft: str | Path | Literal[False] | None = None,
     restore: str | Path | Literal[False] | None = False,
 ) -> Source:
-    """Return where ``name`` comes from.
+    """Return the source of ``name``.
 
     Args:
         name: a bundled pair, a published pair, a folder that holds ``target/`` and perhaps ``draft/``, a
@@ -129,7 +129,7 @@ def _pair(name: str, folder: Path) -> Source:
 
 
 def _is_dir(folder: Path) -> bool:
-    """Tell whether there is such a folder, as far as can be seen: loading says why it could not."""
+    """Return whether the folder exists, as far as this user can see; loading reports why it could not."""
     try:
         return folder.is_dir()
     except OSError:
@@ -137,14 +137,14 @@ def _is_dir(folder: Path) -> bool:
 
 
 def data() -> Path:
-    """Return the folder of the bundled pairs: the source tree's, else that of the package which holds them."""
+    """Return the folder of the bundled pairs: the source tree's, otherwise that of the package with the models."""
     if not _is_dir(DATA) and (spec := util.find_spec(PACKAGE)) and spec.origin:
         return Path(spec.origin).parent
     return DATA
 
 
 def fetched(name: str) -> Path:
-    """Return where a model of ``WHEELS`` lies, or would lie: a folder with ``target/``."""
+    """Return the folder of a model of ``WHEELS``, which holds ``target/``, whether it exists or not."""
     return environment.data_home() / "models" / name
 
 
@@ -155,7 +155,7 @@ def bundled_draft(name: str) -> str | None:
 
 
 def is_fetched(name: str) -> bool:
-    """Tell whether a model of ``WHEELS`` is here. It is put in place only when it is complete."""
+    """Return whether a model of ``WHEELS`` is installed. It is put there only when it is complete."""
     return (fetched(name) / "target" / "config.json").is_file()
 
 

@@ -41,11 +41,11 @@ class RestoredCache:
 
     @property
     def caches(self) -> Sequence[Any]:
-        """The source, so that what it holds is counted with what is held here."""
+        """The source, so that its bytes are counted with the bytes of this cache."""
         return () if self.source is None else (self.source,)
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Evict what has become too old, append both, and return sink, restored positions, window and new ones."""
+        """Evict old positions, append both, and return sink, restored positions, window and new positions."""
         self._evict()
         self.offset += keys.shape[2]
         window = (keys, values) if self._window is None else joined(self._window, (keys, values))
@@ -136,7 +136,7 @@ class RestoredCache:
         return self.keys is None
 
     def is_trimmable(self) -> bool:
-        """Say that tokens cannot be taken back: what was evicted for them is gone."""
+        """Return that tokens cannot be rolled back: the positions evicted for them are gone."""
         return False
 
 

@@ -94,7 +94,7 @@ def layer_sources(
     length: int,
     raw: Callable[[int, int, int], Pair],
 ) -> Callable[[int], Learned]:
-    """Return what maps the index of a restored layer to a fresh source for it.
+    """Return a function from the index of a restored layer to a fresh source for it.
 
     Args:
         target: an mlx-lm model.

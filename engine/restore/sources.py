@@ -18,7 +18,7 @@ class Source(Protocol):
     """
 
     def take(self, start: int, keys: mx.array, values: mx.array) -> None:
-        """Hear that positions from ``start`` on are evicted, and what they held."""
+        """Receive the evicted positions from ``start`` on, with their contents."""
 
     def give(self) -> Pair:
         """Return keys and values of all evicted positions, in order."""
@@ -52,7 +52,7 @@ class Exact:
 
 
 class Noise(Exact):
-    """Keeps Gaussian noise of the same mean and variance in each channel instead: what must destroy recall.
+    """Gives Gaussian noise with the same mean and variance in each channel: a control that must destroy recall.
 
     Args:
         change: from keys or values to noise, as :func:``engine.evals.controls.noise`` makes it.
@@ -68,7 +68,7 @@ class Noise(Exact):
 
 
 class Compressed:
-    """Keeps codes in a cache of this engine's or of mlx-lm's, and gives back what they decode to.
+    """Keeps codes in a cache of this engine or of mlx-lm, and returns the decoded values.
 
     Args:
         inner: an empty cache of a spec, for this layer; see :func:``engine.cache.make_caches``.
@@ -83,13 +83,13 @@ class Compressed:
         self.inner.update_and_fetch(keys, values)
 
     def give(self) -> Pair:
-        """Return what the codes decode to, in the model's type."""
+        """Return the decoded codes, in the model's type."""
         keys, values = (_dense(x, self.inner).astype(self._dtype) for x in self.inner.keys_and_values())
         return keys, values
 
 
 class Learned:
-    """Gives what a reconstruction says the layer's projections were; what was there is not looked at.
+    """Gives the reconstructed outputs of the layer's projections; the evicted values are ignored.
 
     Nothing is kept of what it gives: it is rebuilt for each forward pass.
 

@@ -119,7 +119,7 @@ def _figures(app: FastAPI, server: Server) -> None:
 
 
 async def _in_time(server: Server, begun: Awaitable[Any]) -> Any:
-    """Return what begins a request, once it is there; ApiError 408 if that takes too long."""
+    """Return the beginning of a request as soon as it is there; ApiError 408 if that takes too long."""
     try:
         async with asyncio.timeout(server.settings.request_seconds + OVERDUE):
             return await begun

@@ -56,7 +56,7 @@ class Resident(Model):
         return self._package
 
     def policies(self, key: Hashable) -> tuple[Adaptive, Adaptive]:
-        """Return what earlier answers of a kind have learnt about drafts: alone, and beside others.
+        """Return the estimates about drafts from earlier answers of a kind: alone, and beside others.
 
         Only the engine's thread uses them. The oldest kind is forgotten when there are too many.
         """

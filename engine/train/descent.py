@@ -11,7 +11,7 @@ S = TypeVar("S", bound=Schedule)
 
 
 class Descent(Generic[S]):
-    """Weights that learn in place, and their optimizer.
+    """Weights that are trained in place, and their optimizer.
 
     Args:
         model: what learns.
@@ -51,7 +51,7 @@ class Descent(Generic[S]):
         mx.save_safetensors(str(path), weights | moments)
 
     def load(self, path: Path) -> None:
-        """Go on from what :meth:``save`` wrote."""
+        """Continue from the files of :meth:``save``."""
         parts: dict[str, list[tuple[str, mx.array]]] = {"model": [], "optimizer": []}
         for name, value in load(path).items():
             part, _, rest = name.partition(".")
@@ -65,4 +65,4 @@ class Descent(Generic[S]):
         return {}
 
     def finish(self) -> None:
-        """Nothing is left to do: the model's own weights are what learnt."""
+        """Do nothing: the model's own weights were trained."""

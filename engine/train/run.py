@@ -48,13 +48,13 @@ class Learner(Protocol):
         """Take one step on a batch; return figures from before it, ``loss`` among them."""
 
     def measured(self) -> dict[str, float]:
-        """Return figures that take a while to measure, such as the held-out loss; none if there are none."""
+        """Return figures that take a while to measure, such as the held-out loss; empty if there are none."""
 
     def save(self, path: Path) -> None:
         """Write weights and moments."""
 
     def load(self, path: Path) -> None:
-        """Go on from what :meth:``save`` wrote."""
+        """Continue from the files of :meth:``save``."""
 
     def finish(self) -> None:
         """Copy the learned weights into the model."""
@@ -140,7 +140,7 @@ class Trainer(Generic[L]):
         return BadInput(f"{path} is damaged: {error}", f"choose another folder, or remove {self.folder}")
 
     def save(self) -> None:
-        """Write the checkpoint; an interrupted write leaves the one before it."""
+        """Write the checkpoint; an interrupted write leaves the previous one."""
         checkpoint = self.folder / f"checkpoint{self.learner.suffix}"
         with written_whole(self.folder / "state.json") as state, written_whole(checkpoint) as part:
             self.learner.save(part)

@@ -176,7 +176,7 @@ class TorchDescent(Generic[S]):
         torch.save(state, path)
 
     def load(self, path: Path) -> None:
-        """Go on from what :meth:``save`` wrote."""
+        """Continue from the files of :meth:``save``."""
         state = torch.load(path, map_location=self.device, weights_only=True)
         with torch.no_grad():
             for name, value in state["weights"].items():
@@ -185,4 +185,4 @@ class TorchDescent(Generic[S]):
             optimizer.load_state_dict(saved)
 
     def finish(self) -> None:
-        """Nothing is left to do: the model's own weights are what learnt."""
+        """Do nothing: the model's own weights were trained."""

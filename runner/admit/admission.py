@@ -120,7 +120,7 @@ def _check_replay(view: View, request: Request, ledger: Ledger) -> None:
 
 
 def _check_commit(git: Git, view: View, request: Request) -> str | None:
-    """Return the workload commit: the one that the request commit is built on."""
+    """Return the workload commit: the parent of the request commit."""
     parents = objects.parents_of(git, view.request)
     if request.workload is not None and parents != [request.workload]:
         raise Refusal(

@@ -70,7 +70,7 @@ def request_on(branch: str, policy: Policy) -> tuple[str, str]:
 
 
 def _shown(candidate: Candidate) -> str:
-    """Return the manifest as this runner reads it: the layout of its text could hide a part of it."""
+    """Return the manifest as this runner reads it, because the layout of its text could hide a part of it."""
     if isinstance(candidate.found, Refusal):
         return f"(this runner will refuse the request: {candidate.found.message})"
     return candidate.found.to_json().rstrip("\n")

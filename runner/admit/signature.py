@@ -89,7 +89,7 @@ def take_apart(raw: bytes, commit: str) -> Signed | None:
 
 
 def signer_of(signed: Signed, allowed_signers: Path) -> str:
-    """Return the signer, by the host's list as it is now.
+    """Return the signer, by the host's current list.
 
     The list must name the signer literally; patterns are ignored.
 
@@ -144,7 +144,7 @@ def _check_certificate(armor: bytes, file: Path) -> None:
 
 
 def _string(data: bytes, at: int) -> bytes:
-    """Return the string at a place, as SSH writes it. Raises struct.error if there is none."""
+    """Return the string at an offset, in SSH's format. Raises struct.error if there is none."""
     (length,) = struct.unpack_from(">I", data, at)
     return data[at + 4 : at + 4 + length]
 

@@ -72,9 +72,7 @@ def _signer(git: Git, view: View, preset: Preset, policy: Policy) -> str:
     if binding is None:
         raise BadSignature("its signature does not say what it is for")
     if not binding.is_all_of(signed.message, preset.name):
-        raise BadSignature(
-            "what was signed is a commit of another kind, whose message is more than a request's"
-        )
+        raise BadSignature("the signed commit is not a request: its message holds more")
     if binding.branch != view.branch:
         raise BadSignature("it was signed for another branch")
     if binding.repository not in (repository_name(policy.bus.url), *policy.trust.repositories):

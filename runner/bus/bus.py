@@ -30,7 +30,7 @@ _COLLATERAL = re.compile("atomic (push|transaction) fail|transaction failed", re
 
 
 class PiggybackRef(Protocol):
-    """Something small that is pushed along with what is pushed anyway, to a reference of its own."""
+    """A small extra that is added to pushes that happen anyway, on its own reference."""
 
     @property
     def ref(self) -> str:
@@ -48,7 +48,7 @@ class PiggybackRef(Protocol):
 
 
 class Pushed(Enum):
-    """How a push ended. A push of ours that arrived counts as done even where git could not tell."""
+    """How a push ended. A push that arrived counts as done even if git reported a failure."""
 
     DONE = "done"
     STALE = "stale"
@@ -79,12 +79,12 @@ class Bus:
 
     @property
     def durable_git(self) -> Git:
-        """Git that syncs the objects that it writes, for what only this store has."""
+        """Git that syncs the objects that it writes, for objects that only this store has."""
         return replace(self.git, options=(*self.git.options, "-c", "core.fsync=committed"))
 
     @property
     def secrets(self) -> list[str]:
-        """What must never stand in a log."""
+        """Texts that must never appear in a log."""
         return [self._secret] if self._secret else []
 
     @property
@@ -99,15 +99,15 @@ class Bus:
 
     @property
     def unfetched(self) -> list[str]:
-        """Which branches are not fetched yet because others that came with them take long."""
+        """The branches that are not fetched yet because other branches of the same batch take long."""
         return self._fetcher.waiting
 
     def close(self) -> None:
-        """End what still runs."""
+        """End the running processes."""
         self._fetcher.close()
 
     def fetch(self) -> dict[str, str]:
-        """Fetch what is new and return ``{branch: commit id}`` of all request branches.
+        """Fetch new branches and return ``{branch: commit id}`` of all request branches.
 
         A branch that git refuses, that is beyond the limits, or that the bus cannot send, is put into quarantine, and
         the others are fetched. The dictionary is the same one as long as nothing changes.
@@ -118,7 +118,7 @@ class Bus:
         return self._fetcher.fetch()
 
     def tip(self, branch: str, timeout: float | None = None) -> str | None:
-        """Fetch one branch and return its commit id, or None where it does not exist.
+        """Fetch one branch and return its commit id, or None if it does not exist.
 
         Without a ``timeout`` it may take ``limits.TIP_S`` seconds: somebody may have pushed gigabytes to it.
 
@@ -176,7 +176,7 @@ class Bus:
             self.piggyback.failed(error.words() if self.piggyback.ref in refused else None)
 
     def delete(self, tips: Mapping[str, str]) -> list[str]:
-        """Delete branches that still are where they are said to be, and return those that are gone then.
+        """Delete branches that are still at the given commits, and return those that are gone afterwards.
 
         What may not be deleted stays, without an error. They are named on a command line: a thousand at once is well
         within what systems allow.
@@ -189,7 +189,7 @@ class Bus:
         return [branch for branch in tips if branch not in remaining]
 
     def _delete_at_once(self, tips: Mapping[str, str]) -> None:
-        """Delete branches in one transaction, without those that the bus keeps; where it knows none, one by one.
+        """Delete branches in one transaction, without those that the bus keeps; one by one if it has no transactions.
 
         Git writes its file of packed references anew for each deletion that is a transaction of its own, on the bus
         as in the store: of n branches among n that costs n squared.

@@ -1,4 +1,4 @@
-"""Finds damage in the runner's store, as a power cut or a bad disk leaves it, and makes a new store of what is whole.
+"""Finds damage in the runner's store, as after a power cut, and makes a new store from the intact objects.
 
 Git does not sync single objects by default, so a power cut can leave them empty. Git then takes each of these files for
 an object that it has, and never fetches it again. The store is a cache of the bus: all but the answers that were not
@@ -31,7 +31,7 @@ _WALK_S = 20.0
 
 
 def open_whole(store: Path, tell: Callable[[str], None]) -> None:
-    """Move a damaged store aside, and put a new one in its place. Call it while the state folder is locked."""
+    """Move a damaged store aside, and create a new one. Call it while the state folder is locked."""
     if not store.exists() or not (reason := damage(store)):
         return
     aside, new = (store.with_name(f"{store.name}.{suffix}") for suffix in ("damaged", "new"))
@@ -48,7 +48,7 @@ def open_whole(store: Path, tell: Callable[[str], None]) -> None:
 
 
 def damage(store: Path, *, quick: bool = True) -> str:
-    """Return what is damaged in a bare repository, or an empty string. A quick look reads only the last objects.
+    """Return the damage in a bare repository, or an empty string. A quick search reads only the last objects.
 
     A file that this user may not read is no damage, and neither is a full disk.
     """
@@ -62,7 +62,7 @@ def damage(store: Path, *, quick: bool = True) -> str:
 
 
 def _complaint(git: Git) -> str:
-    """Return what git says of the references and of what they lead to, if anything is wrong with them."""
+    """Return git's message about the references and their objects, if anything is wrong with them."""
     try:
         listed = git("for-each-ref", "--format=%(objectname)")
         if b"broken ref" in listed.stderr:
@@ -90,7 +90,7 @@ def _objects(store: Path, *, quick: bool) -> Iterator[tuple[Path, bool]]:
 
 
 def _is_whole_object(path: Path) -> bool:
-    """Return whether a loose object is what its name says."""
+    """Return whether a loose object's content matches its name."""
     name, unpack = hashlib.sha1(usedforsecurity=False), zlib.decompressobj()
     try:
         with path.open("rb") as file:
@@ -122,7 +122,7 @@ def _end(path: Path, size: int) -> bytes:
 
 
 def _is_summed(path: Path) -> bool:
-    """Return whether a file ends with the checksum of what is before it."""
+    """Return whether a file ends with the checksum of its content."""
     total = hashlib.sha1(usedforsecurity=False)
     try:
         with path.open("rb") as file:

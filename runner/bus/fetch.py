@@ -1,4 +1,4 @@
-"""Fetches the request branches into the runner's store: in batches, and one by one where a batch fails."""
+"""Fetches the request branches into the runner's store: in batches, and one by one if a batch fails."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PAUSES = 2
 
 
 class Fetcher:
-    """Keeps the tips in the store where they are on the bus, but for the branches in quarantine."""
+    """Keeps the tips in the store up to date with the bus, except for the branches in quarantine."""
 
     def __init__(self, git: Git, url: str, patterns: tuple[str, ...], tips: PackedRefs) -> None:
         self.git = git
@@ -60,12 +60,12 @@ class Fetcher:
         self._is_behind = True
 
     def close(self) -> None:
-        """End what still runs."""
+        """End the running processes."""
         self._sizes.close()
         self._transfer.close()
 
     def fetch(self) -> dict[str, str]:
-        """Fetch what is new and return where all request branches are, as ``Bus.fetch`` says."""
+        """Fetch new branches and return the tips of all request branches, as ``Bus.fetch`` does."""
         began = time.monotonic()
         is_new = self.listing.read()
         self._listing_s = time.monotonic() - began
@@ -75,7 +75,7 @@ class Fetcher:
 
     @property
     def waiting(self) -> list[str]:
-        """The branches that are not fetched yet because others that came with them take long."""
+        """The branches that are not fetched yet because other branches of the same batch take long."""
         if not self._suspects:
             return []
         return [branch for branch, oid in self.listing.tips.items() if oid in self._suspects]
@@ -126,7 +126,7 @@ class Fetcher:
             raise InfrastructureError(message, code="unreachable")
 
     def _search(self) -> set[str]:
-        """Go on with the search for what is bad or slow, and return what came."""
+        """Continue the search for bad or slow branches, and return the fetched ones."""
         got: set[str] = set()
         until = time.monotonic() + limits.SEARCH_S
         while self._suspects:
@@ -140,7 +140,7 @@ class Fetcher:
         return got
 
     def _retry(self, commits: set[str]) -> set[str]:
-        """Ask again for commits that failed alone, and return those that came."""
+        """Retry commits that failed alone, and return the fetched ones."""
         until = time.monotonic() + limits.SEARCH_S
         got: set[str] = set()
         for oid in random.sample(sorted(commits), len(commits)):
@@ -161,7 +161,7 @@ class Fetcher:
         return sorted(rank, key=rank.__getitem__)
 
     def _fetch(self, commits: list[str], time_s: float) -> bool:
-        """Fetch commits together and say whether they came. If not, several are suspects, and one is left out."""
+        """Fetch commits together and return whether they came. If not, several are suspects, and one is left out."""
         if not commits:
             return True
         try:
@@ -179,7 +179,7 @@ class Fetcher:
         return True
 
     def _look_after_slow(self, ask: set[str]) -> None:
-        """See whether what comes slowly is there, and leave it out of what is asked for while it is not."""
+        """Check whether the slow commit has arrived; until then, leave it out of fetches."""
         commit = self._transfer.slow_commit
         if commit is None:
             return
@@ -198,7 +198,7 @@ class Fetcher:
             self.quarantine.forgive()
 
     def _arrived(self, new: Mapping[str, str], got: set[str]) -> None:
-        """Take note of what is in the store now; what is beyond the limits goes into quarantine."""
+        """Record the fetched commits; put those beyond the limits into quarantine."""
         quarantined = {oid for oid in new.values() if self.quarantine.holds(oid)}
         # Ask in each poll about a history that is being read, even while its branch is left out.
         unchecked = ({*new.values()} - quarantined) | self._sizes.undecided.intersection(new.values())

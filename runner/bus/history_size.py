@@ -47,11 +47,11 @@ class HistorySizeChecker:
 
     @property
     def undecided(self) -> set[str]:
-        """The commits of which the last call could not say anything yet. They must be asked about in each poll."""
+        """The commits that the last call could not decide about. Ask about them in each poll."""
         return {*self._waiting, *self._long}
 
     def close(self) -> None:
-        """End what still runs."""
+        """End the running processes."""
         self._closing.set()
 
     def check(self, commits: Collection[str], time_s: float) -> dict[str, str | None]:
@@ -84,7 +84,7 @@ class HistorySizeChecker:
         return {oid: reason for oid, reason in reasons.items() if oid not in self.undecided}
 
     def _read_on(self) -> dict[str, str | None]:
-        """Return what was said of the history that was read, and begin to read the next one."""
+        """Return the result for the history that was read, and begin to read the next one."""
         decided: dict[str, str | None] = {}
         if self._reading:
             thread, oid, result = self._reading

@@ -134,7 +134,7 @@ class Listing:
             yield name.removeprefix(_HEADS), oid
 
     def _take(self, chunks: Iterable[bytes]) -> None:
-        """Read a listing. Of too many branches some are taken, among which each of them is sooner or later."""
+        """Read a listing. If there are too many branches, select some; sooner or later each is selected."""
         stays = list(self.tips)
         if self._is_time_to_choose:
             # In the order in which they were chosen: the older half is replaced.

@@ -1,4 +1,4 @@
-"""The other runners of this bus, to which this one leaves what it cannot run: a refusal is the last runner's answer.
+"""The other runners of this bus, to which this one leaves what it cannot run: only the last runner refuses.
 
 A runner that cannot run a request leaves it alone while the presence record of another one says that it may. If its
 own record says that it runs the preset, it notes on the branch that it leaves the request. So of several runners that
@@ -72,7 +72,7 @@ class Others:
         return names
 
     def has_left(self, view: View) -> bool:
-        """Return whether this runner has noted on a request's branch that it leaves the request."""
+        """Return whether this runner has recorded on a request's branch that it leaves the request."""
         return self._instance in left_by(view)
 
     def note(self, view: View, reason: str, name: str) -> str:
@@ -95,7 +95,7 @@ class Others:
 
 
 def left_by(view: View) -> list[str]:
-    """Return the instances of the runners that have noted on a request's branch that they leave it."""
+    """Return the instances of the runners that have recorded on a request's branch that they leave it."""
     state = view.state
     note = _LEFT.search(state.detail) if state and state.state is wire.State.REQUESTED else None
     return note[1].split() if note else []
@@ -119,7 +119,7 @@ class Presences:
         self._since: dict[str, tuple[str, float]] = {}
 
     def read(self) -> list[RunnerSighting]:
-        """Fetch and return the records; with keys, only those that one of them signed.
+        """Fetch and return the records; with keys, only those that a key signed.
 
         Raises:
             InfrastructureError: the bus cannot be reached.

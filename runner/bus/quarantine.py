@@ -74,7 +74,7 @@ class Quarantine:
             self._why = None
 
     def forgive(self) -> None:
-        """Let all commits that did not come be asked for at once, as if for the first time."""
+        """Retry all missing commits at once, as if for the first time."""
         self._unreadable = {}
         self._backoff.keep(())
         self._why = None

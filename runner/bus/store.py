@@ -85,7 +85,7 @@ def scratch_repository(git: Git) -> Git:
 
 
 def scratch_folder(store: Path) -> Path:
-    """Return where :func:``beside`` puts its folder."""
+    """Return the folder that :func:``beside`` uses."""
     return store / "beside"
 
 

@@ -21,7 +21,7 @@ LOOK = f"{LOOKS}tip"
 
 
 class SlowError(InfrastructureError):
-    """What was asked for does not come within the time that there is for it."""
+    """A commit did not come within the available time."""
 
     def __init__(self) -> None:
         super().__init__("cannot fetch from the bus: it takes too long", code="slow")
@@ -39,7 +39,7 @@ class Transfer:
         self._slow: tuple[str, Child, Git] | None = None
 
     def close(self) -> None:
-        """End what still runs."""
+        """End the running processes."""
         if self._slow:
             self._slow[1].close()
             self._slow = None
@@ -76,7 +76,7 @@ class Transfer:
 
     @property
     def slow_commit(self) -> str | None:
-        """The commit that comes beside the others."""
+        """The commit that is fetched beside the others."""
         return self._slow[0] if self._slow else None
 
     def finish_slow(self) -> bool:
@@ -103,14 +103,14 @@ class Transfer:
         return is_over
 
     def _sweep_up(self) -> None:
-        """Remove what fetches that were ended left behind: a lock, and packs unless one still comes in."""
+        """Remove what interrupted fetches left: a lock, and packs unless one is still being received."""
         (self._git.directory / "shallow.lock").unlink(missing_ok=True)
         if self._slow is None:
             for path in unfinished(self._git.directory):
                 path.unlink(missing_ok=True)
 
     def _check_whole(self, git: Git) -> None:
-        """Raise InfrastructureError if a fetch brought a history that the bus cut off, and forget what it brought."""
+        """Raise InfrastructureError if a fetch brought a truncated history, and forget the fetched objects."""
         cut = pop_shallow_marks(git)
         if cut is None:
             return
@@ -132,7 +132,7 @@ def start_fetch(git: Git, url: str, *commits: str, at: str = "") -> Child:
 
 
 def explain_failure(error: ProcessError) -> InfrastructureError:
-    """Turn git's words about a fetch into what happened."""
+    """Turn git's message about a fetch into an error that says what happened."""
     if re.search(rb"^fatal: out of memory", error.stderr, re.MULTILINE | re.IGNORECASE):
         return InfrastructureError(f"git refuses what the bus sent: {error.words()}", code=HOSTILE)
     if refuses_objects(error.stderr):

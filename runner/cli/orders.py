@@ -55,7 +55,7 @@ def drain_command(policy: Path | None, wait: timedelta | None) -> None:
 @click.argument("switch", type=click.Choice(["on", "off"]))
 @option(
     "--reason", str, "", show_default=False,
-    help="Why, for those whose requests wait. Everybody who reads the bus sees it.",
+    help="Reason, shown to everybody who reads the bus.",
 )  # fmt: skip
 @click.pass_obj
 def maintenance_command(policy: Path | None, switch: str, reason: str) -> None:

@@ -79,7 +79,7 @@ class Interpreter:
             return Problem(f"{self.path} does not work: {error.message}", fix)
         if not self._is_pinned(answer["version"]):
             fix = "Install what jobs need there and pin it: kakeya-runner pin, and restart the runner."
-            return Problem(f"{self.path} is Python {answer['version']}, pinned is {self.version}", fix)
+            return Problem(f"{self.path} is Python {answer['version']}, the policy pins {self.version}", fix)
         lacking = [module for module in modules if module in answer["lacking"]]
         if lacking:
             return Problem(f"{self.path} cannot import {', '.join(lacking)}", self._install(lacking))
@@ -90,7 +90,7 @@ class Interpreter:
         return self.problem(_modules(preset)) if _is_used_by(preset) else None
 
     def absent_for(self, presets: Iterable[Preset]) -> set[str]:
-        """Return the names of those presets for which the interpreter or a package is not there. Imports nothing."""
+        """Return the presets whose interpreter or package is missing. Imports nothing."""
         needs = {preset.name: _modules(preset) for preset in presets if _is_used_by(preset)}
         if not needs or self.problem(list(dict.fromkeys(chain(*needs.values()))), imports=False) is None:
             return set()

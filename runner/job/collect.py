@@ -64,7 +64,7 @@ def collect(
         if isinstance(data, str):
             collected.skip(path, data)
         elif not places.add(path):
-            collected.skip(path, "another report is in its place where case is ignored")
+            collected.skip(path, "another report has the same name on file systems that ignore case")
         elif len(data) > room:
             collected.skip(path, f"all reports together are larger than {limits.all_reports_mb} MiB")
         elif redactor and (redactor.finds(data) or redactor.finds(path.encode())):

@@ -167,7 +167,7 @@ class Command:
         return self._ended
 
     def _is_reported(self, wait_s: float) -> bool:
-        """Wait for the end of the report, which is that of the supervisor: its process's end Python sees only later."""
+        """Wait for the end of the supervisor's report: Python notices the end of its process only later."""
         until = time.monotonic() + wait_s
         with selectors.DefaultSelector() as selector:
             selector.register(self._report, selectors.EVENT_READ)

@@ -62,7 +62,7 @@ class LogSink:
             self._take(self._redactor.feed(self._decoder.decode(data)))
 
     def close(self) -> None:
-        """Flush output that was held back: no more will come."""
+        """Flush the output that was held back."""
         with self._lock:
             self._take(self._redactor.feed(self._decoder.decode(b"", final=True)))
             self._take(self._redactor.close())

@@ -61,7 +61,7 @@ class Redactor:
         return _replace(text[:end], spans)
 
     def close(self) -> str:
-        """Return the text that was held back: no more will come."""
+        """Return the text that was held back."""
         text, self._pending = self._pending, ""
         return _replace(text, self._spans(_views(text, more=False))) if self._forms else text
 
@@ -153,7 +153,7 @@ _ESCAPES = (
 
 
 def _views(text: str, *, more: bool) -> list[Unescaped]:
-    """Return the text as it is and, for each kind of escape that it holds, with these undone.
+    """Return the text as it is and, for each kind of escape in it, with these escapes undone.
 
     ``more``: further text follows, which may complete an escape at the end of this text.
     """

@@ -66,7 +66,7 @@ class Names:
         self._last: list[tuple[str, str]] = []
 
     def check(self, path: str) -> None:
-        """Raise Refusal for a name that is too long, leads elsewhere, or may equal another one on some system."""
+        """Raise Refusal for a name that is too long, leads elsewhere, or may equal another name on some system."""
         parts = path.split("/")
         encoded = os.fsencode(path)
         if len(encoded) > self._longest_path or max(map(len, encoded.split(b"/"))) > self._longest_name:

@@ -281,7 +281,7 @@ def _named(survivors: list[psutil.Process]) -> list[str]:
 
 
 def first_of(survivors: list[str]) -> list[str]:
-    """Return as many as an answer may name: a job decides how many there are, and its reader takes no more."""
+    """Return at most the number of survivors that an answer may name."""
     more = len(survivors) - limits.ANSWER_NOTES
     return survivors if more <= 0 else [*survivors[: limits.ANSWER_NOTES - 1], f"and {more + 1} more"]
 

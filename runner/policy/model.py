@@ -201,7 +201,7 @@ class Lfs(_Section):
 
 
 class Quota(_Section):
-    """Quota of one requester on this host. Requests beyond it wait; none is refused for it."""
+    """Quota of one requester on this host. Requests beyond it wait; none is refused."""
 
     # How many requests are considered at once.
     waiting: Annotated[int, Field(ge=1)] = 100

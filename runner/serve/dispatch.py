@@ -48,7 +48,7 @@ def admit_to_run(context: RunnerContext, candidate: Candidate) -> Admitted | Non
 def handle(
     context: RunnerContext, candidate: Candidate, action: Action, admitted: Admitted | None = None
 ) -> State | None:
-    """Carry out the action that was decided for a branch, with what ``admit_to_run`` just returned, if anything.
+    """Carry out the action for a branch, with the request that ``admit_to_run`` returned, if any.
 
     Returns the published state; None if nothing was published; REQUESTED if the request waits (for approval, or until
     this machine's clock can be trusted).
@@ -136,7 +136,7 @@ def hold(context: RunnerContext, view: View, refusal: Held) -> State:
 
 
 def flush(context: RunnerContext, backoff: Backoff) -> dict[str, str]:
-    """Push the answers that a failure or a crash left in the ledger. Returns those that still wait, by branch."""
+    """Push the answers that a failure or a crash left in the ledger. Returns the remaining ones, by branch."""
     until = time.monotonic() + FLUSH_S
     for pending in context.ledger.pending():
         context.pulse.beat()

@@ -144,7 +144,7 @@ def _why_cancelled(lease: Lease, halt: Halt) -> str:
 
 
 def _hand_back(context: RunnerContext, lease: Lease) -> None:
-    """Return a request of which nothing ran: what this host could not do is not held against it."""
+    """Hand back a request that this host could not begin: no step of it ran."""
     with suppress(InfrastructureError, OSError):
         lease.advance(State.REQUESTED, detail="handed back: its runner could not begin it")
         context.ledger.settled(branch=lease.branch, state="handed_back")

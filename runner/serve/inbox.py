@@ -29,7 +29,7 @@ class Inbox:
         self._left_out: set[str] = set()
 
     def fetch(self) -> dict[str, str]:
-        """Fetch what is new and return where the branches are, as ``Bus.fetch`` does."""
+        """Fetch new branches and return the tips of all branches, as ``Bus.fetch`` does."""
         tips = self._context.bus.fetch()
         self._tell_left_out()
         if tips is not self._tips:
@@ -49,7 +49,7 @@ class Inbox:
         views |= self._read_counted({branch: tip for branch, tip in new.items() if tip not in died})
         for branch, tip in new.items():
             if died.get(tip, 0) >= limits.CRASHES:
-                self._memory.skip(branch, tip, f"this runner died {died[tip]} times over it")
+                self._memory.skip(branch, tip, f"this runner crashed {died[tip]} times over it")
             elif tip in died:
                 views |= self._read_counted({branch: tip})
         self._memory.note_unread(new.keys() - views.keys())

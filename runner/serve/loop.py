@@ -87,7 +87,7 @@ def _drain(context: RunnerContext) -> None:
 
 
 def _announce(context: RunnerContext) -> None:
-    """Let the runners' records say what keeps this one from working, if anything does."""
+    """Publish in the runner's record what keeps this runner from working, if anything does."""
     if context.announcer:
         context.announcer.suffers(context.status_file.trouble)
         context.announcer.maybe()

@@ -50,7 +50,7 @@ class Memory:
         self._warned: set[str] = set()
 
     def see(self, tips: Mapping[str, str], unsent: Mapping[str, str]) -> None:
-        """Take note of where the branches are now, and forget the others.
+        """Record the current tips, and forget other branches.
 
         ``unsent`` has the answers that cannot be pushed, by branch.
         """
@@ -176,7 +176,7 @@ class Memory:
         self.why.pop(branch, None)
 
     def answered(self, branch: str, published: State | None) -> None:
-        """Back off if a branch needs one answer after another: the bus may write what is pushed to it elsewhere."""
+        """Back off if a branch needs one answer after another: the bus may store pushes elsewhere."""
         if published is None or not published.is_final:
             return
         if branch not in self._answered:

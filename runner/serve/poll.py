@@ -1,4 +1,4 @@
-"""Polls the bus: fetches what is new, handles the next request in turn, and says why the others wait."""
+"""Polls the bus: fetches new branches, handles the next request in turn, and reports why the others wait."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Turns:
         return take_turns(allowed, lambda view: who[_place(view)], self._last)
 
     def place(self, view: View) -> None:
-        """Find out about one request alone what ``order`` needs, and raise what is raised meanwhile."""
+        """Find out for one request what ``order`` needs, and raise any error."""
         age(view)
         self._who.of([view])
 
@@ -108,7 +108,7 @@ class Turns:
 
 
 class Requesters:
-    """Who asks: known for each request commit as long as it waits and the list of signers stays as it is.
+    """The requester of each request commit, cached as long as it waits and the list of signers does not change.
 
     A request is known by its branch and its commit, because anybody can put another branch at the same commit, or write
     a state that names it. This decides only the order of turns. Whether code may run is decided from the commit and the

@@ -1,4 +1,4 @@
-"""Chooses the request that is handled next: requesters take turns, and what can run comes before what is refused."""
+"""Chooses the request that is handled next: requesters take turns, and requests that can run come first."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Scheduler:
         return False
 
     def _due(self, views: list[View], *, runs: bool) -> list[View]:
-        """Return the requests that may run or, without ``runs``, the others; none that was checked a moment ago."""
+        """Return the requests that may run or, without ``runs``, the others that were not checked a moment ago."""
         due: list[tuple[float, View]] = []
         for view in views:
             try:
@@ -137,7 +137,7 @@ class Scheduler:
             self._memory.tell_bug(f"{view.branch}: its turn is not counted", error)
 
     def _process(self, view: View, *, runs: bool) -> bool:
-        """Handle one branch, and return whether it needed work. With ``runs``, only note what is not to run."""
+        """Handle one branch, and return whether it needed work. With ``runs``, only record requests that cannot run."""
         try:
             candidate, action = self._candidate(view)
             if candidate is None or not self._context.obey().takes_requests:
@@ -160,7 +160,7 @@ class Scheduler:
         return published is not None
 
     def _candidate(self, view: View) -> tuple[Candidate | None, Action]:
-        """Return a request that needs work, with what is to be done. Of others it is noted why they need none."""
+        """Return a request that needs work, with the action. For others, record why they need none."""
         if view.too_large:
             self._memory.skip(view.branch, view.tip, view.too_large)
             return None, Action.NOTHING

@@ -40,7 +40,7 @@ class Halt(Enum):
 
 
 class Halted(Exception):  # noqa: N818 - an end from outside, no fault
-    """The request was stopped from outside while no step of it ran."""
+    """The request was stopped from outside between two of its steps."""
 
     def __init__(self, halt: Halt) -> None:
         super().__init__(halt.value)

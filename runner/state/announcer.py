@@ -150,7 +150,7 @@ class Announcer:
             self._news = f"the bus does not take this runner's record, so requesters do not see it: {reason}"
 
     def news(self) -> str:
-        """Return what the operator has to know and was not told yet, or an empty string."""
+        """Return the news for the operator, or an empty string."""
         news, self._news = self._news, ""
         return news
 

@@ -1,4 +1,4 @@
-"""What has to hold while a runner serves: its state folder, its installation and its store are what they were.
+"""Conditions of a serving runner: its state folder, its installation and its store are unchanged.
 
 If one of them is not, the process ends: whatever it took then would fail, and another runner may be able to run it. A
 service starts it again.
@@ -65,7 +65,7 @@ class Health:
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
-    """Return what tells a file or folder from its replacement; None if there is none. Folders change when used."""
+    """Return a key that differs between a file or folder and its replacement; None if there is none."""
     try:
         about = path.stat()
     except OSError:

@@ -40,7 +40,7 @@ def open_ledger(
         for ending in _FILES:
             if (file := path.with_name(path.name + ending)).exists():
                 file.rename(aside.with_name(aside.name + ending))
-        tell(f"the ledger is damaged; it was moved to {aside} and is made anew from the bus")
+        tell(f"the ledger is damaged; it was moved to {aside} and is rebuilt from the bus")
         ledger = Ledger(path)
     if not ledger.is_filled:
         reader = reader or Reader()

@@ -44,14 +44,14 @@ class Swept:
     archive: str
 
     def as_dict(self) -> dict[str, object]:
-        """Return what ``--json`` prints."""
+        """Return the object that ``--json`` prints."""
         return asdict(self)
 
 
 def sweep(
     context: RunnerContext, rule: Retention, *, dry_run: bool = False, most: int | None = None
 ) -> Swept:
-    """Archive and delete the answered requests that the rule selects: the oldest first, at ``most`` so many.
+    """Archive and delete the answered requests that the rule selects: the oldest first, at most ``most``.
 
     Requests without an answer are never deleted, however old they are: ``serve`` refuses them first. An answer's age
     does not depend on this machine's clock alone: it is bounded by the newest time on the bus.

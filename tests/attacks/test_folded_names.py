@@ -68,7 +68,9 @@ def test_row_104_of_such_reports_the_first_is_collected(tmp_path):
     found = collect(preset, tmp_path)
 
     assert found.files == {"results/research/A.json": b"2"}
-    assert found.skipped == ["results/research/a.json: another report is in its place where case is ignored"]
+    assert found.skipped == [
+        "results/research/a.json: another report has the same name on file systems that ignore case"
+    ]
 
 
 def test_row_104_where_case_is_ignored_one_of_such_branches_is_listed(clone, git):

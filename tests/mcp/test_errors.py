@@ -170,5 +170,5 @@ def test_an_agent_that_goes_away_while_it_is_answered_is_no_bug(door):
         server.stdin.close()
         said = server.stderr.read()
 
-    assert said == "the agent went away while it was being answered\n"
+    assert said == "the agent disconnected before it had its answer\n"
     assert server.returncode == 0

@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand; say which one may have been meant where there is none."""
+        """Find the subcommand; if there is none, suggest a similar name."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

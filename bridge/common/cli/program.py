@@ -21,7 +21,7 @@ _CANNOT_PRINT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF
 
 
 def run_program(cli: click.Command, name: str, argv: Sequence[str] | None = None) -> NoReturn:
-    """Run a command line to its exit code: the one place where exceptions become messages.
+    """Run a command line and return its exit code: the only code that turns exceptions into messages.
 
     Args:
         cli: the command.

@@ -1,4 +1,4 @@
-"""How far a command is: a bar on a terminal, and otherwise a plain line now and then, for whoever reads the log."""
+"""The progress of a command: a bar on a terminal, otherwise an occasional line for the log."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ Callbacks = tuple[Callable[[int], None], Callable[[], None]]
 
 @contextmanager
 def progress(title: str, unit: str) -> Iterator[Callbacks]:
-    """Show progress on standard error; yield what to call with the number of steps, and after each step.
+    """Show progress on standard error; yield a function to call with the number of steps, and after each step.
 
     Args:
         title: the word beside the bar.
@@ -37,7 +37,7 @@ def progress(title: str, unit: str) -> Iterator[Callbacks]:
 
 
 class _Lines:
-    """Prints from a thread of its own, so that a long step is seen to be alive too."""
+    """Prints from its own thread, so that progress is visible during a long step."""
 
     def __init__(self, unit: str) -> None:
         self.unit, self.done, self.total = unit, 0, 0
@@ -72,7 +72,7 @@ class _Lines:
 
 
 class Bounded:
-    """Passes figures on to be printed: all of them on a terminal, and otherwise one every few seconds.
+    """Passes figures on to be printed: all of them on a terminal, otherwise one every few seconds.
 
     Args:
         print_: what prints them.

@@ -18,7 +18,7 @@ class Screen(Console):
     """A console that shows text as it is: no markup, no emoji codes, and nothing that steers but its own colours."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render, and spell out what steers in whatever comes out of it."""
+        """Render, and spell out control characters in the result."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text == "\n":
                 yield segment
@@ -27,7 +27,7 @@ class Screen(Console):
 
 
 class Grid(Table):
-    """Columns without lines between them. Each cell is one line, whatever stands in it."""
+    """Columns without lines between them. Each cell is one line, whatever its text."""
 
     def __init__(self, *headings: str | Column, **options: Any) -> None:
         options = {"show_header": bool(headings), **options}
@@ -39,14 +39,14 @@ class Grid(Table):
 
 
 def console(*, err: bool = False, markup: bool = False) -> Screen:
-    """Return where rich text goes. With ``markup`` the caller escapes what is not its own."""
+    """Return the console for rich text. With ``markup`` the caller escapes text from others."""
     return Screen(
         **terminal.styles(), stderr=err, highlight=False, soft_wrap=True, markup=markup, emoji=False
     )
 
 
 def styled(*parts: str | tuple[str, str]) -> Text:
-    """Return one line made of texts, and of texts with a style."""
+    """Return one line made of plain texts and styled texts."""
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
     return Text.assemble(*((_printed(text), style) for text, style in pairs))
 

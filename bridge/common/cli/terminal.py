@@ -1,4 +1,4 @@
-"""What all programs do alike with the terminal: colours only where they are wanted, and text in any encoding."""
+"""Terminal settings of all programs: colours only if they are wanted, and text in any encoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of what is compared with: a stock, unpatched baseline, a one-row loop beside it, and unlike arms."""
+"""Checks of the baseline: stock and unpatched, with a one-row loop beside it; compared arms must differ."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _COUNTER = "injected_positions"
 
 @check("RECALL_VACUOUS", *NEEDLES)
 def needles_are_hidden(index: ReportIndex) -> Iterator[str]:
-    """Each answer stands in its own prompt only."""
+    """Each answer occurs in its own prompt only."""
     for prompt in index.all_prompts:
         fault = _vacuous(index, prompt)
         if fault:
@@ -55,7 +55,7 @@ def poison_ran(index: ReportIndex) -> Iterator[str]:
 
 @check("IDENTITY_MISSING", *NEEDLES)
 def identity_ran(index: ReportIndex) -> Iterator[str]:
-    """An arm that puts back what was there ran."""
+    """An arm that restores the original keys and values ran."""
     yield from _control_missing(index, "identity")
 
 
@@ -109,7 +109,7 @@ def _divergence(index: ReportIndex, arm: Arm) -> float:
 
 @check("IDENTITY_BROKEN", *NEEDLES)
 def identity_changes_nothing(index: ReportIndex) -> Iterator[str]:
-    """Putting back what was there gives the oracle's tokens."""
+    """Restoring the original keys and values gives the oracle's tokens."""
     for arm in index.arms_of("identity"):
         if arm.oracle is None:
             yield f"the arm {arm.name} names no oracle"
@@ -156,7 +156,7 @@ def _is_idle(row: Decode) -> bool:
 
 
 def _injecting(index: ReportIndex) -> list[Arm]:
-    """Return the arms that put something in place: not those that keep the raw cache."""
+    """Return the arms that replace something, not those that keep the raw cache."""
     always = index.kind == RESTORED
     return [
         arm

@@ -48,7 +48,7 @@ def models_are_named(index: ReportIndex) -> Iterator[str]:
 
 @check("WRONG_MODEL", *(kind for kind in ALL if kind != kinds.CODEC_RD))
 def configured_model_ran(index: ReportIndex) -> Iterator[str]:
-    """The configured model is the one that was measured, as far as both are names of models and not places."""
+    """The configured model is the measured one, if both are names of models and not paths."""
     wanted = index.option("model")
     measured = [model.id for model in index.report.models if model.role == "target"]
     names = [name for name in (wanted, *measured) if isinstance(name, str) and _NAME.fullmatch(name)]

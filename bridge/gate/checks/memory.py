@@ -33,7 +33,7 @@ def bytes_are_those_of_arrays(index: ReportIndex) -> Iterator[str]:
 
 
 def _mismatch(memory: Memory, known: dict[int, str | None]) -> str | None:
-    """Return where the bytes of a cache differ from the sum of its arrays. ``known`` holds each layer's fault."""
+    """Return where a cache's bytes differ from the sum of its arrays. ``known`` holds each layer's fault."""
     for i, layer in enumerate(memory.layers):
         if id(layer) not in known:
             known[id(layer)] = _layer_mismatch(layer)

@@ -272,7 +272,7 @@ def _claim(name: str, value: float, **about: str) -> dict[str, Any]:
 def one_graph_loses(
     claims: Sequence[Mapping[str, Any]], contexts: Mapping[str, int]
 ) -> dict[tuple[str, str], int | None]:
-    """Return for each arm of one graph and each other loop from which context on the one graph is slower.
+    """Return for each arm with one graph and each other loop the context from which on the one graph is slower.
 
     None means that it is not slower at the longest context.
 

@@ -53,7 +53,7 @@ def by_arm(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def quant_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return each arm's figures, and of each Voronoi cache those over its neighbours' as quotients.
+    """Return each arm's figures, and the quotients of each Voronoi cache's figures over its neighbours'.
 
     A neighbour is the cache that stores least among those of its kind that store as much or more.
 

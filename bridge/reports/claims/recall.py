@@ -188,7 +188,7 @@ def prediction_claims(
 def _prediction_ratios(
     predictions: Mapping[str, Predictions], arms: Sequence[Mapping[str, Any]], where: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """Yield how far each candidate moves predictions beside each control; a control that moves none is no measure."""
+    """Yield the ratio of each candidate's divergence to each control's; a control without divergence is left out."""
     controls = [arm["name"] for arm in arms if arm["role"] in CONTROLS]
     for arm in arms:
         mine = predictions[arm["name"]] if arm["role"] == "candidate" else {}

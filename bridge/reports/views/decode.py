@@ -125,7 +125,7 @@ def accepted(rows: Iterable[Row]) -> float | None:
 
 
 def _rounds(rows: Iterable[Row]) -> list[dict[str, list[float]]]:
-    """Return what rows count of their rounds, as far as these are numbers."""
+    """Return the counters of the rows' rounds, as far as these are numbers."""
     return [{name: numbers(row.get(name)) for name in ("commits", "drafted", "accepted")} for row in rows]
 
 
@@ -141,7 +141,7 @@ def _by_arm(report: Row) -> dict[str, list[Row]]:
 
 
 def _cache(arm: Row, rows: Iterable[Row]) -> str:
-    """Return what an arm's cache is called, and how many layers it leaves as they are."""
+    """Return the name of an arm's cache, and how many layers it leaves raw."""
     raw = mapping(arm.get("options")).get("raw_layers")
     layers = max((len(items(mapping(row.get("memory")).get("layers"))) for row in rows), default=0)
     unpacked = f", {len(raw)} of {layers} layers raw" if isinstance(raw, list) and raw and layers else ""
@@ -149,7 +149,7 @@ def _cache(arm: Row, rows: Iterable[Row]) -> str:
 
 
 def _speedups(report: Row) -> tuple[str, dict[str, Cell]]:
-    """Return the claimed speed-up of each arm over all prompts, and over what: mlx-lm alone in older reports."""
+    """Return the claimed speed-up of each arm over all prompts, and its baseline: mlx-lm alone in older reports."""
     whole = [
         claim for claim in items(report.get("claims")) if not mapping(claim.get("where")).get("workload")
     ]

@@ -82,7 +82,7 @@ def _show_scales(arms: Sequence[dict[str, Any]], rows: Rows) -> None:
 
 
 def _show_crossings(rows: Sequence[dict[str, Any]]) -> None:
-    """Print what crosses between torch and MLX in a round."""
+    """Print the data that crosses between torch and MLX in a round."""
     by_arm: dict[str, list[dict[str, int]]] = {}
     for row in rows:
         if "crossings" in row.get("counters", {}):
@@ -176,7 +176,7 @@ def _cells(
 
 
 def _sums(runs: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
-    """Return rounds, drafts and synchronisations of some runs; zeros where they were not counted."""
+    """Return rounds, drafts and synchronisations of some runs; zeros if they were not counted."""
     return (
         sum(len(row.get("commits", ())) for row in runs),
         sum(sum(row.get("drafted", ())) for row in runs),

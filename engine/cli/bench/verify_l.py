@@ -1,4 +1,4 @@
-"""``kakeya-engine bench verify-l``: what verifying L tokens costs."""
+"""``kakeya-engine bench verify-l``: the cost of verifying L tokens."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``kakeya-engine codec``: what the KV codecs do to vectors."""
+"""``kakeya-engine codec``: the error of the KV codecs."""
 
 import click
 

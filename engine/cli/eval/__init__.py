@@ -1,4 +1,4 @@
-"""``kakeya-engine eval``: what caches, codecs and drafters do to a model."""
+"""``kakeya-engine eval``: how caches, codecs and drafters change a model's answers."""
 
 import click
 

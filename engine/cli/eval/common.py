@@ -9,7 +9,7 @@ from engine.cli.measured import carry_out, plots, show_tables
 
 
 def make_needles(pair: Any, plan: Any) -> list[Any]:
-    """Return the prompts of a plan, made in sight of whoever waits.
+    """Return the prompts of a plan, and show progress while they are made.
 
     Raises:
         BadInput: the model cannot read prompts of these lengths.

@@ -71,7 +71,7 @@ def command(
 
 
 def both(pair: Any, out: Path | None) -> list[tuple[Any, Path | None]]:
-    """Return the pair and the one with the other factor of embeddings, if it differs, with the files of the reports."""
+    """Return the pair, and if it differs the pair with the other embedding factor, with the reports' files."""
     from engine.evals.speculation.bench import SAME
 
     other = pair.rescaled()

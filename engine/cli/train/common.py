@@ -1,4 +1,4 @@
-"""What the commands share that train something for a target: options, the run, and what they leave."""
+"""What the training commands share: options, the run, and the resulting files."""
 
 import json
 from collections.abc import Callable

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     help="Compare with the tokens that are likely in a batch, and let the target read in bfloat16: several times "
     "quicker if the vocabulary is large; needs --with torch.",
 )  # fmt: skip
-@option("--share", click.FloatRange(0, 1), 0.6, help="Share of what the target wrote in training.")
+@option("--share", click.FloatRange(0, 1), 0.6, help="Share of training rows that the target wrote.")
 @option("--length", click.IntRange(64, 65536), 320, help="Tokens per row.")
 @option("--anchors", click.IntRange(1, 4096), 64, help="Anchors (blocks) per row.")
 @option("--rows", click.IntRange(1, 512), 8, help="Rows per step.")

@@ -47,7 +47,7 @@ class LayerContext:
         return visible_keys, visible_values
 
     def _grow(self, keys: mx.array, values: mx.array) -> None:
-        """Move to buffers with room for these and ``STEP`` more; what a window has left behind is dropped."""
+        """Move to buffers with room for these and ``STEP`` more; positions that left the window are dropped."""
         grown = []
         for i, new in enumerate((keys, values)):
             room = mx.zeros((*new.shape[:2], STEP, new.shape[3]), new.dtype)

@@ -1,4 +1,4 @@
-"""Matrices that meet the same input, laid side by side: one product in place of several."""
+"""Matrices with the same input, concatenated: one product in place of several."""
 
 import operator
 

@@ -58,7 +58,7 @@ class TorchLayers:
         return x * scale * self.weights[f"{name}.weight"]
 
     def fused_taps(self, taps: torch.Tensor) -> torch.Tensor:
-        """Return what the layers' keys and values of the context are made of."""
+        """Return the inputs of the layers' keys and values of the context."""
         return self.norm(self.linear(taps, self.weights["fc.weight"]), "hidden_norm")
 
     def context(self, layer: int, x: torch.Tensor, at: torch.Tensor) -> Pair:
@@ -169,7 +169,9 @@ class TorchDrafter:
 
     def __init__(self, draft: Drafter, device: str | None = None) -> None:
         if draft.config.is_dflash2:
-            raise BadInput("torch has only the layers of the first DFlash", "use this drafter in MLX")
+            raise BadInput(
+                "the torch drafter supports only the first version of DFlash", "use this drafter in MLX"
+            )
         self.config, self.device = draft.config, device or best_device()
         self.crossings = Crossings()
         try:

@@ -73,12 +73,12 @@ class CostLine:
 
 
 def _features(drafter: str, drafts: int) -> tuple[float, ...]:
-    """Return what a round's cost is linear in: one, the drafts up to the bend and beyond it, and a draft model."""
+    """Return the features of a round's cost: one, the drafts up to the bend and beyond it, and a draft model."""
     return 1.0, float(min(drafts, BEND)), float(max(drafts - BEND, 0)), float(drafter == "dflash")
 
 
 def _sums(row: Sequence[float], took: float, weight: float) -> list[float]:
-    """Return one measurement's part of the sums that least squares needs: moments, then what was measured."""
+    """Return one measurement's part of the sums for least squares: moments, then the measured cost."""
     moments = [a * b for i, a in enumerate(row) for b in row[i:]]
     return [weight * part for part in (*moments, *(took * a for a in row))]
 

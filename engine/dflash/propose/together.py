@@ -42,7 +42,7 @@ def can_share(proposers: Sequence[Proposer | None]) -> TypeGuard[Sequence[Propos
 
 
 def propose_together(wanted: Sequence[Wanted]) -> list[Drafts]:
-    """Return the drafts of each, and what they were drawn from, as :meth:``Proposer.propose`` does."""
+    """Return each drafter's drafts and their distributions, as :meth:``Proposer.propose`` does."""
     bound = wanted[0].proposer.bound
     hidden = _hidden(wanted)
     logits = mx.split(bound.embeddings.logits(mx.concatenate(hidden)), _ends([each.n for each in wanted]))
@@ -114,7 +114,7 @@ def _before(
 
 
 def _ends(sizes: Sequence[int]) -> list[int]:
-    """Return where all but the last of consecutive parts end."""
+    """Return the ends of all but the last of consecutive parts."""
     ends, at = [], 0
     for size in sizes[:-1]:
         at += size

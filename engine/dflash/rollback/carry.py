@@ -20,7 +20,7 @@ TAIL = 16  # a longer tail goes through the model by itself, and is done with
 
 
 class Carry:
-    """A cache that is noted before a forward and put back after it.
+    """A cache that is saved before a forward pass and restored after it.
 
     Args:
         cache: what the model is given.
@@ -58,7 +58,7 @@ class Carry:
         self._before = {}
 
     def held_bytes(self) -> int:
-        """Return the bytes of the arrays that were noted."""
+        """Return the bytes of the saved arrays."""
         leaves = tree.tree_flatten(self._before)
         return sum(x.nbytes for _, x in leaves if isinstance(x, mx.array))
 

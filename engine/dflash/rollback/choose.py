@@ -112,7 +112,7 @@ def _states(cache: Any, inner: Any, kind: str) -> Part:
 
 
 def _stores(cache: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return what a cache makes of keys and values before it stores them, and of what is stored."""
+    """Return how a cache transforms keys and values before it stores them, and when it returns them."""
     return (cache.pack, cache.read) if hasattr(cache, "pack") else (_as_is, _as_is)
 
 

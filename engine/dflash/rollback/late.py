@@ -89,19 +89,19 @@ class Late(CacheProxy, own=("given", "block", "_store", "_read")):
 
     @property
     def offset(self) -> int:
-        """How many tokens have gone by, the block's among them."""
+        """The number of tokens so far, including the block's."""
         offset: int = self.inner.offset + (0 if self.block is None else self.block[0].shape[2])
         return offset
 
     def begin(self) -> None:
-        """Nothing to note: the cache stays as it is."""
+        """Save nothing: the cache stays as it is."""
 
     def check(self, rows: int, keep: int) -> None:
-        """See that the forward brought ``rows`` rows (RollbackError)."""
+        """Check that the forward pass stored ``rows`` rows (RollbackError)."""
         del keep
         waiting = 0 if self.block is None else self.block[0].shape[2]
         if waiting != rows:
-            raise RollbackError(f"a layer brought {waiting} rows in a forward over {rows}")
+            raise RollbackError(f"a layer stored {waiting} rows in a forward over {rows}")
 
     def commit(self, rows: int, keep: int) -> None:
         """Append the first ``keep`` of the block's entries to the cache."""
@@ -122,7 +122,7 @@ class LateGrowing(Late):
     """For growing caches. Joining copies the whole cache in each round, so trimming is cheaper."""
 
     def make_mask(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the cache's own mask: its length is the one before the block."""
+        """Return the cache's own mask: its length is the length before the block."""
         return self.inner.make_mask(*args, **kwargs)
 
     def _stored_rows(self) -> Pair | None:
@@ -227,7 +227,7 @@ class LateRing(Late, own=("_ahead",)):
             done += take
 
     def _make_room(self, keys: mx.array, values: mx.array) -> int:
-        """Do what mlx-lm's ring does ahead of a one-token write; return the slots from there to the end.
+        """Do the same as mlx-lm's ring before a one-token write; return the slots from there to the end.
 
         It grows by ``step`` until it has ``max_size`` slots, loses what a longer prompt left in it, and
         starts again behind the first ``keep`` when its end is reached.

@@ -78,7 +78,7 @@ class Recompute(lm_cache.ArraysCache):
         self._open.append(Call(run, args, kwargs))
 
     def leave(self) -> None:
-        """End the call that began last: it is noted if it touched a state, and otherwise what it called is."""
+        """End the call that began last: save it if it touched a state, otherwise the calls within it."""
         call = self._open.pop()
         noted = [call] if call.touched else call.inner
         (self._open[-1].inner if self._open else self.calls).extend(noted)
@@ -134,7 +134,7 @@ class Recompute(lm_cache.ArraysCache):
         self._before, self._after, self.calls, self._open = [], None, [], []
 
     def _cut(self, x: Any, rows: int, keep: int, again: lm_cache.ArraysCache) -> Any:
-        """Return an argument of the shorter run: the states beside the cache, the first rows of what has rows."""
+        """Return an argument for fewer rows: states as they are, and the first rows of arrays with rows."""
         if x is self:
             return again
         if any(True for _ in _stand_ins(x)):

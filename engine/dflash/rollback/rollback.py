@@ -59,7 +59,7 @@ class Part(Protocol):
         """Save the state for a rollback. The forward pass follows."""
 
     def check(self, rows: int, keep: int) -> None:
-        """Raise RollbackError if the first ``keep`` of ``rows`` tokens cannot be kept; leave the cache as it is."""
+        """Raise RollbackError if the first ``keep`` of ``rows`` tokens cannot be kept; do not change the cache."""
 
     def commit(self, rows: int, keep: int) -> None:
         """Keep the first ``keep`` of the ``rows`` tokens of the forward, after :meth:``check`` of the same."""
@@ -113,7 +113,7 @@ class Rollback:
         return 0
 
     def prepare(self, model: Model) -> Model:
-        """Return what to run in the model's place: itself, unless layers have to hand out their inputs.
+        """Return the model to run: the original, unless layers have to expose their inputs.
 
         Tap the result, not the model. Parameters are shared and their names unchanged; the model given is
         left as it was.
@@ -149,7 +149,7 @@ class Rollback:
         return not self._recomputes
 
     def open(self, rows: int) -> list[Any]:
-        """Open a round whose forward over ``rows`` tokens the caller runs; return what the model takes in it.
+        """Open a round; the caller runs a forward pass over ``rows`` tokens. Return the model's input for it.
 
         Raises:
             RollbackError: the round before was neither committed nor abandoned.
@@ -220,7 +220,7 @@ class Rollback:
                 self.parts.remove(part)
 
     def _is_idle(self, part: Part) -> bool:
-        """Return whether the model never uses a part's cache, as those of layers without attention in some models."""
+        """Return whether the model never uses a part's cache, as for layers without attention in some models."""
         if self._prepared is None or getattr(part.given, "offset", None) != 0:
             return False
         fresh = lm_cache.make_prompt_cache(self._prepared)

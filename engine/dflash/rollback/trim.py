@@ -6,7 +6,7 @@ from engine.errors import RollbackError
 
 
 class Trim:
-    """Take back a growing cache by its own ``trim``.
+    """Roll back a growing cache by its own ``trim``.
 
     Sound where the entries of a forward lie behind all others, and reading stops at ``offset``. A ring is
     not such a cache: once it wraps, the forward has overwritten what trimming would have to bring back.
@@ -40,7 +40,7 @@ class Trim:
             self._drop(rows - keep)
 
     def abandon(self) -> None:
-        """Drop what the forward added, if it came that far."""
+        """Drop the rows that the forward pass added, if it added any."""
         if self.given.offset != self._before:
             self._drop(self.given.offset - self._before)
 

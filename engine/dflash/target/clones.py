@@ -1,4 +1,4 @@
-"""Clones of models in which some modules are others: parameters are shared, and the model itself stays as it is."""
+"""Clones of models with some modules replaced: parameters are shared, and the model itself does not change."""
 
 import copy
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from engine.mx import nn
 
 
 def with_replaced(module: Any, replace: Callable[[nn.Module], nn.Module]) -> Any:
-    """Return a module, or a list of them, with some modules replaced; itself if nothing is.
+    """Return a module, or a list of modules, with some modules replaced; the same object if nothing is.
 
     Args:
         module: only what is on the way to a replaced module is copied.

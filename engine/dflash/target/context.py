@@ -1,4 +1,4 @@
-"""What a target can read: how many tokens, and which. Every way to decode asks here."""
+"""Limits of a target: how many tokens it can read, and which. Every decoding loop asks here."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -80,7 +80,7 @@ def embed_scale_of(config: DraftConfig, embeddings: TargetEmbeddings) -> float:
 
 
 class DraftEmbeddings:
-    """The same ends with what a drafter's configuration does to them.
+    """The same embeddings and head, changed as a drafter's configuration says.
 
     Args:
         ends: the target's.

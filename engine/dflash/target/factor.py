@@ -28,7 +28,7 @@ class _First(Recorder):
 
 
 def factor_of(target: nn.Module) -> float:
-    """Return the target's factor: the attribute if it has one, else what its first layer is given over the rows.
+    """Return the target's factor: its attribute if it has one, otherwise computed from its first layer's input.
 
     Most models with a factor, such as Gemma 2 and 3, have no attribute for it. Returns 1 if the first layer's input is
     not a multiple of the rows.

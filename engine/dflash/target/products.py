@@ -33,7 +33,7 @@ _COPYING = threading.Lock()
 
 
 def form() -> str:
-    """Return ``tiled``, ``turned``, or ``plain`` where nothing is known to be gained."""
+    """Return ``tiled``, ``turned``, or ``plain`` if no gain is known."""
     if mx.default_device().type != mx.cpu or platform.machine() not in _X86 or not blas.core():
         return "plain"
     return "tiled" if blas.has_small_kernels() else "turned"
@@ -85,7 +85,7 @@ class Matrix:
 
 
 def tile_of(inputs: int) -> int:
-    """Return the outputs of a tile of a matrix with so many inputs."""
+    """Return the outputs of a tile of a matrix with this many inputs."""
     return next((n for n in TILES if n * inputs * _USUAL <= _SMALL), TILES[-1])
 
 
@@ -105,13 +105,13 @@ _KINDS: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: _Linear, nn.Embeddi
 
 
 def form_of(model: nn.Module) -> str:
-    """Return the form of a model's products over few rows: marked models, and those too large for it, are kept once."""
+    """Return the form of a model's products over few rows. Marked and too large models keep their weights once."""
     once = vars(model).get("_kept_once", False) or _matrix_bytes(model) > host.memory_bytes() // SHARE
     return "turned" if form() == "tiled" and once else form()
 
 
 def keep_once(model: nn.Module) -> None:
-    """Mark a model: nothing of it is to be kept twice, for memory is scarce."""
+    """Mark a model, so that its weights are never kept twice, because memory is scarce."""
     model._kept_once = True  # noqa: SLF001 - not an array, so no parameter
 
 

@@ -73,7 +73,7 @@ class TableRope(nn.RoPE):
     """MLX's embedding, from a table that all layers of its kind share."""
 
     def __call__(self, x: mx.array, offset: Any = 0) -> mx.array:
-        """See :class:``mlx.nn.RoPE``; what a table cannot give is computed as there."""
+        """See :class:``mlx.nn.RoPE``; whatever the table lacks is computed as there."""
         if not isinstance(offset, int) or x.dtype != mx.float32 or x.shape[-1] != self.dims:
             rotated: mx.array = super().__call__(x, offset)
             return rotated

@@ -25,7 +25,7 @@ class Starter:
         self._layer = layer
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the layer returns, which is being computed."""
+        """Return the layer's result, and start computing it."""
         returned = self._layer(*args, **kwargs)
         hidden = hidden_of(returned)
         if hidden.shape[-2] <= ROWS:

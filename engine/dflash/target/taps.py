@@ -22,7 +22,7 @@ class Recorder:
         self._returned: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the layer returns."""
+        """Return the layer's result."""
         self._returned = self._layer(*args, **kwargs)
         return self._returned
 
@@ -38,7 +38,7 @@ class Recorder:
 
 
 def hidden_of(returned: Any) -> mx.array:
-    """Return the hidden states of what a layer returned.
+    """Return the hidden states in a layer's result.
 
     Layers of some models return more, such as keys and values to share: the hidden states come first.
     """
@@ -66,7 +66,7 @@ class Tapped:
         beyond = [i for i in layer_ids if not 0 <= i < len(layers)]
         if beyond or not layer_ids:
             raise BadInput(
-                f"the model has layers 0 to {len(layers) - 1}, asked for are {list(layer_ids)}",
+                f"the model has layers 0 to {len(layers) - 1}, requested are {list(layer_ids)}",
                 "take a drafter that was made for this target",
             )
         recorders = {i: Recorder(layers[i]) for i in set(layer_ids)}
@@ -115,7 +115,7 @@ def find_layers(model: nn.Module) -> tuple[tuple[str, ...], list[nn.Module]]:
 
 
 def with_layers(module: nn.Module, path: tuple[str, ...], layers: list[Any]) -> nn.Module:
-    """Return a copy of a module in which the list at ``path`` is another; only what is on the way is copied."""
+    """Return a copy of a module with another list at ``path``; only the modules along the path are copied."""
     copied = copy.copy(module)
     name, *rest = path
     copied[name] = with_layers(module[name], tuple(rest), layers) if rest else layers

@@ -13,7 +13,7 @@ CHUNK = 512  # tokens of the prompt at a time
 
 
 def capture(model: nn.Module, tokens: mx.array, most: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Run tokens, int ``[1, n]``, through a model and return what its caches hold.
+    """Run tokens, int ``[1, n]``, through a model and return the contents of its caches.
 
     Returns:
         Float32 ``[vectors, dim]`` for each head size, all layers together, as ``keys 128`` and ``values

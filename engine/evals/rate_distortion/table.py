@@ -1,4 +1,4 @@
-"""The rate-distortion table: what an error costs in bits that are really stored."""
+"""The rate-distortion table: error and stored bits of each codec."""
 
 import itertools
 import math
@@ -41,7 +41,7 @@ class RatePlan:
 
 @dataclass(frozen=True)
 class Entry:
-    """A codec in the table: its name, and what makes of ``[n, dim]`` the decoded array and its bytes."""
+    """A codec in the table: its name, and a function from ``[n, dim]`` to the decoded array and its bytes."""
 
     codec: str
     bits: int

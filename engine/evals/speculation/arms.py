@@ -33,7 +33,7 @@ MODEL_ALONE = {"dflash", "torch", RESCALED}
 
 
 def is_stock(cache: str) -> bool:
-    """Return whether a cache is one of mlx-lm's own, so that a baseline may keep it."""
+    """Return whether a cache is one of mlx-lm's own, so that a baseline may use it."""
     return kind_of(parse(cache)).stock
 
 

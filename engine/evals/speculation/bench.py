@@ -71,12 +71,12 @@ class SpeculationPlan:
 
     @property
     def tells_times(self) -> bool:
-        """Whether rows say what each round took."""
+        """Whether rows hold the seconds of each round."""
         return tuple(self.loops) != ("lazy",)
 
 
 def arms_of(pair: Pair, plan: SpeculationPlan) -> tuple[list[SpeculationArm], dict[str, str]]:
-    """Return the arms of a plan, and those left out with the reason.
+    """Return the arms of a plan, and the arms that are left out, with the reason.
 
     Where the plan's cache is none of mlx-lm's own, the baselines keep the raw one, and mlx-lm's generation over
     the plan's is there beside them: what ours over that cache has to repeat.
@@ -234,7 +234,7 @@ def acceptance_warning(measured: Sequence[rows.Row]) -> str | None:
 
 
 def faults(measured: Sequence[rows.Row], arms: Sequence[SpeculationArm]) -> list[str]:
-    """Return what our own arms decoded otherwise than they have to, without a near tie to explain it."""
+    """Return where our own arms decoded other tokens than they have to, without a near tie to explain it."""
     ours = {arm.name: arm.oracle for arm in arms if arm.loop == OUR_LOOP}
     wrong = {
         f"{row['arm']} on {row['prompt']} leaves {ours[row['arm']]} at token {row['divergence']['index']}"

@@ -27,7 +27,7 @@ def speculation(
     kind: str = spec.KIND,
     threads: Threads | None = None,
 ) -> tuple[Job, list[spec.SpeculationArm]]:
-    """Return what measures speculative decoding beside plain decoding, and its arms.
+    """Return a function that measures speculative decoding beside plain decoding, and its arms.
 
     Args:
         pair: what decodes.

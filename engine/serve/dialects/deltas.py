@@ -89,7 +89,7 @@ def added(parts: OutputParser, piece: Piece) -> list[Delta]:
 
 
 def finish(piece: Piece, *, calls: bool) -> str:
-    """Return the finish reason of a chat answer. A call that the limit cut or closed is not told as whole."""
+    """Return the finish reason of a chat answer. A call that the limit cut or closed does not count as whole."""
     return "tool_calls" if calls and piece.finish_reason == "stop" else str(piece.finish_reason)
 
 

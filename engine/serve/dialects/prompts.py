@@ -72,7 +72,7 @@ def render(resident: Model, request: ChatRequest, tools: list[dict[str, Any]]) -
 
 
 def fitted(turns: list[Turn], template: Template) -> list[Turn]:
-    """Return a conversation in the form that a template takes. What the template takes as it is stays so."""
+    """Return a conversation in a form that the template accepts. Whatever the template accepts is not changed."""
     named = {
         call.get("id"): call["function"]["name"] for turn in turns for call in turn.get("tool_calls", ())
     }
@@ -98,7 +98,7 @@ def fitted(turns: list[Turn], template: Template) -> list[Turn]:
 
 
 def one_turn_each(turns: list[Turn]) -> list[Turn]:
-    """Join the turns of the same role that follow each other; results of tools stay apart."""
+    """Join consecutive turns of the same role; results of tools stay separate."""
     alternating: list[Turn] = []
     for role, group in groupby(turns, key=lambda turn: turn["role"]):
         same = list(group)
@@ -183,7 +183,7 @@ def _answers(result: Turn, turn: Turn) -> bool:
 
 
 def _users_into_results(turns: list[Turn]) -> list[Turn]:
-    """Append what a user says right after a tool's result to the result."""
+    """Append a user's text to the tool's result that it follows."""
     merged: list[Turn] = []
     for turn in turns:
         if turn["role"] == "user" and merged and merged[-1]["role"] == "tool":

@@ -60,7 +60,7 @@ async def begin(server: Server, request: ResponsesRequest) -> "Response":
 
 
 def _conversation(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Translate items to turns. Thoughts, texts and calls of the model that follow each other are one turn."""
+    """Translate items to turns. Consecutive thoughts, texts and calls of the model become one turn."""
     turns: list[dict[str, Any]] = []
     for role, group in groupby(filter(None, map(_turn, items)), key=lambda turn: turn["role"]):
         same = list(group)

@@ -19,12 +19,12 @@ MARKS = ("<tool_call>", "</tool_call>")  # of most models that write calls as JS
 
 
 def parse_json(text: str, _: Any) -> Any:
-    """Return what a call in the form ``{"name": ..., "arguments": ...}`` means, as mlx-lm's parsers do."""
+    """Return the call in the form ``{"name": ..., "arguments": ...}``, parsed as mlx-lm does."""
     return json.loads(text)
 
 
 def form_of(tokenizer: Tokenizer) -> tuple[str, str, Parser]:
-    """Return the marks around a model's calls, and what parses the text between them.
+    """Return the marks around a model's calls, and the parser of the text between them.
 
     The second mark is empty if nothing but the end of the answer ends a call.
     """
@@ -106,7 +106,7 @@ def _typed(arguments: dict[str, Any], schema: dict[str, Any]) -> Iterator[tuple[
 
 
 def _readings(value: Any, types: frozenset[str]) -> Iterator[Any]:
-    """Yield what a value may stand for, likeliest first. A number or a truth value stays text where text is allowed."""
+    """Yield the possible values of a text, likeliest first. A number or truth value stays text if text is allowed."""
     if isinstance(value, str) and types != {"string"}:
         for decode in (lambda text: json.loads(text, strict=False), ast.literal_eval):
             with suppress(Exception):  # both fail in many ways
@@ -154,7 +154,7 @@ def _union(each: Iterable[frozenset[str]]) -> frozenset[str]:
 
 
 def _target(ref: str, root: dict[str, Any]) -> Any:
-    """Return what a reference within a schema means; None if there is no such part."""
+    """Return the target of a reference within a schema; None if there is no such part."""
     node: Any = root
     for part in ref.removeprefix("#").split("/")[1:]:
         node = node.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None

@@ -79,7 +79,7 @@ def of_schema(schema: Any) -> str:
 
 
 def _ours(schema: Any) -> Any:
-    """Return a schema with our options for llguidance: a client's own could have it drop what it cannot enforce."""
+    """Return a schema with our options for llguidance: a client's own options could disable its checks."""
     if schema is True:
         schema = {}
     return {**schema, "x-guidance": COMPACT} if isinstance(schema, dict) else schema
@@ -275,12 +275,12 @@ class Grammars:
         return GrammarState(self.compiled(grammar), self.tokenizer, self._vocabulary, closing)
 
     def marks(self) -> tuple[Mark, Mark]:
-        """Return what comes before and after a call of this tokenizer's model."""
+        """Return the text before and after a call of this tokenizer's model."""
         start, end, _ = form_of(self._wrapper)
         return self.mark(start), self.mark(end)
 
     def mark(self, text: str) -> Mark:
-        """Return a text as a mark, with its token if it is one of its own."""
+        """Return a text as a mark, with its token if it has one."""
         tokens = self.tokenizer.tokenize_bytes(text.encode(), parse_special=True)
         return Mark(text, tokens[0] if len(tokens) == 1 and text.strip() else None)
 
@@ -290,7 +290,7 @@ class Grammars:
 
 
 def _refusal(message: str, param: str | None) -> ApiError:
-    """Return what a schema is refused with: ``unsupported`` if llguidance lacks something."""
+    """Return the error for a refused schema: ``unsupported`` if llguidance lacks something."""
     for pattern, noun in MISSING:
         if match := pattern.search(message):
             return unsupported(noun.format(match[1].replace('"', "")[:100]), param)

@@ -69,7 +69,7 @@ class Harmony(OutputParser):
         return deltas
 
     def _position(self, mark: str) -> int:
-        """Return where a mark begins; the text's end for the empty one, and -1 for one that is not there."""
+        """Return where a mark begins; the text's end for the empty mark, and -1 if there is none."""
         return self._held.find(mark) if mark else len(self._held)
 
     def _marks(self) -> list[tuple[str, str]]:

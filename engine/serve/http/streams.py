@@ -34,7 +34,7 @@ def failed(error: ApiError) -> bytes:
 
 
 class Cancellable(Protocol):
-    """Answers on their way.
+    """Answers that are being sent.
 
     Attributes:
         waits: awaited before a pause.

@@ -137,7 +137,7 @@ def decoded(data: bytes, namespace: BlockNamespace, block_id: str, end: int) -> 
             )
         ]
     except (ValueError, TypeError) as error:
-        raise RefusedError("layout", "its header tells of no such caches") from error
+        raise RefusedError("layout", "its header describes other caches") from error
     if arrays:
         raise RefusedError("layout", "it has more arrays than its caches take")
     return groups

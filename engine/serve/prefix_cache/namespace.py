@@ -76,7 +76,7 @@ class BlockNamespace:
 
 @dataclass(frozen=True)
 class BlockPath:
-    """The place of one prompt's blocks.
+    """The blocks of one prompt.
 
     Attributes:
         namespace: the namespace of its model, cache and drafter.

@@ -188,7 +188,7 @@ class Store:
         self._resting = time.monotonic() + REST_SECONDS
         self._event("slow")
         log.warning(
-            "the prefix store did not answer within %g s; it rests for %g s", READ_SECONDS, REST_SECONDS
+            "the prefix store did not answer within %g s; it is not used for %g s", READ_SECONDS, REST_SECONDS
         )
 
     def _failed(self, action: str, error: OSError) -> None:
@@ -196,7 +196,7 @@ class Store:
         if time.monotonic() >= self._silent.get(action, 0.0):
             self._silent[action] = time.monotonic() + REST_SECONDS
             log.warning(
-                "a stored prefix could not be %s: %s; more of these are counted without a line for %g s",
+                "a stored prefix could not be %s: %s; further failures are only counted for %g s",
                 action,
                 error,
                 REST_SECONDS,

@@ -264,7 +264,7 @@ class Generation:
 
 
 def _policies(options: Options) -> tuple[Policy, Policy] | None:
-    """Return the policies of a request whose decisions have to be its own: alone, and beside other answers."""
+    """Return the policies of a request that must decide on its own: alone, and beside other answers."""
     if options.draft in ("lookup", "dflash"):
         return Fixed(), Fixed()
     if options.seed is not None and options.temperature > 0:

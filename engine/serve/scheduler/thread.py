@@ -238,7 +238,7 @@ class EngineThread:
             self._wake()
 
     def _end_all(self) -> None:
-        """End all requests with an error, those first that arrive while the thread ends."""
+        """End all requests with an error, first those that arrive while the thread ends."""
         with self._count:
             self._stopping.set()
         self._receive(wait=False)

@@ -165,7 +165,7 @@ class Turns:
         self._wake()
 
     def _advance(self, generation: Generation, output: Any = None, *, wake: bool = True) -> Awaited | None:
-        """Advance an answer by a turn, passing on what it gives; return what it waits for."""
+        """Advance an answer by a turn, and pass on its output; return what it waits for."""
         first = not generation.stats.steps
         try:
             piece = generation.turn(output)
@@ -186,7 +186,7 @@ class Turns:
         return None
 
     def _count(self, generation: Generation, piece: Piece, *, first: bool) -> None:
-        """Record what a piece adds. Its client gets it afterwards, so that it is never ahead of the metrics."""
+        """Record the metrics of a piece before its client gets it, so that the client is never ahead of them."""
         if first:
             self._metrics.first.observe(time.monotonic() - generation.job.created)
         self._metrics.generated.inc(piece.tokens)

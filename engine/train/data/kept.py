@@ -10,7 +10,7 @@ from bridge.common.whole_files import written_whole
 
 
 def made_once(path: Path, make: Callable[[], np.ndarray]) -> np.ndarray:
-    """Return what ``make`` returns; the first time it is written to the ``.npy`` file ``path``, then read from it."""
+    """Return the result of ``make``; it is written to the ``.npy`` file ``path`` once, and then read from it."""
     if path.exists():
         # An earlier version may have left the file cut off.
         with suppress(ValueError, EOFError):

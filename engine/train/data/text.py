@@ -58,7 +58,7 @@ def written_rows(
 
 
 def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -> Source:
-    """Return where a drafter's rows come from: what the target wrote, and text.
+    """Return the sources of a drafter's rows: the target's own text, and files.
 
     Args:
         ids: a stream of token ids, longer than one row.

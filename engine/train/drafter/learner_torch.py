@@ -42,7 +42,7 @@ class Batch:
 def writer(
     folder: Path, tokens: int, *, device: str = "cpu", seed: int = 0
 ) -> Callable[[Sequence[Sequence[int]]], list[list[int]]]:
-    """Return what lets a target answer prompts in the type that is quicker on the device.
+    """Return a function with which a target answers prompts in the type that is faster on the device.
 
     Args:
         folder: of the target, as transformers reads it.

@@ -1,4 +1,4 @@
-"""What a DFlash drafter learns, whichever library computes it.
+"""What a DFlash drafter learns, with either library.
 
 The target reads rows of text, written by people and by itself, and says what it would have written after
 each position. The drafter learns to say the same, several positions ahead at once. No gradient goes through
@@ -29,7 +29,7 @@ class DrafterPlan(run.TrainingPlan):
     off_path: float = 0.1  # the weight of slots behind one where the text is not what the target would write
 
     def places(self, step: int, length: int) -> np.ndarray:
-        """Return where the blocks of a step begin in rows of ``length``: ``[rows, anchors]`` int32, sorted.
+        """Return the starts of a step's blocks in rows of ``length``: ``[rows, anchors]`` int32, sorted.
 
         Each is at least 1 and has a block's drafts after it.
         """

@@ -100,7 +100,7 @@ class RestorerLearner(Descent[RestorerPlan]):
         return loss, mx.stop_gradient(error), mx.stop_gradient(divergence)
 
     def restored_pairs(self, rows: Read) -> list[Pair]:
-        """Return what the restorer gives for all positions of all its layers, as they would be held."""
+        """Return the restored keys and values of all positions of all its layers, in their stored form."""
         states, pairs = self.restorer.states(rows.embedded), []
         for i, (block, exact) in enumerate(zip(self.blocks, rows.exact, strict=True)):
             raw = project(block, self.restorer.inputs(i, rows.embedded, states))
@@ -108,7 +108,7 @@ class RestorerLearner(Descent[RestorerPlan]):
         return pairs
 
     def divergence(self, rows: Read, restored: Sequence[Pair]) -> mx.array:
-        """Return KL(as it is || restored) in nats, the mean over positions behind which something was evicted."""
+        """Return KL(original || restored) in nats, the mean over positions after an eviction."""
         plan, caches = self.plan, lm_cache.make_prompt_cache(self.target)
         for i, pair in zip(self.layers, restored, strict=True):
             caches[i] = WholeRows(pair, plan.sink, plan.window)

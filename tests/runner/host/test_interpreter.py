@@ -77,7 +77,7 @@ def test_an_interpreter_that_broke_is_noticed_at_once(environment, break_it, say
 def test_another_version_is_a_problem(environment, pinned):
     python, _ = environment
     problem = Interpreter(python, pinned).problem()
-    assert problem.message == f"{python} is Python {HERE}, pinned is {pinned}"
+    assert problem.message == f"{python} is Python {HERE}, the policy pins {pinned}"
     assert "kakeya-runner pin" in problem.fix
 
 
