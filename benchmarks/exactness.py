@@ -2,6 +2,8 @@
 
     python -m benchmarks.exactness                          # random models, as the tests use them
     python -m benchmarks.exactness tiny --kv raw --kv e8v@4.25
+    python -m benchmarks.exactness smollm2-135m --kv raw --dtype bfloat16 --tokens 256
+    python -m benchmarks.exactness smollm2-135m --kv raw --bits 4
 
 Each prompt is decoded plainly and with drafts that are right for 0 to 15 tokens, on caches of each kind. Then
 what was decoded is read again, in single rows and in rows of eight: the largest difference of a logit is the
@@ -16,6 +18,7 @@ from engine import cache as kv
 from engine.dflash import stream_generate
 from engine.dflash.baseline import incremental
 from engine.dflash.divergence import classify, last_logits
+from engine.lm import utils as lm_utils
 from engine.models import load
 from engine.mx import mx
 from tests.engine import small_models as models
@@ -24,9 +27,12 @@ from tests.engine.oracle import Oracle
 RIGHT = (3, 0, 7, 1, 15, 2, 5, 4, 6)
 
 
-def targets(name):
+def targets(name, dtype, bits):
     if name:
-        return {name: load(name, False).target}
+        target = load(name, False, dtype=dtype).target
+        if bits:
+            target, _ = lm_utils.quantize_model(target, {}, group_size=64, bits=bits)
+        return {", ".join(filter(None, (name, dtype, bits and f"{bits}-bit weights"))): target}
     return {"qwen3, random": models.qwen3(layers=4), "gemma3, random, window 16": models.gemma3()}
 
 
@@ -69,11 +75,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("model", nargs="?")
     parser.add_argument("--kv", action="append")
+    parser.add_argument("--dtype", help="type of the named model, such as bfloat16")
+    parser.add_argument("--bits", type=int, help="quantize the named model's weights, as mlx-lm does")
     parser.add_argument("--prompts", type=int, default=10)
     parser.add_argument("--length", type=int, default=24)
     parser.add_argument("--tokens", type=int, default=40)
     args = parser.parse_args()
-    for name, target in targets(args.model).items():
+    for name, target in targets(args.model, args.dtype, args.bits).items():
         for spec in args.kv or ("raw", "affine@4g64", "e8v@4.25:fast"):
             most, usual, ties, counts = row(target, spec, args)
             print(
