@@ -63,10 +63,9 @@ def command(
     text = _prompt(prompt, prompt_file)
     from engine.cache import make_caches
     from engine.dflash import Stats, stream_generate
-    from engine.dflash.acceptance import AcceptanceWatch
-    from engine.dflash.agreement import measure_agreement
-    from engine.dflash.step import live_bytes
+    from engine.dflash.step import AcceptanceWatch, live_bytes
     from engine.models import load
+    from engine.models.agreement import measure_agreement
 
     names = ("model", "draft", "no_draft", "dtype", "kv")
     name, drafter, no_draft, dtype, kv = (options.pop(each) for each in names)
@@ -158,7 +157,7 @@ class _Text:
         head = "\r\x1b[K" if self.live else ""
         click.echo(f"{head}{_speed(figures)}, {syncs}, {cache}, {end}", err=True)
         if figures["agreement"]:
-            from engine.dflash.agreement import Agreement
+            from engine.models.agreement import Agreement
 
             click.echo(Agreement(**figures["agreement"]), err=True)
 

@@ -7,6 +7,11 @@ from typing import Any
 
 from engine.cache.protocol import Cache
 
+WATCHED_DRAFTS, LEAST_ACCEPTED = (
+    200,
+    0.05,
+)  # fewer accepted than this share of so many drafts are worth a warning
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -132,6 +137,37 @@ class Stats:
             "overhead_share": ratio(self.overhead, self.seconds),
             "finish_reason": self.finish_reason,
         }
+
+
+class AcceptanceWatch:
+    """Counts the drafts of a draft model. Prompt lookup does not count: it is often wrong where nothing repeats."""
+
+    def __init__(self) -> None:
+        self._proposed = self._accepted = 0
+        self._warned = False
+
+    def add(self, step: Step) -> str | None:
+        """Count a step; return the warning the first time that it is due."""
+        if step.drafter == "dflash":
+            return self.count(step.proposed, step.accepted)
+        return None
+
+    def count(self, proposed: int, accepted: int) -> str | None:
+        """Count drafts of a draft model; return the warning the first time that it is due."""
+        self._proposed += proposed
+        self._accepted += accepted
+        if (
+            self._warned
+            or self._proposed < WATCHED_DRAFTS
+            or self._accepted >= LEAST_ACCEPTED * self._proposed
+        ):
+            return None
+        self._warned = True
+        return (
+            f"only {self._accepted} of the draft model's {self._proposed} drafts were accepted. Usual causes: it "
+            "runs in half precision, it was made for another tokenizer, or it expects embeddings with another factor "
+            "(measure both with kakeya-engine bench spec --embed-scale both)"
+        )
 
 
 def ratio(part: float, whole: float) -> float | None:

@@ -5,17 +5,17 @@ from dataclasses import dataclass, field, replace
 
 from engine.cache import make_caches
 from engine.checkpoints import files
-from engine.dflash.acceptance import AcceptanceWatch
-from engine.dflash.agreement import Agreement, measure_agreement
 from engine.dflash.joint import Joint
 from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.rollback import rollback_for
+from engine.dflash.step import AcceptanceWatch
 from engine.dflash.target.context import context_of, logits_of, tokens_of
 from engine.dflash.target.products import bytes_of_copies, keep_once
 from engine.errors import BadInput, EngineError
 from engine.inject import NAME as PACKAGE
 from engine.inject.package import Package
 from engine.models import Pair, catalogue, load
+from engine.models.agreement import Agreement, measure_agreement
 from engine.mx import nn, tree
 from engine.serve.backend import Model
 from engine.serve.settings import drafter_of

@@ -9,9 +9,9 @@ from bridge.reports import kinds
 from bridge.reports.claims.decoding import Table, paired_speedups
 from engine.cache import make_caches
 from engine.cache.protocol import Cache
-from engine.dflash.acceptance import AcceptanceWatch
 from engine.dflash.divergence import classify, last_logits
 from engine.dflash.rollback import rollback_for
+from engine.dflash.step import AcceptanceWatch
 from engine.errors import BadInput, MissingPackage
 from engine.evals.speculation import arms as made
 from engine.evals.speculation.package import package_arm

@@ -2,8 +2,7 @@
 
 import pytest
 
-from engine.dflash.acceptance import AcceptanceWatch
-from engine.dflash.step import Step
+from engine.dflash.step import AcceptanceWatch, Step
 from engine.evals.speculation.bench import acceptance_warning
 
 

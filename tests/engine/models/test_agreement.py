@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.dflash.agreement import measure_agreement
+from engine.models.agreement import measure_agreement
 from tests.engine import small_models as models
 
 
