@@ -21,7 +21,7 @@ class Form(NamedTuple):
     """How specs of one family are written.
 
     Attributes:
-        pattern: matches a whole spec; its named groups become :attr:`CacheSpec.fields`.
+        pattern: matches a whole spec; its named groups become :attr:``CacheSpec.fields``.
         help: the same in words.
         packs: whether keys or values alone can be stored in it.
     """
@@ -57,7 +57,7 @@ class CacheSpec:
 
     Attributes:
         text: as it was written.
-        family: a key of :data:`FORMS`, or ``split`` if keys and values are stored in different ways.
+        family: a key of :data:``FORMS``, or ``split`` if keys and values are stored in different ways.
         fields: the numbers and words in the text, by name.
         sides: the specs of keys and of values; this one twice unless it is ``split``.
     """

@@ -1,6 +1,6 @@
 """The one table of cache kinds: by the family of a spec, how caches are made; by class, how they behave.
 
-A codec in :data:`engine.codec.kinds.CODECS` whose specs pack needs no entry: its caches are packed ones.
+A codec in :data:``engine.codec.kinds.CODECS`` whose specs pack needs no entry: its caches are packed ones.
 """
 
 from collections.abc import Callable

@@ -38,7 +38,7 @@ class RowCodec(Protocol):
         """Return ``[..., dim]`` with the codec's rotation, an orthonormal one, float32."""
 
     def unrotate(self, y: mx.array) -> mx.array:
-        """Undo :meth:`rotate`."""
+        """Undo :meth:``rotate``."""
 
 
 Make = Callable[[CacheSpec, int, str], Any]

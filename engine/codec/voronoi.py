@@ -90,15 +90,15 @@ class VoronoiCodec:
         return self.layout.nbytes
 
     def pack(self, x: mx.array) -> mx.array:
-        """Return the rows of ``[..., dim]``; see :meth:`encode`."""
+        """Return the rows of ``[..., dim]``; see :meth:``encode``."""
         return self.encode(x).rows
 
     def unpack(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
-        """Return the vectors of rows; see :meth:`decode`."""
+        """Return the vectors of rows; see :meth:``decode``."""
         return self.decode(VoronoiPacked(rows), dtype)
 
     def unpack_rotated(self, rows: mx.array) -> mx.array:
-        """Return the vectors of rows, rotated; see :meth:`decode_rotated`."""
+        """Return the vectors of rows, rotated; see :meth:``decode_rotated``."""
         return self.decode_rotated(VoronoiPacked(rows))
 
     def rotate(self, x: mx.array) -> mx.array:
@@ -106,7 +106,7 @@ class VoronoiCodec:
         return hadamard.rotate(x)
 
     def unrotate(self, y: mx.array) -> mx.array:
-        """Undo :meth:`rotate`."""
+        """Undo :meth:``rotate``."""
         return hadamard.unrotate(y)
 
     def encode(self, x: mx.array) -> VoronoiPacked:

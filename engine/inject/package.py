@@ -112,10 +112,10 @@ def rounds(
     Args:
         package: loaded for the run's target.
         run: over fresh caches; its clock runs.
-        ids: see :meth:`Package.stream`.
-        most: see :meth:`Package.stream`.
-        chunk: see :meth:`Package.stream`.
-        sampling: see :meth:`Package.stream`.
+        ids: see :meth:``Package.stream``.
+        most: see :meth:``Package.stream``.
+        chunk: see :meth:``Package.stream``.
+        sampling: see :meth:``Package.stream``.
 
     Raises:
         EngineError: before the first step: the package does not use these caches.

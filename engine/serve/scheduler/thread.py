@@ -49,7 +49,7 @@ class Load:
 
 
 class EngineThread:
-    """The :class:`engine.serve.backend.Backend` over MLX. Any thread may call the public methods.
+    """The :class:``engine.serve.backend.Backend`` over MLX. Any thread may call the public methods.
 
     Args:
         settings: the server's.

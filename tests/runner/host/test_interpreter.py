@@ -188,7 +188,7 @@ def test_init_pins_and_pin_pins_anew(tmp_path, bus, environment):
     ("drift", "says"),
     [
         ({"interpreter": "/nowhere/python3"}, "there is no interpreter at /nowhere/python3"),
-        ({"interpreter": sys.executable, "interpreter_version": "3.2.1"}, "pinned is 3.2.1"),
+        ({"interpreter": sys.executable, "interpreter_version": "3.2.1"}, "the policy pins 3.2.1"),
         ({"interpreter": sys.executable, "requires": ["no_such_module"]}, "cannot import no_such_module"),
     ],
     ids=["missing", "another version", "lacks a module"],
