@@ -5,8 +5,8 @@ what was accepted lately, the cost from what rounds took. If no round is worth m
 runs, pipelined and as fast as without a drafter.
 
 An account bounds what a wrong estimate can cost. It counts in plain steps: a round adds the tokens that it commits and
-takes what the round cost. While it is overdrawn, no round runs. It begins with one step and grows by :data:`SHARE` of a
-step with each token, so an answer takes at most the time of plain decoding, that share more, one step and one round.
+takes what the round cost. While it is overdrawn, no round runs. It begins with one step and grows by :data:``SHARE`` of
+a step with each token, so an answer takes at most the time of plain decoding, that share more, one step and one round.
 """
 
 from collections.abc import Iterable
