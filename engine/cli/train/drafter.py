@@ -149,6 +149,7 @@ def command(
 
         write = writer(pair.parts["target"].folder, answer_tokens, device=device, seed=seed)
         own = _answers(pair, prompt_set, write, out / "answers.npy")
+    source_of_rows = {"prompts": Path(prompt_set).name} if prompt_set else {"written": written}
     source = sources.source(ids, own, share=share, length=length)
     if library == "mlx":
         from engine.train.drafter.learner_mlx import MlxLearner
@@ -164,7 +165,7 @@ def command(
         Trainer(learner, Pool(learner.read, source, plan), out, plan),
         out / "draft",
         lambda folder: save_draft(model, folder, dtype="bfloat16"),
-        {"target": pair.name, "prompts": prompt_set, "written": written, "share": share},
+        {"target": pair.name, **source_of_rows, "share": share},
     )
 
 

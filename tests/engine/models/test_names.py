@@ -99,5 +99,6 @@ def test_a_fetched_model_that_is_given_by_its_folder_has_its_name_in_reports(tmp
         (tmp_path / name / "target").mkdir(parents=True)
     known, other = (registry.find(str(tmp_path / name)).parts() for name in ("smollm2-135m", "mine"))
 
-    assert [id_ for _, id_, _ in known] == ["smollm2-135m"]
+    assert [id_ for _, id_, _ in known] == ["smollm2-135m"] * 2
+    assert known[1][2] == str(registry.data() / "smollm2-135m" / "draft")
     assert [id_ for _, id_, _ in other] == [str(tmp_path / "mine" / "target")]
