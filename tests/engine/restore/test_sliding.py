@@ -2,7 +2,8 @@
 
 import pytest
 
-from engine.cache.factory import growing
+from bridge.reports.cache_spec import parse
+from engine.cache.kinds import growing
 from engine.errors import BadInput
 from engine.evals.controls import noise
 from engine.lm import cache as lm_cache
@@ -42,14 +43,14 @@ def test_codes_of_sliding_layers_come_back_near():
     model, tokens = models.gemma3(), models.tokens(LENGTH)
     plain = models.read(model, lm_cache.make_prompt_cache(model), tokens, CHUNK)
     for spec in ("e8v@6.25", "affine@8g64"):
-        caches = restored(model, lambda _, s=spec: Compressed(growing(s)))
+        caches = restored(model, lambda _, s=spec: Compressed(growing(parse(s))))
         found = models.read(model, caches, tokens, CHUNK)
         assert mx.abs(found - plain).max().item() < 0.2 * mx.abs(plain).max().item()
 
 
 def test_what_keeps_only_the_last_positions_cannot_hold_evicted_ones():
     with pytest.raises(BadInput, match="e8@q38 cannot hold what sliding layers evict"):
-        growing("e8@q38")
+        growing(parse("e8@q38"))
 
 
 def test_a_model_without_sliding_layers_is_refused():
