@@ -22,14 +22,13 @@ STYLE = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "termi
 HEAD = """\
 # Command line reference
 
-Written by `make docs` from the programs' own help. Options of several commands are described once, under their
-program, and named in each command. REQUEST and RUN are a branch, a nonce or a part of either; by default the last
-request sent from this repository. With `--json`, data is on standard output and messages are on standard error; several
-objects are printed one per line.
+Written by `make docs` from the programs' own help (`-h` or `--help`); `--version` shows a program's version and commit.
+Shared options are described once, under their program, and named in each command. Square brackets at the end hold an
+option's default and its range. REQUEST and RUN are a branch, a nonce or a part of either; by default the last request
+sent from this repository. With `--json`, data is on standard output and messages are on standard error; several objects
+are printed one per line.
 
 ## Exit codes
-
-The three programs share one table:
 
 | code | meaning |
 |---|---|
@@ -62,7 +61,7 @@ def describe_program(program: click.Group, context: click.Context) -> Iterator[s
     shared = {name: record for (name, record), count in reversed(counts.most_common()) if count > 1}
     yield section(text_of(program, context, ()), level=2)
     formatter = context.make_formatter()
-    with formatter.section("Options of several commands"):
+    with formatter.section("Shared options"):
         formatter.write_dl([record for _, record in counts if record in shared.values()])
     yield f"\n```text\n{plain(formatter.getvalue())}\n```\n"
     for command, inner in commands:
@@ -90,8 +89,9 @@ def options(
     """Yield the options that a command's help lists, each with its name and text there."""
     for option in command.get_params(context):
         record = option.get_help_record(context)
-        if isinstance(option, click.Option) and record:
-            yield option, record
+        if isinstance(option, click.Option) and record and not {"--help", "--version"} & {*option.opts}:
+            names, text = record
+            yield option, (names, text.replace("[default: ", "["))
 
 
 def long_name(option: click.Parameter) -> str:
@@ -101,21 +101,18 @@ def long_name(option: click.Parameter) -> str:
 def text_of(command: click.Command, context: click.Context, shared: Collection[tuple[str, str]]) -> str:
     """Return the help of a command, with only the names of the shared options."""
     records = list(options(command, context))
-    own = copy.copy(command)
-    own.add_help_option = command is context.find_root().command
-    own.help = REPEATED.sub("", command.help or "")
-    others = {id(option) for option, record in records if record in shared}
-    own.params = [option for option in command.params if id(option) not in others]
-    names = [
-        max(option.opts, key=len)
-        for option, record in records
-        if record in shared and "-h" not in option.opts
-    ]
+    described = copy.copy(command)
+    described.help = REPEATED.sub("", command.help or "").strip()
     formatter = context.make_formatter()
-    formatter.write_text(f"Shared options: {', '.join(names)}.")
-    # The commands of a group have sections of their own.
-    text = plain(own.get_help(context).partition("\n\nCommands:\n")[0])
-    return text + (f"\n\n{plain(formatter.getvalue())}" if names else "")
+    described.format_usage(context, formatter)
+    described.format_help_text(context, formatter)
+    if own := [record for _, record in records if record not in shared]:
+        with formatter.section("Options"):
+            formatter.write_dl(own)
+    if names := [long_name(option) for option, record in records if record in shared]:
+        formatter.write_paragraph()
+        formatter.write_text(f"Shared: {', '.join(names)}.")
+    return plain(formatter.getvalue())
 
 
 def plain(text: str) -> str:
