@@ -9,7 +9,7 @@ from pathlib import Path
 from bridge.presets import Preset, load_presets
 
 BEGIN, END = "<!-- presets: begin -->\n", "<!-- presets: end -->"
-HEAD = "| preset | parameters (default) | limit | reports | what it does |\n|---|---|---|---|---|\n"
+HEAD = "| preset | parameters (default) | limit, s | reports | what it does |\n|---|---|---|---|---|\n"
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
 
 def row(preset: Preset) -> str:
     params = ", ".join(
-        f"`{name}` {param.allowed.removeprefix('a whole number from ')}"
+        f"`{name}` {param.allowed.removeprefix('a whole number from ').replace(' to ', '-')}"
         + ("" if param.required else f" ({param.default})")
         for name, param in preset.params.items()
     )
@@ -31,7 +31,7 @@ def row(preset: Preset) -> str:
     cells = (
         f"`{preset.name}`",
         params,
-        f"{preset.timeout_s} s",
+        str(preset.timeout_s),
         ", ".join(f"{kind} x{count}" if count > 1 else kind for kind, count in kinds.items()),
         # The first sentence; `kakeya presets NAME` shows the rest.
         re.split(r"(?<=[.]) (?=[A-Z])", preset.description)[0],
