@@ -14,7 +14,7 @@ from engine.evals import needles
 from engine.evals.recall import RecallPlan, arms_of, row
 from engine.evals.speculation import bench as spec
 from engine.measure import prompts
-from engine.measure.schedule import Turn
+from engine.measure.schedule import Turn, interleave
 
 pytestmark = pytest.mark.integration
 
@@ -37,8 +37,10 @@ def test_drafts_are_accepted_and_change_nothing(pair):
     found, left_out = spec.arms_of(pair, plan)
     assert not left_out
     ends = set(pair.tokenizer.eos_token_ids)
-    turns = spec.turns(found, asked, plan.repeats)
-    rows = [spec.names(turn) | spec.row(turn, TOKENS, ends) for turn in turns]
+    rows = [
+        {"arm": turn.arm.name, "prompt": turn.prompt.id, "repeat": turn.repeat} | spec.row(turn, TOKENS, ends)
+        for turn in interleave(found, asked, range(plan.repeats + 1))
+    ]
     spec.explain(rows, found, asked, pair)
     assert not spec.faults(rows, found)
     drafted = [row for row in rows if row["arm"] == "dflash/auto"]

@@ -28,11 +28,12 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 sys.path[:] = [wheel] + [entry for entry in sys.path if entry != checkout]
 places = {}
+SERVERS = ("bridge.common.listening", "bridge.mcp.", "bridge.web.")
 for name in ("bridge", "runner", "engine", "engine.cli", "presets"):
     places[name] = importlib.import_module(name).__file__
 for name in ("bridge", "runner"):
     for found in pkgutil.walk_packages(sys.modules[name].__path__, name + "."):
-        if not found.name.endswith(".__main__") and not found.name.startswith(("bridge.mcp.", "bridge.web.")):
+        if not found.name.endswith(".__main__") and not found.name.startswith(SERVERS):
             places[found.name] = importlib.import_module(found.name).__file__
 print(json.dumps(places))
 """
