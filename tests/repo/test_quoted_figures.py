@@ -84,6 +84,17 @@ def kl(cache: str) -> Figure:
     return find
 
 
+def codes(cache: str) -> Callable[[], str]:
+    """Return what counts the needles of six that the real model finds."""
+
+    def count() -> str:
+        claims = report(f"recall-{REAL}")["claims"]
+        (share,) = [claim["value"] for claim in claims if (claim["name"], claim["arm"]) == ("recall", cache)]
+        return {0: "none", 3: "three", 6: "all"}[round(6 * share)]
+
+    return count
+
+
 def verify(pair: str, length: int, context: int) -> Figure:
     """Return what finds the time of a pass over ``length`` tokens, over that of one token."""
 
@@ -176,6 +187,8 @@ QUOTED: list[tuple[str, str, list[Figure]]] = [
       for name, arm in (("adaptive", ADAPTIVE), ("prompt lookup alone", LOOKUP), ("drafter alone", DRAFTER))),
     (README, "| none: our loop | {:.2f}x | {:.2f}x |", [plain_loop(CODE), plain_loop(CHAT)]),
     (README, "diverge by {:.3f} nats, with affine by {:.3f}", [kl("e8v@4.25"), kl("affine@4g64")]),
+    (README, "of six hidden codes it finds {}, affine {}, a raw cache {} (",
+     [codes("e8v@4.25"), codes("affine@4g64"), codes("raw")]),
     (README, "it commits {:.2f} and {:.2f} tokens a round", [tau(CODE, DRAFTER), tau(CHAT, DRAFTER)]),
     (README, "adaptive drafts give {:.2f}x, {:.2f}x on the worst prompt and {:.2f}x over our loop",
      [speedup(TINY, ADAPTIVE), worst(TINY, ADAPTIVE), over_plain(TINY, ADAPTIVE)]),
