@@ -89,7 +89,10 @@ def codes(cache: str) -> Callable[[], str]:
 
     def count() -> str:
         claims = report(f"recall-{REAL}")["claims"]
-        (share,) = [claim["value"] for claim in claims if (claim["name"], claim["arm"]) == ("recall", cache)]
+        (share,) = [
+            claim["value"] for claim in claims
+            if (claim["name"], claim["arm"], claim["where"]) == ("recall", cache, {})
+        ]  # fmt: skip
         return {0: "none", 3: "three", 6: "all"}[round(6 * share)]
 
     return count
