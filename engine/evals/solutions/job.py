@@ -18,7 +18,7 @@ from engine.evals.solutions import problems
 from engine.evals.solutions.execution import run_tests
 from engine.evals.solutions.problems import Problem
 from engine.evals.speculation.arms import OUR_LOOP
-from engine.evals.speculation.bench import divergence_section
+from engine.evals.speculation.bench import explain
 from engine.evals.speculation.rounds import rounds
 from engine.measure.arm import Arm
 from engine.measure.job import Job, sections
@@ -133,15 +133,3 @@ def job(
         measure=measure,
         finish=lambda rows: explain(rows, arms, prompts, pair),
     )
-
-
-def explain(rows: list[Row], arms: Sequence[SolvingArm], prompts: Sequence[Prompt], pair: Pair) -> None:
-    """Add to each row that leaves its oracle's tokens where it does, and how near the logits were there."""
-    ids = {prompt.id: prompt.ids for prompt in prompts}
-    about = {arm.name: arm for arm in arms}
-    tokens = {(row["arm"], row["prompt"]): row["tokens"] for row in rows}
-    for row in rows:
-        arm = about[row["arm"]]
-        theirs = tokens.get((arm.oracle, row["prompt"]))
-        if theirs is not None and row["tokens"] != theirs:
-            row["divergence"] = divergence_section(pair, arm.cache, ids[row["prompt"]], row["tokens"], theirs)

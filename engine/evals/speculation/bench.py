@@ -188,10 +188,10 @@ def explain(
     """
     ids = {prompt.id: prompt.ids for prompt in prompts}
     about = {arm.name: arm for arm in arms}
-    tokens = {(row["arm"], row["prompt"], row["repeat"], row["warmup"]): row["tokens"] for row in measured}
+    tokens = {(row["arm"], *_turn(row)): row["tokens"] for row in measured}
     known: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in measured:
-        turn = (row["prompt"], row["repeat"], row["warmup"])
+        turn = _turn(row)
         arm = about[row["arm"]]
         theirs = tokens.get((arm.oracle, *turn)) or tokens.get((arm.oracle, turn[0], 0, True))
         if theirs is None or row["tokens"] == theirs:
@@ -200,6 +200,11 @@ def explain(
         if key not in known:
             known[key] = divergence_section(pair, arm.cache, ids[row["prompt"]], row["tokens"], theirs)
         row["divergence"] = known[key]
+
+
+def _turn(row: rows.Row) -> tuple[str, int, bool]:
+    """Return the prompt and the repeat of a row, and whether it is a warm-up; not every kind of report has those."""
+    return row["prompt"], row["repeat"], row.get("warmup", False)
 
 
 def divergence_section(
