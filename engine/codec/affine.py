@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from engine.codec.uncompressed import Unrotated
 from engine.errors import BadInput
 from engine.mx import mx
 
@@ -24,7 +25,7 @@ class AffinePacked:
 
 
 @dataclass(frozen=True)
-class AffineCodec:
+class AffineCodec(Unrotated):
     """``mx.quantize`` at ``bits`` per value, with one half-precision scale and bias for every ``group`` values.
 
     Args:
@@ -92,15 +93,3 @@ class AffineCodec:
         codes, scales, biases = mx.split(rows, [self.row_bytes - 2 * side, self.row_bytes - side], axis=-1)
         packed = AffinePacked(codes.view(mx.uint32), scales.view(mx.float16), biases.view(mx.float16))
         return self.decode(packed).astype(dtype)
-
-    def unpack_rotated(self, rows: mx.array) -> mx.array:
-        """Return the vectors of rows in float32: the transform, if there is one, is undone."""
-        return self.unpack(rows)
-
-    def rotate(self, x: mx.array) -> mx.array:
-        """Return ``x`` in float32."""
-        return x.astype(mx.float32)
-
-    def unrotate(self, y: mx.array) -> mx.array:
-        """Return ``y``."""
-        return y

@@ -1,12 +1,33 @@
 """Vectors as they come, in rows of bytes: one side of a cache whose other side is coded."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from engine.mx import DTYPES, mx
 
 
+class Unrotated(ABC):
+    """The part of a :class:``engine.codec.kinds.RowCodec`` that attention sees, where vectors come back unrotated."""
+
+    @abstractmethod
+    def unpack(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
+        """Return the vectors of rows, ``[..., dim]``."""
+
+    def unpack_rotated(self, rows: mx.array) -> mx.array:
+        """Return the vectors of rows in float32."""
+        return self.unpack(rows)
+
+    def rotate(self, x: mx.array) -> mx.array:
+        """Return ``x`` in float32."""
+        return x.astype(mx.float32)
+
+    def unrotate(self, y: mx.array) -> mx.array:
+        """Return ``y``."""
+        return y
+
+
 @dataclass(frozen=True)
-class RawCodec:
+class RawCodec(Unrotated):
     """Rows hold the values themselves.
 
     Args:
@@ -29,15 +50,3 @@ class RawCodec:
     def unpack(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
         """Return ``[..., dim]``."""
         return rows.view(DTYPES[self.dtype]).astype(dtype)
-
-    def unpack_rotated(self, rows: mx.array) -> mx.array:
-        """Return ``[..., dim]`` in float32: nothing is rotated."""
-        return self.unpack(rows)
-
-    def rotate(self, x: mx.array) -> mx.array:
-        """Return ``x`` in float32."""
-        return x.astype(mx.float32)
-
-    def unrotate(self, y: mx.array) -> mx.array:
-        """Return ``y``."""
-        return y
