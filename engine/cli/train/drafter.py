@@ -1,5 +1,6 @@
 """``kakeya-engine train drafter``."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from engine.cli.train.common import seed as seed_option
 from engine.cli.types import Numbers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from engine.models.pair import Pair
@@ -147,8 +150,8 @@ def command(
     else:
         from engine.train.drafter.learner_torch import writer
 
-        write = writer(pair.parts["target"].folder, answer_tokens, device=device, seed=seed)
-        own = _answers(pair, prompt_set, write, out / "answers.npy")
+        answering = partial(writer, pair.parts["target"].folder, answer_tokens, device=device, seed=seed)
+        own = _answers(pair, prompt_set, answering, out / "answers.npy")
     source_of_rows = {"prompts": Path(prompt_set).name} if prompt_set else {"written": written}
     source = sources.source(ids, own, share=share, length=length)
     if library == "mlx":
@@ -169,7 +172,7 @@ def command(
     )
 
 
-def _answers(pair: "Pair", prompt_set: str, write: "Writer", path: Path) -> "np.ndarray":
+def _answers(pair: "Pair", prompt_set: str, writer: "Callable[[], Writer]", path: Path) -> "np.ndarray":
     """Let the target answer a set of prompts; see :func:``engine.train.data.answers.stream``."""
     from engine.measure import prompts as sets
     from engine.train.data import answers
@@ -177,4 +180,4 @@ def _answers(pair: "Pair", prompt_set: str, write: "Writer", path: Path) -> "np.
     texts = sets.read_set(prompt_set, None, "prompts").prompts
     ids = [prompt.ids for prompt in sets.encode(texts, pair.tokenizer, chat=pair.chats)]
     say = Bounded(lambda done: click.echo(f"the target answered {done} of {len(ids)} prompts", err=True))
-    return answers.stream(ids, write, path, lambda done: say(done, last=done == len(ids)))
+    return answers.stream(ids, writer, path, lambda done: say(done, last=done == len(ids)))

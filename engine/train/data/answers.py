@@ -13,18 +13,23 @@ Writer = Callable[[Sequence[Sequence[int]]], list[list[int]]]
 
 
 def stream(
-    prompts: Sequence[Sequence[int]], write: Writer, path: Path, say: Callable[[int], None] | None = None
+    prompts: Sequence[Sequence[int]],
+    writer: Callable[[], Writer],
+    path: Path,
+    say: Callable[[int], None] | None = None,
 ) -> np.ndarray:
     """Return each prompt with its answer, one after the other, uint32; made once, then read from ``path``.
 
     Args:
         prompts: token ids, with the chat template around them.
-        write: answers some prompts; an answer ends with the model's closing token if it came to its end.
+        writer: loads what answers some prompts, if they are not answered yet. An answer ends with the model's closing
+            token if it came to its end.
         path: an ``.npy`` file.
         say: gets the number of prompts answered so far.
     """
 
     def make() -> np.ndarray:
+        write = writer()
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         chats: dict[int, list[int]] = {}
         for start in range(0, len(order), BATCH):

@@ -127,10 +127,10 @@ def test_answers_follow_their_prompts_in_the_order_of_the_prompts(tmp_path):
         return [[prompt[0] + 100, 0] for prompt in batch]
 
     asked = [[1, 2, 3], [4], [5, 6]]
-    stream = chats.stream(asked, write, tmp_path / "answers.npy")
+    stream = chats.stream(asked, lambda: write, tmp_path / "answers.npy")
     assert stream.tolist() == [1, 2, 3, 101, 0, 4, 104, 0, 5, 6, 105, 0]
     assert batches == [[1, 2, 3]]  # prompts of one length stand together
-    assert chats.stream(asked, lambda _: pytest.fail("made twice"), tmp_path / "answers.npy").tolist() == [
+    assert chats.stream(asked, lambda: pytest.fail("made twice"), tmp_path / "answers.npy").tolist() == [
         *stream
     ]
 
