@@ -1,7 +1,8 @@
 """Prompts that an instruct model answers, so that its drafter learns from its own answers: code, and chat.
 
 Prompts of code are made from the functions with a docstring in this interpreter's sources
-(:mod:``engine.train.data.corpus``), those of chat from patterns. None comes from a benchmark: :func:``overlap`` counts.
+(:mod:``engine.train.data.corpus``), those of chat from patterns.
+None comes from a benchmark: `python -m training overlap` counts what they share.
 """
 
 import ast
@@ -112,14 +113,14 @@ def chat(chance: random.Random) -> Iterator[str]:
         yield pattern.format(topic=topic, other=chance.choice([other for other in topics if other != topic]))
 
 
-def overlap(texts: Iterable[str], benchmark: Iterable[str]) -> tuple[int, int]:
-    """Return how many runs of ``WORDS`` words a benchmark has, and how many of them the texts share."""
-    own = {run for text in texts for run in runs(text)}
-    theirs = {run for problem in benchmark for run in runs(problem)}
-    return len(theirs), len(theirs & own)
+def overlap(texts: Iterable[str], benchmark: Iterable[str], words: int = WORDS) -> tuple[int, int]:
+    """Return how many runs of ``words`` words a benchmark has, and how many of them the texts share."""
+    theirs = {run for problem in benchmark for run in runs(problem, words)}
+    shared = theirs.intersection(run for text in texts for run in runs(text, words))
+    return len(theirs), len(shared)
 
 
-def runs(text: str) -> Iterator[tuple[str, ...]]:
-    """Yield every run of ``WORDS`` words; a word is what spaces and ends of lines divide."""
+def runs(text: str, words: int = WORDS) -> Iterator[tuple[str, ...]]:
+    """Yield every run of ``words`` words; a word is what spaces and ends of lines divide."""
     parts = text.split()
-    return (tuple(parts[i : i + WORDS]) for i in range(len(parts) - WORDS + 1))
+    return (tuple(parts[i : i + words]) for i in range(len(parts) - words + 1))

@@ -6,6 +6,7 @@ from bridge.common.cli.commands import LazyGroup
 
 COMMANDS = {
     "measure": "Measure a model of the bundled family: held-out loss, recall, accepted drafts.",
+    "overlap": "Count what the text of a drafter shares with HumanEval.",
     "prompts": "Write prompts of code and chat that a model answers, to train its drafter on.",
     "target": "Train a target of the bundled family on this machine's Python sources; after ^C, run again to continue.",
 }
