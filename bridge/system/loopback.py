@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 
-from bridge.common import listening
 from bridge.errors import InfrastructureError
 
 HOST = "127.0.0.1"
@@ -16,8 +15,10 @@ def listen(port: int, option: str) -> socket.socket:
     Raises:
         InfrastructureError: which names the option that chooses another port, if the port cannot be used.
     """
+    from bridge.common.listening import listen as listen_at  # noqa: PLC0415 - only servers have uvicorn
+
     try:
-        return listening.listen(HOST, port)
+        return listen_at(HOST, port)
     except OSError as error:
         fix = f"Choose another one with {option}; 0 takes a free one."
         raise InfrastructureError(f"port {port} cannot be used: {error.strerror}", fix=fix) from error

@@ -28,7 +28,7 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 sys.path[:] = [wheel] + [entry for entry in sys.path if entry != checkout]
 places = {}
-SERVERS = ("bridge.common.listening", "bridge.system.loopback", "bridge.mcp.", "bridge.web.")
+SERVERS = ("bridge.common.listening", "bridge.mcp.", "bridge.web.")
 for name in ("bridge", "runner", "engine", "engine.cli", "presets"):
     places[name] = importlib.import_module(name).__file__
 for name in ("bridge", "runner"):
