@@ -300,8 +300,9 @@ def test_no_value_that_is_given_becomes_an_option(name, params):
     literal = {token for step in preset.steps for token in step.argv}
     given_ = [part for argv in commands for part in argv if part not in literal]
     assert not [part for part in given_ if part.startswith("-")]
-    flags = sum(isinstance(param, FlagParam) for param in preset.params.values())
-    assert len(preset.steps[0].argv) - flags <= len(commands[0]) <= len(preset.steps[0].argv)
+    flags = [param.option for param in preset.params.values() if isinstance(param, FlagParam)]
+    unset = sum(option not in commands[0] for option in flags)
+    assert len(commands[0]) == len(preset.steps[0].argv) - unset
 
 
 def test_unknown_and_missing_parameters_are_told_apart():

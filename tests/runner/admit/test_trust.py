@@ -163,7 +163,7 @@ def test_row_122_an_ordinary_commit_with_the_trailers_of_a_request_is_none(trust
     git(clone, "-c", "gpg.format=ssh", "commit", "--quiet", "-S", "-m", ordinary)
     git(clone, "push", "--quiet", "--force", "origin", f"HEAD:refs/heads/{run.branch}")
 
-    assert "is not a request" in trusting.refused(run)
+    assert "the signed commit is not a request: its message holds more" in trusting.refused(run)
 
 
 @pytest.mark.parametrize(
