@@ -21,7 +21,7 @@ from bridge.system.deadline import stopped_by, within
 
 # Progress is reported after each change and at least this often, because clients give up on silent calls.
 TELL_S = 8.0
-# Longest duration of a call whose client sees progress; `kakeya_wait` takes as long as it was asked to.
+# Longest duration of a call whose client sees progress; `kakeya_wait` takes as long as its caller asks.
 LONGEST_S = 600.0
 _LOOK_S = 0.5
 # Part of the time that is reserved for the last fetch and for verifying.

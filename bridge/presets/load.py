@@ -66,7 +66,7 @@ def _stamps(root: Path) -> tuple[tuple[str, int, int], ...]:
 def _lay_over(
     root: Path, fragments: dict[str, Any], presets: dict[str, Preset], broken: dict[str, PresetError]
 ) -> None:
-    """Add a folder's fragments and presets, which replace those of the same name."""
+    """Add a folder's fragments and presets. Each replaces an earlier one of its name."""
     if not root.is_dir():
         raise PresetError(f"there is no folder of presets at {root}", fix="Make it, or name another one.")
     problem = _read_fragments(root, fragments)

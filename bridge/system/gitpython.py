@@ -1,4 +1,4 @@
-"""The only module that uses GitPython: it describes the user's repository, and creates those of a demonstration.
+"""The only module that uses GitPython: it describes the user's repository and creates the demonstration's.
 
 GitPython is imported when a function here is called, because the import alone takes about 0.1 s of processor time. It
 inherits the environment, bounds neither the time nor the output of git, and reads configuration and references itself.

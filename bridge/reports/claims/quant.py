@@ -77,7 +77,7 @@ def quant_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def kind_of(cache: str) -> str:
-    """Return the kind of a cache's spec (:attr:``CacheSpec.kind``), or of a name that is none its beginning."""
+    """Return the kind of a cache's spec (:attr:``CacheSpec.kind``), or the beginning of a name that is no spec."""
     try:
         return cache_spec.parse(cache).kind
     except UsageError:
