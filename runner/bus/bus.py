@@ -18,9 +18,6 @@ from bridge.system.git import Git
 from bridge.system.process import Completed
 from runner import policy
 from runner.bus.fetch import Fetcher
-from runner.bus.listing import Listing
-from runner.bus.packed_refs import PackedRefs
-from runner.bus.quarantine import Quarantine
 from runner.bus.store import open_store, token_of
 
 KEPT = "refs/kept/"
@@ -55,24 +52,20 @@ class Pushed(Enum):
     FAILED = "failed"
 
 
-class Bus:
+class Bus(Fetcher):
     """A remote repository, and the store in which its request branches are mirrored."""
 
     def __init__(self, settings: policy.Bus, state: Path) -> None:
-        self.url = settings.url
-        self.patterns = tuple(settings.patterns)
+        self._secret = token_of(settings)
+        opened = open_store(settings, state / "store.git", self._secret)
+        super().__init__(replace(opened, on_failure=self._suspect), settings.url, tuple(settings.patterns))
         self.budget = Budget(settings.budget)
         self.piggyback: PiggybackRef | None = None
-        self._secret = token_of(settings)
         # Set by each failure of git: the store may be damaged.
         self.is_suspect = False
         # Why the last push of a branch and the last deletion failed, in the words of the bus; empty if they
         # did not fail.
         self.push_fault = self.deletion_fault = ""
-        opened = open_store(settings, state / "store.git", self._secret)
-        self.git = replace(opened, on_failure=self._suspect)
-        self._tips = PackedRefs(self.git)
-        self._fetcher = Fetcher(self.git, self.url, self.patterns, self._tips)
 
     def _suspect(self, _error: GitError) -> None:
         self.is_suspect = True
@@ -86,50 +79,6 @@ class Bus:
     def secrets(self) -> list[str]:
         """Texts that must never appear in a log."""
         return [self._secret] if self._secret else []
-
-    @property
-    def listing(self) -> Listing:
-        """Which branches there are on the bus."""
-        return self._fetcher.listing
-
-    @property
-    def quarantine(self) -> Quarantine:
-        """Which branches are left out of fetches, and why."""
-        return self._fetcher.quarantine
-
-    @property
-    def unfetched(self) -> list[str]:
-        """The branches that are not fetched yet because other branches of the same batch take long."""
-        return self._fetcher.waiting
-
-    def close(self) -> None:
-        """End the running processes."""
-        self._fetcher.close()
-
-    def fetch(self) -> dict[str, str]:
-        """Fetch new branches and return ``{branch: commit id}`` of all request branches.
-
-        A branch that git refuses, that is beyond the limits, or that the bus cannot send, is put into quarantine, and
-        the others are fetched. The dictionary is the same one as long as nothing changes.
-
-        Raises:
-            InfrastructureError: the bus cannot be reached.
-        """
-        return self._fetcher.fetch()
-
-    def tip(self, branch: str, timeout: float | None = None) -> str | None:
-        """Fetch one branch and return its commit id, or None if it does not exist.
-
-        Without a ``timeout`` it may take ``limits.TIP_S`` seconds: somebody may have pushed gigabytes to it.
-
-        Raises:
-            InfrastructureError: the bus cannot be reached, or what it sends takes too long.
-        """
-        return self._fetcher.tip(branch, timeout)
-
-    def is_behind(self, branch: str) -> bool:
-        """Return whether the last ``fetch`` saw the branch at a commit that could not be fetched yet."""
-        return self._fetcher.is_behind(branch)
 
     def push(self, branch: str, commit: str, *, expect: str) -> Pushed:
         """Move a branch from ``expect`` to ``commit``, which is built upon it, in one compare-and-swap.

@@ -37,14 +37,15 @@ PAUSES = 2
 class Fetcher:
     """Keeps the tips in the store up to date with the bus, except for the branches in quarantine."""
 
-    def __init__(self, git: Git, url: str, patterns: tuple[str, ...], tips: PackedRefs) -> None:
+    def __init__(self, git: Git, url: str, patterns: tuple[str, ...]) -> None:
         self.git = git
+        self.url = url
+        self.patterns = patterns
         self.listing = Listing(git, url, patterns)
         self.quarantine = Quarantine()
-        self._url = url
-        self._tips = tips
+        self._tips = PackedRefs(git)
         self._served: dict[str, str] = {}
-        self._transfer = Transfer(git, url, tips)
+        self._transfer = Transfer(git, url, self._tips)
         self._sizes = HistorySizeChecker(git)
         self._prefixes = pattern_prefixes(patterns)
         # Commits of failed batches, in the order of their turns, and the size of the next batch.
@@ -65,7 +66,14 @@ class Fetcher:
         self._transfer.close()
 
     def fetch(self) -> dict[str, str]:
-        """Fetch new branches and return the tips of all request branches, as ``Bus.fetch`` does."""
+        """Fetch new branches and return ``{branch: commit id}`` of all request branches.
+
+        A branch that git refuses, that is beyond the limits, or that the bus cannot send, is put into quarantine, and
+        the others are fetched. The dictionary is the same one as long as nothing changes.
+
+        Raises:
+            InfrastructureError: the bus cannot be reached.
+        """
         began = time.monotonic()
         is_new = self.listing.read()
         self._listing_s = time.monotonic() - began
@@ -74,7 +82,7 @@ class Fetcher:
         return self._served
 
     @property
-    def waiting(self) -> list[str]:
+    def unfetched(self) -> list[str]:
         """The branches that are not fetched yet because other branches of the same batch take long."""
         if not self._suspects:
             return []
@@ -218,13 +226,19 @@ class Fetcher:
         self._tips.set({branch: oid for branch, oid in new.items() if oid in here})
 
     def tip(self, branch: str, timeout: float | None = None) -> str | None:
-        """Fetch one branch and return its commit id, as ``Bus.tip`` says."""
+        """Fetch one branch and return its commit id, or None if it does not exist.
+
+        Without a ``timeout`` it may take ``limits.TIP_S`` seconds: somebody may have pushed gigabytes to it.
+
+        Raises:
+            InfrastructureError: the bus cannot be reached, or what it sends takes too long.
+        """
         whole = NETWORK_TIMEOUT if timeout is None and not self._tips.at else timeout or limits.TIP_S
         if timeout is None and time.monotonic() < self._late.get(branch, 0.0):
             raise SlowError
         began = time.monotonic()
         try:
-            tip = exact_refs.find_branch(self.git, self._url, branch, timeout=whole)
+            tip = exact_refs.find_branch(self.git, self.url, branch, timeout=whole)
         except ProcessError as error:
             raise explain_failure(error) from error
         if tip is None or self._tips.at.get(branch) == tip:

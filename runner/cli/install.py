@@ -13,7 +13,7 @@ from runner.policy import default_path, load_policy
 from runner.service import hook_script
 from runner.service.plan import Plan
 from runner.service.settings import find_user, settings_for
-from runner.service.setup import service_manager
+from runner.service.setup import service_of
 
 
 @click.command()
@@ -78,5 +78,5 @@ def _plan(
     rules = load_policy(file)
     if hook:
         return hook_script.uninstall(file, root) if uninstall else hook_script.install(file, root)
-    service, settings = service_manager(), settings_for(rules, file, who, system=system)
-    return service.uninstall(settings, root) if uninstall else service.install(settings, root)
+    service = service_of(settings_for(rules, file, who, system=system))
+    return service.uninstall(root) if uninstall else service.install(root)

@@ -12,9 +12,11 @@ from bridge.checks import show
 from bridge.common.cli.commands import EXISTING_FOLDER, flag, option
 from bridge.common.cli.output import put, say
 from bridge.errors import ExitCode
+from runner.check.readiness import examine
 from runner.cli.common import say_refused
 from runner.policy import default_path
-from runner.service.setup import Step, Wanted, draft, is_ready, ready, steps
+from runner.service.plan import Plan
+from runner.service.setup import Wanted, draft, steps
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -40,23 +42,18 @@ def command(policy: Path | None, /, *, yes: bool, **asked: Any) -> int:
     wanted = Wanted((policy or default_path()).absolute(), **asked)
     asks = sys.stdin is not None and sys.stdin.isatty()
     todo: list[str] = []
-    for step in steps(wanted):
-        if (
-            step.title == "service"
-            and wanted.policy.exists()
-            and not _is_fit(wanted.policy, changes=yes or asks)
-        ):
+    for title, plan in steps(wanted):
+        if title == "service" and (yes or asks) and wanted.policy.exists() and not _is_fit(wanted.policy):
             say("stopped before installing the service: fix the lines marked FAIL and run this command again")
             return ExitCode.FAILED
-        done = _take(step, wanted, yes=yes, asks=asks)
-        if done is None:
-            say(f"stopped before this step: {step.title}. Run this command again to continue")
+        if not _take(title, plan, commands=wanted.root is None, yes=yes, asks=asks):
+            say(f"stopped before this step: {title}. Run this command again to continue")
             return ExitCode.FAILED
-        todo += step.then
+        todo += plan.then
     if not yes and not asks:
         say("nothing was changed; add --yes to do this, or run it in a terminal")
         return ExitCode.SUCCEEDED
-    say_refused(draft(wanted))
+    say_refused(draft(wanted)[1])
     if todo:
         say("still to be done by you:")
     for line in todo:
@@ -64,30 +61,27 @@ def command(policy: Path | None, /, *, yes: bool, **asked: Any) -> int:
     return ExitCode.SUCCEEDED
 
 
-def _is_fit(policy: Path, *, changes: bool) -> bool:
+def _is_fit(policy: Path) -> bool:
     """Check the host before installing the service, and show the results."""
-    if not changes:
-        return True
-    checks = []
-    for check in ready(policy):
-        checks.append(check)
+    fit = True
+    for check in examine(policy):
         show([check])
-    return is_ready(checks)
+        fit &= check.ok is not False
+    return fit
 
 
-def _take(step: Step, wanted: Wanted, *, yes: bool, asks: bool) -> bool | None:
-    """Show a step and do it after confirmation. Returns whether it was done; None if the user declined."""
-    if not step.shown:
-        put(f"{step.title}: already done")
-        return False
-    put(f"{step.title}:")
-    for line in step.shown:
+def _take(title: str, plan: Plan, *, commands: bool, yes: bool, asks: bool) -> bool:
+    """Show a step, and do it after confirmation. Returns False if the user declined."""
+    if plan.is_done:
+        put(f"{title}: already done")
+        return True
+    put(f"{title}:")
+    for line in plan.show():
         put(f"  {line}")
     if not yes and not asks:
+        return True
+    if not yes and not click.confirm(f"{title}: do this?", default=True, err=True):
         return False
-    if not yes and not click.confirm(f"{step.title}: do this?", default=True, err=True):
-        return None
-    commands = wanted.root is None
-    for line in step.do(commands):
+    for line in plan.carry_out(commands=commands):
         put(line)
     return True

@@ -6,7 +6,7 @@ import plistlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.service.plan import Call, Plan, Remove, Step, Write, below
+from runner.service.plan import Call, Service
 from runner.service.settings import Settings
 from runner.service.watchdog import EVERY_S
 
@@ -57,36 +57,25 @@ def _plist(settings: Settings, label: str, argv: Sequence[str], more: Mapping[st
     return plistlib.dumps(keys, sort_keys=False)
 
 
-def service_file(settings: Settings, root: Path | None, label: str = LABEL) -> Path:
-    """Return the path of a property list."""
+def service(settings: Settings) -> Service:
+    """Return the service with its watchdog."""
+    domain = "system" if settings.system else f"gui/{settings.uid}"
     folder = Path("/Library/LaunchDaemons") if settings.system else settings.home / "Library/LaunchAgents"
-    return below(root, folder / f"{label}.plist")
-
-
-def install(settings: Settings, root: Path | None = None) -> Plan:
-    """Return the plan that installs and starts the service and its watchdog."""
-    domain = _domain(settings)
-    steps: list[Step] = []
-    for label, content in ((LABEL, plist(settings)), (WATCHDOG, watchdog_plist(settings))):
-        file = service_file(settings, root, label)
-        steps += [
-            Write(file, content),
-            Call(["launchctl", "bootout", f"{domain}/{label}"], may_fail=True),
+    contents = {LABEL: plist(settings), WATCHDOG: watchdog_plist(settings)}
+    stop = {label: Call(["launchctl", "bootout", f"{domain}/{label}"], may_fail=True) for label in contents}
+    start = [
+        call
+        for label in contents
+        for call in (
+            stop[label],
             Call(["launchctl", "enable", f"{domain}/{label}"]),
-            Call(["launchctl", "bootstrap", domain, str(file)]),
-        ]
+            Call(["launchctl", "bootstrap", domain, str(folder / f"{label}.plist")]),
+        )
+    ]
     note = "An agent starts at login, not at boot; a daemon needs no login: sudo kakeya-runner install --system --yes"
-    return Plan(steps, () if settings.system else (note,))
-
-
-def uninstall(settings: Settings, root: Path | None = None) -> Plan:
-    """Return the plan that stops and removes the service. Policy, state and log stay."""
-    steps: list[Step] = []
-    for label in (WATCHDOG, LABEL):
-        steps.append(Call(["launchctl", "bootout", f"{_domain(settings)}/{label}"], may_fail=True))
-        steps.append(Remove(service_file(settings, root, label)))
-    return Plan(steps)
-
-
-def _domain(settings: Settings) -> str:
-    return "system" if settings.system else f"gui/{settings.uid}"
+    return Service(
+        files={folder / f"{label}.plist": content for label, content in contents.items()},
+        start=start,
+        stop=list(stop.values()),
+        then=[] if settings.system else [note],
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,14 +90,31 @@ class Call:
         run(*self.argv, env=env, timeout=_COMMAND_S, check=not self.may_fail, own_session=True)
 
 
-Step = Write | Remove | Call
+@dataclass(frozen=True)
+class Act:
+    """Does something else, and returns what to print."""
+
+    title: str
+    act: Callable[[], str]
+    is_needed: bool = field(default=True, init=False)
+
+    def show(self) -> Iterator[str]:
+        """Yield the change as a line."""
+        yield self.title
+
+    def do(self) -> str:
+        """Do it."""
+        return self.act()
+
+
+Step = Write | Remove | Call | Act
 
 
 @dataclass(frozen=True)
 class Plan:
     """Steps in order. If no file changes, nothing is done and the commands are skipped too."""
 
-    steps: Sequence[Step]
+    steps: Sequence[Step] = ()
     # Manual steps.
     then: Sequence[str] = ()
 
@@ -118,7 +135,8 @@ class Plan:
             yield line if commands or not isinstance(step, Call) else f"left to you: {line}"
             if commands or not isinstance(step, Call):
                 try:
-                    step.do()
+                    if output := step.do():
+                        yield output
                 except OSError as error:
                     fix = "A system service is installed as root: sudo kakeya-runner install --system ..."
                     raise InfrastructureError(f"{error.strerror}: {error.filename}", fix=fix) from error
@@ -126,6 +144,28 @@ class Plan:
     @property
     def _due(self) -> list[Step]:
         return [] if self.is_done else [step for step in self.steps if step.is_needed]
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service of one kind of system: its files, and the commands that start and stop it."""
+
+    files: Mapping[Path, bytes]
+    start: Sequence[Call]
+    stop: Sequence[Call]
+    after_removal: Sequence[Call] = ()
+    # Notes for the operator who installed it.
+    then: Sequence[str] = ()
+
+    def install(self, root: Path | None = None) -> Plan:
+        """Return the plan that installs and starts the service."""
+        writes = [Write(below(root, file), content) for file, content in self.files.items()]
+        return Plan([*writes, *self.start], self.then)
+
+    def uninstall(self, root: Path | None = None) -> Plan:
+        """Return the plan that stops and removes the service. Policy, state and log stay."""
+        removals = [Remove(below(root, file)) for file in self.files]
+        return Plan([*self.stop, *removals, *self.after_removal])
 
 
 def below(root: Path | None, path: Path) -> Path:

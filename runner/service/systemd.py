@@ -3,62 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
+from string import Template
 
-from runner.service.plan import Call, Plan, Remove, Step, Write, below
+from runner.service.plan import Call, Service
 from runner.service.settings import Settings
 from runner.state.sign_of_life import SILENCE_S
 
 UNIT = "kakeya-runner.service"
 
-# Left out on purpose: RestrictNamespaces, PrivateUsers, ProtectProc, ProtectKernelTunables, ProtectKernelLogs and
-# SystemCallFilter. They would forbid the namespaces and the /proc mount that bubblewrap makes for each job.
-_HARDENED = """\
-NoNewPrivileges=yes
-LockPersonality=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-UMask=0077
-"""
-# A user's service manager lacks the rights for these.
-_HARDENED_SYSTEM = """\
-CapabilityBoundingSet=
-PrivateTmp=yes
-ProtectClock=yes
-ProtectHostname=yes
-ProtectSystem=full
-"""
+# A user's service manager lacks the rights for these. Left out on purpose: RestrictNamespaces, PrivateUsers,
+# ProtectProc, ProtectKernelTunables, ProtectKernelLogs and SystemCallFilter. They would forbid the namespaces and the
+# /proc mount that bubblewrap makes for each job.
+_HARDENED = "CapabilityBoundingSet=\nPrivateTmp=yes\nProtectClock=yes\nProtectHostname=yes\nProtectSystem=full\n"
 
 
 def unit(settings: Settings) -> bytes:
     """Return the unit file. The runner itself ends its jobs; systemd kills what is left after that."""
-    network = "After=network-online.target\nWants=network-online.target\n" if settings.system else ""
-    user = f"User={settings.user}\n" if settings.system else ""
-    return f"""\
-[Unit]
-Description=kakeya-bridge runner
-{network}StartLimitIntervalSec=0
-
-[Service]
-Type=notify
-NotifyAccess=main
-# A runner that gives no sign of life for this long is killed and started again.
-WatchdogSec={SILENCE_S}
-# Before it serves it may have to make its ledger anew.
-TimeoutStartSec={SILENCE_S}
-{user}ExecStart={" ".join(map(quote, settings.argv))}
-WorkingDirectory=/
-Environment={quote(f"PATH={settings.path}")}
-# An end with 0 was asked for: SIGTERM, or `kakeya-runner drain`.
-Restart=on-failure
-RestartSec=10
-KillMode=mixed
-TimeoutStopSec={settings.stop_s}
-# The kernel may kill a job that uses all memory; the runner then has something to answer.
-OOMPolicy=continue
-{_HARDENED}{_HARDENED_SYSTEM if settings.system else ""}
-[Install]
-WantedBy={"multi-user.target" if settings.system else "default.target"}
-""".encode()
+    template = Template(Path(__file__).with_name(UNIT).read_text(encoding="ascii"))
+    system = settings.system
+    text = template.substitute(
+        network="After=network-online.target\nWants=network-online.target\n" if system else "",
+        user=f"User={settings.user}\n" if system else "",
+        hardened=_HARDENED if system else "",
+        target="multi-user.target" if system else "default.target",
+        command=" ".join(map(quote, settings.argv)),
+        path=quote(f"PATH={settings.path}"),
+        silence_s=SILENCE_S,
+        stop_s=settings.stop_s,
+    )
+    return text.encode()
 
 
 def quote(word: str) -> str:
@@ -68,37 +41,19 @@ def quote(word: str) -> str:
     return f'"{word}"'
 
 
-def service_file(settings: Settings, root: Path | None) -> Path:
-    """Return the path of the unit file."""
-    folder = Path("/etc/systemd/system") if settings.system else settings.home / ".config/systemd/user"
-    return below(root, folder / UNIT)
-
-
-def install(settings: Settings, root: Path | None = None) -> Plan:
-    """Return the plan that installs and starts the service."""
-    control = _control(settings)
-    steps: list[Step] = [
-        Write(service_file(settings, root), unit(settings)),
-        Call([*control, "daemon-reload"]),
-        Call([*control, "enable", UNIT]),
-        Call([*control, "restart", UNIT]),
-    ]
-    if not settings.system:
-        # Without lingering, a user's services start at the first login and end with the last logout.
-        steps.insert(1, Call(["loginctl", "enable-linger", settings.user]))
-    return Plan(steps, (f"Its log: journalctl {'' if settings.system else '--user '}-u {UNIT}",))
-
-
-def uninstall(settings: Settings, root: Path | None = None) -> Plan:
-    """Return the plan that stops and removes the service. Policy, state and lingering stay."""
-    control = _control(settings)
-    steps: list[Step] = [
-        Call([*control, "disable", "--now", UNIT], may_fail=True),
-        Remove(service_file(settings, root)),
-        Call([*control, "daemon-reload"]),
-    ]
-    return Plan(steps)
-
-
-def _control(settings: Settings) -> list[str]:
-    return ["systemctl"] if settings.system else ["systemctl", "--user"]
+def service(settings: Settings) -> Service:
+    """Return the service. Lingering stays when it is uninstalled."""
+    system = settings.system
+    folder = Path("/etc/systemd/system") if system else settings.home / ".config/systemd/user"
+    control = ["systemctl"] if system else ["systemctl", "--user"]
+    reload = Call([*control, "daemon-reload"])
+    start = [reload, Call([*control, "enable", UNIT]), Call([*control, "restart", UNIT])]
+    # Without lingering, a user's services start at the first login and end with the last logout.
+    linger = [] if system else [Call(["loginctl", "enable-linger", settings.user])]
+    return Service(
+        files={folder / UNIT: unit(settings)},
+        start=[*linger, *start],
+        stop=[Call([*control, "disable", "--now", UNIT], may_fail=True)],
+        after_removal=[reload],
+        then=[f"Its log: journalctl {'' if system else '--user '}-u {UNIT}"],
+    )

@@ -95,6 +95,10 @@ def test_macos_takes_the_property_list(settings, tmp_path, system):
         subprocess.run(["/usr/bin/plutil", "-lint", str(file)], check=True)
 
 
+def first_file(service, settings) -> Path:
+    return next(iter(service.service(settings).files))
+
+
 def parse(unit: bytes) -> dict[str, dict[str, str]]:
     parser = configparser.RawConfigParser(strict=True)
     parser.optionxform = str  # type: ignore[assignment, method-assign]
@@ -185,8 +189,8 @@ def test_names_with_a_meaning_to_systemd_are_quoted(settings):
 )
 def test_install_shows_then_does_and_does_it_once(settings, calls, service, wanted):
     made = settings()
-    file = service.service_file(made, None)
-    plan = service.install(made)
+    file = first_file(service, made)
+    plan = service.service(made).install()
     shown = list(plan.show())
     assert shown[0] == f"write {file}"
     commands = [line.format(file=file, watchdog=file.with_stem(f"{file.stem}-watchdog")) for line in wanted]
@@ -199,39 +203,39 @@ def test_install_shows_then_does_and_does_it_once(settings, calls, service, want
     assert said[0] == f"write {file}"
     assert [line for line in said if line.startswith("run ")] == [f"run {line}" for line in commands]
     assert calls() == commands
-    assert service.install(made).is_done
-    assert list(service.install(made).carry_out()) == []
+    assert service.service(made).install().is_done
+    assert list(service.service(made).install().carry_out()) == []
     assert calls() == commands
 
 
 @pytest.mark.parametrize("service", [launchd, systemd], ids=["launchd", "systemd"])
 def test_a_change_is_shown_as_a_diff(settings, calls, service):
     made = settings()
-    list(service.install(made).carry_out())
-    changed = service.install(replace(made, path="/opt/git/bin"))
+    list(service.service(made).install().carry_out())
+    changed = service.service(replace(made, path="/opt/git/bin")).install()
     shown = list(changed.show())
-    assert shown[0] == f"change {service.service_file(made, None)}"
+    assert shown[0] == f"change {first_file(service, made)}"
     assert any(line.startswith("    -") and made.path in line for line in shown)
     assert any(line.startswith("    +") and "/opt/git/bin" in line for line in shown)
     assert len(shown) < 25 * sum(line.startswith("change ") for line in shown)
     list(changed.carry_out())
-    assert b"/opt/git/bin" in service.service_file(made, None).read_bytes()
+    assert b"/opt/git/bin" in first_file(service, made).read_bytes()
 
 
 @pytest.mark.parametrize("service", [launchd, systemd], ids=["launchd", "systemd"])
 def test_uninstall_removes_and_is_done_then(settings, calls, service):
     made = settings()
-    assert service.uninstall(made).is_done
-    list(service.install(made).carry_out())
-    list(service.uninstall(made).carry_out())
-    assert not service.service_file(made, None).exists()
-    assert service.uninstall(made).is_done
+    assert service.service(made).uninstall().is_done
+    list(service.service(made).install().carry_out())
+    list(service.service(made).uninstall().carry_out())
+    assert not first_file(service, made).exists()
+    assert service.service(made).uninstall().is_done
     assert any("bootout" in line or "disable --now" in line for line in calls())
 
 
 def test_below_another_root_files_are_written_and_nothing_is_run(settings, calls, tmp_path):
     made = settings(system=True)
-    said = list(systemd.install(made, tmp_path / "root").carry_out(commands=False))
+    said = list(systemd.service(made).install(tmp_path / "root").carry_out(commands=False))
     assert (tmp_path / "root/etc/systemd/system/kakeya-runner.service").exists()
     assert said[1] == "left to you: run systemctl daemon-reload"
     assert calls() == []

@@ -13,7 +13,6 @@ import pytest
 
 from runner.policy import load_policy
 from runner.service import watchdog
-from runner.service.watchdog import Watchdog
 from runner.state import sign_of_life
 from runner.state.sign_of_life import Pulse
 
@@ -44,9 +43,9 @@ def write_pulse(state, process: subprocess.Popen, **changes: object) -> None:
 def test_a_runner_without_a_sign_of_life_is_killed_after_so_many_looks(tmp_path, hanging, told):
     write_pulse(tmp_path, hanging)
     for _ in range(LOOKS):
-        Watchdog(tmp_path, told.append).look()
+        watchdog.look(tmp_path, told.append)
     assert (hanging.poll(), told) == (None, [])
-    Watchdog(tmp_path, told.append).look()
+    watchdog.look(tmp_path, told.append)
     assert hanging.wait(10) == -signal.SIGKILL
     assert "no sign of life for 15 minutes" in told[0]
 
@@ -56,7 +55,7 @@ def test_one_sign_of_life_starts_the_count_anew(tmp_path, hanging, told):
     for n in range(3 * LOOKS):
         if n % LOOKS == LOOKS - 1:
             os.utime(tmp_path / sign_of_life.FILE, (n, n))
-        Watchdog(tmp_path, told.append).look()
+        watchdog.look(tmp_path, told.append)
     assert (hanging.poll(), told) == (None, [])
 
 
@@ -64,7 +63,7 @@ def test_an_old_sign_alone_is_none_against_it(tmp_path, hanging, told):
     """After a machine slept every file is old."""
     write_pulse(tmp_path, hanging)
     os.utime(tmp_path / sign_of_life.FILE, (1, 1))
-    Watchdog(tmp_path, told.append).look()
+    watchdog.look(tmp_path, told.append)
     assert (hanging.poll(), told) == (None, [])
 
 
@@ -79,7 +78,7 @@ def test_nobody_else_is_killed(tmp_path, hanging, told, content):
         (tmp_path / sign_of_life.FILE).write_text(content)
     (tmp_path / "watchdog.json").write_text("no json")
     for _ in range(LOOKS + 2):
-        Watchdog(tmp_path, told.append).look()
+        watchdog.look(tmp_path, told.append)
     assert (hanging.poll(), told) == (None, [])
 
 
@@ -92,7 +91,7 @@ def test_a_serving_runner_beats_and_a_stopped_one_is_hanging(runners, wait_for, 
     wait_for(lambda: (state / sign_of_life.FILE).stat().st_mtime_ns > first)
     runner.process.send_signal(signal.SIGSTOP)
     for _ in range(LOOKS + 1):
-        Watchdog(state, told.append).look()
+        watchdog.look(state, told.append)
     assert runner.process.wait(10) == -signal.SIGKILL
     again = runners.start(presets=["noop"])
     assert again.stop() == 0
@@ -135,7 +134,7 @@ def test_the_command_looks_once(runners, hanging, tmp_path):
     state.mkdir()
     write_pulse(state, hanging)
     for _ in range(LOOKS):
-        Watchdog(state, print).look()
+        watchdog.look(state, print)
     done = subprocess.run(argv, check=True, capture_output=True, text=True, cwd=tmp_path)
     assert "no sign of life" in done.stderr
     assert hanging.wait(10) == -signal.SIGKILL
