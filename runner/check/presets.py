@@ -12,14 +12,13 @@ from runner.context import RunnerContext
 from runner.host.fitness import missing_settings, refusal_of
 from runner.host.interpreter import Interpreter, Problem
 from runner.host.models import Models, Need, need_of, read_answer
-from runner.job.command import Command, job_environment
-from runner.job.logs import LogSink
+from runner.job.command import Ended
+from runner.job.trial import run_trial
 from runner.job.workspace import workspace
 from runner.policy import Policy
 
 # Time to load 100 GB of weights from a disk that reads 1 to 2 GB/s.
 _LOAD_S = 600
-_SAID_BYTES = 1 << 20
 # Prints the first of its arguments that it cannot see.
 _HIDDEN = "import os, sys; print(next((p for p in sys.argv[1:] if not os.path.exists(p)), ''))"
 
@@ -45,20 +44,11 @@ def load_problems(context: RunnerContext) -> Problems:
 
 def _load(context: RunnerContext, preset: Preset, need: Need) -> Mapping[str, Problem]:
     """Load models in a separate job, in the sandbox of the preset's jobs."""
-    policy, sink = context.policy, LogSink(_SAID_BYTES)
-    argv = need.command(str(policy.interpreter), files=False)
-    with workspace(policy.state, "check") as space:
-        env = job_environment(space.home, interpreter=policy.interpreter, extra=need.env)
-        inside = context.sandbox.around(argv, space, preset)
-        command = Command(
-            argv, inside=inside, env=env, cwd=space.tree, timeout_s=_LOAD_S, grace_s=1, sink=sink
-        )
-        while command.poll(0.1) is None:
-            pass
-        ended = command.stop()
-    problems = read_answer(sink.kept, need)
+    argv = need.command(str(context.policy.interpreter), files=False)
+    ended, output = run_check(context, argv, preset, extra=need.env, timeout_s=_LOAD_S)
+    problems = read_answer(output, need)
     if problems is None:
-        lines = sink.kept.decode("utf-8", "replace").strip().splitlines()
+        lines = output.splitlines()
         reason = (
             f"not within {_LOAD_S} s"
             if ended.timed_out
@@ -96,20 +86,31 @@ def _hidden(context: RunnerContext, preset: Preset, paths: Sequence[str]) -> Pro
     """Return which path a job of the preset cannot see, or None."""
     if context.sandbox.kind == "off" or context.interpreter.problem() is not None:
         return None
-    policy, sink = context.policy, LogSink(_SAID_BYTES)
-    argv = [str(policy.interpreter), "-I", "-c", _HIDDEN, *paths]
-    with workspace(policy.state, "check") as folder:
-        env = job_environment(folder.home, interpreter=policy.interpreter, extra={})
-        inside = context.sandbox.around([paths[0], *argv], folder, preset)
-        command = Command(argv, inside=inside, env=env, cwd=folder.tree, timeout_s=30, grace_s=1, sink=sink)
-        while command.poll(0.1) is None:
-            pass
-        command.stop()
-    hidden = sink.kept.decode("utf-8", "replace").strip()
+    argv = [str(context.policy.interpreter), "-I", "-c", _HIDDEN, *paths]
+    _, hidden = run_check(context, argv, preset, shown=[paths[0], *argv])
     if not hidden:
         return None
     fix = "Name the path in the policy, such as `env: {MY_SCRIPT: PATH}`, and write ${ENV:MY_SCRIPT} in argv."
     return Problem(f"the sandbox hides {hidden}", fix)
+
+
+def run_check(
+    context: RunnerContext,
+    argv: Sequence[str],
+    preset: Preset | None = None,
+    *,
+    shown: Sequence[str] = (),
+    extra: Mapping[str, str] | None = None,
+    timeout_s: float = 30.0,
+) -> tuple[Ended, str]:
+    """Run a command as the job of a preset would run. Returns how it ended, and its output.
+
+    With ``shown``, the sandbox is that of this command.
+    """
+    with workspace(context.policy.state, "check") as space:
+        inside = context.sandbox.around([*(shown or argv)], space, preset)
+        interpreter = context.policy.interpreter
+        return run_trial(argv, space, inside, interpreter=interpreter, extra=extra, timeout_s=timeout_s)
 
 
 def check_presets(

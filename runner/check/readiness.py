@@ -15,11 +15,9 @@ from bridge.system import engine_probe, git
 from bridge.system.process import run
 from runner.admit.signature import check_list, lists_somebody
 from runner.check.inventory import inventory, way_is_free
-from runner.check.presets import check_presets, load_problems, program_problems
+from runner.check.presets import check_presets, load_problems, program_problems, run_check
 from runner.context import RunnerContext, open_runner
-from runner.job.command import Command, job_environment
-from runner.job.logs import LogSink
-from runner.job.workspace import workspace
+from runner.job.command import job_environment
 from runner.policy import Policy, load_policy
 from runner.state.identity import WHO
 
@@ -163,16 +161,8 @@ def _sandbox(context: RunnerContext) -> Check:
 
 def _supervisor(context: RunnerContext) -> Check:
     """Run a test job of one command under the supervisor, like the jobs of requests."""
-    policy, argv = context.policy, ["/bin/echo", "ok"]
-    sink = LogSink(1000)
-    with workspace(policy.state, "check") as space:
-        env = job_environment(space.home, interpreter=policy.interpreter, extra={})
-        inside = context.sandbox.around(argv, space)
-        command = Command(argv, inside=inside, env=env, cwd=space.tree, timeout_s=30, grace_s=1, sink=sink)
-        while command.poll(0.1) is None:
-            pass
-        ended = command.stop()
-    works = ended.exit_code == 0 and sink.kept == b"ok\n"
+    ended, output = run_check(context, ["/bin/echo", "ok"])
+    works = ended.exit_code == 0 and output == "ok"
     return Check(
         "jobs", works, "a test job ran and ended" if works else f"a test job could not run: {ended.error}"
     )

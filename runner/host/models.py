@@ -61,9 +61,9 @@ def need_of(preset: Preset, policy: Policy) -> Need | None:
     return Need(models, {**passed, **preset.env}) if TARGET in models else None
 
 
-def read_answer(data: bytes, need: Need) -> dict[str, Problem] | None:
+def read_answer(output: str, need: Need) -> dict[str, Problem] | None:
     """Parse the engine's output: what is wrong with each model, by setting. None if there was no answer."""
-    for line in reversed(data.decode("utf-8", "replace").splitlines()):
+    for line in reversed(output.splitlines()):
         if line.startswith('{"ok"'):
             try:
                 return _problems(json.loads(line), need)
@@ -114,7 +114,7 @@ class Models:
             done = run(*argv, env=env, cwd="/", timeout=_LOOK_S, check=False, own_session=True)
         except ProcessError as error:
             return dict.fromkeys(need.models, _mute(interpreter, error.message))
-        problems = read_answer(done.stdout, need)
+        problems = read_answer(done.text, need)
         if problems is None:
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"]
             return dict.fromkeys(need.models, _mute(interpreter, lines[-1]))

@@ -10,11 +10,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from runner.job.command import Command, job_environment
-from runner.job.logs import LogSink
+from runner.job.trial import run_trial
 from runner.job.workspace import Workspace, workspace
 
-_PROBE_S = 30
 _ATTEMPT = Path(__file__).with_name("attempt.py")
 
 Around = Callable[[Workspace], list[str]]
@@ -35,8 +33,10 @@ def find_fault(around: Around, *, state: Path, interpreter: Path) -> str | None:
             socket.socket(socket.AF_UNIX) as local,
         ):
             port = server.getsockname()[1]
-            told = [str(canary), str(port), _listen(local), str(os.getpid()), json.dumps(_namespaces())]
-            fault = _judge(*_run(around(place), place, interpreter, told))
+            facts = [str(canary), str(port), _listen(local), str(os.getpid()), json.dumps(_namespaces())]
+            argv = [str(interpreter), "-I", "-c", _ATTEMPT.read_text(encoding="utf-8"), *facts]
+            ended, output = run_trial(argv, place, around(place), interpreter=interpreter)
+            fault = _judge(ended.exit_code, output or ended.error or "it printed nothing")
             if fault is None and written.exists():
                 return "a job in it could write beside a file of the runner's"
             return fault
@@ -61,24 +61,8 @@ def _namespaces() -> dict[str, str]:
     return {kind: str((folder / kind).readlink()) for kind in kinds if (folder / kind).is_symlink()}
 
 
-def _run(inside: list[str], place: Workspace, interpreter: Path, told: list[str]) -> tuple[int | None, str]:
-    sink = LogSink(64 * 1024)
-    argv = [str(interpreter), "-I", "-c", _ATTEMPT.read_text(encoding="utf-8"), *told]
-    env = job_environment(place.home, interpreter=interpreter, extra={})
-    command = Command(
-        argv, inside=inside, env=env, cwd=place.tree, timeout_s=_PROBE_S, grace_s=0.1, sink=sink
-    )
-    try:
-        while command.poll(0.1) is None:
-            pass
-    finally:
-        ended = command.stop()
-    said = sink.kept.decode("utf-8", "replace").strip()
-    return ended.exit_code, said or ended.error or "it printed nothing"
-
-
-def _judge(exit_code: int | None, said: str) -> str | None:
-    last = said.splitlines()[-1]
+def _judge(exit_code: int | None, output: str) -> str | None:
+    last = output.splitlines()[-1]
     if exit_code != 0:
         return f"a job does not start in it: {last[:300]}"
     try:

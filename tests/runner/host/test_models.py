@@ -16,8 +16,8 @@ GOOD = {"ok": True, "error": None, "fix": None}
 MISSING = {"ok": False, "error": "it is not downloaded", "fix": "hf download org/none"}
 
 
-def said(**parts: object) -> bytes:
-    return b"a warning\n" + json.dumps({"ok": False, **parts}).encode() + b"\n"
+def said(**parts: object) -> str:
+    return f"a warning\n{json.dumps({'ok': False, **parts})}\n"
 
 
 @pytest.fixture
@@ -68,9 +68,9 @@ def test_a_model_without_a_fix_can_still_be_replaced():
 @pytest.mark.parametrize(
     "answer",
     [
-        b"",
-        b"Error: no such command\n",
-        b'{"ok": tru\n',
+        "",
+        "Error: no such command\n",
+        '{"ok": tru\n',
         said(),
         said(target=GOOD, draft=None),
         said(target=GOOD, draft="good"),
