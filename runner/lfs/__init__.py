@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.lfs.fill import Unfilled, fill, fill_from_bus, message
-from runner.lfs.pointer import MAX_BYTES, Pointer, parse_pointer
+from runner.lfs.fill import Unfilled, fill, message
+from runner.lfs.pointer import Pointer, parse_pointer
 
-__all__ = ["MAX_BYTES", "Pointer", "Unfilled", "fill", "fill_from_bus", "message", "parse_pointer"]
+__all__ = ["Pointer", "Unfilled", "fill", "message", "parse_pointer"]

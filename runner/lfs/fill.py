@@ -8,10 +8,13 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from runner.lfs.pointer import Pointer
-from runner.lfs.source import Missing, Source
+from runner.lfs.pointer import Missing, Pointer
 from runner.policy import Bus, Lfs
+
+if TYPE_CHECKING:
+    from runner.lfs.http import LfsServer
 
 _NAMED = 5
 
@@ -19,7 +22,7 @@ _NAMED = 5
 Unfilled = dict[str, str]
 
 
-def fill_from_bus(
+def fill(
     pointers: Sequence[Pointer],
     root: Path,
     bus: Bus,
@@ -27,26 +30,15 @@ def fill_from_bus(
     rule: Lfs | None,
     attend: Callable[[], None],
 ) -> Unfilled:
-    """Replace the pointers below ``root`` with files from the bus, if the policy allows. Returns what stays a pointer.
+    """Replace the pointers below ``root`` with files from the bus, if the policy allows.
 
-    ``attend`` is called often meanwhile, and may raise.
+    Each object is fetched once. Returns what stays a pointer, and why. ``attend`` is called often meanwhile, and may
+    raise.
     """
     if not pointers:
         return {}
     if rule is None:
         return _all(pointers, "this runner fetches none: its operator can allow it with lfs in the policy")
-    from runner.lfs.remote import source_of  # noqa: PLC0415 - loads an HTTP library, which few requests need
-
-    try:
-        return fill(pointers, root, source_of(bus, secret, rule.hosts), rule, attend)
-    except Missing as problem:
-        return _all(pointers, str(problem))
-
-
-def fill(
-    pointers: Sequence[Pointer], root: Path, source: Source, rule: Lfs, attend: Callable[[], None]
-) -> Unfilled:
-    """Replace the pointers below ``root``; each object is fetched once. Returns what stays a pointer, and why."""
     missing = {pointer.path: reason for pointer in pointers if (reason := _too_much(pointer, rule))}
     wanted = [pointer for pointer in pointers if pointer.path not in missing]
     if len(wanted) > rule.files:
@@ -57,11 +49,23 @@ def fill(
     for pointer in wanted:
         by_oid.setdefault(pointer.oid, []).append(pointer)
     ends = time.monotonic() + rule.timeout_s
-    source.announce([same[0] for same in by_oid.values()])
+
+    def attend_in_time() -> None:
+        attend()
+        if time.monotonic() > ends:
+            raise Missing(f"the files did not arrive within lfs.timeout_s, {rule.timeout_s} s")
+
+    from runner.lfs.http import LfsServer  # noqa: PLC0415 - loads an HTTP library, which few requests need
+
+    try:
+        server = LfsServer(bus, secret, rule.hosts)
+        server.announce([same[0] for same in by_oid.values()])
+    except Missing as problem:
+        return missing | _all(wanted, str(problem))
     for same in by_oid.values():
         draft = root.with_name(f"{root.name}.lfs")
         try:
-            _fetch(same, source, draft, ends, rule, attend)
+            _fetch(same, server, draft, attend_in_time)
             _put(same, root, draft)
         except Missing as problem:
             missing |= _all(same, str(problem))
@@ -91,9 +95,7 @@ def _too_much(pointer: Pointer, rule: Lfs) -> str | None:
     return None
 
 
-def _fetch(
-    same: Sequence[Pointer], source: Source, draft: Path, ends: float, rule: Lfs, attend: Callable[[], None]
-) -> None:
+def _fetch(same: Sequence[Pointer], server: LfsServer, draft: Path, attend: Callable[[], None]) -> None:
     """Write an object to ``draft``.
 
     Raises:
@@ -103,16 +105,12 @@ def _fetch(
     if any(pointer.size != wanted.size for pointer in same):
         raise Missing("pointers to it disagree about its size")
     attend()
-    if time.monotonic() > ends:
-        raise Missing(f"the files did not arrive within lfs.timeout_s, {rule.timeout_s} s")
     with draft.open("xb") as file:
-        for chunk in source.read(wanted):
+        for chunk in server.read(wanted):
             attend()
             size += len(chunk)
             if size > wanted.size:
                 raise Missing("what came is larger than the pointer says")
-            if time.monotonic() > ends:
-                raise Missing(f"the files did not arrive within lfs.timeout_s, {rule.timeout_s} s")
             digest.update(chunk)
             file.write(chunk)
     if size != wanted.size or digest.hexdigest() != wanted.oid:

@@ -6,6 +6,7 @@ strictly. The policy decides to which other servers an answer may point.
 
 from __future__ import annotations
 
+import base64
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,11 +21,12 @@ from requests.utils import get_environ_proxies
 
 from bridge.common import environment, strict_json
 from bridge.errors import ManifestError, one_line
-from runner.lfs.pointer import Pointer
-from runner.lfs.source import CHUNK, Missing
+from runner.lfs.pointer import Missing, Pointer
+from runner.policy import Bus
 
 _TYPE = "application/vnd.git-lfs+json"
 _BATCH = 100
+_CHUNK = 1 << 20
 _MAX_ANSWER = 4 << 20
 _MAX_HEADERS = 16
 _CONNECT_S, _SILENCE_S, HEADERS_S = 10, 30, 30
@@ -48,12 +50,27 @@ def _origin_of(url: str) -> tuple[str, str, int | None]:
         raise Missing("the bus gives an invalid address") from error
 
 
-class HttpSource:
-    """An LFS server. ``headers`` are sent only to the endpoint's own server."""
+def endpoint_of(bus: Bus) -> str:
+    """Return the address of a bus's LFS server, derived as git-lfs does.
 
-    def __init__(self, endpoint: str, headers: Mapping[str, str], hosts: Sequence[str]) -> None:
-        self._endpoint = endpoint.rstrip("/")
-        self._headers = dict(headers)
+    Raises:
+        Missing: there is none.
+    """
+    if urlsplit(bus.url).scheme not in ("http", "https"):
+        raise Missing("Git LFS files are fetched over HTTPS only: bus.url in the policy is of another kind")
+    return f"{bus.url.rstrip('/').removesuffix('.git')}.git/info/lfs"
+
+
+class LfsServer:
+    """The LFS server of a bus. Raises Missing if the bus has none."""
+
+    def __init__(self, bus: Bus, secret: str | None, hosts: Sequence[str]) -> None:
+        self._endpoint = endpoint_of(bus)
+        # They are sent only to the endpoint's own server.
+        self._headers: dict[str, str] = {}
+        if secret:
+            pair = base64.b64encode(f"x-access-token:{secret}".encode()).decode()
+            self._headers["Authorization"] = f"Basic {pair}"
         self._hosts = frozenset(hosts)
         self._actions: dict[str, tuple[str, dict[str, str]] | str] = {}
         self._session = requests.Session()
@@ -63,12 +80,12 @@ class HttpSource:
         self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
     def announce(self, wanted: Sequence[Pointer]) -> None:
-        """Ask for the objects' addresses, a hundred at a time."""
+        """Ask for the objects' addresses, a hundred at a time. Raises Missing if none of them can be had."""
         for start in range(0, len(wanted), _BATCH):
             self._ask(wanted[start : start + _BATCH])
 
     def read(self, wanted: Pointer) -> Iterator[bytes]:
-        """Yield an object's content."""
+        """Yield an object's content in pieces of at most a megabyte. Raises Missing if it cannot be had."""
         action = self._actions.get(wanted.oid, "the bus did not say where it is")
         if isinstance(action, str):
             raise Missing(action)
@@ -146,7 +163,7 @@ class HttpSource:
                     more = ", and redirects are not followed" if answer.is_redirect else ""
                     raise Missing(f"the server answered {answer.status_code}{more}")
                 # Pass on small pieces at once, so that the caller's time limit also works for a slow server.
-                while chunk := answer.raw.read1(CHUNK, decode_content=False):
+                while chunk := answer.raw.read1(_CHUNK, decode_content=False):
                     yield chunk
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
             raise Missing(f"the request to the server failed: {type(error).__name__}") from error

@@ -16,6 +16,10 @@ _POINTER = re.compile(
 )
 
 
+class Missing(Exception):  # noqa: N818 - one object, of which the others are independent
+    """An object cannot be had from the bus. The message says why."""
+
+
 @dataclass(frozen=True)
 class Pointer:
     """A pointer file in a request's tree: its path, and the id and size of its object."""

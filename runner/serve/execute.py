@@ -164,7 +164,7 @@ def _prepare(context: RunnerContext, lease: Lease, admitted: Admitted, space: Wo
     check_paths(preset, admitted.params, space.tree)
     secret = next(iter(context.bus.secrets), None)
     keep_claim = attendant(context, lease)
-    return lfs.fill_from_bus(pointers, space.tree, policy.bus, secret, policy.lfs, keep_claim)
+    return lfs.fill(pointers, space.tree, policy.bus, secret, policy.lfs, keep_claim)
 
 
 def answer_without_running(

@@ -16,7 +16,7 @@ import pytest
 
 from bridge.bus import history
 from bridge.bus.wire import State
-from runner.lfs import Pointer, fill_from_bus, http, message, parse_pointer
+from runner.lfs import Pointer, fill, http, message, parse_pointer
 from runner.policy import Bus, Lfs
 from runner.serve import watch_job as attend
 from runner.serve.lease import Lease
@@ -80,6 +80,9 @@ class Server:
     @property
     def origin(self) -> str:
         return self.url.rsplit("/", 1)[0]
+
+    def href(self, content: bytes) -> str:
+        return f"{self.origin}/get/{hashlib.sha256(content).hexdigest()}"
 
     def hold(self, *contents: bytes) -> None:
         self.objects |= {hashlib.sha256(content).hexdigest(): content for content in contents}
@@ -175,7 +178,7 @@ def tree(tmp_path):
     """Lay pointers into a tree and fill it; return what stays and what each file holds."""
     root = tmp_path / "tree"
 
-    def fill(bus: Bus, rule: Lfs | None = None, secret=None, attend=lambda: None, **files: bytes):
+    def laid(bus: Bus, rule: Lfs | None = None, secret=None, attend=lambda: None, **files: bytes):
         pointers = []
         for name, content in files.items():
             path = root / f"{name}.bin"
@@ -183,56 +186,16 @@ def tree(tmp_path):
             path.write_bytes(content)
             path.chmod(0o755)
             pointers.append(parse_pointer(f"{name}.bin", content))
-        left = fill_from_bus(pointers, root, bus, secret, rule or Lfs(), attend)
+        left = fill(pointers, root, bus, secret, rule or Lfs(), attend)
         assert [entry.name for entry in root.parent.iterdir() if "lfs" in entry.name] == []
         assert all(os.access(root / f"{name}.bin", os.X_OK) for name in files)
         return left, {name: (root / f"{name}.bin").read_bytes() for name in files}
 
-    return fill
+    return laid
 
 
-def put_object(repository, content: bytes) -> None:
-    oid = hashlib.sha256(content).hexdigest()
-    folder = repository / "lfs" / "objects" / oid[:2] / oid[2:4]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / oid).write_bytes(content)
-
-
-class TestFolder:
-    """A bus on this machine."""
-
-    @pytest.mark.parametrize("form", ["{}", "file://{}"])
-    def test_objects_are_taken_from_where_git_lfs_keeps_them(self, bus, tree, form):
-        put_object(bus, CONTENT)
-        left, found = tree(Bus(url=form.format(bus)), a=pointer_to(CONTENT), b=pointer_to(CONTENT))
-        assert left == {}
-        assert found == {"a": CONTENT, "b": CONTENT}
-
-    def test_what_is_missing_stays_and_the_others_come(self, bus, tree):
-        put_object(bus, CONTENT)
-        left, found = tree(Bus(url=str(bus)), a=pointer_to(CONTENT), b=pointer_to(OTHER))
-        assert left == {"b.bin": "the bus does not have it (No such file or directory)"}
-        assert found == {"a": CONTENT, "b": pointer_to(OTHER)}
-
-    def test_a_link_and_a_fifo_in_its_place_are_not_read(self, bus, tree, tmp_path):
-        put_object(bus, CONTENT)
-        put_object(bus, OTHER)
-        (tmp_path / "elsewhere").write_bytes(CONTENT)
-        for content, put in ((CONTENT, lambda p: p.symlink_to(tmp_path / "elsewhere")), (OTHER, os.mkfifo)):
-            oid = hashlib.sha256(content).hexdigest()
-            path = bus / "lfs" / "objects" / oid[:2] / oid[2:4] / oid
-            path.unlink()
-            put(path)
-        left, _ = tree(Bus(url=str(bus)), a=pointer_to(CONTENT), b=pointer_to(OTHER))
-        assert set(left) == {"a.bin", "b.bin"}
-
-    def test_a_damaged_object_is_not_taken(self, bus, tree):
-        put_object(bus, CONTENT)
-        oid = hashlib.sha256(CONTENT).hexdigest()
-        (bus / "lfs" / "objects" / oid[:2] / oid[2:4] / oid).write_bytes(CONTENT[:-1] + b"X")
-        left, found = tree(Bus(url=str(bus)), a=pointer_to(CONTENT))
-        assert "SHA-256" in left["a.bin"]
-        assert found["a"] == pointer_to(CONTENT)
+class TestBounds:
+    """What the policy and the pointers allow."""
 
     @pytest.mark.parametrize(
         ("rule", "files", "says"),
@@ -246,16 +209,18 @@ class TestFolder:
         ],
         ids=["file", "total", "files", "extension", "two sizes", "longer"],
     )
-    def test_bounds_hold(self, bus, tree, rule, files, says):
-        put_object(bus, CONTENT)
-        left, found = tree(Bus(url=str(bus)), Lfs(**rule), **files)
+    def test_bounds_hold(self, server, tree, rule, files, says):
+        # As large as the pointer says.
+        server.entry = lambda entry: {**entry, "actions": {"download": {"href": server.href(CONTENT)}}}
+        left, found = tree(Bus(url=server.url), Lfs(**rule), **files)
         assert set(left) == {f"{name}.bin" for name in files}
         assert all(says in why for why in left.values())
         assert found == files
 
-    def test_without_the_section_nothing_is_fetched(self, bus, tmp_path):
+    def test_without_the_section_nothing_is_fetched(self, server, tmp_path):
         pointers = [parse_pointer(f"{n}.bin", pointer_to(OTHER)) for n in range(9)]
-        left = fill_from_bus(pointers, tmp_path, Bus(url=str(bus)), None, None, lambda: None)
+        left = fill(pointers, tmp_path, Bus(url=server.url), None, None, lambda: None)
+        assert server.asked == []
         said = message(left)
         assert said.startswith("9 files are pointers of Git LFS")
         assert "0.bin, 1.bin, 2.bin, 3.bin, 4.bin and 4 more" in said
@@ -446,8 +411,10 @@ class TestHttp:
         assert "the request to the server failed" in left["a.bin"]
 
 
-@pytest.mark.parametrize("url", ["ssh://git@127.0.0.1:2222/srv/a.git", "git@127.0.0.1:a.git"])
-def test_over_ssh_the_pointers_stay_and_the_answer_says_why(tree, url):
+@pytest.mark.parametrize(
+    "url", ["ssh://git@127.0.0.1:2222/srv/a.git", "git@127.0.0.1:a.git", "/srv/a.git", "file:///srv/a.git"]
+)
+def test_over_no_other_transport_pointers_are_filled_and_the_answer_says_so(tree, url):
     left, _ = tree(Bus(url=url), a=pointer_to(CONTENT))
     assert "over HTTPS only" in left["a.bin"]
 
@@ -458,10 +425,14 @@ class TestJob:
     ALLOW = {"trust": {"code_request": "allow"}}  # noqa: RUF012
 
     @pytest.fixture
-    def ask(self, host, requester, presets, ran):
+    def ask(self, host, requester, presets, ran, serve, monkeypatch):
         presets(show={"code": "request", "steps": [{"argv": ["/bin/cp", "data/big.bin", str(ran)]}]})
 
-        def send(**policy):
+        server = serve()
+        monkeypatch.setattr(http, "endpoint_of", lambda _bus: f"{server.url}/info/lfs")
+
+        def send(*there: bytes, **policy):
+            server.hold(*there)
             files = {"data/big.bin": pointer_to(CONTENT), "other.bin": pointer_to(OTHER)}
             branch = requester.send(requester.manifest("show", code="request"), files=files)
             return host.answer(branch, **self.ALLOW, **policy)
@@ -474,15 +445,12 @@ class TestJob:
         assert "data/big.bin, other.bin" in result.reason.message
         assert not host.ran.exists()
 
-    def test_allowed_by_the_policy_the_job_sees_the_content(self, ask, host, bus):
-        put_object(bus, CONTENT)
-        put_object(bus, OTHER)
-        assert ask(lfs={}).state is State.SUCCEEDED
+    def test_allowed_by_the_policy_the_job_sees_the_content(self, ask, host):
+        assert ask(CONTENT, OTHER, lfs={}).state is State.SUCCEEDED
         assert host.ran.read_bytes() == CONTENT
 
-    def test_one_that_stays_fails_the_job(self, ask, host, bus):
-        put_object(bus, CONTENT)
-        result = ask(lfs={})
+    def test_one_that_stays_fails_the_job(self, ask, host):
+        result = ask(CONTENT, lfs={})
         assert (result.state, result.reason.code) == (State.FAILED, "lfs_pointers")
         assert result.reason.message.startswith(
             "1 file is a pointer of Git LFS and not the content: other.bin"
