@@ -33,7 +33,7 @@ from runner.refusal import Refusal, Unable, with_place
 from runner.serve.answer import Outcome, answer, deliver
 from runner.serve.gate import judge_reports
 from runner.serve.lease import Lease, hand_on, with_reason
-from runner.serve.watch_job import Halt, Halted, Heartbeat, attend, attendant
+from runner.serve.watch_job import Halt, Halted, Keepalive, wait_for_end
 from runner.state import signing_key
 
 # The code of the error if this host could not begin a step of a job.
@@ -50,121 +50,25 @@ def execute(context: RunnerContext, admitted: Admitted) -> State | None:
     Nothing is published if another runner was faster, if this runner stops and hands the request back, or if the bus
     cannot be reached. In the last case the answer is kept and pushed later.
     """
+    # While the claim is pushed, the supervisor starts, which gets the job only once the claim is on the bus.
     with closing(Ready()) as ready:
-        return _execute(context, admitted, ready)
-
-
-def _execute(context: RunnerContext, admitted: Admitted, ready: Ready) -> State | None:
-    """Do it. While the claim is pushed, the supervisor starts, which gets the job only once the claim is on the bus."""
-    lease = Lease(context, admitted.view)
-    request = admitted.request
-    context.ledger.begin(lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset)
-    claimed = lease.advance(State.CLAIMED)
-    if claimed is not Pushed.DONE:
-        failed = f"the claim could not be pushed: {context.bus.push_fault}"
-        reason = "another runner was faster" if claimed is Pushed.STALE else failed
-        context.tell(f"{lease.branch}: {reason}")
-        return None
-    description = describe(request, admitted.params)
-    context.tell(f"{lease.branch}: claimed; {description}")
-    context.status_file.began(lease.branch, description)
-    context.holds(lease.branch)
-    try:
-        return _run(context, lease, admitted, ready)
-    finally:
-        context.status_file.ended()
-        context.holds(None)
-
-
-def _run(context: RunnerContext, lease: Lease, admitted: Admitted, ready: Ready) -> State | None:
-    """Run a claimed request and answer it."""
-    request = admitted.request
-    outcome = Outcome(
-        State.SUCCEEDED, wire.Reason(code="ok", message="every step ended with 0"), request, admitted
-    )
-    try:
-        with workspace(context.policy.state, request.preset) as space:
-            halt = _work(context, lease, admitted, space, outcome, ready)
-    except (InfrastructureError, OSError):
-        if not outcome.commands:
-            _hand_back(context, lease)
-        raise
-    if halt is Halt.HANDED_ON:
-        return None
-    if halt in (Halt.FENCED, Halt.STOPPING):
-        _let_go(context, lease, halt)
-        return None
-    # This runner's presence record is pushed together with the answer.
-    context.holds(None)
-    published = deliver(context, lease, outcome)
-    if (admitted.trusted_by or "").startswith(trust.APPROVAL):
-        # An approval is for one run. Withdraw it now: the ledger, which prevents replays, may be lost later.
-        Approvals(context.policy.state).withdraw(lease.branch, lease.request)
-    _tell_end(context, lease, outcome, published)
-    return published
-
-
-def _work(
-    context: RunnerContext,
-    lease: Lease,
-    admitted: Admitted,
-    space: Workspace,
-    outcome: Outcome,
-    ready: Ready,
-) -> Halt | None:
-    """Run the steps and collect the reports into the outcome. Returns why it was stopped from outside, or None."""
-    request = admitted.request
-    try:
-        missing = _prepare(context, lease, admitted, space)
-        if missing and hand_on(context, lease, request, lfs.message(missing)):
-            return Halt.HANDED_ON
-        if missing:
-            outcome.end(State.FAILED, "lfs_pointers", lfs.message(missing))
-        halt = None if missing else _run_steps(context, lease, admitted, space, outcome, ready)
-        if halt is None:
-            _gather(context, lease, admitted, space, outcome)
-    except Refusal as refusal:
-        if isinstance(refusal, Unable) and hand_on(context, lease, request, refusal.message):
-            return Halt.HANDED_ON
-        message = with_place(refusal.code, refusal.message, context.identity.id)
-        outcome.end(State.REFUSED, refusal.code, message)
-        return None
-    except Halted as ended:
-        if ended.halt in _CANCELLED:
-            outcome.end(State.CANCELLED, ended.halt.value, _why_cancelled(lease, ended.halt))
-        return ended.halt
-    else:
-        return halt
-
-
-def _why_cancelled(lease: Lease, halt: Halt) -> str:
-    if halt is Halt.CANCELLED and lease.view.cancel:
-        return with_reason(_CANCELLED[halt], lease.view.cancel)
-    return _CANCELLED[halt]
-
-
-def _hand_back(context: RunnerContext, lease: Lease) -> None:
-    """Hand back a request that this host could not begin: no step of it ran."""
-    with suppress(InfrastructureError, OSError):
-        lease.advance(State.REQUESTED, detail="handed back: its runner could not begin it")
-        context.ledger.settled(branch=lease.branch, state="handed_back")
-
-
-def _prepare(context: RunnerContext, lease: Lease, admitted: Admitted, space: Workspace) -> lfs.Unfilled:
-    """Write the job's part of the request's tree into the workspace. Returns the files that remained LFS pointers."""
-    git, preset, policy = context.bus.git, admitted.preset, context.policy
-    if preset.code == "installed":
-        if preset.inputs:
-            export_inputs(git, lease.request, preset.inputs, space.tree)
-        return {}
-    # Check the trust again: a key may have been taken off the list since the request was admitted.
-    trust.why_trusted(git, admitted.view, preset, policy)
-    keep_claim = attendant(context, lease, "the request's files are being written")
-    pointers = export_tree(git, lease.request, space.tree, policy.limits, keep_claim)
-    check_paths(preset, admitted.params, space.tree)
-    secret = next(iter(context.bus.secrets), None)
-    keep_claim = attendant(context, lease)
-    return lfs.fill(pointers, space.tree, policy.bus, secret, policy.lfs, keep_claim)
+        lease, request = Lease(context, admitted.view), admitted.request
+        context.ledger.begin(lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset)
+        claimed = lease.advance(State.CLAIMED)
+        if claimed is not Pushed.DONE:
+            failed = f"the claim could not be pushed: {context.bus.push_fault}"
+            reason = "another runner was faster" if claimed is Pushed.STALE else failed
+            context.tell(f"{lease.branch}: {reason}")
+            return None
+        description = describe(request, admitted.params)
+        context.tell(f"{lease.branch}: claimed; {description}")
+        context.status_file.began(lease.branch, description)
+        context.holds(lease.branch)
+        try:
+            return _ClaimedRun(context, lease, admitted, ready).run()
+        finally:
+            context.status_file.ended()
+            context.holds(None)
 
 
 def answer_without_running(
@@ -211,47 +115,156 @@ def _tell_end(context: RunnerContext, lease: Lease, outcome: Outcome, published:
     context.status_file.answered(lease.branch, remark, state, reason, seconds, published=not unpublished)
 
 
-def _let_go(context: RunnerContext, lease: Lease, halt: Halt) -> None:
-    if halt is Halt.STOPPING:
-        lease.advance(State.REQUESTED, detail="handed back: the runner was stopped")
-        context.tell(f"{lease.branch}: handed back")
-    else:
-        context.tell(f"{lease.branch}: another runner has taken it over; nothing is published here")
-    context.ledger.settled(branch=lease.branch, state=str(halt.value))
+class _ClaimedRun:
+    """The run of one claimed request, and its outcome so far."""
 
+    def __init__(self, context: RunnerContext, lease: Lease, admitted: Admitted, ready: Ready) -> None:
+        self._context = context
+        self._lease = lease
+        self._admitted = admitted
+        self._ready = ready
+        ok = wire.Reason(code="ok", message="every step ended with 0")
+        self._outcome = Outcome(State.SUCCEEDED, ok, admitted.request, admitted)
 
-def _run_steps(
-    context: RunnerContext,
-    lease: Lease,
-    admitted: Admitted,
-    space: Workspace,
-    outcome: Outcome,
-    ready: Ready,
-) -> Halt | None:
-    """Run the steps in order until one fails. Returns why the job was stopped from outside, or None."""
-    limits = context.policy.limits
-    preset = admitted.preset
-    deadline = time.monotonic() + admitted.timeout_s
-    passed = {name: context.policy.env[name] for name in preset.pass_env if name in context.policy.env}
-    environment = {RUN_ID: run_id(lease.branch, lease.request, lease.token)}
-    if PINNED in preset.pass_env and PINNED not in passed and context.signer:
-        environment[PINNED] = signing_key.public_key(
-            context.policy.state
-        ).text  # what this runner signed counts here
-    env = job_environment(
-        space.home, interpreter=context.policy.interpreter, extra={**passed, **preset.env, **environment}
-    )
-    heartbeat = Heartbeat(context, lease)
-    for i, argv in enumerate(admitted.commands):
-        sink = LogSink(int(limits.log_mb * (1 << 20)), context.bus.secrets, lease.log)
-        command = Command(
+    def run(self) -> State | None:
+        """Run the request and answer it. Returns the published state, if any."""
+        context, lease, admitted, outcome = self._context, self._lease, self._admitted, self._outcome
+        try:
+            with workspace(context.policy.state, admitted.request.preset) as space:
+                halt = self._work(space)
+        except (InfrastructureError, OSError):
+            if not outcome.commands:
+                self._hand_back()
+            raise
+        if halt is Halt.HANDED_ON:
+            return None
+        if halt in (Halt.FENCED, Halt.STOPPING):
+            self._let_go(halt)
+            return None
+        # This runner's presence record is pushed together with the answer.
+        context.holds(None)
+        published = deliver(context, lease, outcome)
+        if (admitted.trusted_by or "").startswith(trust.APPROVAL):
+            # An approval is for one run. Withdraw it now: the ledger, which prevents replays, may be lost later.
+            Approvals(context.policy.state).withdraw(lease.branch, lease.request)
+        _tell_end(context, lease, outcome, published)
+        return published
+
+    def _work(self, space: Workspace) -> Halt | None:
+        """Run the steps and collect the reports into the outcome. Returns why it was stopped from outside, or None."""
+        outcome = self._outcome
+        try:
+            missing = self._prepare(space)
+            if missing and self._hand_on(lfs.message(missing)):
+                return Halt.HANDED_ON
+            if missing:
+                outcome.end(State.FAILED, "lfs_pointers", lfs.message(missing))
+            else:
+                self._run_steps(space)
+            self._gather(space)
+        except Refusal as refusal:
+            if isinstance(refusal, Unable) and self._hand_on(refusal.message):
+                return Halt.HANDED_ON
+            outcome.end(State.REFUSED, refusal.code, self._placed(refusal.code, refusal.message))
+        except Halted as ended:
+            if message := _CANCELLED.get(ended.halt):
+                cancel = self._lease.view.cancel if ended.halt is Halt.CANCELLED else None
+                outcome.end(State.CANCELLED, ended.halt.value, with_reason(message, cancel) if cancel else message)
+            return ended.halt
+        return None
+
+    def _hand_on(self, reason: str) -> bool:
+        return hand_on(self._context, self._lease, self._admitted.request, reason)
+
+    def _placed(self, code: str, message: str) -> str:
+        return with_place(code, message, self._context.identity.id)
+
+    def _hand_back(self) -> None:
+        """Hand back a request that this host could not begin: no step of it ran."""
+        with suppress(InfrastructureError, OSError):
+            self._lease.advance(State.REQUESTED, detail="handed back: its runner could not begin it")
+            self._context.ledger.settled(branch=self._lease.branch, state="handed_back")
+
+    def _let_go(self, halt: Halt) -> None:
+        lease, context = self._lease, self._context
+        if halt is Halt.STOPPING:
+            lease.advance(State.REQUESTED, detail="handed back: the runner was stopped")
+            context.tell(f"{lease.branch}: handed back")
+        else:
+            context.tell(f"{lease.branch}: another runner has taken it over; nothing is published here")
+        context.ledger.settled(branch=lease.branch, state=str(halt.value))
+
+    def _prepare(self, space: Workspace) -> lfs.Unfilled:
+        """Write the job's part of the request's tree into the workspace. Returns the files that remain LFS pointers."""
+        context, lease, preset = self._context, self._lease, self._admitted.preset
+        git, policy = context.bus.git, context.policy
+        if preset.code == "installed":
+            if preset.inputs:
+                export_inputs(git, lease.request, preset.inputs, space.tree)
+            return {}
+        # Check the trust again: a key may have been taken off the list since the request was admitted.
+        trust.why_trusted(git, self._admitted.view, preset, policy)
+        writing = Keepalive(context, lease, "the request's files are being written")
+        pointers = export_tree(git, lease.request, space.tree, policy.limits, writing.check)
+        check_paths(preset, self._admitted.params, space.tree)
+        secret = next(iter(context.bus.secrets), None)
+        fetching = Keepalive(context, lease, "files of Git LFS are being fetched")
+        return lfs.fill(pointers, space.tree, policy.bus, secret, policy.lfs, fetching.check)
+
+    def _run_steps(self, space: Workspace) -> None:
+        """Run the steps in order until one fails.
+
+        Raises:
+            Halted: the job was stopped from outside.
+        """
+        context, admitted, outcome = self._context, self._admitted, self._outcome
+        deadline = time.monotonic() + admitted.timeout_s
+        env = self._environment(space)
+        keepalive = Keepalive(context, self._lease)
+        for i, argv in enumerate(admitted.commands):
+            sink = LogSink(int(context.policy.limits.log_mb * (1 << 20)), context.bus.secrets, self._lease.log)
+            command = self._command(argv, env, space, sink, deadline)
+            halted = None
+            try:
+                wait_for_end(context, self._lease, command, keepalive, i)
+            except Halted as error:
+                halted = error
+            finally:
+                ended = command.stop()
+            if halted and halted.halt in (Halt.FENCED, Halt.STOPPING):
+                raise halted
+            if not ended.began and (fault := self._host_fault(command.inside, ended)):
+                raise InfrastructureError(f"nothing of the job ran: {fault}", code=NOT_BEGUN)
+            _note(outcome, admitted.request.preset, i, argv, ended, sink)
+            if halted:
+                raise halted
+            if failure := _failure(ended, i, admitted.timeout_s):
+                state, code, message = failure
+                outcome.end(state, code, self._placed(code, message))
+                return
+
+    def _environment(self, space: Workspace) -> dict[str, str]:
+        """Return the environment of the job's steps."""
+        policy, lease, preset = self._context.policy, self._lease, self._admitted.preset
+        extra = {name: policy.env[name] for name in preset.pass_env if name in policy.env}
+        pins = PINNED in preset.pass_env and PINNED not in extra
+        extra |= {**preset.env, RUN_ID: run_id(lease.branch, lease.request, lease.token)}
+        if pins and self._context.signer:  # what this runner signed counts here
+            extra[PINNED] = signing_key.public_key(policy.state).text
+        return job_environment(space.home, interpreter=policy.interpreter, extra=extra)
+
+    def _command(
+        self, argv: list[str], env: Mapping[str, str], space: Workspace, sink: LogSink, deadline: float
+    ) -> Command:
+        preset, limits = self._admitted.preset, self._context.policy.limits
+        return Command(
             argv,
             env=env,
             cwd=space.tree,
             timeout_s=max(0.1, deadline - time.monotonic()),
             grace_s=limits.grace_s,
             sink=sink,
-            inside=context.sandbox.around(argv, space, preset),
+            inside=self._context.sandbox.around(argv, space, preset),
             limits={
                 "RLIMIT_CORE": NO_CORE,
                 "RLIMIT_FSIZE": preset.limits.file_mb << 20,
@@ -259,39 +272,54 @@ def _run_steps(
             },
             bounds=bounds(preset.limits, limits),
             watched=space.tree.parent,
-            ready=ready,
+            ready=self._ready,
         )
-        try:
-            halt = attend(context, lease, command, heartbeat, i)
-        finally:
-            ended = command.stop()
-        if halt in (Halt.FENCED, Halt.STOPPING):
-            return halt
-        if not ended.began and (fault := _host_fault(context, admitted, command.inside, ended)):
-            raise InfrastructureError(f"nothing of the job ran: {fault}", code=NOT_BEGUN)
-        _note(outcome, preset.name, i, argv, ended, sink)
-        if halt:
-            outcome.end(State.CANCELLED, halt.value, _why_cancelled(lease, halt))
-            return halt
-        if _failed(outcome, ended, i, admitted.timeout_s):
-            reason = outcome.reason
-            outcome.end(
-                outcome.state, reason.code, with_place(reason.code, reason.message, context.identity.id)
-            )
-            return None
-    return None
 
+    def _host_fault(self, inside: Sequence[str], ended: Ended) -> str | None:
+        """Return which fault of this host kept a step from beginning; None if the step's program cannot be run."""
+        if ended.exit_code is None:
+            return ended.error
+        if inside and not os.access(inside[0], os.X_OK):
+            return f"cannot run {inside[0]}"
+        problem = self._context.fitness.problem_for(self._admitted.preset)
+        return problem[1].message if problem else None
 
-def _host_fault(
-    context: RunnerContext, admitted: Admitted, inside: Sequence[str], ended: Ended
-) -> str | None:
-    """Return which fault of this host kept a step from beginning; None if the step's own program cannot be run."""
-    if ended.exit_code is None:
-        return ended.error
-    if inside and not os.access(inside[0], os.X_OK):
-        return f"cannot run {inside[0]}"
-    problem = context.fitness.problem_for(admitted.preset)
-    return problem[1].message if problem else None
+    def _gather(self, space: Workspace) -> None:
+        """Collect the reports, even if the job failed. Run the gate on them if the job succeeded.
+
+        Raises:
+            Halted: the request was cancelled or taken over, or the runner stops.
+        """
+        context, outcome, preset = self._context, self._outcome, self._admitted.preset
+        keep_claim = Keepalive(context, self._lease, "the reports are being collected and judged").check
+        collected = collect(preset, space.tree, Redactor(context.bus.secrets), keep_claim)
+        logs = tuple(outcome.files.values())
+        outcome.files |= collected.files
+        nothing = [f"{pattern}: no such file was left" for pattern in collected.unmatched[:MAX_SKIPPED]]
+        outcome.skipped += [*collected.skipped, *nothing]
+        if outcome.state is not State.SUCCEEDED:
+            return
+        outcome.gate = judge_reports(
+            preset, collected.files, self._binding(logs), keep_claim, collected.skipped
+        )
+        if outcome.gate and not outcome.gate.accepted:
+            first = outcome.gate.violations[0]
+            message = f"the reports do not hold: {first.code}: {first.message}"
+            outcome.end(State.GATE_REJECTED, outcome.gate.verdict.lower(), message)
+
+    def _binding(self, logs: tuple[bytes, ...]) -> RunBinding:
+        """Return the description of this run that the reports must match."""
+        context, lease, outcome, admitted = self._context, self._lease, self._outcome, self._admitted
+        return RunBinding(
+            run_id(lease.branch, lease.request, lease.token),
+            outcome.started,
+            outcome.started + timedelta(seconds=time.monotonic() - outcome.began),
+            context.host,
+            context.versions,
+            logs,
+            requester_measured=admitted.preset.code == "request",
+            argvs=tuple(map(tuple, admitted.commands)),
+        )
 
 
 def _note(outcome: Outcome, preset: str, i: int, argv: list[str], ended: Ended, sink: LogSink) -> None:
@@ -328,69 +356,19 @@ def _note(outcome: Outcome, preset: str, i: int, argv: list[str], ended: Ended, 
     )
 
 
-def _failed(outcome: Outcome, ended: Ended, step: int, timeout_s: int) -> bool:
-    """Record the outcome if a step failed. Returns whether it did."""
+def _failure(ended: Ended, step: int, timeout_s: int) -> tuple[State, str, str] | None:
+    """Return the state, the reason's code and the message if a step failed; None if it did not."""
+    code = ended.exit_code
     if ended.exceeded:
-        message = f"step {step} was ended: {explain(ended.exceeded)}"
-        outcome.end(State.FAILED, ended.exceeded, message)
-    elif ended.timed_out:
-        outcome.end(State.TIMED_OUT, "timeout", f"step {step} was ended after {timeout_s} s")
-    elif ended.exit_code is None:
-        message = ended.error or f"step {step} ended in an unknown way"
-        outcome.end(State.FAILED, "supervisor_lost", message)
-    elif ended.error:
-        outcome.end(State.FAILED, "not_started", ended.error)
-    elif ended.survivors:
-        outcome.end(State.FAILED, "survivors", f"step {step} left processes that could not be ended")
-    elif ended.exit_code < 0:
-        outcome.end(State.FAILED, "killed", f"step {step} was ended by signal {-ended.exit_code}")
-    elif ended.exit_code > 0:
-        outcome.end(State.FAILED, "exit_code", f"step {step} ended with {ended.exit_code}")
-    else:
-        return False
-    return True
-
-
-def _gather(
-    context: RunnerContext, lease: Lease, admitted: Admitted, space: Workspace, outcome: Outcome
-) -> None:
-    """Collect the reports, even if the job failed. Run the gate on them if the job succeeded.
-
-    Raises:
-        Halted: the request was cancelled or taken over, or the runner stops.
-    """
-    keep_claim = attendant(context, lease, "the reports are being collected and judged")
-    collected = collect(admitted.preset, Path(space.tree), Redactor(context.bus.secrets), keep_claim)
-    logs = tuple(outcome.files.values())
-    outcome.files |= collected.files
-    nothing = [f"{pattern}: no such file was left" for pattern in collected.unmatched[:MAX_SKIPPED]]
-    outcome.skipped += [*collected.skipped, *nothing]
-    if outcome.state is not State.SUCCEEDED:
-        return
-    outcome.gate = judge_reports(
-        admitted.preset,
-        collected.files,
-        _binding(context, lease, admitted, outcome, logs),
-        keep_claim,
-        collected.skipped,
-    )
-    if outcome.gate and not outcome.gate.accepted:
-        first = outcome.gate.violations[0]
-        message = f"the reports do not hold: {first.code}: {first.message}"
-        outcome.end(State.GATE_REJECTED, outcome.gate.verdict.lower(), message)
-
-
-def _binding(
-    context: RunnerContext, lease: Lease, admitted: Admitted, outcome: Outcome, logs: tuple[bytes, ...]
-) -> RunBinding:
-    """Return the description of this run that the reports must match."""
-    return RunBinding(
-        run_id(lease.branch, lease.request, lease.token),
-        outcome.started,
-        outcome.started + timedelta(seconds=time.monotonic() - outcome.began),
-        context.host,
-        context.versions,
-        logs,
-        requester_measured=admitted.preset.code == "request",
-        argvs=tuple(map(tuple, admitted.commands)),
-    )
+        return State.FAILED, ended.exceeded, f"step {step} was ended: {explain(ended.exceeded)}"
+    if ended.timed_out:
+        return State.TIMED_OUT, "timeout", f"step {step} was ended after {timeout_s} s"
+    if code is None:
+        return State.FAILED, "supervisor_lost", ended.error or f"step {step} ended in an unknown way"
+    if ended.error:
+        return State.FAILED, "not_started", ended.error
+    if ended.survivors:
+        return State.FAILED, "survivors", f"step {step} left processes that could not be ended"
+    if code < 0:
+        return State.FAILED, "killed", f"step {step} was ended by signal {-code}"
+    return (State.FAILED, "exit_code", f"step {step} ended with {code}") if code else None

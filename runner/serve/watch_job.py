@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from enum import Enum
 
 from bridge.bus.wire import State
@@ -47,53 +44,19 @@ class Halted(Exception):  # noqa: N818 - an end from outside, no fault
         self.halt = halt
 
 
-def attendant(
-    context: RunnerContext, lease: Lease, doing: str = "files of Git LFS are being fetched"
-) -> Callable[[], None]:
-    """Return a function that keeps the claim alive while no step runs, and raises Halted when the request must end."""
-    shortest, _ = context.policy.bus.poll
-    between_beats = context.policy.bus.lease_s / 3
-    between_looks = min(max(shortest, _LOOK_S), between_beats)
-    last_beat = last_look = time.monotonic()
-
-    def attend() -> None:
-        nonlocal last_beat, last_look
-        context.pulse.beat()
-        if context.stop.is_set() and context.policy.on_stop == "hand_back":
-            raise Halted(Halt.STOPPING)
-        now = time.monotonic()
-        if now - last_beat >= between_beats:
-            last_beat = now
-            # Neither a bus that is out of reach nor a full disk ends the request.
-            with suppress(InfrastructureError, OSError):
-                if lease.advance(State.RUNNING, detail=doing) is Pushed.STALE:
-                    last_look = -math.inf
-        if now - last_look >= between_looks:
-            last_look = time.monotonic()
-            if halt := _look(lease):
-                raise Halted(halt)
-
-    return attend
-
-
-def attend(
-    context: RunnerContext, lease: Lease, command: Command, heartbeat: Heartbeat, step: int
-) -> Halt | None:
-    """Wait until a command ends. Returns why it has to be stopped from outside, or None if it ended by itself.
+def wait_for_end(
+    context: RunnerContext, lease: Lease, command: Command, keepalive: Keepalive, step: int
+) -> None:
+    """Wait until a command ends.
 
     Raises:
+        Halted: it has to be stopped from outside.
         InfrastructureError: this process no longer has its state folder.
     """
-    shortest, _ = context.policy.bus.poll
-    between_looks = max(shortest, _LOOK_S)
-    last_look = last_note = last_obeyed = time.monotonic()
+    last_note = last_obeyed = time.monotonic()
     context.status_file.steps(step)
     while command.poll(_TICK_S) is None:
-        context.pulse.beat()
-        if context.stop.is_set() and context.policy.on_stop == "hand_back":
-            return Halt.STOPPING
-        if heartbeat.maybe(step) is Pushed.STALE:
-            last_look = 0.0
+        keepalive.check(step)
         now = time.monotonic()
         if now - last_obeyed >= _LOOK_S:
             # No order stops a running job, but the status file shows that the order was received.
@@ -103,12 +66,6 @@ def attend(
         if now - last_note >= _NOTE_S:
             last_note = now
             context.status_file.steps(step)
-        if now - last_look >= between_looks:
-            last_look = now
-            halt = _look(lease)
-            if halt:
-                return halt
-    return None
 
 
 def _look(lease: Lease) -> Halt | None:
@@ -128,24 +85,41 @@ def _look(lease: Lease) -> Halt | None:
     return Halt.CANCELLED if view.cancel and view.cancel.request == lease.request else Halt.SUPERSEDED
 
 
-class Heartbeat:
-    """The heartbeats of one job."""
+class Keepalive:
+    """Keeps the claim on a request alive, and notices when the request must end. ``doing`` is for when no step runs."""
 
-    def __init__(self, context: RunnerContext, lease: Lease) -> None:
-        self._budget = context.bus.budget
-        self._longest = context.policy.bus.lease_s / _PER_LEASE
+    def __init__(self, context: RunnerContext, lease: Lease, doing: str = "") -> None:
+        self._context = context
         self._lease = lease
-        self._began = self._last = time.monotonic()
+        self._doing = doing
+        self._longest = context.policy.bus.lease_s / _PER_LEASE
+        self._between_looks = min(max(context.policy.bus.poll[0], _LOOK_S), self._longest)
+        self._began = self._last = self._last_look = time.monotonic()
         # The running step that the branch shows.
         self._known: int | None = None
 
-    def maybe(self, step: int) -> Pushed | None:
+    def check(self, step: int | None = None) -> None:
+        """Push a heartbeat if it is time. Raises Halted if the request must end."""
+        context = self._context
+        context.pulse.beat()
+        if context.stop.is_set() and context.policy.on_stop == "hand_back":
+            raise Halted(Halt.STOPPING)
+        has_moved = self.beat(step) is Pushed.STALE
+        if has_moved or time.monotonic() - self._last_look >= self._between_looks:
+            self._last_look = time.monotonic()
+            if halt := _look(self._lease):
+                raise Halted(halt)
+
+    def beat(self, step: int | None = None) -> Pushed | None:
         """Push a heartbeat if it is time. Returns the push's result, or None if no push was tried."""
         now = time.monotonic()
-        if now - self._last < self._pause(now, news=self._lease.log.waits or step != self._known):
+        has_news = step is not None and (self._lease.log.waits or step != self._known)
+        if now - self._last < self._pause(now, news=has_news):
             return None
         self._last = now
         try:
+            if step is None:
+                return self._lease.advance(State.RUNNING, detail=self._doing)
             pushed = self._lease.beat(step)
         except (InfrastructureError, OSError):
             # A full disk does not end the job: there may be room again before the job ends.
@@ -155,7 +129,8 @@ class Heartbeat:
         return pushed
 
     def _pause(self, now: float, *, news: bool) -> float:
-        if not news or not self._budget.spare():
+        budget = self._context.bus.budget
+        if not news or not budget.spare():
             return self._longest
         growing = min((now - self._began) * _SHARE, LONGEST_PAUSE_S)
-        return min(max(self._budget.interval_s, growing), self._longest)
+        return min(max(budget.interval_s, growing), self._longest)

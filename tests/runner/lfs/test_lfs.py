@@ -18,7 +18,7 @@ from bridge.bus import history
 from bridge.bus.wire import State
 from runner.lfs import Pointer, fill, http, message, parse_pointer
 from runner.policy import Bus, Lfs
-from runner.serve import watch_job as attend
+from runner.serve import watch_job
 from runner.serve.lease import Lease
 
 SPEC = "https://git-lfs.github.com/spec/v1"
@@ -472,7 +472,7 @@ class TestAttendant:
             view = history.read_view(context.bus.git, branch, context.bus.tip(branch))
             lease = Lease(context, view)
             lease.advance(State.CLAIMED)
-            yield context, lease, attend.attendant(context, lease)
+            yield context, lease, watch_job.Keepalive(context, lease, "files of Git LFS are being fetched").check
 
     def test_a_third_of_a_lease_later_the_branch_says_what_is_done(self, attended, git, bus):
         _, lease, beat = attended
@@ -487,15 +487,15 @@ class TestAttendant:
     def test_a_runner_that_stops_hands_the_job_back(self, attended):
         context, _, beat = attended
         context.stop.set()
-        with pytest.raises(attend.Halted) as caught:
+        with pytest.raises(watch_job.Halted) as caught:
             beat()
-        assert caught.value.halt is attend.Halt.STOPPING
+        assert caught.value.halt is watch_job.Halt.STOPPING
 
     def test_a_requester_who_pushes_again_ends_it(self, attended, requester):
         _, lease, beat = attended
         requester.git("fetch", "--quiet", "origin", lease.branch)
         requester.push(requester.commit({"more": b"x"}, lease.tip), lease.branch)
         time.sleep(0.5)
-        with pytest.raises(attend.Halted) as caught:
+        with pytest.raises(watch_job.Halted) as caught:
             beat()
-        assert caught.value.halt is attend.Halt.SUPERSEDED
+        assert caught.value.halt is watch_job.Halt.SUPERSEDED

@@ -12,7 +12,7 @@ from bridge.errors import InfrastructureError
 from runner.bus.bus import Budget, Pushed
 from runner.job.stream import LogStream
 from runner.serve import watch_job
-from runner.serve.watch_job import Heartbeat
+from runner.serve.watch_job import Keepalive
 
 
 class Branch:
@@ -44,13 +44,13 @@ def branch(monkeypatch):
 def run(branch, seconds, *, prints=lambda _t: False, per_minute=600, lease_s=120.0, step=lambda _t: 0):
     """Let a job run for so many seconds, looked at ten times a second. Returns when heartbeats went out."""
     bus = SimpleNamespace(budget=Budget(per_minute))
-    policy = SimpleNamespace(bus=SimpleNamespace(lease_s=lease_s))
-    beating = Heartbeat(SimpleNamespace(bus=bus, policy=policy), branch)
+    policy = SimpleNamespace(bus=SimpleNamespace(lease_s=lease_s, poll=(0.1, 0.2)))
+    beating = Keepalive(SimpleNamespace(bus=bus, policy=policy), branch)
     for tick in range(int(seconds * 10)):
         branch.now = 1000.0 + tick / 10
         if prints(tick / 10):
             branch.log.add(b"a line\n")
-        beating.maybe(step(tick / 10))
+        beating.beat(step(tick / 10))
     return branch.beats
 
 
@@ -94,13 +94,13 @@ def test_a_small_push_budget_spreads_them(branch):
 
 def test_without_push_budget_they_still_keep_the_lease(branch):
     bus = SimpleNamespace(budget=Budget(1))
-    beating = Heartbeat(
-        SimpleNamespace(bus=bus, policy=SimpleNamespace(bus=SimpleNamespace(lease_s=30.0))), branch
+    beating = Keepalive(
+        SimpleNamespace(bus=bus, policy=SimpleNamespace(bus=SimpleNamespace(lease_s=30.0, poll=(0.1, 0.2)))), branch
     )
     for tick in range(310):
         branch.now = 1000.0 + tick / 10
         branch.log.add(b"a line\n")
-        beating.maybe(0)
+        beating.beat(0)
 
     assert branch.beats == pytest.approx([10, 20, 30], abs=0.11)
 
