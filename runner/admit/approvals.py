@@ -31,7 +31,7 @@ class Approvals:
 
     def withdraw(self, branch: str, request: str) -> bool:
         """Withdraw an approval. Returns whether there was one."""
-        there = (branch, request) in self._read()
+        there = (branch, request) in self.all()
         if there:
             self._add({"branch": branch, "request": request, "by": None})
         return there
@@ -42,13 +42,6 @@ class Approvals:
 
     def all(self) -> dict[tuple[str, str], str]:
         """Return who approved what: by branch and request commit."""
-        return self._read()
-
-    def branches_of(self, request: str) -> list[str]:
-        """Return the branches on which a commit is approved."""
-        return [branch for branch, commit in self._read() if commit == request]
-
-    def _read(self) -> dict[tuple[str, str], str]:
         try:
             lines = self._path.read_bytes().splitlines()
         except FileNotFoundError:
@@ -65,6 +58,10 @@ class Approvals:
             if by is not None:
                 counts[key] = str(by)
         return counts
+
+    def branches_of(self, request: str) -> list[str]:
+        """Return the branches on which a commit is approved."""
+        return [branch for branch, commit in self.all() if commit == request]
 
     def _add(self, record: dict[str, str | None]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -62,16 +62,15 @@ class Manifests:
 
     def __init__(self, git: Git) -> None:
         self._git = git
-        self._kept: dict[str, Request | Refusal] = {}
-        self._sizes: dict[str, int] = {}
-        self._total = 0
+        # Each with its size in memory.
+        self._kept: dict[str, tuple[Request | Refusal, int]] = {}
 
     def of(self, view: View) -> Candidate:
         """Return one request with its manifest."""
         known = self._kept.get(view.request)
         if known is None or not self._is_file(view.request):
             return read_candidate(self._git, view)
-        return Candidate(view, known)
+        return Candidate(view, known[0])
 
     def _is_file(self, commit: str) -> bool:
         """Return whether a manifest is a regular file. The batch read does not tell files from symbolic links."""
@@ -82,28 +81,24 @@ class Manifests:
         """Yield each request with its manifest, read in one batch; None for those that need a closer look."""
         new = list(dict.fromkeys(view.request for view in views if view.request not in self._kept))
         read: dict[str, Request | Refusal] = {}
+        total = sum(size for _, size in self._kept.values())
         for commit, blob in zip(
             new, read_some(self._git, [f"{name}:{wire.REQUEST}" for name in new]), strict=True
         ):
             # A manifest that is missing, too large or not a file is read on its own when its request has its turn.
             if blob is not None:
                 read[commit] = _parse(blob)
-                self._keep(commit, read[commit], len(blob))
+                size = len(blob) + ENTRY_OVERHEAD
+                if total + size <= CACHE_BYTES:
+                    self._kept[commit] = read[commit], size
+                    total += size
         for view in views:
-            known = self._kept.get(view.request) or read.get(view.request)
+            known = self._kept[view.request][0] if view.request in self._kept else read.get(view.request)
             yield known if isinstance(known, Request) else None
-
-    def _keep(self, commit: str, manifest: Request | Refusal, size: int) -> None:
-        if self._total + size + ENTRY_OVERHEAD <= CACHE_BYTES:
-            self._kept[commit] = manifest
-            self._sizes[commit] = size + ENTRY_OVERHEAD
-            self._total += size + ENTRY_OVERHEAD
 
     def forget_all_but(self, requests: Container[str]) -> None:
         """Forget requests that no longer wait."""
         self._kept = {commit: known for commit, known in self._kept.items() if commit in requests}
-        self._sizes = {commit: size for commit, size in self._sizes.items() if commit in requests}
-        self._total = sum(self._sizes.values())
 
 
 def read_some(git: Git, names: Sequence[str], *, kind: str = "blob") -> list[bytes | None]:

@@ -20,7 +20,6 @@ class Quarantine:
     """The branches that are left out, and why."""
 
     def __init__(self) -> None:
-        self._why: dict[str, str] | None = {}
         self._listed: Mapping[str, str] = {}
         self._hostile: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}
@@ -30,11 +29,8 @@ class Quarantine:
     @property
     def why(self) -> dict[str, str]:
         """Why each branch is left out, as text for the operator."""
-        if self._why is None:
-            known = self._unreadable | self._hostile
-            listed = self._listed.items() if known else ()
-            self._why = {branch: known[commit] for branch, commit in listed if commit in known}
-        return self._why
+        known = self._unreadable | self._hostile
+        return {b: known[commit] for b, commit in self._listed.items() if commit in known} if known else {}
 
     @property
     def unreadable(self) -> int:
@@ -53,7 +49,6 @@ class Quarantine:
         else:
             self._backoff.failed(commit)
             self._unreadable[commit] = f"{error.message}; trying again"
-        self._why = None
 
     def is_hostile(self, branch: str) -> bool:
         """Return whether the branch's commit is refused."""
@@ -69,15 +64,12 @@ class Quarantine:
 
     def release(self, commits: set[str]) -> None:
         """Record that commits were fetched after all."""
-        if self._unreadable.keys() & commits:
-            self._unreadable = {c: reason for c, reason in self._unreadable.items() if c not in commits}
-            self._why = None
-
+        self._unreadable = {c: reason for c, reason in self._unreadable.items() if c not in commits}
+    
     def forgive(self) -> None:
         """Retry all missing commits at once, as if for the first time."""
         self._unreadable = {}
         self._backoff.keep(())
-        self._why = None
 
     def see(self, listed: Mapping[str, str]) -> None:
         """Record the current tips, and forget commits that are no longer a tip."""
@@ -87,4 +79,3 @@ class Quarantine:
             self._hostile = {c: reason for c, reason in self._hostile.items() if c in there}
             self._unreadable = {c: reason for c, reason in self._unreadable.items() if c in there}
             self._backoff.keep(self._unreadable)
-        self._why = None

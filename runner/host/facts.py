@@ -37,13 +37,9 @@ def describe_host() -> dict[str, Any]:
     }
 
 
+@cache  # computed once per process: the answer does not change while it runs
 def describe_versions(interpreter: Path) -> dict[str, str | None]:
     """Return the versions of this program, of git, and of packages of the jobs' interpreter."""
-    return dict(_versions(interpreter))
-
-
-@cache  # computed once per process: the answer does not change while it runs
-def _versions(interpreter: Path) -> dict[str, str | None]:
     ours = {"kakeya_bridge": version("kakeya-bridge"), "git": ".".join(map(str, git.version()))}
     try:
         argv = (str(interpreter), "-I", "-c", _ASK, *_PACKAGES)

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -40,19 +41,21 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def _whole(path: Path | None) -> Path | None:
-    """Return a path with ``~`` expanded.
-
-    Raises:
-        ValueError: it is not absolute.
-    """
-    if path is None:
-        return None
+def _without_nul(path: Path) -> Path:
     if "\0" in str(path):
         raise ValueError("a path holds a NUL character")
+    return path
+
+
+def _absolute(path: Path) -> Path:
     if not (path := path.expanduser()).is_absolute():
         raise ValueError(f"{path} must be an absolute path")
     return path
+
+
+_File = Annotated[Path, AfterValidator(_without_nul)]
+# With ``~`` expanded.
+_WholePath = Annotated[_File, AfterValidator(_absolute)]
 
 
 class Bus(_Section):
@@ -61,7 +64,7 @@ class Bus(_Section):
     url: Annotated[str, Field(min_length=1)]
     patterns: Annotated[list[str], Field(min_length=1)] = list(branch_names.DEFAULT_PATTERNS)
     # File with the token for an HTTPS remote. The token is passed only to git, in its environment.
-    token_file: Path | None = None
+    token_file: _File | None = None
     poll_s: Annotated[float, Field(ge=0.05, le=3600)] | None = None
     idle_poll_s: Annotated[float, Field(ge=0.05, le=3600)] | None = None
     pushes_per_minute: Annotated[int, Field(ge=1, le=6000)] | None = None
@@ -71,13 +74,6 @@ class Bus(_Section):
 
     # This runner announces itself on the bus at least this often; null: never.
     presence_s: Annotated[float, Field(ge=1, le=7200)] | None = 300.0
-
-    @field_validator("token_file")
-    @classmethod
-    def _path_holds_no_nul(cls, value: Path | None) -> Path | None:
-        if value and "\0" in str(value):
-            raise ValueError("the path holds a NUL character")
-        return value
 
     @field_validator("patterns")
     @classmethod
@@ -128,24 +124,14 @@ class Trust(_Section):
     # the request, or the operator approved it. `allow`: whoever can push can run code here.
     code_request: Literal["deny", "signed", "allow"] = "deny"
     # In OpenSSH's format (ssh-keygen(1), ALLOWED SIGNERS). Read again for each decision.
-    allowed_signers: Path | None = None
+    allowed_signers: _WholePath | None = None
     # Under `signed`, whether a request without signature or approval is refused or waits for approval.
     unapproved: Literal["refuse", "hold"] = "refuse"
     # Further names of the bus beside bus.url that requesters sign for, such as github.com/owner/name.
     repositories: list[str] = []
     # Public key files of the runners that serve this bus. If the list is not empty, states count only if they are
     # signed with one of these keys or by this runner.
-    runners: list[Path] = []
-
-    @field_validator("allowed_signers")
-    @classmethod
-    def _path_is_whole(cls, value: Path | None) -> Path | None:
-        return _whole(value)
-
-    @field_validator("runners")
-    @classmethod
-    def _paths_are_whole(cls, value: list[Path]) -> list[Path]:
-        return [whole for path in value if (whole := _whole(path))]
+    runners: list[_WholePath] = []
 
 
 class Actions(_Section):
@@ -160,12 +146,7 @@ class Actions(_Section):
     # The SHA-256 of each accepted workflow file. Without it, whoever may push to REF can change the file.
     workflow_sha256: list[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]] = []
     # Folders below which a workflow's variables may name models: see runner.workflow_models.
-    models: list[Path] = []
-
-    @field_validator("models")
-    @classmethod
-    def _paths_are_whole(cls, value: list[Path]) -> list[Path]:
-        return [whole for path in value if (whole := _whole(path))]
+    models: list[_WholePath] = []
 
 
 class Retention(_Section):
@@ -174,12 +155,7 @@ class Retention(_Section):
     days: Annotated[float, Field(gt=0, le=3650)] | None = None
     keep: Annotated[int, Field(ge=1)] | None = None
     # By default `archive.git` in the state folder.
-    archive: Path | None = None
-
-    @field_validator("archive")
-    @classmethod
-    def _path_is_whole(cls, value: Path | None) -> Path | None:
-        return _whole(value)
+    archive: _WholePath | None = None
 
     @model_validator(mode="after")
     def _says_something(self) -> Retention:
@@ -237,10 +213,10 @@ class Policy(_Section):
     id: Name = "runner"
     labels: Annotated[list[Name], Field(max_length=PRESENCE_LABELS)] = []
     bus: Bus
-    state: Path = Field(default_factory=lambda: environment.state_home() / "runner")
+    state: _WholePath = Field(default_factory=lambda: environment.state_home() / "runner")
     presets: list[str] = ["*"]
-    preset_folder: Path | None = None
-    interpreter: Path = Path(sys.executable)
+    preset_folder: _WholePath | None = None
+    interpreter: _WholePath = Path(sys.executable)
     interpreter_version: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9a-z]+){1,2}$")] | None = (
         None
     )
@@ -260,11 +236,6 @@ class Policy(_Section):
     def _off_is_a_word(cls, value: object) -> object:
         """Accept false for "off": YAML reads a plain ``off`` as false."""
         return "off" if value is False else value
-
-    @field_validator("state", "interpreter", "preset_folder")
-    @classmethod
-    def _paths_are_whole(cls, value: Path | None) -> Path | None:
-        return _whole(value)
 
     def allows(self, preset: str) -> bool:
         """Return whether a preset may run on this host."""

@@ -16,6 +16,7 @@ import psutil
 from bridge.bus.presence import Standing
 from bridge.common import limits
 from bridge.errors import one_line
+from bridge.system import local_files
 
 MAINTENANCE = "maintenance.json"
 DRAIN = "drain.json"
@@ -77,9 +78,7 @@ class Orders:
 
     def _write(self, name: str, content: object) -> None:
         assert self._folder is not None  # noqa: S101 - the command knows its folder
-        draft = self._folder / f".{name}.new"
-        draft.write_text(json.dumps(content), encoding="ascii")
-        draft.replace(self._folder / name)
+        local_files.replace(self._folder / name, json.dumps(content))
 
 
 def _short(reason: str) -> str:

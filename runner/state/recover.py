@@ -55,7 +55,7 @@ def open_ledger(
                 f"the ledger knows {count} requests again; what left the bus without an archive is forgotten, "
                 "and so are the turns that requesters had in the last hour. Approvals still count"
             )
-    _release_settled(ledger, store)
+    release_settled(ledger, store)
     return ledger
 
 
@@ -108,7 +108,7 @@ def _note_pending(ledger: Ledger, store: Git, answer: str) -> None:
         ledger.answered(branch=state.branch, state=str(state.state), answer=answer, expect=expect)
 
 
-def _release_settled(ledger: Ledger, store: Git) -> None:
+def release_settled(ledger: Ledger, store: Git) -> None:
     """Remove references of answers that are not pending: the runner was killed before recording or after pushing."""
     waiting = {KEPT + pending.answer for pending in ledger.pending()}
     for ref in git_output.lines(store("for-each-ref", "--format=%(refname)", KEPT).stdout):

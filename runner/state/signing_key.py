@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bridge.common.whole_files import written_whole
 from bridge.errors import PolicyError, UsageError
 from bridge.system import local_files
 from bridge.verify.public_keys import PublicKey, read_public_keys
@@ -41,21 +42,13 @@ def make_key(state: Path, *, force: bool = False) -> PublicKey:
     public = PublicKey(private.public_key().public_bytes_raw())
     pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     target = state / PRIVATE
-    # Write a temporary file and rename it: the key is complete at every moment, and others can never read it.
-    beside = state / f".{PRIVATE}.new"
-    beside.unlink(missing_ok=True)
-    try:
-        _write_private(beside, pem)
-        if force:
-            beside.replace(target)
-        else:
-            target.hardlink_to(beside)
-        local_files.replace(state / PUBLIC, public.text)
-    except FileExistsError as error:
+    if target.exists() and not force:
         fix = "`kakeya-runner keygen --show` prints its public half; --force replaces it."
-        raise UsageError(f"there is a key already: {target}", fix=fix, code="key_exists") from error
-    finally:
-        beside.unlink(missing_ok=True)
+        raise UsageError(f"there is a key already: {target}", fix=fix, code="key_exists")
+    with written_whole(target) as part:
+        part.touch(0o600)
+        part.write_bytes(pem)
+    local_files.replace(state / PUBLIC, public.text)
     return public
 
 
@@ -133,11 +126,3 @@ def reader(policy: Policy) -> Reader:
         except UsageError as error:
             raise PolicyError(error.message, fix=error.fix) from error
     return Reader(keys)
-
-
-def _write_private(path: Path, pem: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(pem)
-        file.flush()
-        os.fsync(descriptor)

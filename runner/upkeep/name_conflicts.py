@@ -6,10 +6,7 @@ from collections.abc import Sequence
 
 from bridge.bus import exact_refs
 from bridge.errors import InfrastructureError, ProcessError
-from bridge.system import git_output
 from runner.bus.bus import Bus
-
-_HEADS = "refs/heads/"
 
 
 def squatters(bus: Bus) -> list[str]:
@@ -18,14 +15,8 @@ def squatters(bus: Bus) -> list[str]:
     Raises:
         InfrastructureError: the bus cannot be reached.
     """
-    wanted = {_HEADS + folder for folder in folders(bus.patterns)}
     try:
-        child = exact_refs.start_listing(bus.git, bus.url, "--heads")
-        try:
-            listed = git_output.each_ref(git_output.each_line(child.chunks()))
-            return [name.removeprefix(_HEADS) for name, _ in listed if name in wanted]
-        finally:
-            child.close()
+        return [name for name in folders(bus.patterns) if exact_refs.find_branch(bus.git, bus.url, name)]
     except ProcessError as error:
         raise InfrastructureError(f"cannot list the bus: {error.words()}", code="unreachable") from error
 

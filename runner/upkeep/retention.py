@@ -18,11 +18,11 @@ from bridge.manifest import parse_time
 from bridge.system import git_output
 from bridge.system.git import Git
 from runner.admit.unsigned_answers import answered_before_keys
-from runner.bus.bus import KEPT
 from runner.bus.packed_refs import APART, HEADS
 from runner.bus.reading import read_each
 from runner.context import RunnerContext
 from runner.policy import Retention
+from runner.state.recover import release_settled
 
 # An answer stays at least this long: a waiting client polls every few seconds and may have to fetch a large answer.
 _AT_LEAST_S = 3600.0
@@ -175,10 +175,7 @@ def _refs(git: Git) -> dict[str, str]:
 def _tidy(context: RunnerContext) -> None:
     """Remove the deleted branches from the store. Unpushed answers keep their own references."""
     git = context.bus.git
-    waiting = {pending.answer for pending in context.ledger.pending()}
-    for ref in git_output.lines(git("for-each-ref", "--format=%(refname)", KEPT).stdout):
-        if ref.removeprefix(KEPT) not in waiting:
-            git("update-ref", "-d", ref)
+    release_settled(context.ledger, git)
     # Not `git gc`: it would write each unreachable object to a file, to keep it for a while.
     git("repack", "-a", "-d", "--quiet")
     git("pack-refs", "--all", "--prune")
