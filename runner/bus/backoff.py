@@ -13,8 +13,9 @@ _MOST_DOUBLED = 20
 class Backoff:
     """Counts failures by key, and says from when on each may be retried."""
 
-    def __init__(self, longest_s: float | None = None) -> None:
+    def __init__(self, longest_s: float | None = None, first_s: float | None = None) -> None:
         self._longest_s = LONGEST_S if longest_s is None else longest_s
+        self._first_s = FIRST_S if first_s is None else first_s
         self._tried: dict[str, tuple[int, float]] = {}
 
     def allows(self, key: str) -> bool:
@@ -28,7 +29,7 @@ class Backoff:
     def failed(self, key: str) -> int:
         """Record a failure and return how many there were."""
         times = self.failures(key) + 1
-        pause = FIRST_S * 2.0 ** min(times - 1, _MOST_DOUBLED)
+        pause = self._first_s * 2.0 ** min(times - 1, _MOST_DOUBLED)
         self._tried[key] = times, time.monotonic() + min(pause, self._longest_s)
         return times
 

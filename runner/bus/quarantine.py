@@ -65,7 +65,7 @@ class Quarantine:
     def release(self, commits: set[str]) -> None:
         """Record that commits were fetched after all."""
         self._unreadable = {c: reason for c, reason in self._unreadable.items() if c not in commits}
-    
+
     def forgive(self) -> None:
         """Retry all missing commits at once, as if for the first time."""
         self._unreadable = {}

@@ -39,12 +39,8 @@ def fill(
         return {}
     if rule is None:
         return _all(pointers, "this runner fetches none: its operator can allow it with lfs in the policy")
-    missing = {pointer.path: reason for pointer in pointers if (reason := _too_much(pointer, rule))}
+    missing = _beyond_limits(pointers, rule)
     wanted = [pointer for pointer in pointers if pointer.path not in missing]
-    if len(wanted) > rule.files:
-        return missing | _all(wanted, f"there are {len(wanted)} of them, and lfs.files allows {rule.files}")
-    if sum(pointer.size for pointer in wanted) > rule.total_mb << 20:
-        return missing | _all(wanted, f"together they are larger than lfs.total_mb, {rule.total_mb} MiB")
     by_oid: dict[str, list[Pointer]] = {}
     for pointer in wanted:
         by_oid.setdefault(pointer.oid, []).append(pointer)
@@ -85,6 +81,17 @@ def message(missing: Unfilled) -> str:
 
 def _all(pointers: Sequence[Pointer], reason: str) -> Unfilled:
     return {pointer.path: reason for pointer in pointers}
+
+
+def _beyond_limits(pointers: Sequence[Pointer], rule: Lfs) -> Unfilled:
+    """Return what the policy does not allow to be fetched: single files, or all if they are too many or too large."""
+    missing = {pointer.path: reason for pointer in pointers if (reason := _too_much(pointer, rule))}
+    wanted = [pointer for pointer in pointers if pointer.path not in missing]
+    if len(wanted) > rule.files:
+        return missing | _all(wanted, f"there are {len(wanted)} of them, and lfs.files allows {rule.files}")
+    if sum(pointer.size for pointer in wanted) > rule.total_mb << 20:
+        return missing | _all(wanted, f"together they are larger than lfs.total_mb, {rule.total_mb} MiB")
+    return missing
 
 
 def _too_much(pointer: Pointer, rule: Lfs) -> str | None:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import timedelta
-from pathlib import Path
 
 from bridge.bus import wire
 from bridge.bus.wire import CommandResult, LogDigest, State
@@ -169,7 +168,9 @@ class _ClaimedRun:
         except Halted as ended:
             if message := _CANCELLED.get(ended.halt):
                 cancel = self._lease.view.cancel if ended.halt is Halt.CANCELLED else None
-                outcome.end(State.CANCELLED, ended.halt.value, with_reason(message, cancel) if cancel else message)
+                outcome.end(
+                    State.CANCELLED, ended.halt.value, with_reason(message, cancel) if cancel else message
+                )
             return ended.halt
         return None
 
@@ -222,11 +223,13 @@ class _ClaimedRun:
         env = self._environment(space)
         keepalive = Keepalive(context, self._lease)
         for i, argv in enumerate(admitted.commands):
-            sink = LogSink(int(context.policy.limits.log_mb * (1 << 20)), context.bus.secrets, self._lease.log)
+            sink = LogSink(
+                int(context.policy.limits.log_mb * (1 << 20)), context.bus.secrets, self._lease.log
+            )
             command = self._command(argv, env, space, sink, deadline)
             halted = None
             try:
-                wait_for_end(context, self._lease, command, keepalive, i)
+                wait_for_end(context, command, keepalive, i)
             except Halted as error:
                 halted = error
             finally:
@@ -356,7 +359,7 @@ def _note(outcome: Outcome, preset: str, i: int, argv: list[str], ended: Ended, 
     )
 
 
-def _failure(ended: Ended, step: int, timeout_s: int) -> tuple[State, str, str] | None:
+def _failure(ended: Ended, step: int, timeout_s: int) -> tuple[State, str, str] | None:  # noqa: PLR0911 - one return a row
     """Return the state, the reason's code and the message if a step failed; None if it did not."""
     code = ended.exit_code
     if ended.exceeded:

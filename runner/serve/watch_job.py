@@ -44,9 +44,7 @@ class Halted(Exception):  # noqa: N818 - an end from outside, no fault
         self.halt = halt
 
 
-def wait_for_end(
-    context: RunnerContext, lease: Lease, command: Command, keepalive: Keepalive, step: int
-) -> None:
+def wait_for_end(context: RunnerContext, command: Command, keepalive: Keepalive, step: int) -> None:
     """Wait until a command ends.
 
     Raises:

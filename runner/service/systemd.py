@@ -14,7 +14,9 @@ UNIT = "kakeya-runner.service"
 # A user's service manager lacks the rights for these. Left out on purpose: RestrictNamespaces, PrivateUsers,
 # ProtectProc, ProtectKernelTunables, ProtectKernelLogs and SystemCallFilter. They would forbid the namespaces and the
 # /proc mount that bubblewrap makes for each job.
-_HARDENED = "CapabilityBoundingSet=\nPrivateTmp=yes\nProtectClock=yes\nProtectHostname=yes\nProtectSystem=full\n"
+_HARDENED = (
+    "CapabilityBoundingSet=\nPrivateTmp=yes\nProtectClock=yes\nProtectHostname=yes\nProtectSystem=full\n"
+)
 
 
 def unit(settings: Settings) -> bytes:

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from bridge.bus import presence, wire
 from bridge.bus.presence import Presence, Quota, Standing
@@ -22,7 +22,9 @@ from bridge.errors import InfrastructureError, one_line
 from bridge.manifest import format_time
 from bridge.system.deadline import within
 from bridge.verify.state_signature import signed_presence
+from runner.bus.backoff import Backoff
 from runner.bus.bus import Bus
+from runner.host.fitness import Fitness
 from runner.policy import Policy
 from runner.state.identity import WHO
 from runner.state.orders import Order
@@ -38,21 +40,9 @@ _BUSY_S = 5.0
 _REFUSED_S = 3600.0
 _LAST_S = 5.0
 # First delay before a failed push of a single record is retried. It doubles up to one interval.
-_AGAIN_S, _MOST_DOUBLED = 10.0, 10
+_AGAIN_S = 10.0
 # After the start, requests come first: the host is checked after this many seconds.
 _CHECK_S = 1.0
-
-
-class Fitness(Protocol):
-    """Knows which presets the runner can run."""
-
-    @property
-    def presets(self) -> dict[str, str]:
-        """The presets as of the last check, with their digests."""
-        return {}
-
-    def check(self) -> None:
-        """Check the host."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +66,8 @@ class Announcer:
         self._signer = signer
         self._fitness = fitness
         self._checked_at = math.inf
-        self._every_s = policy.bus.presence_s
+        self._every_s = policy.bus.presence_s or 0.0
+        self._retries = Backoff(self._every_s, first_s=_AGAIN_S)
         self._serves = False
         self._order = Order()
         self._fault = ""
@@ -86,14 +77,14 @@ class Announcer:
         self._last_at = self._not_before = 0.0
         # The bus's message when it last refused the record, for the operator.
         self.refused = self._news = ""
-        self.pushes = self._failures = 0
+        self.pushes = 0
 
     def begin(self) -> None:
         """Start to announce."""
-        self._serves = self._every_s is not None
+        self._serves = self._policy.bus.presence_s is not None
         if self._serves:
             self._bus.piggyback = self
-            self._checked_at = time.monotonic() + _CHECK_S - (self._every_s or 0.0)
+            self._checked_at = time.monotonic() + _CHECK_S - self._every_s
 
     def lists(self, preset: str) -> bool:
         """Return whether other runners may think that this one runs a preset."""
@@ -121,7 +112,7 @@ class Announcer:
         now = time.monotonic()
         if not self._serves or now < self._not_before:
             return None
-        is_fresh = self._last is not None and now - self._last_at < (self._every_s or 0.0) * _FRESH
+        is_fresh = self._last is not None and now - self._last_at < self._every_s * _FRESH
         if is_fresh and self._last is not None and self._last.said == self._said():
             return None
         try:
@@ -156,20 +147,17 @@ class Announcer:
 
     def maybe(self) -> None:
         """Push the record alone if it is due and the push budget allows it."""
-        if time.monotonic() - self._checked_at >= (self._every_s or 0.0):
+        if time.monotonic() - self._checked_at >= self._every_s:
             self._checked_at = time.monotonic()
             self._fitness.check()
-        if not self._is_due() or not self._bus.budget.spare():
+        if not self._is_due() or not self._retries.allows(self.ref) or not self._bus.budget.spare():
             return
-        commit = self.take()
-        if commit is not None:
+        if commit := self.take():
             self.pushes += 1
             if self._bus.push_record(commit):
-                self._failures = 0
+                self._retries.succeeded(self.ref)
             else:
-                pause = min(_AGAIN_S * 2**self._failures, self._every_s or 0.0)
-                self._not_before = max(self._not_before, time.monotonic() + pause)
-                self._failures = min(self._failures + 1, _MOST_DOUBLED)
+                self._retries.failed(self.ref)
 
     def _is_due(self) -> bool:
         now = time.monotonic()
@@ -178,7 +166,7 @@ class Announcer:
         return (
             self._last is None
             or self._last.said[:3] != self._said()[:3]
-            or now - self._last_at >= (self._every_s or 0.0)
+            or now - self._last_at >= self._every_s
         )
 
     def end(self) -> None:
@@ -222,7 +210,7 @@ class Announcer:
             patterns=list(patterns) if few else None,
             quota=Quota(waiting=min(quota.waiting, limits.COUNTER), per_hour=quota.per_hour),
             at=format_time(datetime.now(UTC)),
-            valid_s=min((self._every_s or 0.0) * presence.VALID_INTERVALS, limits.PRESENCE_VALID_S),
+            valid_s=min(self._every_s * presence.VALID_INTERVALS, limits.PRESENCE_VALID_S),
         )
 
     def _forget(self, record: _Made, earlier: _Made | None) -> None:

@@ -59,7 +59,7 @@ def test_the_reasons_in_the_protocol_are_those_that_the_runner_gives():
     listed = PROTOCOL.split("`reason.code` is for programs.", 1)[1].split("\n- ", 1)[0]
     codes = set(re.findall(r"`([a-z_]+)`", listed))
     sources = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "runner").rglob("*.py"))]
-    named = r'(?:(?:Refusal|Unable)\(\s*|\.end\(\s*State\.\w+, |Action\.\w+: \(State\.\w+, |Reason\(code=)"([a-z_]+)"'
+    named = r'(?:(?:Refusal|Unable)\(\s*|(?:\.end\(\s*|return \(?|Action\.\w+: \()State\.\w+, |Reason\(code=)"(\w+)"'
     given = {code for text in sources for code in re.findall(named, text)} | set(BOUNDS)
 
     assert len(given) > 30

@@ -472,7 +472,11 @@ class TestAttendant:
             view = history.read_view(context.bus.git, branch, context.bus.tip(branch))
             lease = Lease(context, view)
             lease.advance(State.CLAIMED)
-            yield context, lease, watch_job.Keepalive(context, lease, "files of Git LFS are being fetched").check
+            yield (
+                context,
+                lease,
+                watch_job.Keepalive(context, lease, "files of Git LFS are being fetched").check,
+            )
 
     def test_a_third_of_a_lease_later_the_branch_says_what_is_done(self, attended, git, bus):
         _, lease, beat = attended

@@ -95,7 +95,8 @@ def test_a_small_push_budget_spreads_them(branch):
 def test_without_push_budget_they_still_keep_the_lease(branch):
     bus = SimpleNamespace(budget=Budget(1))
     beating = Keepalive(
-        SimpleNamespace(bus=bus, policy=SimpleNamespace(bus=SimpleNamespace(lease_s=30.0, poll=(0.1, 0.2)))), branch
+        SimpleNamespace(bus=bus, policy=SimpleNamespace(bus=SimpleNamespace(lease_s=30.0, poll=(0.1, 0.2)))),
+        branch,
     )
     for tick in range(310):
         branch.now = 1000.0 + tick / 10
