@@ -1,12 +1,13 @@
 """Attention over packed keys and values, tile by tile, in the rotated domain.
 
 With H orthonormal, ``q . k = (H q) . (H k)`` and ``sum p v = H^T sum p (H v)``: the query is rotated once,
-the output un-rotated once, and the cache is never un-rotated at all. A tile of tokens is decoded, used and
-dropped before the next one is, and a running maximum and sum make the softmax exact over all tiles (M.
-Milakov and N. Gimelshein, "Online normalizer calculation for softmax", 2018). Neither the keys, nor the
-values, nor the scores of the whole cache exist at any time.
+the output un-rotated once, and the cache is never un-rotated at all. A tile of tokens is decoded, used by all
+query rows and dropped before the next one is, and a running maximum and sum make the softmax exact over all
+tiles (M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax", 2018). Neither the keys, nor
+the values, nor the scores of the whole cache exist at any time.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from engine.attention import kernel as decode
@@ -19,14 +20,34 @@ ROWS = 512  # query rows a key-value head looks at a time
 LOWEST = -1e30  # the score of what is masked: finite, so that no difference of two is NaN
 
 
-class _Stored(NamedTuple):
-    """What all query rows attend to."""
+class _Part(NamedTuple):
+    """Query rows that are scored together, and what each of them may see.
 
-    keys: PackedView
-    values: PackedView
-    sinks: mx.array | None
-    softcap: float | None
-    visible: int  # how many tokens, from the first, the mask hides from no row
+    Attributes:
+        queries: rotated and scaled, ``[batch, key-value heads, rows of all their query heads, dim]``.
+        shape: batch, query heads and rows.
+        mask: of these rows, ``[batch or 1, query heads or 1, rows or 1, length]``, or None.
+        position: of the first row, if a row sees only the positions up to its own; else None.
+    """
+
+    queries: mx.array
+    shape: tuple[int, int, int]
+    mask: mx.array | None
+    position: int | None
+
+    def sees(self, token: int) -> bool:
+        """Return whether a row may see this token or one after it."""
+        return self.position is None or token < self.position + self.shape[2]
+
+    def masked(self, scores: mx.array, start: int, stop: int) -> mx.array:
+        """Return the scores of tokens ``start`` to ``stop``, those of tokens that a row may not see lowered."""
+        mask = None if self.mask is None else self.mask[..., start:stop]
+        if self.position is not None and stop > self.position + 1:
+            rows = mx.arange(self.position, self.position + self.shape[2])
+            mask = rows[:, None] >= mx.arange(start, stop)
+        if mask is None:
+            return scores
+        return _masked(scores.reshape(*self.shape, -1), mask).reshape(scores.shape)
 
 
 class _State(NamedTuple):
@@ -61,49 +82,57 @@ def attend(
 
     A row that may see nothing gives zeros.
     """
-    batch, heads, rows, _ = queries.shape
-    groups = heads // keys.shape[1]
     rotated = keys.codec.rotate(queries) * scale
     if sinks is None and softcap is None and decode.backend() and decode.fits(queries, keys, values, mask):
         out = decode.attend_rows(rotated, keys, values, causal=mask is not None)
         return values.codec.unrotate(out).astype(queries.dtype)
-    visible = keys.shape[2] - rows if isinstance(mask, str) else None
-    mask = _mask(mask, queries, keys)
-    parts = []
-    size = max(1, ROWS // groups)
-    for start in range(0, rows, size):
-        stop = min(start + size, rows)
-        part = None if mask is None else mask if mask.shape[2] == 1 else mask[:, :, start:stop]
-        before = 0 if visible is None else visible + start
-        stored = _Stored(keys, values, sinks, softcap, before)
-        parts.append(_attend_rows(rotated[:, :, start:stop], stored, part))
-    out = parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=2)
-    return values.codec.unrotate(out).reshape(batch, heads, rows, values.shape[-1]).astype(queries.dtype)
+    parts = _parts(rotated, mask, keys.shape[1], keys.shape[2])
+    states = _attend(parts, [_start(part, values.shape[-1], sinks) for part in parts], keys, values, softcap)
+    outs = [_weighted(state).reshape(*part.shape, -1) for part, state in zip(parts, states, strict=True)]
+    out = outs[0] if len(outs) == 1 else mx.concatenate(outs, axis=2)
+    return values.codec.unrotate(out).astype(queries.dtype)
 
 
-def _attend_rows(queries: mx.array, stored: _Stored, mask: mx.array | None) -> mx.array:
-    keys, values, sinks, softcap, visible = stored
+def _parts(queries: mx.array, mask: mx.array | str | None, kv_heads: int, length: int) -> list[_Part]:
+    """Return the rows of ``[batch, query heads, rows, dim]``, about ROWS a key-value head at a time."""
+    if isinstance(mask, str) and mask != "causal":
+        raise ValueError(f"no mask {mask!r}")
     batch, heads, rows, dim = queries.shape
-    _, kv_heads, length, _ = keys.shape
-    grouped = (batch, kv_heads, heads // kv_heads * rows)
-    queries = queries.reshape(*grouped, dim)
-    state = _start(grouped, values.shape[-1], sinks, rows)
-    tile = min(TILE, MANY) if grouped[-1] > MANY else TILE
+    groups = heads // kv_heads
+    causal = isinstance(mask, str)
+    full = None if isinstance(mask, str) or mask is None else _full(mask, length)
+    count = max(1, -(-rows * groups // ROWS))
+    bounds = [rows * i // count for i in range(count + 1)]
+    parts = []
+    for start, stop in pairwise(bounds):
+        some = queries[:, :, start:stop].reshape(batch, kv_heads, groups * (stop - start), dim)
+        own = full if full is None or full.shape[2] == 1 else full[:, :, start:stop]
+        position = length - rows + start if causal else None
+        parts.append(_Part(some, (batch, heads, stop - start), own, position))
+    return parts
+
+
+def _attend(
+    parts: list[_Part], states: list[_State], keys: PackedView, values: PackedView, softcap: float | None
+) -> list[_State]:
+    """Return the states of all parts after all tiles."""
+    length = keys.shape[2]
+    tile = min(TILE, MANY) if max(part.queries.shape[2] for part in parts) > MANY else TILE
+    last = states[-1]
     for start in range(0, length, tile):
         stop = min(start + tile, length)
-        # The tile waits for the tile before it, so that only one is decoded at a time.
-        queries, _ = mx.depends([queries, state.total], [state.values])
-        scores = queries @ _after(keys, state).rotated(start, stop).swapaxes(-1, -2)
-        if softcap is not None:
-            scores = mx.tanh(scores / softcap) * softcap
-        if mask is not None and stop > visible:
-            scores = _masked(scores.reshape(batch, heads, rows, -1), mask[..., start:stop]).reshape(
-                scores.shape
-            )
-        state = _add(state, scores, _after(values, state).rotated(start, stop))
-    unmasked = (state.largest > LOWEST / 2).astype(mx.float32)
-    out = state.values * unmasked / mx.maximum(state.total, 1e-37)
-    return out.reshape(batch, heads, rows, values.shape[-1])
+        # Everything waits for what is before it, so that only one tile and one part's scores exist at a time.
+        tile_keys = _after(keys, last).rotated(start, stop).swapaxes(-1, -2)
+        tile_values = _after(values, last).rotated(start, stop)
+        for i, part in enumerate(parts):
+            if not part.sees(start):
+                continue
+            queries, _ = mx.depends([part.queries, last.total], [last.values])
+            scores = queries @ tile_keys
+            if softcap is not None:
+                scores = mx.tanh(scores / softcap) * softcap
+            states[i] = last = _add(states[i], part.masked(scores, start, stop), tile_values)
+    return states
 
 
 def _after(view: PackedView, state: _State) -> PackedView:
@@ -112,11 +141,12 @@ def _after(view: PackedView, state: _State) -> PackedView:
     return PackedView(rows, view.codec, view.dtype)
 
 
-def _start(grouped: tuple[int, int, int], dim: int, sinks: mx.array | None, rows: int) -> _State:
+def _start(part: _Part, dim: int, sinks: mx.array | None) -> _State:
+    grouped = part.queries.shape[:3]
     zeros = mx.zeros((*grouped, dim))
     if sinks is None:
         return _State(mx.full((*grouped, 1), LOWEST), mx.zeros((*grouped, 1)), zeros)
-    scores = mx.repeat(sinks.astype(mx.float32), rows).reshape(1, grouped[1], -1, 1)
+    scores = mx.repeat(sinks.astype(mx.float32), part.shape[2]).reshape(1, grouped[1], -1, 1)
     return _State(mx.broadcast_to(scores, (*grouped, 1)), mx.ones((*grouped, 1)), zeros)
 
 
@@ -129,16 +159,15 @@ def _add(state: _State, scores: mx.array, values: mx.array) -> _State:
     return _State(largest, total, state.values * fade + weights @ values)
 
 
-def _mask(mask: mx.array | str | None, queries: mx.array, keys: PackedView) -> mx.array | None:
+def _weighted(state: _State) -> mx.array:
+    """Return the values weighted by the softmax, zeros for rows that see nothing."""
+    unmasked = (state.largest > LOWEST / 2).astype(mx.float32)
+    weighted: mx.array = state.values * unmasked / mx.maximum(state.total, 1e-37)
+    return weighted
+
+
+def _full(mask: mx.array, length: int) -> mx.array:
     """Return a mask of four axes, the last of them the cache's length."""
-    if mask is None:
-        return None
-    rows, length = queries.shape[2], keys.shape[2]
-    if isinstance(mask, str):
-        if mask != "causal":
-            raise ValueError(f"no mask {mask!r}")
-        position = mx.arange(length - rows, length)
-        return (position[:, None] >= mx.arange(length))[None, None]
     mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
     return mx.broadcast_to(mask, (*mask.shape[:-1], length))
 

@@ -137,6 +137,29 @@ def test_a_view_answers_as_an_array():
         keys.nonsense  # noqa: B018
 
 
+class _Counted:
+    """A codec that counts the vectors it decodes."""
+
+    def __init__(self, codec):
+        self.codec, self.decoded = codec, 0
+
+    def unpack_rotated(self, rows):
+        self.decoded += rows.shape[-2]
+        return self.codec.unpack_rotated(rows)
+
+    def __getattr__(self, name):
+        return getattr(self.codec, name)
+
+
+def test_many_rows_decode_each_token_once():
+    rng = np.random.default_rng(0)
+    keys, values = _views(rng, 1, 2, 70, 64)
+    keys.codec = counted = _Counted(keys.codec)
+    queries = mx.array(rng.standard_normal((1, 4, 60, 64)).astype(np.float32))
+    attend(queries, keys, values, scale=0.3, mask="causal")
+    assert counted.decoded == 70
+
+
 def test_no_such_mask():
     keys, values = _views(np.random.default_rng(0), 1, 1, 4, 64)
     with pytest.raises(ValueError, match="diagonal"):
