@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from engine.codec import cosets, hadamard, packing, search
-from engine.codec.cpu import encoder
+from engine.codec.cpu import decoder, encoder
 from engine.codec.lattice import tree_sum
 from engine.codec.scales import exponent_of, power_of_two, step
 from engine.codec.spec import (
@@ -139,6 +139,8 @@ class VoronoiCodec:
             )
         if not rows.size:
             return mx.zeros((*rows.shape[:-1], self.dim))
+        if computes_on_cpu():
+            return self._decoded(rows)
         scale, beta, fields = packing.unpack(rows.reshape(-1, self.layout.nbytes), self.layout)
         points = cosets.point_of(fields, self.layout.bits).astype(mx.float32)
         alive = (scale != SCALE_ZERO).astype(mx.float32) * (1 / UNIT)
@@ -148,6 +150,14 @@ class VoronoiCodec:
     def roundtrip(self, x: mx.array) -> mx.array:
         """Return ``decode(encode(x))`` in the type of ``x``."""
         return self.decode(self.encode(x), x.dtype)
+
+    def _decoded(self, rows: mx.array) -> mx.array:
+        mx.eval(rows)
+        *lead, n, nbytes = (1, *rows.shape) if rows.ndim == 1 else rows.shape
+        parts = decoder.decode(np.asarray(rows).reshape(-1, n, nbytes), self.layout)
+        return (
+            mx.array(parts).reshape(*lead, self.dim, n).swapaxes(-1, -2).reshape(*rows.shape[:-1], self.dim)
+        )
 
     @property
     def _search(self) -> Search:
@@ -170,7 +180,7 @@ class VoronoiCodec:
 
 
 def computes_on_cpu() -> bool:
-    """Return whether vectors are encoded in NumPy at once, and not by a graph that a GPU evaluates later."""
+    """Return whether codes are computed in NumPy at once, and not by a graph that a GPU evaluates later."""
     return mx.default_device().type == mx.cpu
 
 

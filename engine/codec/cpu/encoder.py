@@ -80,7 +80,7 @@ def _choose(y: np.ndarray, layout: Layout, search: Search) -> _Choice:
     loudest = energies.max(axis=0)
     safe = _safe_scale(loudest, layout.q)
     lowest = finest + min(search.guess.offsets) if search.guess else finest
-    clips = bool((np.sqrt(loudest) * _step(-lowest)).max() > LIMIT)
+    clips = bool((np.sqrt(loudest) * steps_of(-lowest)).max() > LIMIT)
     blocks = _Blocks(y, layout.q, search.shrinks, clips=clips)
     if not search.guess:
         return _by_grid(blocks, finest, safe, search)
@@ -160,7 +160,7 @@ class _Blocks:
     def at(self, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return twice the codewords, int16 ``[8, m, blocks, n]``, and squared errors, at scales ``[m, n]``."""
         points, far, _ = self._coded(self._scaled(scales))
-        unit = _step(scales)
+        unit = steps_of(scales)
         errors = far.reshape(len(scales), *self.y.shape[1:]) * (unit * unit)[:, None]
         return points.reshape(8, *errors.shape), errors
 
@@ -168,7 +168,7 @@ class _Blocks:
         """Return the same and the beta bits, which blocks may set whose nearest point is outside without."""
         points, far, outside = self._coded(self._scaled(scales))
         shape = (len(scales), *self.y.shape[1:])
-        unit, coarse = _step(scales), _step(scales + BETA_GAP)
+        unit, coarse = steps_of(scales), steps_of(scales + BETA_GAP)
         errors = (far.reshape(shape) * (unit * unit)[:, None]).reshape(-1)
         beta = np.zeros(errors.size, bool)
         if outside.size:
@@ -179,7 +179,7 @@ class _Blocks:
 
             sources = outside % self.y[0].size if len(scales) > 1 else outside
             z = np.take(self.y.reshape(8, -1), sources, axis=1)
-            z *= of_columns(_step(-scales - BETA_GAP))
+            z *= of_columns(steps_of(-scales - BETA_GAP))
             others, far, _ = self._coded(z)
             far *= of_columns(coarse * coarse)
             beta[outside] = closer = far < errors[outside]
@@ -189,10 +189,10 @@ class _Blocks:
 
     def points_at(self, scales: np.ndarray) -> np.ndarray:
         """Return twice the codewords at a scale for each block, ``[blocks, n]``."""
-        return self._coded((self.y * _step(-scales)).reshape(8, -1))[0].reshape(self.y.shape)
+        return self._coded((self.y * steps_of(-scales)).reshape(8, -1))[0].reshape(self.y.shape)
 
     def _scaled(self, scales: np.ndarray) -> np.ndarray:
-        columns: np.ndarray = (self.y[:, None] * _step(-scales)[:, None]).reshape(8, -1)
+        columns: np.ndarray = (self.y[:, None] * steps_of(-scales)[:, None]).reshape(8, -1)
         return columns
 
     def _coded(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -221,17 +221,17 @@ def _guessed(product: np.ndarray, grid: np.ndarray, count: int, q: int, guess: G
     edge = np.float32((q - guess.room) / guess.ramp - 0.5)
     ramps = product * np.float32(1 / guess.ramp)
     over, misses = np.empty_like(ramps), np.empty(grid.shape, np.float32)
-    for inverse, total in zip(_step(-grid), misses, strict=True):
+    for inverse, total in zip(steps_of(-grid), misses, strict=True):
         np.subtract(np.multiply(ramps, inverse, out=over), edge, out=over)
         np.minimum(np.maximum(over, 0, out=over), 1, out=over)
         total[:] = fold(np.add, over, over)
-    unit = _step(grid[:count])
+    unit = steps_of(grid[:count])
     expected: np.ndarray = len(product) + misses[:count] + np.float32(guess.lost - 2) * misses[-count:]
     expected *= unit * unit
     return expected
 
 
-def _step(k: np.ndarray) -> np.ndarray:
+def steps_of(k: np.ndarray) -> np.ndarray:
     """Return 2^(k / 32), float32, for k of at most 126 octaves."""
     return _STEPS.take(k + len(_STEPS) // 2)
 

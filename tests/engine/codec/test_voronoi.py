@@ -25,7 +25,7 @@ def _awkward(dim):
 
 @pytest.fixture(params=["numpy", "graph"])
 def encoder(request, monkeypatch):
-    """Encode as CPUs do, in NumPy, or as GPUs do."""
+    """Encode and decode as CPUs do, in NumPy, or as GPUs do."""
     monkeypatch.setattr(voronoi, "computes_on_cpu", lambda: request.param == "numpy")
 
 
@@ -124,6 +124,19 @@ def test_any_bytes_decode():
         out = codec.decode(VoronoiPacked(mx.array(rows)))
         assert mx.isfinite(out).all().item()
         assert len(np.unique(np.array(out), axis=0)) == 500
+
+
+@pytest.mark.usefixtures("encoder")
+@pytest.mark.parametrize("dim", [8, 80, 128])
+@pytest.mark.parametrize("bits", spec.BITS)
+def test_any_bytes_decode_to_the_twins_numbers(dim, bits):
+    codec = VoronoiCodec(dim, bits)
+    rows = np.random.default_rng(bits).integers(0, 256, (2, 3, 400, codec.layout.nbytes), dtype=np.uint8)
+    rows[0, 0, 0, :2] = 0, 128  # the scale of a zero vector
+    expected = twin.decode_rotated(rows.reshape(2400, -1), dim, bits).reshape(2, 3, 400, dim)
+    assert np.array_equal(np.array(codec.decode_rotated(VoronoiPacked(mx.array(rows)))), expected)
+    last = codec.decode_rotated(VoronoiPacked(mx.array(rows[1, 2, 399])))
+    assert np.array_equal(np.array(last), expected[1, 2, 399])
 
 
 @cpu_only

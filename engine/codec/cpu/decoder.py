@@ -1,0 +1,128 @@
+"""Decodes rows in NumPy: the numbers of :func:`engine.codec.cosets.point_of`, bit for bit, with less work.
+
+Coordinates are kept in units that make a period of the lattice 2^8, or 2^16 for more than four bits. An integer of that
+many bits then holds each of them reduced, without a single operation: it wraps around.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine.codec.cpu.encoder import COLUMNS, steps_of
+from engine.codec.cpu.lattice import fold
+from engine.codec.spec import BETA_GAP, SCALE_MAX, SCALE_MIN, SCALE_ZERO, SHIFT, UNIT, Layout
+
+
+class _Integers(NamedTuple):
+    """Integers that hold a coordinate modulo a period.
+
+    Attributes:
+        bits: of a period.
+        most_bits: the widest code whose coordinates fit.
+        signed: as many bits.
+        unsigned: likewise.
+        wide: of twice as many bits.
+    """
+
+    bits: int
+    most_bits: int
+    signed: Any
+    unsigned: Any
+    wide: Any
+
+
+_SHORT = _Integers(8, 4, np.int8, np.uint8, np.int16)
+_LONG = _Integers(16, 6, np.int16, np.uint16, np.int32)
+
+
+def decode(rows: np.ndarray, layout: Layout) -> np.ndarray:
+    """Return vectors with the rotation still on, float32 ``[m, dim, n]``, of rows, uint8 ``[m, n, nbytes]``."""
+    m, n, _ = rows.shape
+    out = np.empty((m, 8, layout.blocks, n), np.float32)
+    size = max(1, COLUMNS // (layout.blocks * m))
+    for i in range(0, n, size):
+        _decode(rows[:, i : i + size], layout, out[..., i : i + size])
+    return out.reshape(m, layout.dim, n)
+
+
+def _decode(rows: np.ndarray, layout: Layout, out: np.ndarray) -> None:
+    m, n, nbytes = rows.shape
+    flat = np.ascontiguousarray(rows.reshape(-1, nbytes).T)
+    points = point_of(_fields(flat, layout).reshape(8, -1), layout.bits)
+    points = points.reshape(8, layout.blocks, m, n).transpose(2, 0, 1, 3)
+    steps = _block_steps(flat, layout).reshape(layout.blocks, m, n).swapaxes(0, 1)
+    np.multiply(points, steps[:, None], out=out, dtype=np.float32, casting="unsafe")
+
+
+def _fields(flat: np.ndarray, layout: Layout) -> np.ndarray:
+    """Return the fields, uint8 ``[dim, n]``, of bytes ``[nbytes, n]``."""
+    fields = np.empty((layout.dim, flat.shape[1]), np.uint8)
+    at = 2 + layout.beta_bytes
+    for number, (width, low) in enumerate(layout.planes):
+        size = layout.dim * width // 8
+        plane = flat[at : at + size]
+        for i in range(8 // width):
+            part = fields[size * i : size * (i + 1)]
+            values = (plane >> (width * i)) & ((1 << width) - 1)
+            if number:
+                part |= values << low
+            else:
+                np.left_shift(values, low, out=part)
+        at += size
+    return fields
+
+
+def _block_steps(flat: np.ndarray, layout: Layout) -> np.ndarray:
+    """Return what points times UNIT are multiplied by, float32 ``[blocks, n]``."""
+    scale = flat[0].astype(np.int32) | flat[1].view(np.int8).astype(np.int32) << 8
+    beta = np.unpackbits(flat[2 : 2 + layout.beta_bytes], axis=0, count=layout.blocks, bitorder="little")
+    steps = steps_of(np.clip(scale + BETA_GAP * beta, SCALE_MIN, SCALE_MAX + BETA_GAP))
+    steps *= (scale != SCALE_ZERO) * np.float32(1 / UNIT)
+    return steps
+
+
+def point_of(fields: np.ndarray, bits: int) -> np.ndarray:
+    """Return UNIT times the codeword of each column of fields, int16 or int32 ``[8, columns]``.
+
+    With x the coordinates reduced modulo the period P, the candidates are x and x moved by half a period each, so all
+    follows from the magnitudes of x: their sum S, the largest M and the smallest m. The second candidate is nearer if
+    ``2 P - S + 2 m odd2 < odd1 (P - 2 M)``. ``odd`` says whether an odd number of periods was taken away, which costs
+    a further one at the coordinate that it hurts least.
+    """
+    integers = _SHORT if bits <= _SHORT.most_bits else _LONG
+    unsigned, wide, period = integers.unsigned, integers.wide, 1 << integers.bits
+    x, odd = _reduced(fields, bits, integers)
+    top = unsigned(integers.bits - 1)
+    odd_half = odd ^ (fold(np.bitwise_xor, x) >> top)
+    size = np.abs(x.view(integers.signed)).view(unsigned)
+    most, least = fold(np.maximum, size), fold(np.minimum, size)
+    rest = 2 * period - fold(np.add, size.astype(wide)) + 2 * odd_half.astype(wide) * least
+    take = rest < odd * (period - 2 * most.astype(wide))
+    x ^= take.astype(unsigned) << top
+    moves = size == np.where(take, least, most)
+    moves &= np.where(take, odd_half, odd).astype(bool)
+    # Wide enough for x less or plus a period: all bits above those of a period change.
+    points: np.ndarray = x.view(integers.signed).astype(wide)
+    points ^= moves * wide(-period)
+    points >>= integers.bits - bits - 4
+    points += np.array(SHIFT, wide)[:, None]
+    return points
+
+
+def _reduced(fields: np.ndarray, bits: int, integers: _Integers) -> tuple[np.ndarray, np.ndarray]:
+    """Return coordinates less SHIFT modulo a period, and the parity of the periods that this takes away."""
+    unsigned, more = integers.unsigned, integers.bits - bits - 4
+    parity: np.ndarray = (fields[0] >> (bits - 1)).astype(unsigned)
+    x: np.ndarray = fields.astype(unsigned)
+    x[0] &= (1 << (bits - 1)) - 1
+    x[7] += x[7]
+    x[7] |= fold(np.bitwise_xor, x[:7]) & 1
+    shift: np.ndarray = np.array(SHIFT, unsigned)[:, None] << unsigned(more)
+    # Half of x plus half a period, rounded down: its top bit is the parity of the periods.
+    halved: np.ndarray = x << (more + 3)
+    halved += (parity << (more + 2)) + unsigned(1 << (integers.bits - 2))
+    halved -= (shift + unsigned(1)) >> 1
+    x <<= more + 4
+    x += parity << (more + 3)
+    x -= shift
+    return x, fold(np.bitwise_xor, halved) >> unsigned(integers.bits - 1)
