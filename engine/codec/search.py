@@ -49,11 +49,12 @@ def choose(y: mx.array, layout: Layout, search: Search) -> tuple[mx.array, mx.ar
         search: what to try.
     """
     energies = tree_sum(y * y, 0)[0]
-    mean = tree_sum(energies, 0) * (1 / layout.dim)
+    energy = tree_sum(energies, 0)
+    mean = energy * (1 / layout.dim)
     finest = scale_of_square(mean) - OCTAVE * layout.bits + search.first
     safe = safe_scale(energies.max(axis=0, keepdims=True), layout.q)
     if search.guess:
-        return _choose_guessing(y, finest, safe, layout, search, search.guess)
+        return _choose_guessing(y, (finest, safe, energy), layout, search, search.guess)
     reach = BETA_GAP // search.stride
     grid = search.count + reach
     usual = finest + search.stride * mx.arange(grid)[:, None]
@@ -73,8 +74,9 @@ def choose(y: mx.array, layout: Layout, search: Search) -> tuple[mx.array, mx.ar
 
 
 def _choose_guessing(
-    y: mx.array, finest: mx.array, safe: mx.array, layout: Layout, search: Search, guess: Guess
+    y: mx.array, of_vectors: tuple[mx.array, mx.array, mx.array], layout: Layout, search: Search, guess: Guess
 ) -> tuple[mx.array, mx.array, mx.array]:
+    finest, safe, energy = of_vectors
     grid = finest + search.stride * mx.arange(search.count + BETA_GAP // search.stride)[:, None]
     expected = _guessed(largest_product(y), grid, search.count, layout.q, guess)
     likely = mx.take_along_axis(grid, mx.argmin(expected, axis=0, keepdims=True), axis=0)
@@ -88,8 +90,10 @@ def _choose_guessing(
             [y], [best.points]
         )  # the next trial waits: MLX would hold the arrays of all trials at once
     (points,), errors, _ = _tried(y, safe, layout.q, ())
-    spare = _Choice(safe - BETA_GAP, mx.ones(errors[0].shape, mx.int32), points, tree_sum(errors[0], 0))
-    best = _better(best, spare)
+    assert best is not None  # noqa: S101 - every guess has offsets
+    # Only a vector that has lost a block errs by more than its energy.
+    error = mx.where(best.error > energy, tree_sum(errors[0], 0), NEVER)
+    best = _better(best, _Choice(safe - BETA_GAP, mx.ones(errors[0].shape, mx.int32), points, error))
     return best.scale, best.beta, best.points
 
 

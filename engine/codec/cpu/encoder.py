@@ -85,9 +85,19 @@ def _choose(y: np.ndarray, layout: Layout, search: Search) -> _Choice:
     if not search.guess:
         return _by_grid(blocks, finest, safe, search)
     best = _by_guess(blocks, finest, search, search.guess)
-    points, errors = blocks.at(safe[None])
-    beta = np.ones(errors[0].shape, bool)
-    return _better(best, _Choice(fold(np.add, errors[0]), safe - BETA_GAP, beta, points[:, 0]))
+    lost = np.flatnonzero(best.error > fold(np.add, energies))
+    return _with_safe(best, lost, y, safe, layout.q) if lost.size else best
+
+
+def _with_safe(best: _Choice, lost: np.ndarray, y: np.ndarray, safe: np.ndarray, q: int) -> _Choice:
+    """Code the vectors that have lost a block at a scale that surely has a codeword near each of them."""
+    safe = safe[lost]
+    points, errors = _Blocks(np.ascontiguousarray(y[..., lost]), q, (), clips=True).at(safe[None])
+    best.error[lost] = fold(np.add, errors[0])
+    best.scale[lost] = safe - BETA_GAP
+    best.beta[:, lost] = True
+    best.points[..., lost] = points[:, 0]
+    return best
 
 
 def _by_guess(blocks: "_Blocks", finest: np.ndarray, search: Search, guess: Guess) -> _Choice:

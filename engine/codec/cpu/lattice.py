@@ -20,8 +20,9 @@ def nearest(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     See :func:``engine.codec.lattice.nearest_e8``. Coordinates may be 2^14 at most.
     """
-    (number, rest, key, scratch), (steps, short) = _scratch.arrays(z.shape[1])
+    (number, rest, key, scratch), (short, _), (moves, flips) = _scratch.arrays(z.shape[1])
     np.add(z, ROUNDER, out=number)
+    np.copyto(short, number.view(np.int32), casting="unsafe")  # the low bits are the integer
     odd = fold(np.bitwise_xor, number.view(np.uint32), scratch.view(np.uint32)) & np.uint32(1)
     np.subtract(number, ROUNDER, out=number)
     np.subtract(z, number, out=rest)
@@ -36,21 +37,21 @@ def nearest(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     half = square + (2 - hurt) + odd_half.astype(np.float32) * (2 * least.view(np.float32))
     take = half < whole
     # Twice the way of the chosen coordinate, and of all: towards the point that was rounded.
-    step = np.where(take, -2 * odd_half.astype(np.int16), 2 * odd.astype(np.int16))
-    np.multiply(keys == np.where(take, least, most), step, out=steps)
-    steps += take
-    np.less(signs.view(np.int32), 0, out=short)
-    np.negative(short, out=short)
-    steps ^= short
-    steps -= short
-    np.add(number, number, out=number)
-    np.copyto(short, number, casting="unsafe")
-    return steps + short, np.minimum(whole, half)
+    step = np.where(take, -2 * odd_half.astype(np.int8), 2 * odd.astype(np.int8))
+    np.equal(keys, np.where(take, least, most), out=moves.view(np.bool_))
+    moves *= step
+    moves += take.view(np.int8)
+    np.less(signs.view(np.int32), 0, out=flips.view(np.bool_))
+    np.negative(flips, out=flips)
+    moves ^= flips
+    moves -= flips
+    short += short
+    return short + moves, np.minimum(whole, half)
 
 
 def inside(points: np.ndarray, q: int) -> np.ndarray:
     """Return whether twice points of E8, ``[8, columns]``, lie in the shifted cell of q E8: see ``cosets.inside``."""
-    _, (moved, short) = _scratch.arrays(points.shape[1])
+    _, (moved, short), _ = _scratch.arrays(points.shape[1])
     np.left_shift(points, 3, out=moved)  # 16 times a coordinate
     moved -= SHIFTS
     odd = fold(np.bitwise_xor, moved, short) >> 15
@@ -77,14 +78,13 @@ class _Scratch(threading.local):
 
     columns = 0
 
-    def arrays(self, columns: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Return four float32 arrays ``[8, columns]`` and two of int16, of any content."""
+    def arrays(self, columns: int) -> list[list[np.ndarray]]:
+        """Return arrays ``[8, columns]`` of any content: four of float32, two of int16 and two of int8."""
         if columns > self.columns:
             self.columns = columns
-            self.wide = [np.empty(8 * columns, np.float32) for _ in range(4)]
-            self.short = [np.empty(8 * columns, np.int16) for _ in range(2)]
-        wide, short = ([x[: 8 * columns].reshape(8, -1) for x in kind] for kind in (self.wide, self.short))
-        return wide, short
+            kinds = (np.float32, 4), (np.int16, 2), (np.int8, 2)
+            self.all = [[np.empty(8 * columns, dtype) for _ in range(count)] for dtype, count in kinds]
+        return [[x[: 8 * columns].reshape(8, -1) for x in kind] for kind in self.all]
 
 
 _scratch = _Scratch()
