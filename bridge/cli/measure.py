@@ -12,7 +12,7 @@ from bridge.common import environment
 from bridge.common.cli.commands import FOLDER, json_option, option
 from bridge.common.cli.output import put, put_block, put_json, say
 from bridge.demo.walkthrough import MODELS
-from bridge.errors import UsageError
+from bridge.errors import UsageError, one_line
 from bridge.presets import find_preset, load_presets, split_params
 from bridge.requests.status import Event
 
@@ -64,6 +64,7 @@ def command(
         put_json(
             {
                 "state": str(result.state),
+                "reason": result.reason.model_dump(mode="json"),
                 "exit_code": result.exit_code,
                 "gate": result.gate.model_dump(mode="json") if result.gate else None,
                 "reports": [str(path) for path in measured.reports],
@@ -73,6 +74,8 @@ def command(
         return result.exit_code
     if result.gate:
         show_gate(result.gate)
+    if result.exit_code:
+        say(f"{result.state}: {one_line(result.reason.message)}")
     for path in measured.reports:
         put(f"wrote {path} and {path.with_suffix('.run').name}")
     if measured.reports:

@@ -100,6 +100,11 @@ def data_home() -> Path:
     return Path(get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "kakeya"
 
 
+def fetched_model(name: str) -> Path:
+    """Return the folder of a model that `kakeya-engine models get` fetches for this user, whether it exists or not."""
+    return data_home() / "models" / name
+
+
 def state_home() -> Path:
     """Return the folder of durable state other than settings."""
     return Path(get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "kakeya"

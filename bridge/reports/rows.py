@@ -90,8 +90,8 @@ class Divergence(ReportModel):
     """Where the tokens leave the oracle's, and how near the oracle was to the other token."""
 
     index: Count
-    # The distance of the two logits, and how far rounding alone was measured to move logits; absent in older
-    # reports.
+    # How far the lower of the two tokens' logits lies below the highest of all, and how far rounding alone was
+    # measured to move logits; absent in older reports.
     margin: Measure | None = None
     rounding: Measure | None = None
     # The oracle's two best tokens there, with their logits.

@@ -48,7 +48,6 @@ COMMON = {
 COUNTERS = ("rounds", "proposed", "accepted", "cached_tokens", "cache_bytes", "together", "joint_rounds")
 MOST_CLIENTS = 8
 CHUNK = 64
-BLOCKS = (2, 3, 4, 5, 7, 8, 13, 16)  # rows at once, to see how far rounding moves logits
 
 Cell = tuple[str, str, bool, int, str]
 
@@ -230,7 +229,7 @@ def _parting(resident: Resident, cache: str, ours: Answer, theirs: Answer) -> di
     def fresh() -> list[Cache]:
         return make_caches(target, cache)
 
-    divergence = classify(target, fresh, prompt, ours.tokens, theirs.tokens, blocks=BLOCKS, chunk=CHUNK)
+    divergence = classify(target, fresh, prompt, ours.tokens, theirs.tokens, chunk=CHUNK)
     if divergence is None or divergence.kind == "length":
         return None
     ids = [*prompt, *theirs.tokens[: divergence.position]]

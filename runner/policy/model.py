@@ -32,6 +32,7 @@ _WORKFLOW = Annotated[
 ]
 _PATTERN = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*(?:/|-)\*")
 
+_MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _LONGEST_LEASE_S = 900.0
 
 INTERPRETER = "KAKEYA_MAC_PYTHON"
@@ -248,5 +249,11 @@ class Policy(_Section):
 
     @property
     def settings(self) -> dict[str, str]:
-        """The values for ``${ENV:NAME}`` in presets."""
-        return {INTERPRETER: str(self.interpreter), **self.env}
+        """The values for ``${ENV:NAME}`` in presets; a fetched model by its folder, which a job's HOME would hide."""
+        return {INTERPRETER: str(self.interpreter)} | {k: _model_folder(v) for k, v in self.env.items()}
+
+
+def _model_folder(value: str) -> str:
+    """Return the folder of a model that this user has fetched, if a value is its name; otherwise the value."""
+    folder = environment.fetched_model(value)
+    return str(folder) if _MODEL_NAME.fullmatch(value) and folder.is_dir() else value

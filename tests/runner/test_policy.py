@@ -285,3 +285,15 @@ def test_the_bus_never_uses_the_user_s_git_configuration(write, tmp_path):
     assert isinstance(bus.git, Git)
     assert bus.git.maybe("config", "alias.canary") is None
     assert bus.git.text("config", "core.hooksPath") == "/dev/null"
+
+
+def test_a_model_that_the_user_fetched_is_named_by_its_folder(write, tmp_path, monkeypatch):
+    """A job has a HOME of its own, where the name would find nothing."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    folder = tmp_path / "kakeya" / "models" / "small-model"
+    folder.mkdir(parents=True)
+
+    values = {"FETCHED": "small-model", "BUNDLED": "tiny", "ABOVE": "..", "FOLDER": "/models/small-model"}
+    settings = load_policy(write({**GOOD, "env": values})).settings
+
+    assert {name: settings[name] for name in values} == {**values, "FETCHED": str(folder)}

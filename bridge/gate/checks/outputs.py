@@ -81,7 +81,7 @@ def _unexplained(row: Decode, oracle: Decode) -> str | None:
         return f"at token {at}: the recorded divergence is at token {parting.index}"
     if at >= len(row.tokens) or at >= len(oracle.tokens):
         return f"at token {at}: one of the outputs ends there"
-    if oracle.tokens[at] not in {token for token, _ in parting.best}:
+    if parting.margin is None and oracle.tokens[at] not in {token for token, _ in parting.best}:
         return f"at token {at}: the oracle's token is not one of its two best"
     return no_tie(parting)
 

@@ -329,7 +329,9 @@ CASES: Cases = {
     "OUTPUT_DIVERGES": ("fix the loop", {
         "at token 4: no divergence is recorded": ("spec", other_tokens("dflash")),
         "the recorded divergence is at token 5": ("spec", other_tokens("dflash", index=5)),
-        "not one of its two best": ("spec", other_tokens("dflash", best=[[1, 2.0], [2, 2.0]])),
+        "not one of its two best": (
+            "spec", other_tokens("dflash", margin=None, rounding=None, best=[[1, 2.0], [2, 2.0]]),
+        ),
         "the logits lie 0.5 apart; a near tie is at most 0.24": ("spec", other_tokens("dflash", margin=0.5)),
         "differs from its oracle": (
             "spec", other_tokens("dflash", margin=None, rounding=None, best=[[0, 1.0], [1, 9.0]]),

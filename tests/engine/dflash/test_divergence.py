@@ -48,3 +48,31 @@ def test_tokens_that_score_alike_are_a_tie(target, decoded):
     found = told(alike, [*decoded[:6], twin], decoded)
     assert (found.kind, found.position) == ("tie", 6)
     assert found.margin <= 4 * found.rounding < 1e-4
+
+
+def test_our_single_rows_show_what_rounding_does_too(target, decoded, monkeypatch):
+    """Blocks may agree with mlx-lm's rows in every bit where a single row of ours does not."""
+    other = (decoded[6] + 1) % 128
+
+    def rounds_single_rows_otherwise(model):
+        widths = []
+
+        def compute(tokens, cache):
+            widths.append(tokens.shape[1])
+            return model(tokens, cache=cache) * (1.5 if {*widths[1:]} == {1} else 1)
+
+        return compute
+
+    monkeypatch.setattr("engine.dflash.divergence.with_products", rounds_single_rows_otherwise)
+    assert told(target, [*decoded[:6], other], decoded).kind == "tie"
+
+
+def test_two_poor_tokens_that_score_alike_are_a_fault(target, decoded):
+    """Where a third token scores far higher, neither of the two was chosen for rounding."""
+    low, twin = [token for token in range(128) if token not in (*decoded, *PROMPT)][:2]
+    alike = models.qwen3(layers=2)
+    rows = mx.array(alike.model.embed_tokens.weight)
+    rows[twin] = rows[low]
+    alike.model.embed_tokens.weight = rows
+    divergence = told(alike, [*decoded[:6], low], [*decoded[:6], twin])
+    assert (divergence.kind, divergence.position) == ("fault", 6)
