@@ -19,7 +19,7 @@ from bridge.system.signals import StopRequest
 from bridge.verify.signed_history import Reader
 from runner.bus.bus import Bus
 from runner.bus.damage import open_whole
-from runner.bus.others import Others, Presences
+from runner.bus.others import Others
 from runner.bus.packed_refs import HEADS
 from runner.bus.stale_files import end_orphans, remove_stale_files
 from runner.host.clock import Clock
@@ -66,37 +66,31 @@ class RunnerContext:
     others: Others
     health: Health
     tell: Callable[[str], None]
-    sandbox: Sandbox = field(default_factory=Sandbox)
+    sandbox: Sandbox
     # Signs this runner's states and answers; None if it has no key.
-    signer: Signer | None = None
+    signer: Signer | None
     # Reads branches. If the policy lists the runners' keys, only states signed with one of them count.
-    reader: Reader = field(default_factory=Reader)
-    clock: Clock = field(default_factory=Clock)
+    reader: Reader
+    clock: Clock
+    stop: StopRequest
+    # What `kakeya-runner status` shows of this process.
+    status_file: StatusFile
+    # What the operator ordered from another terminal.
+    orders: Orders
+    # Announces this runner on the bus, only while it serves.
+    announcer: Announcer
     # Gives signs of life, only while the runner serves.
     pulse: Pulse = field(default_factory=Pulse)
-    stop: StopRequest = field(default_factory=StopRequest)
-    # What `kakeya-runner status` shows of this process.
-    status_file: StatusFile = field(default_factory=StatusFile)
-    # What the operator ordered from another terminal.
-    orders: Orders = field(default_factory=Orders)
     # For the operator: why requests that were handled last wait, by branch. The code that shows a reason
     # removes it.
     waits: dict[str, str] = field(default_factory=dict)
-    # Announces this runner on the bus, only while it serves.
-    announcer: Announcer | None = None
 
     def obey(self) -> Order:
         """Return the operator's current order, and publish it in the status file and on the bus."""
         order = self.orders.now()
         self.status_file.obeys(order.state, order.reason)
-        if self.announcer:
-            self.announcer.obeys(order)
+        self.announcer.obeys(order)
         return order
-
-    def holds(self, branch: str | None) -> None:
-        """Announce the request that this process has claimed; None if it has none."""
-        if self.announcer:
-            self.announcer.holds(branch)
 
 
 @contextmanager
@@ -156,7 +150,7 @@ def _open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[Runner
                 versions=describe_versions(policy.interpreter),
                 interpreter=interpreter,
                 fitness=fitness,
-                others=Others(Presences(policy.bus, state, reader.keys), identity.instance),
+                others=Others(policy.bus, state, reader.keys, identity.instance),
                 health=Health(state, bus),
                 tell=tell,
                 sandbox=choose(policy, tell),

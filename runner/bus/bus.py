@@ -26,6 +26,10 @@ KEPT = "refs/kept/"
 _COLLATERAL = re.compile("atomic (push|transaction) fail|transaction failed", re.IGNORECASE)
 
 
+# Pushes of a minute that are kept for claims and answers.
+_RESERVE = 2
+
+
 class PiggybackRef(Protocol):
     """A small extra that is added to pushes that happen anyway, on its own reference."""
 
@@ -203,14 +207,14 @@ class Budget:
         """Count one push."""
         self._times.append(time.monotonic())
 
-    def spare(self, reserve: int = 2) -> bool:
-        """Return whether an optional push is allowed, if ``reserve`` pushes are kept for necessary ones."""
+    def spare(self) -> bool:
+        """Return whether an optional push is allowed. Two pushes are kept for necessary ones."""
         now = time.monotonic()
         while self._times and now - self._times[0] > 60:  # noqa: PLR2004 - seconds in the sliding minute
             self._times.popleft()
-        return len(self._times) + reserve < self.per_minute
+        return len(self._times) + _RESERVE < self.per_minute
 
     @property
     def interval_s(self) -> float:
         """Seconds between heartbeats at which the budget lasts."""
-        return max(0.5, 60 / max(1, self.per_minute - 2))
+        return max(0.5, 60 / max(1, self.per_minute - _RESERVE))

@@ -37,19 +37,21 @@ _SKEW_S = 3600.0
 _REASON_CHARS = 400
 _MOST_LEFT = 16
 _LEFT = re.compile(rf"{wire.LEFT_BY} ([0-9a-f]{{16}}(?: [0-9a-f]{{16}}){{0,{_MOST_LEFT - 1}}})$")
-
-
 _STORE = "presences.git"
 
 
 class Others:
-    """The live runners beside this one, which is called ``instance``."""
+    """The live runners beside this one, which is called ``instance``. With keys, records count if one signed them."""
 
-    def __init__(self, presences: Presences, instance: str) -> None:
-        self._presences = presences
+    def __init__(self, settings: policy.Bus, state: Path, keys: Sequence[PublicKey], instance: str) -> None:
+        self._settings = settings
+        self._folder = state / _STORE
+        self._keys = keys
         self._instance = instance
         self._seen: Sequence[RunnerSighting] = ()
         self._looked: float | None = None
+        # Since when this process has seen each record.
+        self._since: dict[str, tuple[str, float]] = {}
 
     def who_may(
         self, view: View, request: Request, preset: Preset | None, definition: str | None = None
@@ -86,12 +88,27 @@ class Others:
         """Return the records, read a moment ago. If the bus does not answer, the records of the last time count."""
         if self._looked is None or time.monotonic() - self._looked >= _LOOK_S:
             try:
-                self._seen = self._presences.read()
+                self._seen = self._read()
             except InfrastructureError:
                 if self._looked is None:
                     raise
             self._looked = time.monotonic()
         return self._seen
+
+    def _read(self) -> list[RunnerSighting]:
+        listed = self._remote.fetch_presences()
+        now = time.monotonic()
+        self._since = {
+            ref: known if (known := self._since.get(ref)) and known[0] == oid else (oid, now)
+            for ref, oid in listed.items()
+        }
+        return read_runners(self._remote.git, listed, self._keys, lambda ref, _: now - self._since[ref][1])
+
+    @cached_property
+    def _remote(self) -> Remote:
+        # What an earlier process fetched is outdated: records are replaced every few minutes.
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return Remote(open_store(self._settings, self._folder, token_of(self._settings)), self._settings.url)
 
 
 def left_by(view: View) -> list[str]:
@@ -107,33 +124,3 @@ def _may_be_alive(sighting: RunnerSighting) -> bool:
     ends = record.state in (Standing.STOPPED, Standing.DRAINING)
     lasts_s = _RESTART_S if ends else record.valid_s
     return sighting.unchanged_s < lasts_s and time.time() - record.at_s < lasts_s + _SKEW_S
-
-
-class Presences:
-    """The runners that have announced themselves on the bus, as this process has seen them."""
-
-    def __init__(self, settings: policy.Bus, state: Path, keys: Sequence[PublicKey] = ()) -> None:
-        self._settings = settings
-        self._folder = state / _STORE
-        self._keys = keys
-        self._since: dict[str, tuple[str, float]] = {}
-
-    def read(self) -> list[RunnerSighting]:
-        """Fetch and return the records; with keys, only those that a key signed.
-
-        Raises:
-            InfrastructureError: the bus cannot be reached.
-        """
-        listed = self._remote.fetch_presences()
-        now = time.monotonic()
-        self._since = {
-            ref: known if (known := self._since.get(ref)) and known[0] == oid else (oid, now)
-            for ref, oid in listed.items()
-        }
-        return read_runners(self._remote.git, listed, self._keys, lambda ref, _: now - self._since[ref][1])
-
-    @cached_property
-    def _remote(self) -> Remote:
-        # What an earlier process fetched is outdated: records are replaced every few minutes.
-        shutil.rmtree(self._folder, ignore_errors=True)
-        return Remote(open_store(self._settings, self._folder, token_of(self._settings)), self._settings.url)

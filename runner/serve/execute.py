@@ -62,12 +62,12 @@ def execute(context: RunnerContext, admitted: Admitted) -> State | None:
         description = describe(request, admitted.params)
         context.tell(f"{lease.branch}: claimed; {description}")
         context.status_file.began(lease.branch, description)
-        context.holds(lease.branch)
+        context.announcer.holds(lease.branch)
         try:
             return _ClaimedRun(context, lease, admitted, ready).run()
         finally:
             context.status_file.ended()
-            context.holds(None)
+            context.announcer.holds(None)
 
 
 def answer_without_running(
@@ -141,7 +141,7 @@ class _ClaimedRun:
             self._let_go(halt)
             return None
         # This runner's presence record is pushed together with the answer.
-        context.holds(None)
+        context.announcer.holds(None)
         published = deliver(context, lease, outcome)
         if (admitted.trusted_by or "").startswith(trust.APPROVAL):
             # An approval is for one run. Withdraw it now: the ledger, which prevents replays, may be lost later.

@@ -184,7 +184,7 @@ def leave(
     if not names:
         return False
     context.waits[view.branch] = f"left to {', '.join(names)}, because this runner cannot run it"
-    is_listed = context.announcer is not None and context.announcer.lists(request.preset)
+    is_listed = context.announcer.lists(request.preset)
     is_held = view.state is not None and view.state.detail.startswith(WAITS_FOR_APPROVAL)
     if is_listed and not is_held and not context.others.has_left(view):
         lease = Lease(context, view)

@@ -35,13 +35,15 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
     """
     box = context.sandbox
     context.status_file.serves(serving=True, sandbox={"kind": box.kind, "why": box.why})
-    _begin(context)
+    context.orders.begin()
+    context.announcer.begin()
+    # Announce before the first request, so that other runners leave alone what only this one can run.
+    context.announcer.maybe()
     try:
         return _serve(context, limit)
     finally:
         context.status_file.serves(serving=False)
-        if context.announcer:
-            context.announcer.end()
+        context.announcer.end()
 
 
 def _serve(context: RunnerContext, limit: int | None) -> int:
@@ -88,19 +90,10 @@ def _drain(context: RunnerContext) -> None:
 
 def _announce(context: RunnerContext) -> None:
     """Publish in the runner's record what keeps this runner from working, if anything does."""
-    if context.announcer:
-        context.announcer.suffers(context.status_file.trouble)
-        context.announcer.maybe()
-        if news := context.announcer.news():
-            context.tell(news)
-
-
-def _begin(context: RunnerContext) -> None:
-    context.orders.begin()
-    if context.announcer:
-        context.announcer.begin()
-        # Announce before the first request, so that other runners leave alone what only this one can run.
-        context.announcer.maybe()
+    context.announcer.suffers(context.status_file.trouble)
+    context.announcer.maybe()
+    if news := context.announcer.news():
+        context.tell(news)
 
 
 def once(context: RunnerContext, branch: str, commit: str | None = None) -> State | None:

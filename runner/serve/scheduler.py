@@ -101,14 +101,12 @@ class Scheduler:
             self._context.pulse.beat()
             try:
                 done = self._process(view, runs=runs)
-            except InfrastructureError as error:
-                if error.code == "no_room":
-                    raise
-                # Either the bus is out of reach, or only this branch fails: others have their turn in the next poll.
-                self._memory.tried(view)
-                self._context.tell(f"{view.branch}: {error.message}; trying again")
-                return None
             except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
+                if isinstance(error, InfrastructureError) and error.code == "unreachable":
+                    # Perhaps only this branch fails: others have their turn in the next poll.
+                    self._memory.tried(view)
+                    self._context.tell(f"{view.branch}: {error.message}; trying again")
+                    return None
                 self._memory.failed(view.branch, error)
                 continue
             if done:
@@ -138,20 +136,14 @@ class Scheduler:
 
     def _process(self, view: View, *, runs: bool) -> bool:
         """Handle one branch, and return whether it needed work. With ``runs``, only record requests that cannot run."""
-        try:
-            candidate, action = self._candidate(view)
-            if candidate is None or not self._context.obey().takes_requests:
-                return False
-            published = self._handle(candidate, action, runs=runs)
-            if runs and self._memory.is_unadmitted(view):
-                return False
-            if published is State.REQUESTED:
-                self._memory.note_wait(view)
-                return False
-        except Exception as error:
-            if isinstance(error, InfrastructureError) and error.code == "unreachable":
-                raise
-            self._memory.failed(view.branch, error)
+        candidate, action = self._candidate(view)
+        if candidate is None or not self._context.obey().takes_requests:
+            return False
+        published = self._handle(candidate, action, runs=runs)
+        if runs and self._memory.is_unadmitted(view):
+            return False
+        if published is State.REQUESTED:
+            self._memory.note_wait(view)
             return False
         # Usually this runner or a faster one has moved the branch by now. If not, the bus drops pushes: back
         # off.

@@ -53,11 +53,11 @@ class Facts:
 
 
 class StatusFile:
-    """Writes facts about this process to the status file. Without a folder, nothing; write errors are ignored."""
+    """Writes facts about this process to the status file. Write errors are ignored."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        before = read_facts(folder) if folder else None
+        before = read_facts(folder)
         self.facts = Facts(pid=os.getpid(), started_at=now(), answers=before.answers if before else [])
 
     def serves(self, *, serving: bool, **about: Any) -> None:
@@ -125,8 +125,6 @@ class StatusFile:
         self._write()
 
     def _write(self) -> None:
-        if self._folder is None:
-            return
         self.facts.written_at = now()
         with suppress(OSError):
             local_files.replace(self._folder / NAME, json.dumps(asdict(self.facts)))

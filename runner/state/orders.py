@@ -36,15 +36,13 @@ class Order:
 
 
 class Orders:
-    """The orders in one state folder. Without a folder there are no orders."""
+    """The orders in one state folder."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def now(self) -> Order:
         """Return the current order for this process. An unreadable file counts as maintenance."""
-        if self._folder is None:
-            return Order()
         if (drain := _read(self._folder / DRAIN)) is not None and drain == _process():
             return Order(Standing.DRAINING)
         order = _read(self._folder / MAINTENANCE)
@@ -56,7 +54,7 @@ class Orders:
 
     def begin(self) -> None:
         """Remove an order to drain that was for an earlier process."""
-        if self._folder is not None and _read(self._folder / DRAIN) != _process():
+        if _read(self._folder / DRAIN) != _process():
             with suppress(OSError):
                 (self._folder / DRAIN).unlink(missing_ok=True)
 
@@ -66,7 +64,6 @@ class Orders:
 
     def resume(self) -> bool:
         """End maintenance. Returns whether there was any."""
-        assert self._folder is not None  # noqa: S101 - the command knows its folder
         file = self._folder / MAINTENANCE
         there = file.exists()
         file.unlink(missing_ok=True)
@@ -77,7 +74,6 @@ class Orders:
         self._write(DRAIN, _of(process))
 
     def _write(self, name: str, content: object) -> None:
-        assert self._folder is not None  # noqa: S101 - the command knows its folder
         local_files.replace(self._folder / name, json.dumps(content))
 
 

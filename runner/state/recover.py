@@ -23,9 +23,7 @@ from runner.state.ledger import Ledger
 _FILES = ("", "-wal", "-shm")
 
 
-def open_ledger(
-    path: Path, store: Git, archive: Path, tell: Callable[[str], None], reader: Reader | None = None
-) -> Ledger:
+def open_ledger(path: Path, store: Git, archive: Path, tell: Callable[[str], None], reader: Reader) -> Ledger:
     """Open the ledger. If it is damaged or missing, create one and fill it from the store and the archive.
 
     Raises:
@@ -43,7 +41,6 @@ def open_ledger(
         tell(f"the ledger is damaged; it was moved to {aside} and is rebuilt from the bus")
         ledger = Ledger(path)
     if not ledger.is_filled:
-        reader = reader or Reader()
         count = _refill(ledger, store, HEADS, tell, reader)
         if (archive / "HEAD").exists():
             for prefix in ("refs/heads/", APART):

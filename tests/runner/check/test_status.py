@@ -167,7 +167,6 @@ class TestStanding:
 
     def test_a_folder_that_cannot_be_written_stops_nothing(self, tmp_path):
         StatusFile(tmp_path / "missing").polled({})
-        StatusFile().polled({})
 
     @pytest.mark.parametrize("content", ["", "[]", "{}", '{"pid": 1}', "nonsense"])
     def test_a_file_that_is_none_of_ours_is_nothing(self, tmp_path, content):
