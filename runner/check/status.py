@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
+
+import psutil
 
 from bridge.bus.presence import Standing
 from bridge.checks import Check
@@ -16,7 +17,7 @@ from bridge.errors import KakeyaError, ProcessError
 from bridge.system.process import run
 from runner.policy import Policy
 from runner.state import signing_key
-from runner.state.activity import Facts, read_facts
+from runner.state.activity import read_facts
 
 _PROBE_S = 60.0
 _PROBE_BYTES = 1 << 20
@@ -31,26 +32,13 @@ def overview(policy: Policy, *, blas: bool = True) -> dict[str, Any]:
         "id": policy.id,
         "bus": policy.bus.url,
         "state": str(policy.state),
-        "serving": facts is not None and is_alive(facts),
+        "serving": facts is not None and facts.serving and psutil.pid_exists(facts.pid),
         "runner": asdict(facts) if facts else None,
         "disk": {"free_bytes": free, "keep_free_bytes": policy.limits.keep_free_mb << 20},
         "sandbox": (facts and facts.about.get("sandbox")) or {"kind": None, "policy": policy.sandbox},
         "key": _key(policy),
         "blas": _blas(policy) if blas else None,
     }
-
-
-def is_alive(facts: Facts) -> bool:
-    """Return whether the process that wrote the status file still serves."""
-    if not facts.serving:
-        return False
-    try:
-        os.kill(facts.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # the process belongs to another user
-    return True
 
 
 def checks(overview: dict[str, Any]) -> Iterator[Check]:

@@ -25,7 +25,7 @@ class Clock:
     ``witness`` returns times that were seen on the bus. Without it, the clock is trusted from the start.
     """
 
-    def __init__(self, tolerance_s: float = 300.0, witness: Witness | None = None) -> None:
+    def __init__(self, tolerance_s: float, witness: Witness | None = None) -> None:
         self._tolerance = tolerance_s
         self._offset = time.time() - time.monotonic()
         self._set_at: float | None = None
@@ -41,13 +41,10 @@ class Clock:
         A sleep of the machine counts as a jump. After the start, the clock is trusted as soon as the witness returns a
         time that differs from it by no more than the tolerance.
         """
-        return self.was_set() or self._is_unconfirmed(time.monotonic())
-
-    def was_set(self) -> bool:
-        """Return whether it jumped by more than the tolerance, or the machine slept, in the last 15 minutes."""
         now = time.monotonic()
         self._watch(now)
-        return self._set_at is not None and now - self._set_at < _DOUBT_S
+        was_set = self._set_at is not None and now - self._set_at < _DOUBT_S
+        return was_set or self._is_unconfirmed(now)
 
     def _watch(self, now: float) -> None:
         offset = time.time() - now

@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
 from bridge.bus.wire import State
-from runner.check.status import checks, is_alive, overview
+from runner.check.status import checks, overview
 from runner.policy import load_policy
 from runner.state import signing_key
 from runner.state.activity import NAME, Facts, StatusFile, read_facts
@@ -222,11 +223,19 @@ class TestOverview:
         found = overview(policy.model_copy(update={"interpreter": "/bin/false"}))
         assert self.lines(found)["blas"].message.startswith("unknown: `/bin/false -m engine probe`")
 
-    def test_who_is_alive(self):
-        assert is_alive(Facts(pid=os.getpid(), serving=True))
-        assert not is_alive(Facts(pid=os.getpid(), serving=False))
-        assert is_alive(Facts(pid=1, serving=True))
-        assert not is_alive(Facts(pid=2**22 - 1, serving=True))
+    @pytest.mark.parametrize(
+        ("facts", "serves"),
+        [
+            (Facts(pid=os.getpid(), serving=True), True),
+            (Facts(pid=os.getpid(), serving=False), False),
+            (Facts(pid=1, serving=True), True),
+            (Facts(pid=2**22 - 1, serving=True), False),
+        ],
+    )
+    def test_only_a_live_process_serves(self, policy, facts, serves):
+        policy.state.mkdir()
+        (policy.state / NAME).write_text(json.dumps(asdict(facts)))
+        assert overview(policy, blas=False)["serving"] is serves
 
 
 @pytest.mark.bus

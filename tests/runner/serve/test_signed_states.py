@@ -321,7 +321,7 @@ def test_an_unsigned_answer_is_left_alone_if_it_is_ours_or_too_old(published, da
 def test_a_ledger_that_is_made_anew_learns_nothing_from_unsigned_states(context, run, forger, tmp_path):
     put(forger, run, {wire.STATE: said(run, state="succeeded")})
     context.bus.fetch()
-    for reader, known in ((None, True), (context.reader, False)):
+    for reader, known in ((Reader(), True), (context.reader, False)):
         path = tmp_path / f"{known}.sqlite"
         ledger = open_ledger(path, context.bus.git, tmp_path / "none.git", lambda _: None, reader)
         assert (ledger.entry(run.branch) is not None) is known
