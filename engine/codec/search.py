@@ -91,8 +91,7 @@ def _choose_guessing(
         )  # the next trial waits: MLX would hold the arrays of all trials at once
     (points,), errors, _ = _tried(y, safe, layout.q, ())
     assert best is not None  # noqa: S101 - every guess has offsets
-    # Only a vector that has lost a block errs by more than its energy.
-    error = mx.where(best.error > energy, tree_sum(errors[0], 0), NEVER)
+    error = mx.where(best.error > guess.spare * energy, tree_sum(errors[0], 0), NEVER)
     best = _better(best, _Choice(safe - BETA_GAP, mx.ones(errors[0].shape, mx.int32), points, error))
     return best.scale, best.beta, best.points
 

@@ -37,12 +37,15 @@ class Guess:
         ramp: see above.
         offsets: steps from the likeliest scale to those that a vector is coded at, each with and without the beta bits.
         lost: squared error of a block that fits neither with nor without its beta bit, over that of one that fits.
+        spare: a vector whose error is above this share of its energy is also coded at a scale that surely holds all its
+            blocks. Only a vector that has lost a block errs by more than its energy.
     """
 
     room: float
     ramp: float
     offsets: tuple[int, ...]
     lost: float = 100.0
+    spare: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class Search:
 
 EFFORTS = {
     "fast": {
-        2: Search(42, 2, 20, (0.9, 0.8), Guess(-0.1, 0.6, (-3, 3), 60.0)),
+        2: Search(42, 2, 20, (0.9, 0.8), Guess(-0.1, 0.6, (-3, 3), 60.0, spare=0.0)),
         3: Search(44, 2, 17, (0.93,), Guess(0.0, 0.8, (-3, 1), 30.0)),
         4: Search(46, 2, 16, (), Guess(0.25, 1.75, (-4, -2, 0), 30.0)),
         5: Search(46, 2, 16, (), Guess(0.25, 1.75, (-2, 0))),

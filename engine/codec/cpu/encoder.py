@@ -85,18 +85,20 @@ def _choose(y: np.ndarray, layout: Layout, search: Search) -> _Choice:
     if not search.guess:
         return _by_grid(blocks, finest, safe, search)
     best = _by_guess(blocks, finest, search, search.guess)
-    lost = np.flatnonzero(best.error > fold(np.add, energies))
-    return _with_safe(best, lost, y, safe, layout.q) if lost.size else best
+    poor = np.flatnonzero(best.error > np.float32(search.guess.spare) * fold(np.add, energies))
+    return _with_spare(best, poor, y, safe, layout.q) if poor.size else best
 
 
-def _with_safe(best: _Choice, lost: np.ndarray, y: np.ndarray, safe: np.ndarray, q: int) -> _Choice:
-    """Code the vectors that have lost a block at a scale that surely has a codeword near each of them."""
-    safe = safe[lost]
-    points, errors = _Blocks(np.ascontiguousarray(y[..., lost]), q, (), clips=True).at(safe[None])
-    best.error[lost] = fold(np.add, errors[0])
-    best.scale[lost] = safe - BETA_GAP
-    best.beta[:, lost] = True
-    best.points[..., lost] = points[:, 0]
+def _with_spare(best: _Choice, poor: np.ndarray, y: np.ndarray, safe: np.ndarray, q: int) -> _Choice:
+    """Try some of the vectors at a scale that surely has a codeword near each of their blocks."""
+    some = poor if poor.size < safe.size else slice(None)
+    y, safe = np.ascontiguousarray(y[..., some]), safe[some]
+    points, errors = _Blocks(y, q, (), clips=True).at(safe[None])
+    beta = np.ones(errors[0].shape, bool)
+    spare = _Choice(fold(np.add, errors[0]), safe - BETA_GAP, beta, points[:, 0])
+    better = _better(_Choice(*(x[..., some] for x in best)), spare)
+    for whole, part in zip(best, better, strict=True):
+        whole[..., some] = part
     return best
 
 

@@ -144,8 +144,8 @@ def encode(x: np.ndarray, bits: int, effort: str = "normal") -> np.ndarray:
             pair(likely + offset, errors(likely + offset), coarser(likely + offset))
         spare = errors(safe, ())
         before = best
-        lost = (best > np.where(zero, np.inf, energy))[:, None]
-        pair(safe - BETA_GAP, np.full_like(spare, NEVER), np.where(lost, spare, NEVER))
+        poor = (best > np.float32(search.guess.spare) * energy)[:, None]
+        pair(safe - BETA_GAP, np.full_like(spare, NEVER), np.where(poor, spare, NEVER))
         safer = (best < before)[:, None]
         fine = np.where(safer, NEVER, errors(best_k))
         coarse = np.where(safer, spare, coarser(best_k))
