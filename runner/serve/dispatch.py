@@ -45,7 +45,7 @@ def admit_to_run(context: RunnerContext, candidate: Candidate) -> Admitted | Non
         return None
 
 
-def handle(
+def apply(
     context: RunnerContext, candidate: Candidate, action: Action, admitted: Admitted | None = None
 ) -> State | None:
     """Carry out the action for a branch, with the request that ``admit_to_run`` returned, if any.
@@ -95,7 +95,7 @@ def _kept_answer(context: RunnerContext, view: View) -> Pending | None:
 def _turn_down(context: RunnerContext, view: View, refusal: Refusal) -> State | None:
     """Refuse a request, or let it wait if somebody, or a corrected clock, may still change the decision."""
     if isinstance(refusal, Held):
-        return hold(context, view, refusal)
+        return wait_for_approval(context, view, refusal)
     if refusal.code in OF_AGE and context.clock.is_doubtful():
         return State.REQUESTED
     if (
@@ -127,7 +127,7 @@ def _check_host(context: RunnerContext, admitted: Admitted) -> None:
         raise Unable(code, f"{problem.message}. {where}: {problem.fix}", admitted.request, is_new=is_new)
 
 
-def hold(context: RunnerContext, view: View, refusal: Held) -> State:
+def wait_for_approval(context: RunnerContext, view: View, refusal: Held) -> State:
     """Let a request wait, and publish the reason on its branch unless it is there already."""
     announced = view.state is not None and view.state.detail.startswith(WAITS)
     if not announced and Lease(context, view).advance(State.REQUESTED, detail=refusal.message) is Pushed.DONE:
@@ -135,7 +135,7 @@ def hold(context: RunnerContext, view: View, refusal: Held) -> State:
     return State.REQUESTED
 
 
-def flush(context: RunnerContext, backoff: Backoff) -> dict[str, str]:
+def push_pending_answers(context: RunnerContext, backoff: Backoff) -> dict[str, str]:
     """Push the answers that a failure or a crash left in the ledger. Returns the remaining ones, by branch."""
     until = time.monotonic() + FLUSH_S
     for pending in context.ledger.pending():

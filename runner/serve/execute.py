@@ -32,14 +32,14 @@ from runner.refusal import Refusal, Unable, with_place
 from runner.serve.answer import Outcome, answer, deliver
 from runner.serve.gate import judge_reports
 from runner.serve.lease import Lease, hand_on, with_reason
-from runner.serve.watch_job import Halt, Halted, Keepalive, wait_for_end
+from runner.serve.watch_job import Keepalive, RunStopped, StopReason, wait_for_end
 from runner.state import signing_key
 
 # The code of the error if this host could not begin a step of a job.
 NOT_BEGUN = "not_begun"
 _CANCELLED = {
-    Halt.CANCELLED: "the requester cancelled it",
-    Halt.SUPERSEDED: "the branch was pushed to again",
+    StopReason.CANCELLED: "the requester cancelled it",
+    StopReason.SUPERSEDED: "the branch was pushed to again",
 }
 
 
@@ -130,15 +130,15 @@ class _ClaimedRun:
         context, lease, admitted, outcome = self._context, self._lease, self._admitted, self._outcome
         try:
             with workspace(context.policy.state, admitted.request.preset) as space:
-                halt = self._work(space)
+                stop_reason = self._work(space)
         except (InfrastructureError, OSError):
             if not outcome.commands:
                 self._hand_back()
             raise
-        if halt is Halt.HANDED_ON:
+        if stop_reason is StopReason.HANDED_ON:
             return None
-        if halt in (Halt.FENCED, Halt.STOPPING):
-            self._let_go(halt)
+        if stop_reason in (StopReason.FENCED, StopReason.STOPPING):
+            self._let_go(stop_reason)
             return None
         # This runner's presence record is pushed together with the answer.
         context.announcer.holds(None)
@@ -149,13 +149,13 @@ class _ClaimedRun:
         _tell_end(context, lease, outcome, published)
         return published
 
-    def _work(self, space: Workspace) -> Halt | None:
+    def _work(self, space: Workspace) -> StopReason | None:
         """Run the steps and collect the reports into the outcome. Returns why it was stopped from outside, or None."""
         outcome = self._outcome
         try:
             missing = self._prepare(space)
             if missing and self._hand_on(lfs.message(missing)):
-                return Halt.HANDED_ON
+                return StopReason.HANDED_ON
             if missing:
                 outcome.end(State.FAILED, "lfs_pointers", lfs.message(missing))
             else:
@@ -163,15 +163,15 @@ class _ClaimedRun:
             self._gather(space)
         except Refusal as refusal:
             if isinstance(refusal, Unable) and self._hand_on(refusal.message):
-                return Halt.HANDED_ON
+                return StopReason.HANDED_ON
             outcome.end(State.REFUSED, refusal.code, self._placed(refusal.code, refusal.message))
-        except Halted as ended:
-            if message := _CANCELLED.get(ended.halt):
-                cancel = self._lease.view.cancel if ended.halt is Halt.CANCELLED else None
+        except RunStopped as stopped:
+            if message := _CANCELLED.get(stopped.reason):
+                cancel = self._lease.view.cancel if stopped.reason is StopReason.CANCELLED else None
                 outcome.end(
-                    State.CANCELLED, ended.halt.value, with_reason(message, cancel) if cancel else message
+                    State.CANCELLED, stopped.reason.value, with_reason(message, cancel) if cancel else message
                 )
-            return ended.halt
+            return stopped.reason
         return None
 
     def _hand_on(self, reason: str) -> bool:
@@ -186,14 +186,14 @@ class _ClaimedRun:
             self._lease.advance(State.REQUESTED, detail="handed back: its runner could not begin it")
             self._context.ledger.settled(branch=self._lease.branch, state="handed_back")
 
-    def _let_go(self, halt: Halt) -> None:
+    def _let_go(self, stop_reason: StopReason) -> None:
         lease, context = self._lease, self._context
-        if halt is Halt.STOPPING:
+        if stop_reason is StopReason.STOPPING:
             lease.advance(State.REQUESTED, detail="handed back: the runner was stopped")
             context.tell(f"{lease.branch}: handed back")
         else:
             context.tell(f"{lease.branch}: another runner has taken it over; nothing is published here")
-        context.ledger.settled(branch=lease.branch, state=str(halt.value))
+        context.ledger.settled(branch=lease.branch, state=str(stop_reason.value))
 
     def _prepare(self, space: Workspace) -> lfs.Unfilled:
         """Write the job's part of the request's tree into the workspace. Returns the files that remain LFS pointers."""
@@ -216,7 +216,7 @@ class _ClaimedRun:
         """Run the steps in order until one fails.
 
         Raises:
-            Halted: the job was stopped from outside.
+            RunStopped: the job was stopped from outside.
         """
         context, admitted, outcome = self._context, self._admitted, self._outcome
         deadline = time.monotonic() + admitted.timeout_s
@@ -227,20 +227,20 @@ class _ClaimedRun:
                 int(context.policy.limits.log_mb * (1 << 20)), context.bus.secrets, self._lease.log
             )
             command = self._command(argv, env, space, sink, deadline)
-            halted = None
+            stopped = None
             try:
                 wait_for_end(context, command, keepalive, i)
-            except Halted as error:
-                halted = error
+            except RunStopped as error:
+                stopped = error
             finally:
                 ended = command.stop()
-            if halted and halted.halt in (Halt.FENCED, Halt.STOPPING):
-                raise halted
+            if stopped and stopped.reason in (StopReason.FENCED, StopReason.STOPPING):
+                raise stopped
             if not ended.began and (fault := self._host_fault(command.inside, ended)):
                 raise InfrastructureError(f"nothing of the job ran: {fault}", code=NOT_BEGUN)
             _note(outcome, admitted.request.preset, i, argv, ended, sink)
-            if halted:
-                raise halted
+            if stopped:
+                raise stopped
             if failure := _failure(ended, i, admitted.timeout_s):
                 state, code, message = failure
                 outcome.end(state, code, self._placed(code, message))
@@ -291,7 +291,7 @@ class _ClaimedRun:
         """Collect the reports, even if the job failed. Run the gate on them if the job succeeded.
 
         Raises:
-            Halted: the request was cancelled or taken over, or the runner stops.
+            RunStopped: the request was cancelled or taken over, or the runner stops.
         """
         context, outcome, preset = self._context, self._outcome, self._admitted.preset
         keep_claim = Keepalive(context, self._lease, "the reports are being collected and judged").check

@@ -16,7 +16,7 @@ from runner.admit.manifests import read_candidate
 from runner.bus.backoff import Backoff
 from runner.context import RunnerContext
 from runner.faults import explain
-from runner.serve.dispatch import flush, handle
+from runner.serve.dispatch import apply, push_pending_answers
 from runner.serve.next_action import TipWatch, decide
 from runner.serve.poll import Poller
 from runner.upkeep.chores import Chores
@@ -83,7 +83,7 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
 
 def _drain(context: RunnerContext) -> None:
     """Push the answers that wait, and say that the runner ends."""
-    unsent = flush(context, Backoff())
+    unsent = push_pending_answers(context, Backoff())
     later = f"; {len(unsent)} answers are pushed at the next start" if unsent else ""
     context.tell(f"drained: no job is running, and no other request is taken{later}")
 
@@ -116,7 +116,7 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
         )
         fix = "On its machine: kakeya-runner maintenance off"
         raise InfrastructureError(sentence, fix=fix, code="maintenance")
-    waiting = flush(context, Backoff())
+    waiting = push_pending_answers(context, Backoff())
     tip = context.bus.tip(branch, NETWORK_TIMEOUT)
     if tip is None:
         raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
@@ -131,7 +131,7 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
         return view.current_state
     if branch in waiting:
         raise InfrastructureError(f"the answer of {branch} cannot be pushed", fix="Try again.")
-    return handle(context, read_candidate(context.bus.git, view), decide(context, view, TipWatch()))
+    return apply(context, read_candidate(context.bus.git, view), decide(context, view, TipWatch()))
 
 
 def keep_results(context: RunnerContext, branch: str, folder: Path) -> None:

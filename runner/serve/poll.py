@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.context import RunnerContext
-from runner.serve.dispatch import UNFIT, flush
+from runner.serve.dispatch import UNFIT, push_pending_answers
 from runner.serve.inbox import Inbox
 from runner.serve.memory import CANNOT_BEGIN, CLOCK, Memory
 from runner.serve.scheduler import Scheduler
@@ -37,7 +37,7 @@ class Poller:
             InfrastructureError: the bus cannot be reached.
         """
         context, memory = self._context, self._memory
-        unsent = flush(context, memory.retries)
+        unsent = push_pending_answers(context, memory.retries)
         tips = self._inbox.fetch()
         if news := context.clock.news():
             context.tell(news)

@@ -42,7 +42,7 @@ _asked_at = lru_cache(limits.BRANCHES)(branch_names.asked_at)
 _Place = tuple[str, str]
 
 
-class Turns:
+class FairQueue:
     """The waiting requests, in the order in which this runner handles them."""
 
     def __init__(

@@ -13,10 +13,10 @@ from runner.admit.admission import ends_at
 from runner.admit.approvals import Approvals
 from runner.admit.manifests import Candidate, Manifests
 from runner.context import RunnerContext
-from runner.serve.dispatch import admit_to_run, handle, is_for_others
+from runner.serve.dispatch import admit_to_run, apply, is_for_others
 from runner.serve.memory import Memory
 from runner.serve.next_action import Action, decide, in_our_name
-from runner.serve.queue import Turns
+from runner.serve.queue import FairQueue
 
 # How long a poll looks for a request to run, and how long it answers others, before the next poll sees new ones.
 BUDGET_S = 1.0
@@ -29,7 +29,9 @@ class Scheduler:
         self._context = context
         self._memory = memory
         self._manifests = Manifests(context.bus.git)
-        self._turns = Turns(self._manifests, context.bus.git, context.policy, context.ledger, context.tell)
+        self._turns = FairQueue(
+            self._manifests, context.bus.git, context.policy, context.ledger, context.tell
+        )
         self._ran = False
         # Whether the last poll ran out of time and left work behind.
         self.has_more = False
@@ -179,7 +181,7 @@ class Scheduler:
             if runs and admitted is None:
                 self._memory.note_unadmitted(candidate.view)
                 return None
-            return handle(self._context, candidate, action, admitted)
+            return apply(self._context, candidate, action, admitted)
         finally:
             ledger.survived([tip])
 

@@ -25,7 +25,7 @@ LONGEST_PAUSE_S = 5.0
 _PER_LEASE = 3
 
 
-class Halt(Enum):
+class StopReason(Enum):
     """Why a job does not run to its end."""
 
     CANCELLED = "cancelled"
@@ -36,19 +36,19 @@ class Halt(Enum):
     HANDED_ON = "handed_on"
 
 
-class Halted(Exception):  # noqa: N818 - an end from outside, no fault
+class RunStopped(Exception):  # noqa: N818 - an end from outside, no fault
     """The request was stopped from outside between two of its steps."""
 
-    def __init__(self, halt: Halt) -> None:
-        super().__init__(halt.value)
-        self.halt = halt
+    def __init__(self, reason: StopReason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
 
 
 def wait_for_end(context: RunnerContext, command: Command, keepalive: Keepalive, step: int) -> None:
     """Wait until a command ends.
 
     Raises:
-        Halted: it has to be stopped from outside.
+        RunStopped: it has to be stopped from outside.
         InfrastructureError: this process no longer has its state folder.
     """
     last_note = last_obeyed = time.monotonic()
@@ -66,7 +66,7 @@ def wait_for_end(context: RunnerContext, command: Command, keepalive: Keepalive,
             context.status_file.steps(step)
 
 
-def _look(lease: Lease) -> Halt | None:
+def _look(lease: Lease) -> StopReason | None:
     """Return why the job has to end if somebody pushed to the branch, else None."""
     try:
         view = lease.moved()
@@ -75,12 +75,16 @@ def _look(lease: Lease) -> Halt | None:
     if view is None:
         return None
     if lease.is_fenced(view):
-        return Halt.FENCED
+        return StopReason.FENCED
     stands = lease.stands(view) and view.cancel == lease.view.cancel
     lease.build_on(view)
     if stands:
         return None
-    return Halt.CANCELLED if view.cancel and view.cancel.request == lease.request else Halt.SUPERSEDED
+    return (
+        StopReason.CANCELLED
+        if view.cancel and view.cancel.request == lease.request
+        else StopReason.SUPERSEDED
+    )
 
 
 class Keepalive:
@@ -97,16 +101,16 @@ class Keepalive:
         self._known: int | None = None
 
     def check(self, step: int | None = None) -> None:
-        """Push a heartbeat if it is time. Raises Halted if the request must end."""
+        """Push a heartbeat if it is time. Raises RunStopped if the request must end."""
         context = self._context
         context.pulse.beat()
         if context.stop.is_set() and context.policy.on_stop == "hand_back":
-            raise Halted(Halt.STOPPING)
+            raise RunStopped(StopReason.STOPPING)
         has_moved = self.beat(step) is Pushed.STALE
         if has_moved or time.monotonic() - self._last_look >= self._between_looks:
             self._last_look = time.monotonic()
-            if halt := _look(self._lease):
-                raise Halted(halt)
+            if reason := _look(self._lease):
+                raise RunStopped(reason)
 
     def beat(self, step: int | None = None) -> Pushed | None:
         """Push a heartbeat if it is time. Returns the push's result, or None if no push was tried."""

@@ -491,15 +491,15 @@ class TestAttendant:
     def test_a_runner_that_stops_hands_the_job_back(self, attended):
         context, _, beat = attended
         context.stop.set()
-        with pytest.raises(watch_job.Halted) as caught:
+        with pytest.raises(watch_job.RunStopped) as caught:
             beat()
-        assert caught.value.halt is watch_job.Halt.STOPPING
+        assert caught.value.reason is watch_job.StopReason.STOPPING
 
     def test_a_requester_who_pushes_again_ends_it(self, attended, requester):
         _, lease, beat = attended
         requester.git("fetch", "--quiet", "origin", lease.branch)
         requester.push(requester.commit({"more": b"x"}, lease.tip), lease.branch)
         time.sleep(0.5)
-        with pytest.raises(watch_job.Halted) as caught:
+        with pytest.raises(watch_job.RunStopped) as caught:
             beat()
-        assert caught.value.halt is watch_job.Halt.SUPERSEDED
+        assert caught.value.reason is watch_job.StopReason.SUPERSEDED

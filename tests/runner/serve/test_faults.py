@@ -157,14 +157,14 @@ def test_a_branch_that_makes_the_runner_stumble_stops_no_other(host, requester, 
     bad, good = (requester.send(requester.manifest()) for _ in range(2))
     from runner.serve import scheduler  # noqa: PLC0415 - the module that is bent
 
-    real = scheduler.handle
+    real = scheduler.apply
 
     def stumble(context, asked, action, admitted=None):
         if asked.view.branch == bad:
             raise RuntimeError("a bug\x1b[31m")
         return real(context, asked, action, admitted)
 
-    monkeypatch.setattr(scheduler, "handle", stumble)
+    monkeypatch.setattr(scheduler, "apply", stumble)
 
     assert host.answer(good).state is State.SUCCEEDED
     assert any("RuntimeError: a bug" in line for line in host.told)

@@ -30,7 +30,7 @@ from runner.bus.bus import Pushed
 from runner.context import open_runner
 from runner.policy import load_policy
 from runner.serve.answer import Outcome, answer
-from runner.serve.dispatch import flush, handle
+from runner.serve.dispatch import apply, push_pending_answers
 from runner.serve.lease import Lease
 from runner.serve.next_action import Action, TipWatch, decide
 from tests.properties import examples
@@ -144,7 +144,7 @@ class Protocol(RuleBasedStateMachine):
         if held and (view.branch, view.tip) not in self.watches[name].lapsed:
             assert action is Action.WAIT, "a claim is respected until its lease has lapsed"
         if action in (Action.CANCEL, Action.SUPERSEDE, Action.LOSE):
-            handle(context, read_candidate(context.bus.git, view), action)
+            apply(context, read_candidate(context.bus.git, view), action)
         if action is not Action.TAKE:
             return
         lease = Lease(context, view)
@@ -176,7 +176,7 @@ class Protocol(RuleBasedStateMachine):
         self.holds[name] = None
         if how == "crash":
             self.watches[name], self.seen[name] = TipWatch(), {}
-            flush(context, Backoff())
+            push_pending_answers(context, Backoff())
         elif lease and how == "answer":
             lease.log.add(b"the end\n" * chunk)
             answer(context, lease, Outcome(State.SUCCEEDED, GOOD))

@@ -18,7 +18,7 @@ from bridge.system.git_output import refs
 from runner.admit.manifests import Manifests
 from runner.policy import load_policy
 from runner.serve.poll import Poller
-from runner.serve.queue import Requesters, Turns, take_turns
+from runner.serve.queue import FairQueue, Requesters, take_turns
 from runner.state.ledger import Ledger
 
 BEGAN = 1_700_000_000
@@ -108,7 +108,7 @@ def turns_of(bus, runners, tmp_path):
 
     def serve(jobs, comes):
         served = []
-        order = Turns(Manifests(git), git, policy, ledger, lambda _: None)
+        order = FairQueue(Manifests(git), git, policy, ledger, lambda _: None)
         for i in range(jobs):
             comes(i)
             tips = refs(git.text("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads/").encode())

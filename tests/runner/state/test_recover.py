@@ -15,7 +15,7 @@ from runner.admit.manifests import read_candidate
 from runner.bus.backoff import Backoff
 from runner.bus.bus import Pushed
 from runner.serve.answer import Outcome, answer
-from runner.serve.dispatch import flush
+from runner.serve.dispatch import push_pending_answers
 from runner.serve.lease import Lease
 from runner.serve.next_action import Action, TipWatch, decide
 from runner.serve.poll import Poller
@@ -127,7 +127,7 @@ def test_an_answer_that_waited_is_still_delivered(host, requester, ran):
         path = context.policy.state / "ledger.sqlite"
     DAMAGE["no database"](path)
     with host.context() as context:
-        flush(context, Backoff())
+        push_pending_answers(context, Backoff())
     assert host.result(branch).state == "succeeded"
     assert not ran.exists()
 
