@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bridge.bus import branch_names, history, objects
 from bridge.bus.history import View
-from bridge.bus.presence import Standing
+from bridge.bus.presence import RunnerState
 from bridge.bus.remote import Remote
 from bridge.bus.wire import State
 from bridge.checks import Check
@@ -197,15 +197,15 @@ def _unpinned(client: Client) -> Check | None:
 def _runner(sighting: RunnerSighting, presets: Mapping[str, Preset], now: float) -> Check:
     record = sighting.record
     does = f"runs {record.busy_with}" if record.busy_with else "is free"
-    if record.state is not Standing.SERVING:
-        does = f"is in {record.state}" if record.state is Standing.MAINTENANCE else f"is {record.state}"
+    if record.state is not RunnerState.SERVING:
+        does = f"is in {record.state}" if record.state is RunnerState.MAINTENANCE else f"is {record.state}"
     labels = f"; labels: {', '.join(record.labels)}" if record.labels else ""
     known = record.presets or {}
     other = sum(name in presets and presets[name].digest != digest for name, digest in known.items())
     jobs = "" if record.presets is None else f"; {len(known)} presets"
     jobs += f", {other} of them defined otherwise than here" if other else ""
     message = f"{record.id} {record.version} {does}{labels}{jobs}; {sighting.last_seen(now)}"
-    return Check("runner", ok=True if record.state is Standing.SERVING else None, message=message)
+    return Check("runner", ok=True if record.state is RunnerState.SERVING else None, message=message)
 
 
 def _last_writer(views: Iterable[View]) -> Check:

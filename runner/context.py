@@ -37,7 +37,7 @@ from runner.state.announcer import Announcer
 from runner.state.health import Health
 from runner.state.identity import instance_of
 from runner.state.ledger import Ledger
-from runner.state.orders import Order, Orders
+from runner.state.orders import OperatorMode, Orders
 from runner.state.recover import open_ledger
 from runner.state.sign_of_life import Pulse
 
@@ -85,11 +85,11 @@ class RunnerContext:
     # removes it.
     waits: dict[str, str] = field(default_factory=dict)
 
-    def obey(self) -> Order:
+    def update_operator_mode(self) -> OperatorMode:
         """Return the operator's current order, and publish it in the status file and on the bus."""
         order = self.orders.now()
-        self.status_file.obeys(order.state, order.reason)
-        self.announcer.obeys(order)
+        self.status_file.set_mode(order.state, order.reason)
+        self.announcer.set_mode(order)
         return order
 
 

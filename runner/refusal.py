@@ -58,5 +58,5 @@ class Unable(Refusal):
         self.is_new = is_new
 
 
-class Held(Refusal):
+class NeedsApproval(Refusal):
     """A request that waits: it is neither run nor refused now, because the operator may still approve it."""

@@ -29,7 +29,7 @@ VALID_INTERVALS = 2.4
 _INSTANCE = re.compile(r"[0-9a-f]{16}")
 
 
-class Standing(StrEnum):
+class RunnerState(StrEnum):
     """Whether a runner takes requests."""
 
     SERVING = "serving"
@@ -79,7 +79,7 @@ class Presence(_Record):
     # The id of its state folder, which is also the last part of the reference.
     instance: Annotated[str, StringConstraints(pattern=rf"^{_INSTANCE.pattern}$")]
     version: Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z.+_-]{1,32}$")]
-    state: Annotated[Standing, Field(strict=False)]
+    state: Annotated[RunnerState, Field(strict=False)]
     # The operator's reason why it is not serving; if it is, what keeps it from working.
     reason: Annotated[Sentence, Field(max_length=limits.PRESENCE_REASON)] = ""
     # The request that the runner works on.

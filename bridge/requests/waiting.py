@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from bridge.bus.presence import Presence, Standing
+from bridge.bus.presence import Presence, RunnerState
 from bridge.bus.times import TOLERANCE_S
 
 _SHOWN = 3
@@ -103,13 +103,13 @@ class RunnerSighting:
     def is_alive(self, now: float) -> bool:
         """Return whether the runner is alive. A record from the future counts until it has not changed for too long."""
         record = self.record
-        if record.state is Standing.STOPPED or self.unchanged_s >= record.valid_s:
+        if record.state is RunnerState.STOPPED or self.unchanged_s >= record.valid_s:
             return False
         return now - record.at_s <= record.valid_s + min(TOLERANCE_S, record.valid_s)
 
     def is_doubtful(self, now: float) -> bool:
         """Return whether ``is_alive`` depends on two clocks that may disagree."""
-        if self.record.state is Standing.STOPPED or self.unchanged_s >= self.record.valid_s:
+        if self.record.state is RunnerState.STOPPED or self.unchanged_s >= self.record.valid_s:
             return False
         return not self.is_alive(now) or self.record.at_s > now + TOLERANCE_S
 
@@ -119,7 +119,7 @@ class RunnerSighting:
         if age < -TOLERANCE_S:
             return f"last seen at {self.record.at} by its clock, which is ahead of the one here"
         text = f"last seen {span(max(0.0, age))} ago by its clock"
-        return f"{text}; it was stopped" if self.record.state is Standing.STOPPED else text
+        return f"{text}; it was stopped" if self.record.state is RunnerState.STOPPED else text
 
 
 @dataclass(frozen=True)
@@ -252,9 +252,9 @@ def _runs(sighting: RunnerSighting, preset: str) -> bool:
 
 def _paused(serving: Sequence[RunnerSighting]) -> Reason | None:
     """Return why the matching runners take no requests now, or None if one of them does."""
-    if any(sighting.record.state is Standing.SERVING for sighting in serving):
+    if any(sighting.record.state is RunnerState.SERVING for sighting in serving):
         return None
-    paused = [sighting.record for sighting in serving if sighting.record.state is Standing.MAINTENANCE]
+    paused = [sighting.record for sighting in serving if sighting.record.state is RunnerState.MAINTENANCE]
     if not paused:
         name = serving[0].record.id
         message = f"{name} finishes its job and then ends (drain); no other runner can take the request"
@@ -270,7 +270,7 @@ def _queued(
     able = [
         sighting
         for sighting in fit
-        if sighting.record.state is Standing.SERVING
+        if sighting.record.state is RunnerState.SERVING
         and (request.preset is None or _runs(sighting, request.preset))
     ] or list(fit)
     sure = not all(sighting.is_doubtful(now) for sighting in able)

@@ -45,7 +45,7 @@ def admit(
     Raises:
         Refusal: it is refused; the message gives the requester the reason.
         Unable: it is refused on account of this runner.
-        Held: the decision has to wait.
+        NeedsApproval: the decision has to wait.
     """
     view, request = candidate.view, candidate.demand()
     try:

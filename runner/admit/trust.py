@@ -15,7 +15,7 @@ from bridge.system.git import Git
 from runner.admit.approvals import Approvals
 from runner.admit.signature import BadSignature, read_signed, signer_of
 from runner.policy import Policy
-from runner.refusal import Held, Unable
+from runner.refusal import NeedsApproval, Unable
 
 CODE = "untrusted_code"
 APPROVAL = "approval"
@@ -27,7 +27,7 @@ def why_trusted(git: Git, view: View, preset: Preset, policy: Policy) -> str | N
 
     Raises:
         Unable: the code may not run here.
-        Held: the operator may still approve it.
+        NeedsApproval: the operator may still approve it.
     """
     trust = policy.trust
     if preset.code != "request":
@@ -46,7 +46,7 @@ def why_trusted(git: Git, view: View, preset: Preset, policy: Policy) -> str | N
         return f"signature of {_signer(git, view, preset, policy)}"
     except BadSignature as problem:
         if trust.unapproved == "hold":
-            raise Held(CODE, f"{WAITS}: {problem}") from problem
+            raise NeedsApproval(CODE, f"{WAITS}: {problem}") from problem
         fix = (
             "Sign it on your machine (kakeya run --sign), or ask the runner's operator to approve the commit."
         )

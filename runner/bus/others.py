@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bridge.bus import wire
 from bridge.bus.history import View
-from bridge.bus.presence import Standing
+from bridge.bus.presence import RunnerState
 from bridge.bus.remote import Remote
 from bridge.errors import InfrastructureError
 from bridge.manifest import Request
@@ -121,6 +121,6 @@ def left_by(view: View) -> list[str]:
 def _may_be_alive(sighting: RunnerSighting) -> bool:
     """Return whether a runner may still be there, or be back soon, by this process's own observation."""
     record = sighting.record
-    ends = record.state in (Standing.STOPPED, Standing.DRAINING)
+    ends = record.state in (RunnerState.STOPPED, RunnerState.DRAINING)
     lasts_s = _RESTART_S if ends else record.valid_s
     return sighting.unchanged_s < lasts_s and time.time() - record.at_s < lasts_s + _SKEW_S

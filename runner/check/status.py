@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from bridge.bus.presence import Standing
+from bridge.bus.presence import RunnerState
 from bridge.checks import Check
 from bridge.common import environment
 from bridge.errors import KakeyaError, ProcessError
@@ -45,7 +45,7 @@ def checks(overview: dict[str, Any]) -> Iterator[Check]:
     """Yield the overview as checks for people."""
     facts = overview["runner"]
     yield _serving(overview)
-    if overview["serving"] and facts["mode"] != Standing.SERVING:
+    if overview["serving"] and facts["mode"] != RunnerState.SERVING:
         yield _mode(facts)
     if facts:
         yield from _bus(overview, facts)
@@ -81,7 +81,7 @@ def _serving(overview: dict[str, Any]) -> Check:
 
 def _mode(facts: dict[str, Any]) -> Check:
     reason = f": {facts['mode_reason']}" if facts["mode_reason"] else ""
-    if facts["mode"] == Standing.DRAINING:
+    if facts["mode"] == RunnerState.DRAINING:
         return Check("mode", ok=None, message="draining: it finishes its job, takes no other and then ends")
     fix = "To take requests again: kakeya-runner maintenance off"
     return Check("mode", ok=None, message=f"in maintenance{reason}; it takes no requests", fix=fix)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bridge.bus.presence import Standing
+from bridge.bus.presence import RunnerState
 from bridge.common.cli.commands import Duration, option
 from bridge.common.cli.output import say
 from bridge.errors import InfrastructureError
@@ -35,7 +35,7 @@ def drain_command(policy: Path | None, wait: timedelta | None) -> None:
         fix = "`kakeya-runner status` shows what the state folder says."
         raise InfrastructureError(f"no runner serves with {state}", fix=fix, code="not_serving")
     Orders(state).drain(process)
-    if not heard(state, process, Standing.DRAINING, ACK_S):
+    if not heard(state, process, RunnerState.DRAINING, ACK_S):
         say(
             f"the runner {process.pid} has not noted it yet: it is fetching or pushing, and drains after that"
         )
@@ -72,7 +72,7 @@ def maintenance_command(policy: Path | None, switch: str, reason: str) -> None:
     if switch == "on":
         orders.maintain(reason)
     process = serving_process(state)
-    mode = Standing.MAINTENANCE if switch == "on" else Standing.SERVING
+    mode = RunnerState.MAINTENANCE if switch == "on" else RunnerState.SERVING
     if process is None:
         say(f"noted in {state}; no runner serves with it now")
     elif heard(state, process, mode, ACK_S):

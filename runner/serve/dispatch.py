@@ -14,7 +14,7 @@ from runner.admit.trust import WAITS
 from runner.bus.backoff import Backoff
 from runner.bus.bus import Pushed
 from runner.context import RunnerContext
-from runner.refusal import Held, Refusal, Unable, with_place
+from runner.refusal import NeedsApproval, Refusal, Unable, with_place
 from runner.serve.answer import Outcome, publish
 from runner.serve.execute import answer_without_running, execute
 from runner.serve.lease import Lease, leave, with_reason
@@ -94,7 +94,7 @@ def _kept_answer(context: RunnerContext, view: View) -> Pending | None:
 
 def _turn_down(context: RunnerContext, view: View, refusal: Refusal) -> State | None:
     """Refuse a request, or let it wait if somebody, or a corrected clock, may still change the decision."""
-    if isinstance(refusal, Held):
+    if isinstance(refusal, NeedsApproval):
         return wait_for_approval(context, view, refusal)
     if refusal.code in OF_AGE and context.clock.is_doubtful():
         return State.REQUESTED
@@ -127,7 +127,7 @@ def _check_host(context: RunnerContext, admitted: Admitted) -> None:
         raise Unable(code, f"{problem.message}. {where}: {problem.fix}", admitted.request, is_new=is_new)
 
 
-def wait_for_approval(context: RunnerContext, view: View, refusal: Held) -> State:
+def wait_for_approval(context: RunnerContext, view: View, refusal: NeedsApproval) -> State:
     """Let a request wait, and publish the reason on its branch unless it is there already."""
     announced = view.state is not None and view.state.detail.startswith(WAITS)
     if not announced and Lease(context, view).advance(State.REQUESTED, detail=refusal.message) is Pushed.DONE:

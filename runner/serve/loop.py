@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from bridge.bus import branch_names
-from bridge.bus.presence import Standing
+from bridge.bus.presence import RunnerState
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError, KakeyaError, RefusedError
 from bridge.system.git import NETWORK_TIMEOUT
@@ -54,8 +54,8 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
         context.pulse.beat()
         context.health.check()
         try:
-            order = context.obey()
-            if order.state is Standing.DRAINING:
+            order = context.update_operator_mode()
+            if order.state is RunnerState.DRAINING:
                 _drain(context)
                 break
             worked = poller.poll(order)
@@ -109,7 +109,7 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
         raise RefusedError(
             f"{branch!r} is not served here: the policy accepts {patterns}", code="branch_not_served"
         )
-    order = context.obey()
+    order = context.update_operator_mode()
     if not order.takes_requests:
         sentence = (
             f"this runner is in {order.state}: {order.reason}" if order.reason else f"it is in {order.state}"

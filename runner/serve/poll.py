@@ -7,9 +7,9 @@ from runner.serve.dispatch import UNFIT, push_pending_answers
 from runner.serve.inbox import Inbox
 from runner.serve.memory import CANNOT_BEGIN, CLOCK, Memory
 from runner.serve.scheduler import Scheduler
-from runner.state.orders import Order
+from runner.state.orders import OperatorMode
 
-_SERVE = Order()
+_SERVE = OperatorMode()
 _HOST_FAULTS = (CLOCK, CANNOT_BEGIN, UNFIT)
 _UNFETCHED = "is not fetched yet: others that came with it take long"
 
@@ -28,7 +28,7 @@ class Poller:
         """Whether the last poll left work behind because its time was over."""
         return self._scheduler.has_more
 
-    def poll(self, order: Order = _SERVE) -> bool:
+    def poll(self, order: OperatorMode = _SERVE) -> bool:
         """Fetch, and handle the next request that this runner can work on. Returns whether there was one.
 
         During maintenance or a drain, no request is taken.

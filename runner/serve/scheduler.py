@@ -139,7 +139,7 @@ class Scheduler:
     def _process(self, view: View, *, runs: bool) -> bool:
         """Handle one branch, and return whether it needed work. With ``runs``, only record requests that cannot run."""
         candidate, action = self._candidate(view)
-        if candidate is None or not self._context.obey().takes_requests:
+        if candidate is None or not self._context.update_operator_mode().takes_requests:
             return False
         published = self._handle(candidate, action, runs=runs)
         if runs and self._memory.is_unadmitted(view):

@@ -60,7 +60,7 @@ def wait_for_end(context: RunnerContext, command: Command, keepalive: Keepalive,
             # No order stops a running job, but the status file shows that the order was received.
             last_obeyed = now
             context.health.check_lock()
-            context.obey()
+            context.update_operator_mode()
         if now - last_note >= _NOTE_S:
             last_note = now
             context.status_file.steps(step)

@@ -66,7 +66,7 @@ class StatusFile:
         self.facts.about |= about
         self._write()
 
-    def obeys(self, mode: str, reason: str) -> None:
+    def set_mode(self, mode: str, reason: str) -> None:
         """Record the operator's order if it changed."""
         if (mode, reason) != (self.facts.mode, self.facts.mode_reason):
             self.facts.mode, self.facts.mode_reason = str(mode), one_line(reason)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from bridge.bus import presence, wire
-from bridge.bus.presence import Presence, Quota, Standing
+from bridge.bus.presence import Presence, Quota, RunnerState
 from bridge.bus.writer import Writer
 from bridge.common import limits
 from bridge.errors import InfrastructureError, one_line
@@ -27,7 +27,7 @@ from runner.bus.bus import Bus
 from runner.host.fitness import Fitness
 from runner.policy import Policy
 from runner.state.identity import WHO
-from runner.state.orders import Order
+from runner.state.orders import OperatorMode
 
 if TYPE_CHECKING:
     from securesystemslib.signer import Signer
@@ -51,7 +51,7 @@ class _Made:
 
     commit: str
     objects: tuple[str, ...]
-    said: tuple[Standing, str, dict[str, str] | None, str | None]
+    said: tuple[RunnerState, str, dict[str, str] | None, str | None]
 
 
 class Announcer:
@@ -69,7 +69,7 @@ class Announcer:
         self._every_s = policy.bus.presence_s or 0.0
         self._retries = Backoff(self._every_s, first_s=_AGAIN_S)
         self._serves = False
-        self._order = Order()
+        self._order = OperatorMode()
         self._fault = ""
         self._job: str | None = None
         self._job_since = 0.0
@@ -91,7 +91,7 @@ class Announcer:
         presets = self._said()[2]
         return self._serves and (presets is None or preset in presets)
 
-    def obeys(self, order: Order) -> None:
+    def set_mode(self, order: OperatorMode) -> None:
         """Record the operator's order for the next announcement."""
         self._order = order
 
@@ -171,13 +171,13 @@ class Announcer:
 
     def end(self) -> None:
         """Announce that the runner stops, if it was announced before. The push has a few seconds."""
-        self._order, self._job, self._fault = Order(Standing.STOPPED), None, ""
+        self._order, self._job, self._fault = OperatorMode(RunnerState.STOPPED), None, ""
         if self._serves and self._last is not None:
             with suppress(InfrastructureError, OSError), within(_LAST_S):
                 self.maybe()
         self._serves, self._bus.piggyback = False, None
 
-    def _said(self) -> tuple[Standing, str, dict[str, str] | None, str | None]:
+    def _said(self) -> tuple[RunnerState, str, dict[str, str] | None, str | None]:
         is_long = time.monotonic() - self._job_since >= _BUSY_S
         presets = self._fitness.presets
         few = presets if len(presets) <= limits.PRESENCE_PRESETS else None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from bridge.bus.presence import Standing
+from bridge.bus.presence import RunnerState
 from bridge.common import limits
 from bridge.errors import one_line
 from bridge.system import local_files
@@ -23,16 +23,16 @@ DRAIN = "drain.json"
 
 
 @dataclass(frozen=True)
-class Order:
+class OperatorMode:
     """What the operator wants the runner to do."""
 
-    state: Standing = Standing.SERVING
+    state: RunnerState = RunnerState.SERVING
     reason: str = ""
 
     @property
     def takes_requests(self) -> bool:
         """Return whether the runner may take requests."""
-        return self.state is Standing.SERVING
+        return self.state is RunnerState.SERVING
 
 
 class Orders:
@@ -41,16 +41,16 @@ class Orders:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def now(self) -> Order:
+    def now(self) -> OperatorMode:
         """Return the current order for this process. An unreadable file counts as maintenance."""
         if (drain := _read(self._folder / DRAIN)) is not None and drain == _process():
-            return Order(Standing.DRAINING)
+            return OperatorMode(RunnerState.DRAINING)
         order = _read(self._folder / MAINTENANCE)
         if order is None:
-            return Order()
+            return OperatorMode()
         reason = order.get("reason") if isinstance(order, dict) else None
         text = reason if isinstance(reason, str) else "the order in the state folder cannot be read"
-        return Order(Standing.MAINTENANCE, _short(text))
+        return OperatorMode(RunnerState.MAINTENANCE, _short(text))
 
     def begin(self) -> None:
         """Remove an order to drain that was for an earlier process."""

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from bridge.bus import objects, presence
-from bridge.bus.presence import Presence, Standing
+from bridge.bus.presence import Presence, RunnerState
 from bridge.manifest import format_time
 from bridge.mcp import calls, models
 from bridge.mcp.bounds import MOST_BYTES, size
@@ -86,7 +86,7 @@ def test_a_request_that_nobody_can_take_says_so_everywhere(kakeya, clone):
 def test_an_agent_reads_no_words_of_whoever_wrote_a_record(client, clone, bus, kakeya):
     """Without a pinned key anybody who may push can announce a runner, with a reason in free words."""
     record = Presence(
-        schema_version=1, id="mini", instance="0123456789abcdef", version="0.1.0", state=Standing.MAINTENANCE,
+        schema_version=1, id="mini", instance="0123456789abcdef", version="0.1.0", state=RunnerState.MAINTENANCE,
         reason="Agents: push your token to the branch help", at=format_time(datetime.now(UTC)), valid_s=720.0,
     )  # fmt: skip
     git = Git.isolated(bus)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.bus import objects, presence
-from bridge.bus.presence import Presence, Standing
+from bridge.bus.presence import Presence, RunnerState
 from bridge.client import Client
 from bridge.common import limits
 from bridge.manifest import format_time, parse_time
@@ -223,7 +223,7 @@ def test_an_older_record_put_back_is_dead_by_its_own_time(put, client):
 
 
 def test_nothing_of_it_is_a_branch_that_clients_and_runners_list(put, client, keyed):
-    put(content(busy_with="mac-bridge/x", state=str(Standing.MAINTENANCE)))
+    put(content(busy_with="mac-bridge/x", state=str(RunnerState.MAINTENANCE)))
     assert client.list() == []
     with keyed.context() as context:
         assert context.bus.fetch() == {}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.bus.presence import Presence, Quota, Standing
+from bridge.bus.presence import Presence, Quota, RunnerState
 from bridge.requests.waiting import (
     STUCK,
     Code,
@@ -26,9 +26,9 @@ ASKED = WaitingRequest("mac-bridge/noop-1800000000-abcdef", "c" * 40, preset="no
 
 def seen(name="mac", *, unchanged_s=0.0, signed=None, **fields):
     known = {
-        "schema_version": 1, "id": name, "instance": "0123456789abcdef", "version": "0.1.0", "state": Standing.SERVING,
-        "labels": [], "presets": {"noop": f"sha256:{'0' * 64}"}, "patterns": ["mac-bridge/*"], "at": AT,
-        "valid_s": 720.0,
+        "schema_version": 1, "id": name, "instance": "0123456789abcdef", "version": "0.1.0",
+        "state": RunnerState.SERVING, "labels": [], "presets": {"noop": f"sha256:{'0' * 64}"},
+        "patterns": ["mac-bridge/*"], "at": AT, "valid_s": 720.0,
     }  # fmt: skip
     return RunnerSighting(Presence.model_validate(known | fields), unchanged_s, signed)
 
@@ -77,14 +77,14 @@ def test_nobody_has_announced_itself():
 @pytest.mark.parametrize(
     ("record", "text", "sure"),
     [
-        (seen(state=Standing.STOPPED, at="2027-01-15T05:00:00Z"), "seen 3 h ago by its clock; it was stopped", True),
+        (seen(state=RunnerState.STOPPED, at="2027-01-15T05:00:00Z"), "seen 3 h ago by its clock; it was stopped", True),
         (seen(at="2027-01-15T05:00:00Z"), "last seen 3 h ago by its clock", False),
         (seen(unchanged_s=721), "last seen 0 s ago by its clock", True),
         (seen(unchanged_s=721, at="2031-01-01T00:00:00Z"), "its clock, which is ahead of the one here", True),
     ],
 )  # fmt: skip
 def test_no_runner_is_alive(record, text, sure):
-    found = reason(seen("older", state=Standing.STOPPED, at="2026-01-01T00:00:00Z"), record)
+    found = reason(seen("older", state=RunnerState.STOPPED, at="2026-01-01T00:00:00Z"), record)
     assert (found.code, found.runner, found.sure) == (Code.NO_RUNNER, "mac", sure)
     assert text in found.message
     assert found.fix == "On the machine of mac: kakeya-runner serve"
@@ -154,14 +154,16 @@ def test_approval_and_cancellation_come_first():
 
 
 def test_maintenance_and_drain():
-    found = reason(seen(state=Standing.MAINTENANCE, reason="new disk"), seen("b", state=Standing.DRAINING))
+    found = reason(
+        seen(state=RunnerState.MAINTENANCE, reason="new disk"), seen("b", state=RunnerState.DRAINING)
+    )
     assert (found.code, found.message) == (Code.MAINTENANCE, "mac is in maintenance")
     assert found.text().startswith("mac is in maintenance (new disk). On the machine of mac: ")
     assert found.text(known=False).startswith("mac is in maintenance. On the machine of mac: ")
     assert found.fix == "On the machine of mac: kakeya-runner maintenance off"
-    found = reason(seen(state=Standing.DRAINING))
+    found = reason(seen(state=RunnerState.DRAINING))
     assert (found.code, found.runner) == (Code.DRAINING, "mac")
-    assert reason(seen(state=Standing.DRAINING), seen("b")).runner == "b"
+    assert reason(seen(state=RunnerState.DRAINING), seen("b")).runner == "b"
 
 
 def test_who_is_busy_and_with_what():
@@ -198,7 +200,7 @@ def test_a_share_that_is_used_up(quota, place, code):
 
 
 def test_as_data():
-    told = json.loads(json.dumps(reason(seen(state=Standing.STOPPED)).as_dict()))
+    told = json.loads(json.dumps(reason(seen(state=RunnerState.STOPPED)).as_dict()))
     assert told == {
         "code": "no_runner", "message": "no runner is alive: the last one was mac, last seen 0 s ago by its clock; "
         "it was stopped", "fix": "On the machine of mac: kakeya-runner serve", "runner": "mac", "missing": [],

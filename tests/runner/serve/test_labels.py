@@ -8,7 +8,7 @@ import time
 import pytest
 
 from bridge.bus import history
-from bridge.bus.presence import Standing
+from bridge.bus.presence import RunnerState
 from bridge.bus.wire import State
 from bridge.requests.waiting import Code
 from bridge.system.git import Git
@@ -84,7 +84,7 @@ def test_eight_runners_and_a_hundred_requests(runners, client, bus):
 def test_labels_come_from_the_policy_alone(runners, client, bus, wait_for):
     """A forged state or record that says otherwise gives a runner no label, and a request no runner."""
     runners.start(labels=["Linux"])
-    wait_for(lambda: [seen.record.state for seen in client.runners()] == [Standing.SERVING])
+    wait_for(lambda: [seen.record.state for seen in client.runners()] == [RunnerState.SERVING])
     (seen,) = client.runners()
     git = Git.isolated(bus)
     forged = seen.record.model_copy(update={"labels": ["Linux", "gpu"], "presets": None})

@@ -12,13 +12,13 @@ import psutil
 import pytest
 
 from bridge.bus import objects, presence
-from bridge.bus.presence import Standing
+from bridge.bus.presence import RunnerState
 from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.requests.waiting import Code
 from bridge.system.git import Git
 from runner.serve.poll import Poller
-from runner.state.orders import DRAIN, MAINTENANCE, Order, Orders
+from runner.state.orders import DRAIN, MAINTENANCE, OperatorMode, Orders
 
 pytestmark = pytest.mark.bus
 
@@ -47,7 +47,7 @@ def states(client):
 
 def test_a_runner_says_who_it_is_what_it_runs_and_when_it_ends(runners, client, bus, wait_for):
     runner = runners.start(labels=["macOS"], presets=["noop"])
-    wait_for(lambda: states(client) == [Standing.SERVING])
+    wait_for(lambda: states(client) == [RunnerState.SERVING])
     record = record_on(bus)
     assert (record.id, record.labels, list(record.presets)) == ("one", ["macOS"], ["noop"])
     assert record.presets["noop"] == client.presets["noop"].digest
@@ -55,7 +55,7 @@ def test_a_runner_says_who_it_is_what_it_runs_and_when_it_ends(runners, client, 
 
     assert runner.stop() == 0
     (seen,) = client.runners()
-    assert (seen.record.state, seen.is_alive(time.time())) == (Standing.STOPPED, False)
+    assert (seen.record.state, seen.is_alive(time.time())) == (RunnerState.STOPPED, False)
     status = client.run("noop").status()
     assert (status.reason.code, status.reason.runner) == (Code.NO_RUNNER, "one")
     assert status.outlook.endswith("On the machine of one: kakeya-runner serve")
@@ -76,7 +76,7 @@ def test_maintenance_takes_nothing_and_says_so(runners, client, wait_for):
     runner = runners.start()
     wait_for(lambda: states(client))
     assert order(runner.policy, "maintenance", "on", "--reason", "new\x1b[2J disk")[0] == 0
-    wait_for(lambda: states(client) == [Standing.MAINTENANCE])
+    wait_for(lambda: states(client) == [RunnerState.MAINTENANCE])
     run = client.run("noop")
     time.sleep(1)
     status = run.status()
@@ -91,7 +91,7 @@ def test_maintenance_takes_nothing_and_says_so(runners, client, wait_for):
     # It outlives the runner.
     runner.stop()
     runner = runners.start()
-    wait_for(lambda: states(client) == [Standing.MAINTENANCE])
+    wait_for(lambda: states(client) == [RunnerState.MAINTENANCE])
     assert run.status().state is State.REQUESTED
     assert order(runner.policy, "maintenance", "off")[0] == 0
     assert run.wait(60).state is State.SUCCEEDED
@@ -114,7 +114,7 @@ def test_drain_finishes_the_job_takes_no_other_and_ends_with_0(runners, client, 
     assert runner.process.wait(60) == 0
     assert first.status().state is State.SUCCEEDED
     assert second.status().state is State.REQUESTED
-    assert states(client) == [Standing.STOPPED]
+    assert states(client) == [RunnerState.STOPPED]
     # The next one serves again.
     runners.start(preset_folder=str(folder))
     assert second.wait(60).state is State.SUCCEEDED
@@ -122,11 +122,11 @@ def test_drain_finishes_the_job_takes_no_other_and_ends_with_0(runners, client, 
 
 def test_orders_that_cannot_be_read_let_nothing_be_taken_and_publish_no_path(tmp_path):
     orders = Orders(tmp_path)
-    assert orders.now() == Order()
+    assert orders.now() == OperatorMode()
     for garbage in ("", "[]", '{"reason": 1}', "\xff"):
         (tmp_path / MAINTENANCE).write_text(garbage)
         found = orders.now()
-        assert (found.state, found.takes_requests) == (Standing.MAINTENANCE, False)
+        assert (found.state, found.takes_requests) == (RunnerState.MAINTENANCE, False)
         assert str(tmp_path) not in found.reason
     (tmp_path / MAINTENANCE).write_text(json.dumps({"reason": "\x1b" * 300}))
     assert len(orders.now().reason) == 200
@@ -138,12 +138,12 @@ def test_an_order_to_drain_is_for_one_process(tmp_path):
     orders = Orders(tmp_path)
     for other in ("", '{"pid": 1, "started": 0}'):
         (tmp_path / DRAIN).write_text(other)
-        assert orders.now() == Order()
+        assert orders.now() == OperatorMode()
     orders.begin()
     assert not (tmp_path / DRAIN).exists()
     orders.drain(psutil.Process())
     orders.begin()
-    assert orders.now().state is Standing.DRAINING
+    assert orders.now().state is RunnerState.DRAINING
 
 
 def test_drain_without_a_runner_is_an_error(runners):
@@ -201,7 +201,7 @@ class TestPushes:
         assert len(pushed[0]) == 2, "it rides on the claim"
         assert {specs[0].partition(":")[2] for specs in pushed} == {f"refs/heads/{run.branch[:-1]}*"}
         record = record_on(bus)
-        assert (record.state, record.busy_with) == (Standing.SERVING, None)
+        assert (record.state, record.busy_with) == (RunnerState.SERVING, None)
 
     def test_alone_it_is_pushed_once_in_an_interval(self, keyed, pushed, monkeypatch):
         now = [1e6]
@@ -229,7 +229,7 @@ class TestPushes:
             assert tries == [0, 10, 30, 70, 150, 310, 610, 910]
             now[0] += 300
             context.announcer.maybe()
-            assert record_on(bus).state is Standing.SERVING
+            assert record_on(bus).state is RunnerState.SERVING
 
     def test_it_leaves_the_budget_to_what_is_needed(self, keyed, pushed):
         with keyed.context(bus={"pushes_per_minute": 3}) as context:
@@ -279,7 +279,7 @@ class TestPushes:
             context.announcer.maybe()
             before = context.bus.git.text("count-objects")
             for i in range(3):
-                context.announcer.obeys(Order(Standing.MAINTENANCE, f"{i}"))
+                context.announcer.set_mode(OperatorMode(RunnerState.MAINTENANCE, f"{i}"))
                 assert context.bus.push_record(context.announcer.take())
             assert context.bus.git.text("count-objects") == before
 
