@@ -35,11 +35,11 @@ from runner.state import signing_key
 from runner.state.activity import StatusFile
 from runner.state.announcer import Announcer
 from runner.state.health import Health
+from runner.state.heartbeat import Heartbeat
 from runner.state.identity import instance_of
 from runner.state.ledger import Ledger
 from runner.state.orders import OperatorMode, Orders
 from runner.state.recover import open_ledger
-from runner.state.sign_of_life import Pulse
 
 if TYPE_CHECKING:
     from securesystemslib.signer import Signer
@@ -80,7 +80,7 @@ class RunnerContext:
     # Announces this runner on the bus, only while it serves.
     announcer: Announcer
     # Gives signs of life, only while the runner serves.
-    pulse: Pulse = field(default_factory=Pulse)
+    heartbeat: Heartbeat = field(default_factory=Heartbeat)
     # For the operator: why requests that were handled last wait, by branch. The code that shows a reason
     # removes it.
     waits: dict[str, str] = field(default_factory=dict)

@@ -45,7 +45,7 @@ def _serve(rules: Policy, limit: int | None, *, keep_awake: bool) -> int:
     """Serve with one context, and return how many requests were handled."""
     with open_runner(rules, tell) as context:
         stop_on_signals(context.stop)
-        context.pulse.begin(context.policy.state)
+        context.heartbeat.begin(context.policy.state)
         tell(
             f"serving {context.bus.url} as {context.identity.id}; sandbox: {context.sandbox.kind}"
             f"; allowed presets: {', '.join(allowed_names(context.presets, context.policy)) or 'none'}"
@@ -58,4 +58,4 @@ def _serve(rules: Policy, limit: int | None, *, keep_awake: bool) -> int:
             with awake() if keep_awake else nullcontext():
                 return serve(context, limit=limit)
         finally:
-            context.pulse.end()
+            context.heartbeat.end()

@@ -43,7 +43,7 @@ _KILL_S = 15.0
 _ROUNDS = 1_000
 
 
-class Family:
+class ProcessTree:
     """All descendants of the job: processes below ``root``, processes with the mark, and those below them."""
 
     def __init__(self, mark: str, root: psutil.Process | None = None) -> None:
@@ -51,7 +51,7 @@ class Family:
         self._root = root
         self._known: dict[int, psutil.Process] = {}
 
-    def look(self) -> list[psutil.Process]:
+    def scan(self) -> list[psutil.Process]:
         """Find new descendants of known members in one pass over all processes, and return the live members."""
         below: defaultdict[int, list[psutil.Process]] = defaultdict(list)
         for process in psutil.process_iter():
@@ -66,13 +66,13 @@ class Family:
         self._known = {pid: member for pid, member in self._known.items() if _lives(member)}
         return list(self._known.values())
 
-    def look_everywhere(self) -> list[psutil.Process]:
+    def scan_everywhere(self) -> list[psutil.Process]:
         """Return the live members, including those that only the mark in their environment identifies."""
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
                 if process.pid != os.getpid() and process.environ().get(MARK) == self._mark:
                     self._known.setdefault(process.pid, process)
-        return self.look()
+        return self.scan()
 
 
 def main() -> int:
@@ -84,7 +84,7 @@ def main() -> int:
     for signum in ENDING_SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
     began = time.monotonic()
-    family = Family(job["env"][MARK], psutil.Process())
+    tree = ProcessTree(job["env"][MARK], psutil.Process())
     wake, poke = os.pipe()
     os.set_blocking(poke, False)
     signal.set_wakeup_fd(poke, warn_on_full_buffer=False)
@@ -97,7 +97,7 @@ def main() -> int:
         return 0
     _report(report, began=True)
     watched = Usage(job["bounds"], job["watched"])
-    reason, status, usage = _watch(child, family, wake, deadline=began + job["timeout_s"], watched=watched)
+    reason, status, usage = _watch(child, tree, wake, deadline=began + job["timeout_s"], watched=watched)
     seconds = _seconds_since(began)
     # bubblewrap remains as the job's parent; sandbox-exec becomes the job.
     wrapped = bool(job["inside"]) and sys.platform == "linux"
@@ -105,7 +105,7 @@ def main() -> int:
     # What is known already, in case this process does not survive the next steps.
     _report(report, exit_code=_exit_code(status, wrapped=wrapped), why=reason, seconds=seconds)
     survivors, ended = _end_all(
-        child, family, grace=job["grace_s"] if reason else 0.0, wrapped=wrapped, watched=watched
+        child, tree, grace=job["grace_s"] if reason else 0.0, wrapped=wrapped, watched=watched
     )
     status, usage = ended or (status, usage)
     watched.release()
@@ -132,9 +132,9 @@ def _seconds_since(began: float) -> float:
 
 def end_marked(mark: str) -> list[str]:
     """End all processes with a mark and their descendants, and return the survivors. For a supervisor that was lost."""
-    family = Family(mark)
+    tree = ProcessTree(mark)
     until = time.monotonic() + _KILL_S
-    while (members := family.look_everywhere()) and time.monotonic() < until:
+    while (members := tree.scan_everywhere()) and time.monotonic() < until:
         _signal(members, signal.SIGKILL)
         time.sleep(0.01)
     return _named(members)
@@ -211,7 +211,7 @@ def _check_program(path: str) -> None:
 
 
 def _watch(
-    child: int, family: Family, wake: int, deadline: float, watched: Usage
+    child: int, tree: ProcessTree, wake: int, deadline: float, watched: Usage
 ) -> tuple[str | None, int | None, Any]:
     """Wait until the job has ended or must be ended. Returns how it ended, or why it must be."""
     with selectors.DefaultSelector() as selector:
@@ -232,11 +232,11 @@ def _watch(
             if over:
                 return over, None, None
             if not _REAPER:  # elsewhere, a process that leaves its parent must have been seen before that
-                family.look()
+                tree.scan()
 
 
 def _end_all(
-    child: int, family: Family, grace: float, *, wrapped: bool, watched: Usage
+    child: int, tree: ProcessTree, grace: float, *, wrapped: bool, watched: Usage
 ) -> tuple[list[str], tuple[int, Any] | None]:
     """End all descendants of the job: with SIGTERM and ``grace`` seconds, then with SIGKILL until none is left.
 
@@ -257,23 +257,23 @@ def _end_all(
 
     if grace:
         # Not the sandbox's own process: its end would kill the job at once.
-        _signal([p for p in family.look_everywhere() if not (wrapped and p.pid == child)], signal.SIGTERM)
+        _signal([p for p in tree.scan_everywhere() if not (wrapped and p.pid == child)], signal.SIGTERM)
         until = time.monotonic() + grace
-        while family.look() and time.monotonic() < until:
+        while tree.scan() and time.monotonic() < until:
             reap()
             time.sleep(0.02)
     until = time.monotonic() + _KILL_S
     while time.monotonic() < until:
         _kill_children(reap)
-        members = family.look_everywhere()
+        members = tree.scan_everywhere()
         if not members:
             reap()
             return [], ended
         # Stop all of them first, so that none can fork while the others are killed.
         _signal(members, signal.SIGSTOP)
-        _signal(family.look(), signal.SIGKILL)
+        _signal(tree.scan(), signal.SIGKILL)
         time.sleep(0.01)
-    return _named(family.look_everywhere()), ended
+    return _named(tree.scan_everywhere()), ended
 
 
 def _named(survivors: list[psutil.Process]) -> list[str]:

@@ -139,7 +139,7 @@ def push_pending_answers(context: RunnerContext, backoff: Backoff) -> dict[str, 
     """Push the answers that a failure or a crash left in the ledger. Returns the remaining ones, by branch."""
     until = time.monotonic() + FLUSH_S
     for pending in context.ledger.pending():
-        context.pulse.beat()
+        context.heartbeat.touch()
         # Branches that fail come behind the others in the next poll.
         if time.monotonic() > until:
             break

@@ -51,7 +51,7 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
     poller, chores = Poller(context), Chores(context)
     pause, handled = shortest, 0
     while not context.stop.is_set():
-        context.pulse.beat()
+        context.heartbeat.touch()
         context.health.check()
         try:
             order = context.update_operator_mode()

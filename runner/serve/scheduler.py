@@ -100,7 +100,7 @@ class Scheduler:
             if i and time.monotonic() > until:
                 self.has_more = True
                 break
-            self._context.pulse.beat()
+            self._context.heartbeat.touch()
             try:
                 done = self._process(view, runs=runs)
             except Exception as error:  # noqa: BLE001 - whatever a stranger pushed

@@ -103,7 +103,7 @@ class Keepalive:
     def check(self, step: int | None = None) -> None:
         """Push a heartbeat if it is time. Raises RunStopped if the request must end."""
         context = self._context
-        context.pulse.beat()
+        context.heartbeat.touch()
         if context.stop.is_set() and context.policy.on_stop == "hand_back":
             raise RunStopped(StopReason.STOPPING)
         has_moved = self.beat(step) is Pushed.STALE

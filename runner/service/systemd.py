@@ -7,7 +7,7 @@ from string import Template
 
 from runner.service.plan import Call, Service
 from runner.service.settings import Settings
-from runner.state.sign_of_life import SILENCE_S
+from runner.state.heartbeat import SILENCE_S
 
 UNIT = "kakeya-runner.service"
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bridge.system import local_files
-from runner.state import sign_of_life
+from runner.state import heartbeat
 from runner.state.serving import serving_process
 
 EVERY_S = 60
-_LOOKS = sign_of_life.SILENCE_S // EVERY_S
+_LOOKS = heartbeat.SILENCE_S // EVERY_S
 _FILE = "watchdog.json"
 
 
@@ -25,7 +25,7 @@ def look(state: Path, tell: Callable[[str], None]) -> None:
         # No runner serves, or the runner ended: the service manager handles that.
         file.unlink(missing_ok=True)
         return
-    sign = (state / sign_of_life.FILE).stat().st_mtime_ns
+    sign = (state / heartbeat.FILE).stat().st_mtime_ns
     try:
         before, looks = json.loads(file.read_text(encoding="ascii"))
     except (OSError, ValueError, TypeError):

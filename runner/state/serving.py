@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from runner.state import sign_of_life
+from runner.state import heartbeat
 from runner.state.activity import read_facts
 
 _LOOK_S = 0.1
@@ -17,7 +17,7 @@ _LOOK_S = 0.1
 def serving_process(state: Path) -> psutil.Process | None:
     """Return the process that serves with this state folder, or None."""
     try:
-        sign = json.loads((state / sign_of_life.FILE).read_text(encoding="ascii"))
+        sign = json.loads((state / heartbeat.FILE).read_text(encoding="ascii"))
         process = psutil.Process(int(sign["pid"]))
         return process if process.create_time() == sign["started"] else None
     except (OSError, ValueError, KeyError, TypeError, psutil.Error):

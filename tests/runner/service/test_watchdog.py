@@ -13,10 +13,10 @@ import pytest
 
 from runner.policy import load_policy
 from runner.service import watchdog
-from runner.state import sign_of_life
-from runner.state.sign_of_life import Pulse
+from runner.state import heartbeat
+from runner.state.heartbeat import Heartbeat
 
-LOOKS = sign_of_life.SILENCE_S // watchdog.EVERY_S
+LOOKS = heartbeat.SILENCE_S // watchdog.EVERY_S
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def write_pulse(state, process: subprocess.Popen, **changes: object) -> None:
     import psutil  # noqa: PLC0415 - used here alone
 
     started = psutil.Process(process.pid).create_time()
-    (state / sign_of_life.FILE).write_text(json.dumps({"pid": process.pid, "started": started, **changes}))
+    (state / heartbeat.FILE).write_text(json.dumps({"pid": process.pid, "started": started, **changes}))
 
 
 def test_a_runner_without_a_sign_of_life_is_killed_after_so_many_looks(tmp_path, hanging, told):
@@ -54,7 +54,7 @@ def test_one_sign_of_life_starts_the_count_anew(tmp_path, hanging, told):
     write_pulse(tmp_path, hanging)
     for n in range(3 * LOOKS):
         if n % LOOKS == LOOKS - 1:
-            os.utime(tmp_path / sign_of_life.FILE, (n, n))
+            os.utime(tmp_path / heartbeat.FILE, (n, n))
         watchdog.look(tmp_path, told.append)
     assert (hanging.poll(), told) == (None, [])
 
@@ -62,7 +62,7 @@ def test_one_sign_of_life_starts_the_count_anew(tmp_path, hanging, told):
 def test_an_old_sign_alone_is_none_against_it(tmp_path, hanging, told):
     """After a machine slept every file is old."""
     write_pulse(tmp_path, hanging)
-    os.utime(tmp_path / sign_of_life.FILE, (1, 1))
+    os.utime(tmp_path / heartbeat.FILE, (1, 1))
     watchdog.look(tmp_path, told.append)
     assert (hanging.poll(), told) == (None, [])
 
@@ -75,7 +75,7 @@ def test_nobody_else_is_killed(tmp_path, hanging, told, content):
     if content is None:
         write_pulse(tmp_path, hanging, started=1.0)
     else:
-        (tmp_path / sign_of_life.FILE).write_text(content)
+        (tmp_path / heartbeat.FILE).write_text(content)
     (tmp_path / "watchdog.json").write_text("no json")
     for _ in range(LOOKS + 2):
         watchdog.look(tmp_path, told.append)
@@ -87,15 +87,15 @@ def test_nobody_else_is_killed(tmp_path, hanging, told, content):
 def test_a_serving_runner_beats_and_a_stopped_one_is_hanging(runners, wait_for, told):
     runner = runners.start(presets=["noop"])
     state = load_policy(runner.policy).state
-    first = (state / sign_of_life.FILE).stat().st_mtime_ns
-    wait_for(lambda: (state / sign_of_life.FILE).stat().st_mtime_ns > first)
+    first = (state / heartbeat.FILE).stat().st_mtime_ns
+    wait_for(lambda: (state / heartbeat.FILE).stat().st_mtime_ns > first)
     runner.process.send_signal(signal.SIGSTOP)
     for _ in range(LOOKS + 1):
         watchdog.look(state, told.append)
     assert runner.process.wait(10) == -signal.SIGKILL
     again = runners.start(presets=["noop"])
     assert again.stop() == 0
-    assert not (state / sign_of_life.FILE).exists()
+    assert not (state / heartbeat.FILE).exists()
 
 
 @pytest.mark.parametrize("name", ["{}/notify", "@kakeya-test-{}"], ids=["path", "abstract"])
@@ -107,7 +107,7 @@ def test_systemd_is_told_that_it_serves_lives_and_ends(tmp_path, monkeypatch, na
         channel.bind("\0" + address[1:] if address.startswith("@") else address)
         channel.settimeout(5)
         monkeypatch.setenv("NOTIFY_SOCKET", address)
-        made = Pulse()
+        made = Heartbeat()
         made.begin(tmp_path)
         made.end()
         assert [channel.recv(100) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"STOPPING=1"]
@@ -115,12 +115,12 @@ def test_systemd_is_told_that_it_serves_lives_and_ends(tmp_path, monkeypatch, na
 
 def test_without_systemd_or_a_folder_it_beats_all_the_same(tmp_path, monkeypatch):
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nowhere"))
-    made = Pulse()
-    made.beat()
+    made = Heartbeat()
+    made.touch()
     made.begin(tmp_path)
-    (tmp_path / sign_of_life.FILE).unlink()
-    monkeypatch.setattr(sign_of_life, "INTERVAL_S", 0.0)
-    made.beat()
+    (tmp_path / heartbeat.FILE).unlink()
+    monkeypatch.setattr(heartbeat, "INTERVAL_S", 0.0)
+    made.touch()
     made.end()
 
 

@@ -23,7 +23,7 @@ SILENCE_S = 900
 INTERVAL_S = 5.0
 
 
-class Pulse:
+class Heartbeat:
     """Gives signs of life while a runner serves. Does nothing before ``begin``."""
 
     def __init__(self) -> None:
@@ -36,9 +36,9 @@ class Pulse:
         me = psutil.Process()
         self._file.write_text(json.dumps({"pid": me.pid, "started": me.create_time()}), encoding="ascii")
         notify("READY=1")
-        self.beat()
+        self.touch()
 
-    def beat(self) -> None:
+    def touch(self) -> None:
         """Give a sign of life, at most every few seconds."""
         now = time.monotonic()
         if self._file is None or now - self._last < INTERVAL_S:
