@@ -77,9 +77,8 @@ def _choose_guessing(
     y: mx.array, of_vectors: tuple[mx.array, mx.array, mx.array], layout: Layout, search: Search, guess: Guess
 ) -> tuple[mx.array, mx.array, mx.array]:
     finest, safe, energy = of_vectors
-    grid = finest + search.stride * mx.arange(search.count + BETA_GAP // search.stride)[:, None]
-    expected = _guessed(largest_product(y), grid, search.count, layout.q, guess)
-    likely = mx.take_along_axis(grid, mx.argmin(expected, axis=0, keepdims=True), axis=0)
+    guessed = _guessed(largest_product(y) * step(-finest), layout, search)
+    likely = finest + search.stride * guessed
     best: _Choice | None = None
     pairs = max(1, COLUMNS // (2 * layout.blocks * y.shape[2]))
     for i in range(0, len(guess.offsets), pairs):
@@ -139,18 +138,19 @@ def _better(first: _Choice | None, second: _Choice) -> _Choice:
     return _Choice(scale, beta, points, mx.minimum(first.error, second.error))
 
 
-def _guessed(product: mx.array, grid: mx.array, count: int, q: int, guess: Guess) -> mx.array:
-    """Return the expected squared error of vectors at the first scales of a grid, ``[count, n]``, up to a factor.
+def _guessed(product: mx.array, layout: Layout, search: Search) -> mx.array:
+    """Return which scale of the grid is the likeliest, int32 ``[1, n]``.
 
-    The grid goes on to the scales that blocks have with their beta bits.
+    Args:
+        product: each block's largest inner product with a minimal vector, over the finest scale, ``[blocks, n]``.
+        layout: dimensions and q.
+        search: what to try.
     """
-    size = (product * (1 / guess.ramp)) * step(-grid)[:, None]
-    misses = tree_sum(mx.clip(size - ((q - guess.room) / guess.ramp - 0.5), 0, 1), 1)[:, 0]
-    # A block that misses the cell with its beta bit also misses without it. Its error is then lost, or that
-    # of a coarser step.
-    expected = product.shape[0] + misses[:count] + (guess.lost - 2) * misses[-count:]
-    unit = step(grid[:count])
-    return expected * (unit * unit)
+    sums = mx.concatenate([tree_sum(mx.clip(product, *ramp), 0) for ramp in search.ramps(layout.q)])
+    factors = mx.array(search.expectation(layout.q, layout.blocks), dtype=mx.float32)
+    constant, fine, coarse = (factors[:, i : i + 1] for i in range(3))
+    expected = constant + fine * sums[: search.count] + coarse * sums[-search.count :]
+    return mx.argmin(expected, axis=0, keepdims=True).astype(mx.int32)
 
 
 def largest_product(y: mx.array) -> mx.array:

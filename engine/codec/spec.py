@@ -71,6 +71,32 @@ class Search:
         """How many scales a vector is coded at, at most; with a guess also one that surely holds all blocks."""
         return 2 * len(self.guess.offsets) + 1 if self.guess else self.count + BETA_GAP // self.stride + 3
 
+    def ramps(self, q: int) -> tuple[tuple[float, float], ...]:
+        """Return for each scale of the grid where a block's product, over the finest scale, begins and ends to miss.
+
+        The grid goes on to the scales that blocks have with their beta bits.
+        """
+        assert self.guess is not None  # noqa: S101 - only a guess has ramps
+        units = [2.0 ** (i * self.stride / OCTAVE) for i in range(self.count + BETA_GAP // self.stride)]
+        middle, half = q - self.guess.room, self.guess.ramp / 2
+        return tuple((unit * (middle - half), unit * (middle + half)) for unit in units)
+
+    def expectation(self, q: int, blocks: int) -> tuple[tuple[float, float, float], ...]:
+        """Return for each scale what makes an expected error, up to a factor, of the sums of products on its ramps.
+
+        They are a constant, the factor of the sum at this scale, and of the sum with the beta bits. A block that misses
+        the cell with its beta bit also misses without it. Its error is then lost, or that of a coarser step.
+        """
+        assert self.guess is not None  # noqa: S101 - likewise
+        ramps, reach = self.ramps(q), BETA_GAP // self.stride
+        factors = []
+        for i in range(self.count):
+            unit = 4.0 ** (i * self.stride / OCTAVE)
+            (low, high), (coarse_low, coarse_high) = ramps[i], ramps[i + reach]
+            fine, coarse = unit / (high - low), unit * (self.guess.lost - 2) / (coarse_high - coarse_low)
+            factors.append((blocks * (unit - fine * low - coarse * coarse_low), fine, coarse))
+        return tuple(factors)
+
 
 EFFORTS = {
     "fast": {

@@ -84,7 +84,7 @@ def _choose(y: np.ndarray, layout: Layout, search: Search) -> _Choice:
     blocks = _Blocks(y, layout.q, search.shrinks, clips=clips)
     if not search.guess:
         return _by_grid(blocks, finest, safe, search)
-    best = _by_guess(blocks, finest, search, search.guess)
+    best = _by_guess(blocks, finest, layout, search, search.guess)
     poor = np.flatnonzero(best.error > np.float32(search.guess.spare) * fold(np.add, energies))
     return _with_spare(best, poor, y, safe, layout.q) if poor.size else best
 
@@ -102,12 +102,9 @@ def _with_spare(best: _Choice, poor: np.ndarray, y: np.ndarray, safe: np.ndarray
     return best
 
 
-def _by_guess(blocks: "_Blocks", finest: np.ndarray, search: Search, guess: Guess) -> _Choice:
-    grid = (
-        finest + search.stride * np.arange(search.count + BETA_GAP // search.stride, dtype=np.int32)[:, None]
-    )
-    guessed = _guessed(largest_product(blocks.y), grid, search.count, blocks.q, guess).argmin(axis=0)
-    likely = finest + search.stride * guessed.astype(np.int32)
+def _by_guess(blocks: "_Blocks", finest: np.ndarray, layout: Layout, search: Search, guess: Guess) -> _Choice:
+    product = largest_product(blocks.y) * steps_of(-finest)
+    likely = finest + search.stride * _guessed(product, layout, search).astype(np.int32)
     scales = likely + np.array(guess.offsets, np.int32)[:, None]
     best: _Choice | None = None
     for i in range(0, len(scales), blocks.together):
@@ -228,19 +225,25 @@ class _Blocks:
         return points, far, outside
 
 
-def _guessed(product: np.ndarray, grid: np.ndarray, count: int, q: int, guess: Guess) -> np.ndarray:
-    """Return the expected squared error of vectors at the first scales of a grid: see ``search._guessed``."""
-    edge = np.float32((q - guess.room) / guess.ramp - 0.5)
-    ramps = product * np.float32(1 / guess.ramp)
-    over, misses = np.empty_like(ramps), np.empty(grid.shape, np.float32)
-    for inverse, total in zip(steps_of(-grid), misses, strict=True):
-        np.subtract(np.multiply(ramps, inverse, out=over), edge, out=over)
-        np.minimum(np.maximum(over, 0, out=over), 1, out=over)
-        total[:] = fold(np.add, over, over)
-    unit = steps_of(grid[:count])
-    expected: np.ndarray = len(product) + misses[:count] + np.float32(guess.lost - 2) * misses[-count:]
-    expected *= unit * unit
-    return expected
+def _guessed(product: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
+    """Return which scale of the grid is the likeliest, int ``[n]``: see ``search._guessed``.
+
+    Args:
+        product: each block's largest product over the finest scale, ``[blocks, n]``.
+        layout: dimensions and q.
+        search: what to try.
+    """
+    ramps = search.ramps(layout.q)
+    on_ramp, sums = np.empty_like(product), np.empty((len(ramps), product.shape[1]), np.float32)
+    for (low, high), total in zip(ramps, sums, strict=True):
+        np.minimum(np.maximum(product, np.float32(low), out=on_ramp), np.float32(high), out=on_ramp)
+        total[:] = fold(np.add, on_ramp, on_ramp)
+    factors = np.array(search.expectation(layout.q, layout.blocks), np.float32)
+    constant, fine, coarse = factors.T[..., None]
+    likeliest: np.ndarray = (constant + fine * sums[: search.count] + coarse * sums[-search.count :]).argmin(
+        axis=0
+    )
+    return likeliest
 
 
 def steps_of(k: np.ndarray) -> np.ndarray:

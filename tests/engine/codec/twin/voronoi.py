@@ -19,8 +19,8 @@ from engine.codec.spec import (
     SHIFT,
     STEPS,
     UNIT,
-    Guess,
     Layout,
+    Search,
 )
 from tests.engine.codec.twin.hadamard import rotate, unrotate
 from tests.engine.codec.twin.lattice import nearest_e8, tree_sum
@@ -136,10 +136,8 @@ def encode(x: np.ndarray, bits: int, effort: str = "normal") -> np.ndarray:
 
     safe = safe_scale(tree_sum(y * y, -2).max(axis=-1), layout.q)
     if search.guess:
-        grid = [first + i * search.stride for i in range(search.count)]
-        product = largest_product(y)
-        guesses = np.stack([_guessed(product, k, layout.q, search.guess) for k in grid], axis=1)
-        likely = first + search.stride * np.argmin(guesses, axis=1)
+        product = largest_product(y) * step(-first)[:, None]
+        likely = first + search.stride * _guessed(product, layout, search)
         for offset in search.guess.offsets:
             pair(likely + offset, errors(likely + offset), coarser(likely + offset))
         spare = errors(safe, ())
@@ -168,17 +166,16 @@ def encode(x: np.ndarray, bits: int, effort: str = "normal") -> np.ndarray:
     return pack(np.where(zero, SCALE_ZERO, scale), beta & ~zero[:, None], fields, layout)
 
 
-def _guessed(product: np.ndarray, k: np.ndarray, q: int, guess: Guess) -> np.ndarray:
-    """Return the expected squared error of vectors at one scale each, up to a factor."""
-    edge = np.float32((q - guess.room) / guess.ramp - 0.5)
-
-    def misses(k: np.ndarray) -> np.ndarray:
-        size = (product * np.float32(1 / guess.ramp)) * step(-k)[:, None]
-        return tree_sum(np.clip(size - edge, 0, 1), -1)
-
-    lost = np.float32(guess.lost - 2)
-    expected = product.shape[1] + misses(k) + lost * misses(k + BETA_GAP)
-    found: np.ndarray = expected * (step(k) * step(k))
+def _guessed(product: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
+    """Return which scale is the likeliest: each block misses its cell by its place on a ramp, linearly."""
+    sums = [tree_sum(np.clip(product, *np.array(ramp, np.float32)), -1) for ramp in search.ramps(layout.q)]
+    expected = [
+        np.float32(constant)
+        + np.float32(fine) * sums[i]
+        + np.float32(coarse) * sums[i + BETA_GAP // search.stride]
+        for i, (constant, fine, coarse) in enumerate(search.expectation(layout.q, layout.blocks))
+    ]
+    found: np.ndarray = np.argmin(expected, axis=0)
     return found
 
 
