@@ -164,11 +164,9 @@ class VoronoiCodec:
         return EFFORTS[self.effort][self.layout.bits]
 
     def _encode(self, x: mx.array) -> mx.array:
-        y, exponent = _normalised(x)
         if computes_on_cpu():
-            mx.eval(y, exponent)
-            rows = encoder.encode(np.asarray(y), np.asarray(exponent)[:, 0], self.layout, self._search)
-            return mx.array(rows)
+            return mx.array(encoder.encode(np.asarray(x.astype(mx.float32)), self.layout, self._search))
+        y, exponent = _normalised(x)
         y = y.T.reshape(8, self.layout.blocks, -1)
         energy = tree_sum(tree_sum(y * y, 0)[0], 0)
         alive = (energy >= 2.0**-40).astype(mx.int32)

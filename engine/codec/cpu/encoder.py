@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.codec.cpu.lattice import LIMIT, fold, inside, largest_product, nearest
+from engine.codec.cpu.normal import normalised
 from engine.codec.spec import (
     BETA_GAP,
     OCTAVE,
@@ -28,22 +29,21 @@ _STEPS = np.ldexp(np.array(STEPS, np.float32), np.arange(-126, 126)[:, None]).re
 _MARKS = np.array([2.0 ** (j / 16) for j in range(1, 16)], np.float32)
 
 
-def encode(y: np.ndarray, exponents: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
+def encode(x: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
     """Return packed rows, uint8 ``[n, nbytes]``.
 
     Args:
-        y: rotated vectors, float32 ``[n, dim]``, divided by two to the power of ``exponents``.
-        exponents: int32 ``[n]``.
+        x: any float32 ``[n, dim]``.
         layout: dimensions and q.
         search: what to try.
     """
     size = max(1, COLUMNS // layout.blocks)
-    parts = [slice(i, i + size) for i in range(0, len(y), size)]
-    return np.concatenate([_encode(y[part], exponents[part], layout, search) for part in parts])
+    return np.concatenate([_encode(x[i : i + size], layout, search) for i in range(0, len(x), size)])
 
 
-def _encode(y: np.ndarray, exponents: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
-    y = np.ascontiguousarray(y.T).reshape(8, layout.blocks, -1)
+def _encode(x: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
+    y, exponents = normalised(x)
+    y = np.ascontiguousarray(y).reshape(8, layout.blocks, -1)
     energy = fold(np.add, fold(np.add, y * y))
     alive = energy >= np.float32(2.0**-40)
     if not alive.all():
