@@ -117,7 +117,7 @@ def _open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[Runner
         fix = "Stop the other runner, or give this one a `state` of its own in its policy."
         raise InfrastructureError(f"another runner is using {state}", fix=fix, code="locked") from error
     try:
-        workspace.sweep(state)
+        workspace.remove_leftovers(state)
         for repository in (state / "store.git", policy.archive):
             if ended := end_orphans(repository):
                 tell(f"{repository}: ended {ended} git processes of a runner that was killed")

@@ -12,7 +12,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove(root: Path) -> None:
-    """Remove a folder with its content. What cannot be removed stays until the next sweep.
+    """Remove a folder with its content. What cannot be removed stays until the next removal of leftovers.
 
     Nested folders are moved up to the top, one level at a time, so that neither paths nor the stack grow with the
     depth. Links are removed and not followed.

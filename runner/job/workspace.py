@@ -64,7 +64,7 @@ def workspace(state: Path, name: str) -> Iterator[Workspace]:
         remove(root)
 
 
-def sweep(state: Path) -> None:
+def remove_leftovers(state: Path) -> None:
     """Remove the folders of killed runs."""
     for leftover in (state / "work").glob("*"):
         remove(leftover)

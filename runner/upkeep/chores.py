@@ -8,10 +8,10 @@ from collections.abc import Callable
 from runner.context import RunnerContext
 from runner.faults import explain
 from runner.upkeep.name_conflicts import alert, squatters
-from runner.upkeep.retention import sweep
+from runner.upkeep.retention import apply_retention
 
 _EVERY_S = 3600.0
-# A sweep delays requests, so a backlog is removed in portions, with time for requests in between.
+# Retention delays requests, so a backlog is removed in portions, with time for requests in between.
 BATCH_SIZE = 500
 _NEXT_PORTION_S = 10.0
 
@@ -32,7 +32,7 @@ class Chores:
             self._do(self._look_for_squatters)
         if self._is_due and not self._context.clock.is_doubtful():
             self._is_due = False
-            self._do(self._sweep)
+            self._do(self._apply_retention)
 
     def _do(self, chore: Callable[[], None]) -> None:
         try:
@@ -44,11 +44,11 @@ class Chores:
         if names := squatters(self._context.bus):
             self._context.tell(f"{alert(names)}. Delete it")
 
-    def _sweep(self) -> None:
+    def _apply_retention(self) -> None:
         rule = self._context.policy.retention
         if rule is None:
             return
-        swept = sweep(self._context, rule, most=BATCH_SIZE)
+        swept = apply_retention(self._context, rule, most=BATCH_SIZE)
         there_is_more = len(swept.deleted) + len(swept.stayed) == BATCH_SIZE
         if there_is_more and swept.deleted and self._last is not None:
             self._last -= _EVERY_S - _NEXT_PORTION_S

@@ -34,7 +34,7 @@ _HEADS = "refs/heads/"
 
 @dataclass(frozen=True)
 class Swept:
-    """What one sweep did, or would do."""
+    """What one run did, or would do."""
 
     answered: int
     unanswered: int
@@ -48,7 +48,7 @@ class Swept:
         return asdict(self)
 
 
-def sweep(
+def apply_retention(
     context: RunnerContext, rule: Retention, *, dry_run: bool = False, most: int | None = None
 ) -> Swept:
     """Archive and delete the answered requests that the rule selects: the oldest first, at most ``most``.
@@ -144,7 +144,7 @@ def store(git: Git, archive: Path, tips: Mapping[str, str]) -> None:
 def _check_whole(archive: Git, new: set[str], all_there: set[str]) -> None:
     """Check each new object in the archive, down to the files.
 
-    Earlier objects were checked when they were archived, so a sweep costs no more than what it adds.
+    Earlier objects were checked when they were archived, so a run costs no more than what it adds.
 
     Raises:
         InfrastructureError: one is missing or damaged.

@@ -15,7 +15,7 @@ from bridge.bus import objects
 from bridge.system.git import Git
 from runner.admit.admission import Refusal
 from runner.job import workspace as place
-from runner.job.workspace import export_tree, remove, sweep, workspace
+from runner.job.workspace import export_tree, remove, remove_leftovers, workspace
 from runner.policy import Limits
 
 
@@ -302,9 +302,9 @@ class TestFolder:
         for name in ("noop-1", "noop-2"):
             (tmp_path / "work" / name / "tree").mkdir(parents=True)
 
-        sweep(tmp_path)
+        remove_leftovers(tmp_path)
 
         assert list((tmp_path / "work").iterdir()) == []
 
     def test_sweeping_where_nothing_is_does_nothing(self, tmp_path):
-        sweep(tmp_path)
+        remove_leftovers(tmp_path)

@@ -23,7 +23,7 @@ from runner.policy import Retention, load_policy
 from runner.serve.poll import Poller
 from runner.upkeep import retention
 from runner.upkeep.chores import Chores
-from runner.upkeep.retention import sweep
+from runner.upkeep.retention import apply_retention
 
 
 def branches(bus):
@@ -57,7 +57,7 @@ def old(requester):
 def test_what_has_no_answer_stays_however_old_it_is(host, old, state):
     branch = old(state, days=3000)
     with host.context() as context:
-        swept = sweep(context, Retention(days=1, keep=1))
+        swept = apply_retention(context, Retention(days=1, keep=1))
     assert swept.deleted == []
     assert (swept.answered, swept.unanswered) == (0, 1)
     assert branches(host.bus) == [branch]
@@ -68,7 +68,7 @@ def test_what_has_no_answer_stays_however_old_it_is(host, old, state):
 def test_every_answer_goes_when_it_is_old(host, old, state):
     branch = old(state, days=31)
     with host.context() as context:
-        assert sweep(context, Retention(days=30)).deleted == [branch]
+        assert apply_retention(context, Retention(days=30)).deleted == [branch]
     assert branches(host.bus) == []
 
 
@@ -89,7 +89,7 @@ def test_age_and_number(host, old, rule, left):
     ages = [0.02, 1, 2, 10]
     made = [old(State.SUCCEEDED, days=age) for age in ages]
     with host.context() as context:
-        sweep(context, Retention(**rule))
+        apply_retention(context, Retention(**rule))
     assert branches(host.bus) == sorted(made[i] for i in left)
 
 
@@ -98,12 +98,12 @@ def test_names_that_cannot_lie_beside_each_other_do_not_stop_the_archive(host, o
     first = old(State.SUCCEEDED, days=31)
     deep = old(State.SUCCEEDED, days=31, within="mac-bridge/touch-1700000000-abcdef")
     with host.context() as context:
-        assert set(sweep(context, Retention(days=30)).deleted) == {first, deep}
+        assert set(apply_retention(context, Retention(days=30)).deleted) == {first, deep}
         requester.git("fetch", "--quiet", "--prune", "origin")
         below = old(State.SUCCEEDED, days=31, within=first)
         tip = requester.git.text("rev-parse", f"refs/remotes/origin/{below}")
         beside = old(State.SUCCEEDED, days=31)
-        swept = sweep(context, Retention(days=30))
+        swept = apply_retention(context, Retention(days=30))
     assert {below, beside} <= set(swept.deleted)
     archive = Git.isolated(Path(swept.archive))
     assert archive.text("rev-parse", f"refs/apart/{tip}/{below}") == tip
@@ -141,7 +141,7 @@ def test_an_answer_that_just_came_stays_until_it_could_be_read(host, old):
     branch = old(State.SUCCEEDED, days=0)
     old(State.SUCCEEDED, days=0)
     with host.context() as context:
-        assert sweep(context, Retention(keep=1, days=0.0001)).deleted == []
+        assert apply_retention(context, Retention(keep=1, days=0.0001)).deleted == []
     assert branch in branches(host.bus)
 
 
@@ -156,7 +156,7 @@ def test_a_branch_that_moved_meanwhile_stays(host, old, requester, monkeypatch):
 
     monkeypatch.setattr(retention, "store", store_and_push)
     with host.context() as context:
-        swept = sweep(context, Retention(days=1))
+        swept = apply_retention(context, Retention(days=1))
     assert (swept.deleted, swept.stayed) == ([], [branch])
     assert branches(host.bus) == [branch]
 
@@ -175,14 +175,14 @@ def test_a_bus_that_lets_no_branch_go_is_reported(host, old, git):
     branch = old(State.SUCCEEDED, days=10)
     git(host.bus, "config", "receive.denyDeletes", "true")
     with host.context() as context:
-        swept = sweep(context, Retention(days=1))
+        swept = apply_retention(context, Retention(days=1))
     assert (swept.deleted, swept.stayed) == ([], [branch])
 
 
 def test_the_archive_replaces_nothing(host, old, requester):
     branch = old(State.SUCCEEDED, days=10)
     with host.context() as context:
-        first = sweep(context, Retention(days=1))
+        first = apply_retention(context, Retention(days=1))
         kept = Git.isolated(context.policy.state / "archive.git")
         tip = objects.resolve(kept, f"refs/heads/{branch}")
         assert first.deleted == [branch]
@@ -220,7 +220,7 @@ def test_the_store_forgets_what_was_deleted_and_keeps_what_waits(host, old):
         context.ledger.answered(branch=stays, state="succeeded", answer=tips[stays], expect=tips[stays])
         context.bus.keep(tips[stays])
         context.bus.keep(tips[gone])
-        sweep(context, Retention(days=1))
+        apply_retention(context, Retention(days=1))
         assert git.text("for-each-ref", "--format=%(refname)", "refs/kept/") == f"refs/kept/{tips[stays]}"
         assert objects.resolve(git, f"refs/bus/{gone}") is None
 
@@ -361,7 +361,7 @@ def test_hundreds_go_in_a_few_transactions_and_one_that_runs_stays(
     made = flood(300)
     transactions = count_transactions()
     with host.context() as context:
-        swept = sweep(context, Retention(keep=1))
+        swept = apply_retention(context, Retention(keep=1))
 
     assert swept.deleted == made[:-1]
     assert branches(host.bus) == sorted([made[-1], runs])
@@ -385,7 +385,7 @@ def test_branches_that_stay_hold_up_no_others(host, flood, count_transactions, g
     hook.chmod(0o755)
     transactions = count_transactions()
     with host.context() as context:
-        swept = sweep(context, Retention(days=1))
+        swept = apply_retention(context, Retention(days=1))
 
     assert swept.stayed == [made[7], made[20], made[30]]
     assert branches(host.bus) == swept.stayed
@@ -396,7 +396,7 @@ def test_a_bus_that_knows_no_transactions_is_swept_too(host, flood, git, bus):
     made = flood(20)
     git(bus, "config", "receive.advertiseAtomic", "false")
     with host.context() as context:
-        assert sweep(context, Retention(days=1)).deleted == made
+        assert apply_retention(context, Retention(days=1)).deleted == made
     assert branches(host.bus) == []
 
 
@@ -415,7 +415,7 @@ def test_nothing_is_deleted_where_the_archive_is_damaged(host, flood):
         state = kept.text("rev-parse", f"{tips[made[1]]}:{wire.STATE}")
         (context.policy.archive / "objects" / state[:2] / state[2:]).unlink()
         with pytest.raises(InfrastructureError, match="is damaged, so nothing is deleted"):
-            sweep(context, Retention(days=1))
+            apply_retention(context, Retention(days=1))
     assert branches(host.bus) == made
 
 
