@@ -41,8 +41,8 @@ def locate(
     there: dict[str, ObjectInfo] = {}
     if not at:
         return there
-    with batch.asking(git, "cat-file", "--batch-check") as answerer:
-        asker = _Asker(answerer, {} if known is None else known)
+    with batch.acquired(git, "cat-file", "--batch-check") as process:
+        asker = _Asker(process, {} if known is None else known)
         depth = 1
         while at:
             objects = asker.ask(at.values())
@@ -79,17 +79,17 @@ def _steps(name: str) -> list[str]:
 class _Asker:
     """A ``git cat-file --batch-check`` that is used for several steps."""
 
-    def __init__(self, answerer: batch.Answerer, known: dict[str, ObjectInfo | None]) -> None:
+    def __init__(self, process: batch.CatFileProcess, known: dict[str, ObjectInfo | None]) -> None:
         self._known = known
-        self._answerer = answerer
+        self._process = process
 
     def ask(self, names: Iterable[str]) -> dict[str, ObjectInfo | None]:
         """Return git's answer for each name."""
         new = [name for name in dict.fromkeys(names) if name not in self._known]
         batch: list[str] = []
         for portion in portions(new, PORTION_BYTES):
-            self._answerer.asked += len(portion)
-            self._answerer.child.write("\n".join([*portion, ""]))
+            self._process.queries += len(portion)
+            self._process.child.write("\n".join([*portion, ""]))
             # Git looks these up while the previous answers are read.
             self._take(batch)
             batch = portion
@@ -97,7 +97,7 @@ class _Asker:
         return self._known
 
     def _take(self, names: list[str]) -> None:
-        lines = self._answerer.child.lines(len(names))
+        lines = self._process.child.lines(len(names))
         self._known.update(zip(names, map(git_output.object_of, lines), strict=True))
 
 

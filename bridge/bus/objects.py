@@ -117,11 +117,11 @@ def each_content(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """Yield the content of each object, one at a time: all must exist, and their sizes must have been looked at."""
     if not oids:
         return
-    answerer, remaining = batch.take(git, "cat-file", "--batch"), len(oids)
-    child = answerer.child
+    process, remaining = batch.acquire(git, "cat-file", "--batch"), len(oids)
+    child = process.child
     try:
         for portion in portions(oids, PORTION_BYTES):
-            answerer.asked += len(portion)
+            process.queries += len(portion)
             child.write("".join(f"{oid}\n" for oid in portion))
             for oid in portion:
                 entry = git_output.object_of(child.line())
@@ -131,7 +131,7 @@ def each_content(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
                 remaining -= 1
                 if not remaining:
                     # Callers that know how many entries come do not ask for the end.
-                    batch.give_back(answerer)
+                    batch.release(process)
                 yield oid, content
     finally:
         if remaining:
@@ -147,8 +147,8 @@ class Reader:
     """Reads objects one by one, each in pieces, so that a large object takes no more memory than a small one."""
 
     def __init__(self, git: Git) -> None:
-        self._answerer = batch.take(git, "cat-file", "--batch")
-        self._child = self._answerer.child
+        self._process = batch.acquire(git, "cat-file", "--batch")
+        self._child = self._process.child
         self._in_answer = False
 
     def pieces(self, oid: str, most: int) -> Iterator[bytes]:
@@ -158,7 +158,7 @@ class Reader:
             InfrastructureError: it is missing.
         """
         self._in_answer = True
-        self._answerer.asked += 1
+        self._process.queries += 1
         self._child.write(f"{oid}\n")
         entry = git_output.object_of(self._child.line())
         if entry is None:
@@ -173,7 +173,7 @@ class Reader:
         if self._in_answer:
             self._child.close()
         else:
-            batch.give_back(self._answerer)
+            batch.release(self._process)
 
 
 def overlay(git: Git, base: str | None, files: Files, writer: Writer | None = None) -> str:

@@ -42,26 +42,26 @@ MAX_IDLE = 4
 
 
 @dataclass(eq=False)
-class Answerer:
+class CatFileProcess:
     """A git process that answers questions through pipes."""
 
     # The key of a process: the folder, the arguments, and all settings.
     key: tuple[object, ...]
     child: Child
     began: float
-    asked: int = 0
+    queries: int = 0
 
     def may_stay(self) -> bool:
         """Return whether the process may be asked again."""
         is_young = time.monotonic() - self.began < MAX_AGE_S
-        return is_young and self.asked < MAX_QUERIES and self.child.is_running
+        return is_young and self.queries < MAX_QUERIES and self.child.is_running
 
 
-_kept: list[Answerer] = []
+_kept: list[CatFileProcess] = []
 _lock = threading.Lock()
 
 
-def take(git: _Repository, *args: str) -> Answerer:
+def acquire(git: _Repository, *args: str) -> CatFileProcess:
     """Return a process of ``git *args``, a kept one if possible. The caller gives it back, or closes its child."""
     settings = tuple(sorted({**git.env, **git.extra}.items()))
     key = (_place(git), args, git.options, git.memory, settings)
@@ -70,53 +70,53 @@ def take(git: _Repository, *args: str) -> Answerer:
         matching[0].child.renew()
         return matching[0]
     _close(matching)
-    return Answerer(key, git.start(*args), time.monotonic())
+    return CatFileProcess(key, git.start(*args), time.monotonic())
 
 
-def give_back(answerer: Answerer) -> None:
+def release(process: CatFileProcess) -> None:
     """Keep a process of which all answers were read."""
-    if not answerer.may_stay():
-        answerer.child.close()
+    if not process.may_stay():
+        process.child.close()
         return
     with _lock:
-        _kept.append(answerer)
+        _kept.append(process)
         surplus = [_kept.pop(0) for _ in _kept[MAX_IDLE:]]
     _close(surplus)
 
 
 @contextmanager
-def asking(git: _Repository, *args: str) -> Iterator[Answerer]:
+def acquired(git: _Repository, *args: str) -> Iterator[CatFileProcess]:
     """Lend a process of ``git *args`` to a block, which reads all answers unless it raises."""
-    answerer = take(git, *args)
+    process = acquire(git, *args)
     try:
-        yield answerer
+        yield process
     except BaseException:
-        answerer.child.close()
+        process.child.close()
         raise
-    give_back(answerer)
+    release(process)
 
 
-def forget(git: _Repository) -> None:
+def invalidate(git: _Repository) -> None:
     """End the kept processes of a repository that is about to change."""
     directory = _place(git)
     _close(_take_out(lambda process: process.key[0] == directory))
 
 
 @atexit.register
-def forget_all() -> None:
+def invalidate_all() -> None:
     """End all that is kept."""
     _close(_take_out(lambda _: True))
 
 
-def _take_out(fits: Callable[[Answerer], bool], most: int | None = None) -> list[Answerer]:
+def _take_out(fits: Callable[[CatFileProcess], bool], most: int | None = None) -> list[CatFileProcess]:
     with _lock:
         matching = [process for process in _kept if fits(process)][:most]
         _kept[:] = [process for process in _kept if process not in matching]
     return matching
 
 
-def _close(answerers: list[Answerer]) -> None:
-    for process in answerers:
+def _close(processes: list[CatFileProcess]) -> None:
+    for process in processes:
         process.child.close()
 
 

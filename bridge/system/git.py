@@ -185,7 +185,7 @@ class Git:
     def _before(self, args: tuple[str, ...]) -> None:
         """End kept processes if this call may change their answers."""
         if _CHANGING.intersection(args):
-            batch.forget(self)
+            batch.invalidate(self)
 
     def text(self, *args: str, stdin: bytes | str | None = None, timeout: float | None = None) -> str:
         """Run git and return its output, without the final newline."""

@@ -172,7 +172,7 @@ def test_row_48_a_server_that_never_answers_does_not_outlast_the_client_s_time(c
         with pytest.raises(WaitTimeout, match="did not answer within 1"):
             Client(clone).wait("mac-bridge/noop-1790000000-abc123", timeout=1)
         assert time.monotonic() - began < 15
-    batch.forget_all()
+    batch.invalidate_all()
     assert psutil.Process().children(recursive=True) == []
 
 

@@ -19,9 +19,9 @@ from bridge.system.git import Git
 @pytest.fixture
 def git(clone):
     # Of earlier tests.
-    batch.forget_all()
+    batch.invalidate_all()
     yield Git.of_user(clone)
-    batch.forget_all()
+    batch.invalidate_all()
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def test_a_process_does_not_outlive_a_change_of_what_there_is(git, started, argv
 
 def test_a_process_that_was_killed_is_replaced(git):
     commit = head(git)
-    kept = batch.take(git, "cat-file", "--batch-check")
-    batch.give_back(kept)
+    kept = batch.acquire(git, "cat-file", "--batch-check")
+    batch.release(kept)
     os.kill(kept.child.pid, signal.SIGKILL)
     while kept.child.is_running:
         time.sleep(0.01)
@@ -79,9 +79,9 @@ def test_a_process_that_was_killed_is_replaced(git):
 
 def test_a_process_that_dies_in_an_answer_is_an_error_and_not_kept(git):
     def ask_a_dead_process():
-        with batch.asking(git, "cat-file", "--batch-check") as answerer:
-            os.kill(answerer.child.pid, signal.SIGKILL)
-            answerer.child.line()
+        with batch.acquired(git, "cat-file", "--batch-check") as process:
+            os.kill(process.child.pid, signal.SIGKILL)
+            process.child.line()
 
     with pytest.raises(ProcessError):
         ask_a_dead_process()
@@ -119,11 +119,11 @@ def test_few_are_kept_and_all_end(clone, tmp_path):
     gits = [Git.of_user(clone).with_env(NUMBER=str(i)) for i in range(9)]
     children = []
     for git in gits:
-        answerer = batch.take(git, "cat-file", "--batch-check")
-        children.append(answerer.child)
-        batch.give_back(answerer)
+        process = batch.acquire(git, "cat-file", "--batch-check")
+        children.append(process.child)
+        batch.release(process)
     assert sum(child.is_running for child in children) <= batch.MAX_IDLE
-    batch.forget_all()
+    batch.invalidate_all()
     assert not any(child.is_running for child in children)
 
 
