@@ -12,17 +12,17 @@ from bridge.errors import ProcessError
 from bridge.system import deadline
 from bridge.system.process import (
     MOST_ERRORS,
-    NO_BOUNDS,
+    NO_LIMITS,
     PIPE,
     TICK_S,
-    Allowance,
-    Bounds,
     Expired,
+    LimitEnforcer,
+    ResourceLimits,
     check_open,
     end_family,
-    forget,
-    note,
+    register,
     start,
+    unregister,
 )
 
 # How long a program that waits for questions may take to end once its input is closed.
@@ -46,7 +46,7 @@ class Child:
         *,
         env: Mapping[str, str],
         own_session: bool = False,
-        allowance: Allowance = NO_BOUNDS,
+        resource_limits: ResourceLimits = NO_LIMITS,
         timeout: float | None = None,
         error: Callable[..., ProcessError] = ProcessError,
     ) -> None:
@@ -59,8 +59,8 @@ class Child:
         check_open(self.argv)
         self._child = start(argv, env=env, stdin=PIPE, stdout=PIPE, stderr=PIPE, own_session=own_session)
         self.pid = self._child.pid
-        note(self._child, group=own_session)
-        self._bounds = Bounds(self._child, allowance)
+        register(self._child, group=own_session)
+        self._enforcer = LimitEnforcer(self._child, resource_limits)
         self._out = bytearray()
         self._selector = selectors.DefaultSelector()
         for pipe in (self._child.stdout, self._child.stderr):
@@ -157,7 +157,7 @@ class Child:
                 with suppress(BrokenPipeError):
                     pipe.close()
         self._child.wait()
-        forget(self._child)
+        unregister(self._child)
 
     def _end_by_itself(self) -> None:
         """Give the program a moment to end, now that nothing more is asked. An unfinished answer is dropped."""
@@ -192,7 +192,7 @@ class Child:
 
     def _receive(self, within: float) -> None:
         """Read the output as soon as there is some."""
-        if reason := self._bounds.passed():
+        if reason := self._enforcer.passed():
             # The program must not go on, whatever the caller does with the error.
             end_family(self._child, group=self._group)
             raise self._error(self.argv, None, message=f"{self.argv[0]} {reason}")

@@ -16,7 +16,7 @@ from bridge.errors import GitError, ProcessError, UsageError
 from bridge.system import batch
 from bridge.system.child import Child
 from bridge.system.git_output import encode
-from bridge.system.process import Allowance, Completed, run
+from bridge.system.process import Completed, ResourceLimits, run
 
 MINIMUM = (2, 34)
 NETWORK_TIMEOUT = 300.0
@@ -128,7 +128,7 @@ class Git:
                 check=False,
                 own_session=self.own_session,
                 most=most,
-                allowance=self._allowance(args),
+                resource_limits=self._resource_limits(args),
             )
         except ProcessError as error:
             raise self._failed(argv, None, message=error.message) from error
@@ -151,7 +151,7 @@ class Git:
                 argv,
                 env=env,
                 own_session=self.own_session,
-                allowance=self._allowance(args),
+                resource_limits=self._resource_limits(args),
                 timeout=timeout,
                 error=self._failed,
             )
@@ -177,10 +177,10 @@ class Git:
         settings = [part for pair in silence().items() for part in ("-c", "=".join(pair))] if talks else ()
         return ("git", self.locate, str(self.directory), *self.options, *settings, *args)
 
-    def _allowance(self, args: tuple[str, ...]) -> Allowance:
+    def _resource_limits(self, args: tuple[str, ...]) -> ResourceLimits:
         own_memory = self.talking_memory if args[0] in _TALKING else None
         disk = self.directory if args[0] == "fetch" else None
-        return Allowance(self.memory, own_memory, disk, limits.KEEP_FREE_BYTES)
+        return ResourceLimits(self.memory, own_memory, disk, limits.KEEP_FREE_BYTES)
 
     def _before(self, args: tuple[str, ...]) -> None:
         """End kept processes if this call may change their answers."""

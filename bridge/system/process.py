@@ -69,7 +69,7 @@ class Completed:
 
 
 @dataclass(frozen=True)
-class Allowance:
+class ResourceLimits:
     """What a program and its children may take. None: as much as they like.
 
     ``memory`` bounds the address space of each of them, in bytes, where the system can do that, and the processor time
@@ -84,7 +84,7 @@ class Allowance:
     keep_free: int = 0
 
 
-NO_BOUNDS = Allowance()
+NO_LIMITS = ResourceLimits()
 
 
 def run(
@@ -96,7 +96,7 @@ def run(
     check: bool = True,
     own_session: bool = False,
     most: int | None = None,
-    allowance: Allowance = NO_BOUNDS,
+    resource_limits: ResourceLimits = NO_LIMITS,
 ) -> Completed:
     """Run a program and return its output; beyond ``most`` bytes the program is ended with an error.
 
@@ -123,23 +123,27 @@ def run(
         )
     except OSError as error:
         raise ProcessError(argv, None, message=f"cannot run {argv[0]}: {error.strerror or error}") from error
-    note(child, group=own_session)
+    register(child, group=own_session)
     with child:
         try:
-            bounds = Bounds(child, allowance)
-            talk = _Talk(child, stdin or b"", MOST_OUTPUT if most is None else most, bounds)
-            talk.to_the_end(timeout)
+            enforcer = LimitEnforcer(child, resource_limits)
+            communication = _Communication(
+                child, stdin or b"", MOST_OUTPUT if most is None else most, enforcer
+            )
+            communication.to_the_end(timeout)
         except BaseException as error:
             end_family(child, group=own_session)
             if isinstance(error, _OverrunError):
                 raise ProcessError(argv, None, message=f"{argv[0]} {error}") from error
             raise
         finally:
-            forget(child)
-        if talk.lingers and own_session:
+            unregister(child)
+        if communication.lingers and own_session:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
-    done = Completed(argv, child.returncode, bytes(talk.output), bytes(talk.errors[-KEPT_ERRORS:]))
+    done = Completed(
+        argv, child.returncode, bytes(communication.output), bytes(communication.errors[-KEPT_ERRORS:])
+    )
     if check and done.returncode != 0:
         raise ProcessError(argv, done.returncode, done.stdout, done.stderr)
     return done
@@ -181,12 +185,12 @@ class _OverrunError(Exception):
     """The program must be ended; the message says why."""
 
 
-class _Talk:
+class _Communication:
     """The input and output of a running program, until it ends or must be ended."""
 
-    def __init__(self, child: Popen[bytes], stdin: bytes, most: int, bounds: Bounds) -> None:
+    def __init__(self, child: Popen[bytes], stdin: bytes, most: int, enforcer: LimitEnforcer) -> None:
         self._child = child
-        self._bounds = bounds
+        self._enforcer = enforcer
         self._left = memoryview(stdin)
         self._most = most
         self._said = 0
@@ -203,7 +207,7 @@ class _Talk:
             while selector.get_map() or self._child.poll() is None:
                 if reason := limit.passed():
                     raise _OverrunError(reason)
-                if reason := self._bounds.passed():
+                if reason := self._enforcer.passed():
                     raise _OverrunError(reason)
                 tick = min(TICK_S, limit.left())
                 if not selector.get_map():
@@ -260,25 +264,25 @@ class _Talk:
             pipe.close()
 
 
-class Bounds:
+class LimitEnforcer:
     """The limits of a child and its children, set from outside: no Python code may run between fork and exec."""
 
-    def __init__(self, child: Popen[bytes], allowance: Allowance) -> None:
+    def __init__(self, child: Popen[bytes], resource_limits: ResourceLimits) -> None:
         self._pid = child.pid
-        self._disk = allowance.disk
+        self._disk = resource_limits.disk
         self._limits: dict[int, int] = {}
         if hasattr(resource, "prlimit"):
-            if allowance.memory is not None:
-                self._limits = {resource.RLIMIT_AS: allowance.memory, resource.RLIMIT_CPU: _CPU_S}
-            if allowance.own_memory is not None:
-                self._limits[resource.RLIMIT_DATA] = allowance.own_memory
+            if resource_limits.memory is not None:
+                self._limits = {resource.RLIMIT_AS: resource_limits.memory, resource.RLIMIT_CPU: _CPU_S}
+            if resource_limits.own_memory is not None:
+                self._limits[resource.RLIMIT_DATA] = resource_limits.own_memory
         free = free_bytes(self._disk)
-        self._keep_free = 0 if free is None else min(allowance.keep_free, free // 2)
+        self._keep_free = 0 if free is None else min(resource_limits.keep_free, free // 2)
         self._next = 0.0
         self.passed()
 
     def passed(self) -> str | None:
-        """Return why the child must be ended, or None. Bounds are set again now and then.
+        """Return why the child must be ended, or None. Limits are set again now and then.
 
         What the child was just starting when it was bounded has not inherited them.
         """
@@ -310,12 +314,12 @@ def free_bytes(folder: Path | None) -> int | None:
         return None
 
 
-def note(child: Popen[bytes], *, group: bool) -> None:
-    """Let ``end_children`` end a program, with its group if it leads one, until ``forget`` is called."""
+def register(child: Popen[bytes], *, group: bool) -> None:
+    """Let ``end_children`` end a program, with its group if it leads one, until ``unregister`` is called."""
     _CHILDREN[child] = group
 
 
-def forget(child: Popen[bytes]) -> None:
+def unregister(child: Popen[bytes]) -> None:
     """Take note that a program has ended."""
     _CHILDREN.pop(child, None)
 

@@ -20,7 +20,7 @@ from bridge.common.errors import MAX_MESSAGE
 from bridge.errors import GitError, InfrastructureError, RefusedError
 from bridge.system.deadline import stopped_by
 from bridge.system.git import Git
-from bridge.system.process import KEPT_ERRORS, Allowance, Bounds
+from bridge.system.process import KEPT_ERRORS, LimitEnforcer, ResourceLimits
 from tests.attacks import servers
 
 pytestmark = pytest.mark.bus
@@ -99,7 +99,7 @@ def test_row_92_what_a_child_has_started_before_it_was_bounded_is_bounded_too():
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True) as child:
         try:
             helper = int(child.stdout.readline())
-            Bounds(child, Allowance(own_memory=64 << 20))
+            LimitEnforcer(child, ResourceLimits(own_memory=64 << 20))
             assert resource.prlimit(helper, resource.RLIMIT_DATA)[0] == 64 << 20
         finally:
             os.killpg(child.pid, signal.SIGKILL)

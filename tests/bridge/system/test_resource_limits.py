@@ -8,7 +8,7 @@ import pytest
 
 from bridge.errors import ProcessError
 from bridge.system.child import Child
-from bridge.system.process import Allowance, run
+from bridge.system.process import ResourceLimits, run
 
 MIB = 1 << 20
 ENV = {"PATH": os.environ["PATH"]}
@@ -31,16 +31,18 @@ def disk(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("before", "after", "keep", "floor"), DISKS)
 def test_a_program_is_ended_before_the_disk_is_full(disk, before, after, keep, floor):
-    allowance = Allowance(disk=disk(before, before, after), keep_free=keep * MIB)
+    resource_limits = ResourceLimits(disk=disk(before, before, after), keep_free=keep * MIB)
     if floor is None:
-        run("sleep", "0.3", env=ENV, allowance=allowance)
+        run("sleep", "0.3", env=ENV, resource_limits=resource_limits)
         return
     with pytest.raises(ProcessError, match=f"sleep leaves less than {floor} MiB of the disk free"):
-        run("sleep", "60", env=ENV, allowance=allowance)
+        run("sleep", "60", env=ENV, resource_limits=resource_limits)
 
 
 def test_a_child_that_is_asked_is_ended_likewise(disk):
-    child = Child(["cat"], env=ENV, allowance=Allowance(disk=disk(100, 100, 9), keep_free=10 * MIB))
+    child = Child(
+        ["cat"], env=ENV, resource_limits=ResourceLimits(disk=disk(100, 100, 9), keep_free=10 * MIB)
+    )
     try:
         with pytest.raises(ProcessError, match="cat leaves less than 10 MiB of the disk free"):
             child.line()
@@ -50,4 +52,4 @@ def test_a_child_that_is_asked_is_ended_likewise(disk):
 
 
 def test_a_disk_of_which_nothing_is_known_bounds_nothing(tmp_path):
-    run("true", env=ENV, allowance=Allowance(disk=tmp_path / "missing", keep_free=MIB))
+    run("true", env=ENV, resource_limits=ResourceLimits(disk=tmp_path / "missing", keep_free=MIB))
