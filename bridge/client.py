@@ -22,7 +22,7 @@ from bridge.presets import Preset, find_preset, load_presets
 from bridge.requests import request_commit, why_waiting
 from bridge.requests.cancel import cancel
 from bridge.requests.follow import follow
-from bridge.requests.liveness import Sightings, last_line, life_of, newest_views, queue_of
+from bridge.requests.liveness import BranchAges, last_line, life_of, newest_views, queue_of
 from bridge.requests.outbox import Sent, answered, asked_at, by_age, find_branch, no_such_request
 from bridge.requests.runners import read_runners, with_jobs
 from bridge.requests.send import send
@@ -113,9 +113,9 @@ class Client:
         return Sent(self.git)
 
     @cached_property
-    def sightings(self) -> Sightings:
+    def branch_ages(self) -> BranchAges:
         """The record of since when each branch is unchanged."""
-        return Sightings(self.git)
+        return BranchAges(self.git)
 
     @cached_property
     def presets(self) -> dict[str, Preset]:
@@ -215,7 +215,7 @@ class Client:
         """Return the status of a request, with its runner's last sign of life or, if it waits, the reason."""
         status = status_of(view)
         if view.current_state.is_taken:
-            life = life_of(view, self.sightings.unchanged_s(view.branch, view.tip))
+            life = life_of(view, self.branch_ages.unchanged_s(view.branch, view.tip))
             return replace(status, life=life, last_line=last_line(self.git, view))
         if status.waits_for == "approval":
             return replace(status, reason=why_waiting.needs_approval(view))
@@ -244,7 +244,7 @@ class Client:
             InfrastructureError: the remote does not answer.
         """
         keys = self.pin.keys if self.pin and not unsigned else ()
-        return read_runners(self.git, self.remote.fetch_presences(), keys, self.sightings.unchanged_s)
+        return read_runners(self.git, self.remote.fetch_presences(), keys, self.branch_ages.unchanged_s)
 
     def follow(self, branch: str, timeout: float | None = None) -> Iterator[Event]:
         """Yield a request's states and pieces of log as they come, from the first, until it has ended.
@@ -265,7 +265,7 @@ class Client:
         """Fetch one branch. If a runner holds it, record since when it is unchanged."""
         view = self.view(branch)
         if view.current_state.is_taken:
-            self.sightings.see(branch, view.tip)
+            self.branch_ages.see(branch, view.tip)
         return view
 
     def wait(self, branch: str, timeout: float | None = None) -> Status:

@@ -150,7 +150,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Once:
+class IdempotentSender:
     """Sends requests at most once, from one repository to one remote."""
 
     git: Git
@@ -158,7 +158,7 @@ class Once:
     sent: Sent
     patterns: tuple[str, ...]
 
-    def ask(self, key: Key, prepare: Callable[[str], Prepared]) -> tuple[str, str, bool]:
+    def send(self, key: Key, prepare: Callable[[str], Prepared]) -> tuple[str, str, bool]:
         """Send the request that ``prepare`` makes for a nonce, unless an earlier call with the key sent it.
 
         Returns the branch, the request's commit, and whether an earlier call made it.

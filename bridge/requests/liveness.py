@@ -208,7 +208,7 @@ def is_expired(git: Git, view: View) -> bool:
     return ends is not None and ends < time.time()
 
 
-class Sightings:
+class BranchAges:
     """The branches that a runner held when this clone last read them."""
 
     def __init__(self, git: Git) -> None:

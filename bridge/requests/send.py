@@ -78,8 +78,8 @@ def send(
                 "labels": [*labels],
             }
             key = idempotency.Key.of(idempotency_key, who, content, idempotency.read_secret(git))
-            once = idempotency.Once(git, remote, sent, patterns)
-            return once.ask(key, lambda nonce: prepare(nonce, key.proof))
+            sender = idempotency.IdempotentSender(git, remote, sent, patterns)
+            return sender.send(key, lambda nonce: prepare(nonce, key.proof))
         return (*_send_new(remote, sent, prepare()), False)
     except RefusedError as error:
         error.fix = OTHER_PREFIX

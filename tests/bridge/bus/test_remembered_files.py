@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bridge.bus.skipped_commits import SkippedCommits
-from bridge.requests.liveness import Sightings
+from bridge.requests.liveness import BranchAges
 from bridge.system import local_files
 from bridge.system.git import Git
 from bridge.verify.check import KnownAnswers
@@ -37,7 +37,7 @@ def test_row_89_whatever_is_in_their_place_is_passed_over_and_leaves_nothing(clo
     git, folder = Git.of_user(clone), clone / ".git"
     for name in FILES:
         place(folder / name)
-    skipped, seen, answers = SkippedCommits(git), Sightings(git), KnownAnswers(git)
+    skipped, seen, answers = SkippedCommits(git), BranchAges(git), KnownAnswers(git)
 
     skipped.add_slow({"a": OID})
     skipped.add_large([OTHER])
@@ -57,7 +57,7 @@ def test_row_89_a_link_is_replaced_and_what_it_leads_to_stays(clone, tmp_path):
 
     SkippedCommits(git).add_slow({"a": OID})
     SkippedCommits(git).add_large([OTHER])
-    Sightings(git).unchanged_s("a", OID)
+    BranchAges(git).unchanged_s("a", OID)
     KnownAnswers(git).note("a", OID)
 
     assert target.read_text() == "mine"

@@ -16,7 +16,7 @@ from bridge.client import Client
 from bridge.errors import WaitTimeout
 from bridge.manifest import format_time
 from bridge.requests import follow, liveness
-from bridge.requests.liveness import Life, Queue, Sightings, last_line, shown, span
+from bridge.requests.liveness import BranchAges, Life, Queue, last_line, shown, span
 from bridge.requests.waiting import Code
 
 RUNNER = Identity("a runner", "runner@example.invalid")
@@ -105,7 +105,7 @@ OID = "12" * 20
 
 class TestSightings:
     def test_the_clock_that_says_less_counts(self, client, monkeypatch):
-        seen = Sightings(client.git)
+        seen = BranchAges(client.git)
         now = {"wall": 1000.0, "up": 50.0}
         monkeypatch.setattr(liveness.time, "time", lambda: now["wall"])
         monkeypatch.setattr(liveness.time, "monotonic", lambda: now["up"])
@@ -120,7 +120,7 @@ class TestSightings:
         assert seen.unchanged_s("b", OID[::-1]) == 0
 
     def test_it_stays_small_and_garbage_is_nothing(self, client, git, clone):
-        seen = Sightings(client.git)
+        seen = BranchAges(client.git)
         for i in range(210):
             seen.see(f"b{i}", OID)
         file = clone / ".git" / "kakeya-seen"
@@ -129,12 +129,12 @@ class TestSightings:
         assert len(known) == 200
         for garbage in ("", "[]", f"{OID} b209", f"{OID} nan inf b209"):
             file.write_text(garbage)
-            assert Sightings(client.git).unchanged_s("b209", OID) == 0
+            assert BranchAges(client.git).unchanged_s("b209", OID) == 0
         assert git(clone, "status", "--porcelain") == ""
 
     def test_a_repository_that_cannot_be_written_to_is_still_read(self, client, clone):
         (clone / ".git" / "kakeya-seen").mkdir()
-        assert Sightings(client.git).unchanged_s("b", OID) == 0
+        assert BranchAges(client.git).unchanged_s("b", OID) == 0
 
 
 class TestTheQueue:
