@@ -80,24 +80,24 @@ class ProcessError(InfrastructureError):
         self.returncode = returncode
         self.stdout = stdout
         self.stderr = stderr
-        quoting = "" if returncode is None else self.words()
+        quoting = "" if returncode is None else self.summary()
         super().__init__(message or f"{argv[0]} ended with {returncode}", fix=fix, quoting=quoting)
 
-    def words(self) -> str:
+    def summary(self) -> str:
         """Return the reason that the program printed: its last line; the message if it did not run to its end."""
         if self.returncode is None and hasattr(self, "message"):
             return self.message
-        return self._telling()
+        return self._relevant_lines()
 
-    def printed(self) -> str:
+    def output(self) -> str:
         """Return what it printed, messages first. Long lines are cut: patterns may take quadratic time on one line."""
         text = (self.stderr + self.stdout[:_MAX_PRINTED]).decode("utf-8", "replace")
         return "\n".join(line[:MAX_MESSAGE] for line in text.split("\n"))
 
-    def _telling(self) -> str:
-        return one_line(self._said()[-1])
+    def _relevant_lines(self) -> str:
+        return one_line(self._stderr_lines()[-1])
 
-    def _said(self) -> list[str]:
+    def _stderr_lines(self) -> list[str]:
         lines = re.split(r"[\r\n]+", self.stderr.decode("utf-8", "replace"))
         return [line.strip() for line in lines if line.strip()] or ["it printed nothing"]
 
@@ -107,15 +107,15 @@ class GitError(ProcessError):
 
     kind = "git"
 
-    def _telling(self) -> str:
+    def _relevant_lines(self) -> str:
         """Return the reason from the most specific source: the server and its hooks, ssh, or git itself."""
-        lines = self._said()
-        telling = [line for line in lines if not _ADDED.fullmatch(line)] or lines[:1]
-        declined = _DECLINED.search(self.printed())
+        lines = self._stderr_lines()
+        relevant = [line for line in lines if not _ADDED.fullmatch(line)] or lines[:1]
+        declined = _DECLINED.search(self.output())
         if declined:
-            telling.append(declined[1])
-        words = one_line("; ".join(telling[-_MAX_LINES:]))
-        return words if len(words) <= _MAX_WORDS else f"{words[: _MAX_WORDS - 3]}..."
+            relevant.append(declined[1])
+        text = one_line("; ".join(relevant[-_MAX_LINES:]))
+        return text if len(text) <= _MAX_WORDS else f"{text[: _MAX_WORDS - 3]}..."
 
 
 class WaitTimeout(InfrastructureError):  # noqa: N818 - it is what happened, not a fault

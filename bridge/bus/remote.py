@@ -140,7 +140,7 @@ class Remote:
             except GitError as error:
                 # A deleted branch blocks the name, another command in this clone records the same branch, or
                 # it moved since it was listed.
-                output = error.printed()
+                output = error.output()
                 if not tries_left or not (self._make_way([branch]) or remote_errors.is_passing(output)):
                     raise
                 pause(random.uniform(0.0, PAUSE_S))  # noqa: S311 - no secret
@@ -363,7 +363,7 @@ class Remote:
 
         ``commit`` is what was pushed; None: a deletion. Raises as ``push`` does.
         """
-        output = error.printed()
+        output = error.output()
         is_stale = b"[rejected]" in error.stdout or remote_errors.is_overtaken(output)
         failure = self._explain(error, branch)
         is_clear = remote_errors.is_not_sent(output) or b"[remote rejected]" in error.stdout
@@ -378,7 +378,7 @@ class Remote:
             return Pushed.STALE
         message = f"the reply of {self.name} to the push of {branch} is lost"
         fix = "It may have arrived nevertheless: `kakeya list` tells once the remote answers."
-        raise InfrastructureError(message, fix=fix, code="unsure", quoting=error.words()) from error
+        raise InfrastructureError(message, fix=fix, code="unsure", quoting=error.summary()) from error
 
     def _has_arrived(self, branch: str, commit: str | None) -> bool:
         tip = self.fetch(branch).get(branch)

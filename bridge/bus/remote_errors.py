@@ -68,7 +68,7 @@ def is_not_sent(output: str) -> bool:
 
 def explain(error: ProcessError, git: Git, name: str, branch: str | None = None) -> Exception:
     """Turn git's message into an error that says what happened and what to do."""
-    output = error.printed()
+    output = error.output()
     return (
         _unfit(output, name)
         or (branch and _refused(error, output, name, branch))
@@ -98,7 +98,7 @@ def _refused(error: ProcessError, output: str, name: str, branch: str) -> Refuse
     if _NO_RIGHT.search(output):
         message = f"{name} does not let you push {branch!r}"
         fix = "Whoever administers the remote can give this account the right to."
-        return RefusedError(message, fix=fix, code="no_push_right", quoting=error.words())
+        return RefusedError(message, fix=fix, code="no_push_right", quoting=error.summary())
     return None
 
 
@@ -123,7 +123,7 @@ def _failed(error: ProcessError, output: str, git: Git, name: str) -> Infrastruc
     elif _NO_ACCESS.search(output):
         message, code = f"cannot reach {name}", "unreachable"
         fix = _how_to_check(git, name)
-    words = error.words()
+    words = error.summary()
     if _GITS_OWN.fullmatch(words):
         return InfrastructureError(f"{message}: {words}", fix=fix, code=code)
     return InfrastructureError(message, fix=fix, code=code, quoting=words)

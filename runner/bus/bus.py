@@ -97,7 +97,7 @@ class Bus(Fetcher):
         except GitError as error:
             self._report_piggyback(along, error)
             pushed = self._after_failure(branch, commit, expect)
-            self.push_fault = error.words() if pushed is Pushed.FAILED else ""
+            self.push_fault = error.summary() if pushed is Pushed.FAILED else ""
             return pushed
         self._report_piggyback(along)
         self.push_fault = ""
@@ -126,7 +126,7 @@ class Bus(Fetcher):
             self.piggyback.arrived()
         else:
             refused = dict(git_output.rejected(error.stdout))
-            self.piggyback.failed(error.words() if self.piggyback.ref in refused else None)
+            self.piggyback.failed(error.summary() if self.piggyback.ref in refused else None)
 
     def delete(self, tips: Mapping[str, str]) -> list[str]:
         """Delete branches that are still at the given commits, and return those that are gone afterwards.
@@ -169,7 +169,7 @@ class Bus(Fetcher):
         refs = {f"refs/heads/{branch}": tip for branch, tip in tips.items()}
         done = exact_refs.delete(self.git, self.url, refs, *flags, ok=range(256))
         failed = GitError(("git", "push"), done.returncode, done.stdout, done.stderr)
-        self.deletion_fault = failed.words() if done.returncode else ""
+        self.deletion_fault = failed.summary() if done.returncode else ""
         return done
 
     def _after_failure(self, branch: str, commit: str, expect: str) -> Pushed:

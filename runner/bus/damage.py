@@ -69,7 +69,7 @@ def _complaint(git: Git) -> str:
             return listed.stderr.decode("utf-8", "replace").strip()
         git("rev-list", "--objects", "--quiet", "--all", timeout=_WALK_S)
     except GitError as error:
-        return "" if error.returncode is None else error.words()
+        return "" if error.returncode is None else error.summary()
     return ""
 
 

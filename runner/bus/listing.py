@@ -104,7 +104,7 @@ class Listing:
                     return True
         except ProcessError as error:
             raise InfrastructureError(
-                f"cannot fetch from the bus: {error.words()}", code="unreachable"
+                f"cannot fetch from the bus: {error.summary()}", code="unreachable"
             ) from error
         finally:
             child.close()

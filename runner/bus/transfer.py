@@ -134,10 +134,10 @@ def start_fetch(git: Git, url: str, *commits: str, at: str = "") -> Child:
 def explain_failure(error: ProcessError) -> InfrastructureError:
     """Turn git's message about a fetch into an error that says what happened."""
     if re.search(rb"^fatal: out of memory", error.stderr, re.MULTILINE | re.IGNORECASE):
-        return InfrastructureError(f"git refuses what the bus sent: {error.words()}", code=HOSTILE)
+        return InfrastructureError(f"git refuses what the bus sent: {error.summary()}", code=HOSTILE)
     if refuses_objects(error.stderr):
         # The received objects are refused, which no retry changes. Git's first error names the object.
         match = re.search(r"^error: (.*)", error.stderr.decode("utf-8", "replace"), re.MULTILINE)
-        message = f"git refuses what the bus sent: {match[1] if match else error.words()}"
+        message = f"git refuses what the bus sent: {match[1] if match else error.summary()}"
         return InfrastructureError(message, code=HOSTILE)
-    return InfrastructureError(f"cannot fetch from the bus: {error.words()}", code="unreachable")
+    return InfrastructureError(f"cannot fetch from the bus: {error.summary()}", code="unreachable")

@@ -122,7 +122,7 @@ def _bus(context: RunnerContext) -> Iterator[Check]:
         exact_refs.push(repo, context.bus.url, {ref: commit}, {}, "--dry-run", timeout=60)
     except GitError as error:
         fix = "On the git server, give the runner's key or token the right to push request branches."
-        yield Check("push", ok=False, message=error.words(), fix=fix)
+        yield Check("push", ok=False, message=error.summary(), fix=fix)
         return
     yield Check("push", ok=True, message="a dry run succeeded")
     yield way_is_free(context)

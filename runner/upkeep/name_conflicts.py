@@ -18,7 +18,7 @@ def squatters(bus: Bus) -> list[str]:
     try:
         return [name for name in folders(bus.patterns) if exact_refs.find_branch(bus.git, bus.url, name)]
     except ProcessError as error:
-        raise InfrastructureError(f"cannot list the bus: {error.words()}", code="unreachable") from error
+        raise InfrastructureError(f"cannot list the bus: {error.summary()}", code="unreachable") from error
 
 
 def folders(patterns: Sequence[str]) -> list[str]:

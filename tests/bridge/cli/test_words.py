@@ -45,14 +45,14 @@ SAID = {
 
 @pytest.mark.parametrize(("said", "words"), SAID.values(), ids=SAID)
 def test_the_words_of_whoever_knows_are_kept(said, words):
-    assert GitError(("git",), 128, b"", said.encode()).words() == words
+    assert GitError(("git",), 128, b"", said.encode()).summary() == words
 
 
 def test_the_words_are_bounded_and_steer_nothing():
     error = GitError(("git",), 1, b"", b"remote: " + b"x" * 100_000 + b"\nremote: \x1b[2J\n" * 100)
 
-    assert len(error.words()) <= 500
-    assert error.words().isprintable()
+    assert len(error.summary()) <= 500
+    assert error.summary().isprintable()
 
 
 def test_arguments_that_are_kept_with_an_error_lack_credentials():
