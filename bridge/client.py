@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bridge.bus import branch_names, history
 from bridge.bus.branch_names import Namespace
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.bus.wire import Result, State
 from bridge.common import environment
@@ -99,7 +99,7 @@ class Client:
         self._suffix = suffix if suffix is not None else environment.get("KAKEYA_BRANCH_SUFFIX")
         self._public_key = public_key
         # The last view is cached: a followed branch rarely moves between two polls.
-        self._viewed: View | None = None
+        self._viewed: RequestBranch | None = None
         self._preset_folder = presets or environment.get("KAKEYA_PRESETS")
 
     @cached_property
@@ -179,7 +179,7 @@ class Client:
         """
         return Run(self, find_branch(name, self.sent, lambda: self.remote.listed(*self.patterns)))
 
-    def view(self, branch: str) -> View:
+    def view(self, branch: str) -> RequestBranch:
         """Fetch one branch and read it.
 
         Raises:
@@ -192,7 +192,7 @@ class Client:
             self._viewed = history.read_view(self.git, branch, tip)
         return self._viewed
 
-    def _known(self, branch: str) -> View:
+    def _known(self, branch: str) -> RequestBranch:
         """Read one branch as of the last fetch. It is fetched if it was not, or if it may have changed."""
         tip = self.remote.known(branch).get(branch)
         view = history.read_view(self.git, branch, tip) if tip else self.view(branch)
@@ -206,12 +206,12 @@ class Client:
             status = replace(status, detail="; ".join(filter(None, (REWRITTEN, status.detail))))
         return status
 
-    def _is_rewritten(self, view: View) -> bool:
+    def _is_rewritten(self, view: RequestBranch) -> bool:
         """Return whether a request was sent from here on this branch, and is no longer on it."""
         sent = self.sent.commit_of(view.branch)
         return sent is not None and not history.is_ancestor(self.git, sent, view.tip)
 
-    def _about(self, view: View) -> Status:
+    def _about(self, view: RequestBranch) -> Status:
         """Return the status of a request, with its runner's last sign of life or, if it waits, the reason."""
         status = status_of(view)
         if view.current_state.is_taken:
@@ -227,7 +227,7 @@ class Client:
                 return replace(status, reason=self._reasons(views).get(view.branch))
         return status
 
-    def _reasons(self, views: Mapping[str, View]) -> dict[str, Reason]:
+    def _reasons(self, views: Mapping[str, RequestBranch]) -> dict[str, Reason]:
         """Return why each untaken request waits; nothing if the runners' records cannot be read."""
         try:
             runners = with_jobs(self.runners(), views)
@@ -261,7 +261,7 @@ class Client:
             self.sent.commit_of(branch),
         )
 
-    def _seen(self, branch: str) -> View:
+    def _seen(self, branch: str) -> RequestBranch:
         """Fetch one branch. If a runner holds it, record since when it is unchanged."""
         view = self.view(branch)
         if view.current_state.is_taken:
@@ -336,7 +336,7 @@ class Client:
             self.git, self.remote, self.sent, self.patterns, older_than, on_remote=remote, dry_run=dry_run
         )
 
-    def _verify(self, view: View) -> Report:
+    def _verify(self, view: RequestBranch) -> Report:
         # Slow to import, and a request is sent without it.
         from bridge.verify.check import KnownAnswers, verify  # noqa: PLC0415
 

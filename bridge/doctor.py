@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bridge.bus import branch_names, history, objects
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.presence import RunnerState
 from bridge.bus.remote import Remote
 from bridge.bus.wire import State
@@ -156,7 +156,7 @@ def check_addresses(remote: Remote, url: str) -> Iterator[Check]:
         yield Check("remote", ok=None, message=message, fix=fix)
 
 
-def _runners(client: Client, views: Mapping[str, View]) -> Iterator[Check]:
+def _runners(client: Client, views: Mapping[str, RequestBranch]) -> Iterator[Check]:
     """Report who serves: from the runners' own records or, without any, from the last states."""
     try:
         runners = with_jobs(client.runners(), views)
@@ -208,7 +208,7 @@ def _runner(sighting: RunnerSighting, presets: Mapping[str, Preset], now: float)
     return Check("runner", ok=True if record.state is RunnerState.SERVING else None, message=message)
 
 
-def _last_writer(views: Iterable[View]) -> Check:
+def _last_writer(views: Iterable[RequestBranch]) -> Check:
     views = list(views)
     newest = max((view.state for view in views if view.state), key=lambda state: state.at, default=None)
     waiting = sum(view.current_state is State.REQUESTED and not view.is_withdrawn for view in views)

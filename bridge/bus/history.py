@@ -23,7 +23,7 @@ _NEAR = 24
 
 
 @dataclass(frozen=True)
-class View:
+class RequestBranch:
     """One request branch at its commit ``tip``."""
 
     branch: str
@@ -61,7 +61,7 @@ class View:
         return self.state.sequence if self.state else 0
 
 
-def read_views(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -> dict[str, View]:
+def read_views(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -> dict[str, RequestBranch]:
     """Read many branches, given as ``{branch: commit id}``, in two calls of git.
 
     What is larger than the limits is not read. Such a branch counts as one without a state, and its view says why.
@@ -71,7 +71,7 @@ def read_views(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -
     return {view.branch: view for view in each_view(git, tips, ended_whole=ended_whole)}
 
 
-def each_view(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -> Iterator[View]:
+def each_view(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -> Iterator[RequestBranch]:
     """Yield the views of ``read_views`` one at a time, so that not all files are in memory at once."""
     known: dict[str, ObjectInfo | None] = {}
     if not ended_whole:
@@ -99,7 +99,7 @@ def each_view(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) ->
         yield replace(view, too_large=_say(blocked)) if blocked else view
 
 
-def _ended(git: Git, tips: Mapping[str, str], known: dict[str, ObjectInfo | None]) -> Iterator[View]:
+def _ended(git: Git, tips: Mapping[str, str], known: dict[str, ObjectInfo | None]) -> Iterator[RequestBranch]:
     """Yield the views of the branches that have ended, by their states alone. ``known`` is what ``locate`` takes."""
     names = {branch: f"{tip}:{wire.STATE}" for branch, tip in tips.items()}
     there = lookup.locate(git, names.values(), known=known)
@@ -122,14 +122,14 @@ def _say(heavy: ObjectInfo) -> str:
     return f"its {noun} {heavy.oid[:12]} has {heavy.size} bytes; {most} are the most"
 
 
-def read_view(git: Git, branch: str, tip: str) -> View:
+def read_view(git: Git, branch: str, tip: str) -> RequestBranch:
     """Read one branch."""
     return read_views(git, {branch: tip})[branch]
 
 
 def _view(
     branch: str, tip: str, state_blob: bytes | None, cancel_blob: bytes | None, *, changed: bool
-) -> View:
+) -> RequestBranch:
     state = wire.parse_state(state_blob)
     if state and state.branch != branch:
         state = None
@@ -137,7 +137,7 @@ def _view(
     if cancel and (cancel.branch != branch or (state and cancel.request != state.request)):
         cancel = None
     request = state.request if state else cancel.request if cancel else tip
-    return View(branch, tip, request, state, cancel, has_foreign_commits=bool(state) and not changed)
+    return RequestBranch(branch, tip, request, state, cancel, has_foreign_commits=bool(state) and not changed)
 
 
 def commits_between(git: Git, after: str | None, tip: str) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from bridge.bus import history, objects, wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Pushed, Remote
 from bridge.bus.wire import CancelFile
 from bridge.errors import InfrastructureError
@@ -17,7 +17,7 @@ from bridge.system.git import Git
 _ATTEMPTS = 20
 
 
-def cancel(git: Git, remote: Remote, look: Callable[[], View], reason: str) -> View:
+def cancel(git: Git, remote: Remote, look: Callable[[], RequestBranch], reason: str) -> RequestBranch:
     """Cancel a request unless it has ended or is already cancelled, and return its view. ``look`` fetches its branch.
 
     Raises:

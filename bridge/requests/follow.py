@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from bridge.bus import history
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import limits
 from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
@@ -47,9 +47,9 @@ CONFIRM_S = 10.0
 def follow(
     git: Git,
     url: str,
-    look: Callable[[], View],
+    look: Callable[[], RequestBranch],
     timeout: float | None,
-    about: Callable[[View], Status] = status_of,
+    about: Callable[[RequestBranch], Status] = status_of,
     sent: str | None = None,
 ) -> Iterator[Event]:
     """Yield all states and pieces of log of a request as they arrive, until it has ended.
@@ -66,7 +66,7 @@ def follow(
     longest = LONGEST_POLL_S[url.startswith(("/", "file://", "."))]
     notes, over = _Notes(about, longest), _Over(git)
     pause, shown = FIRST_POLL_S, None
-    view: View | None = None
+    view: RequestBranch | None = None
     last_tip: str | None = None
     while True:
         steady = partial(_steady, git, look, last_tip or sent)
@@ -102,7 +102,7 @@ class _Over:
         self._since: float | None = None
         self._ends: dict[str, float | None] = {}
 
-    def is_due(self, view: View) -> bool:
+    def is_due(self, view: RequestBranch) -> bool:
         """Return whether to wait no longer."""
         if view.request not in self._ends:
             self._ends = {view.request: expires_at(self._git, view)}
@@ -119,7 +119,7 @@ class _Over:
 class _Notes:
     """Notes while there is no news: one soon, later ones rarely; at once if no runner can take the request."""
 
-    def __init__(self, about: Callable[[View], Status], longest: float) -> None:
+    def __init__(self, about: Callable[[RequestBranch], Status], longest: float) -> None:
         self._about = about
         self._at = time.monotonic() + FIRST_NOTE_S
         # After one poll, find out whether a runner can take the request.
@@ -127,12 +127,12 @@ class _Notes:
         # The last known reason why the request waits.
         self.reason: Reason | None = None
 
-    def moved(self, view: View) -> None:
+    def moved(self, view: RequestBranch) -> None:
         """Record that the branch moved, which restarts the pause before the next note."""
         self._at = time.monotonic() + _until_note(view)
         self.reason = None
 
-    def due(self, view: View) -> Iterator[Event]:
+    def due(self, view: RequestBranch) -> Iterator[Event]:
         """Yield the note that is due now, if any."""
         now = time.monotonic()
         is_early = view.current_state is State.REQUESTED and now >= self._stuck_at
@@ -146,7 +146,7 @@ class _Notes:
             if status.outlook:
                 yield Event(status, note=status.outlook)
 
-    def _look_around(self, view: View) -> Status:
+    def _look_around(self, view: RequestBranch) -> Status:
         """Return what is known of the branch. Other branches on the bus do not delay this for long."""
         try:
             with within(limits.PRESENCE_S):
@@ -156,12 +156,12 @@ class _Notes:
 
 
 def _next_view(
-    look: Callable[[], View],
-    last: View | None,
+    look: Callable[[], RequestBranch],
+    last: RequestBranch | None,
     longest: float,
     deadline: float | None,
     timeout: float,
-) -> View:
+) -> RequestBranch:
     """Fetch the branch before the deadline. A remote that never answered is an error; a later outage is waited out."""
     try:
         with within(None if deadline is None else max(LOOK_S, deadline - time.monotonic())):
@@ -172,7 +172,7 @@ def _next_view(
         raise (no_answer(last, timeout) if last else _no_remote(error, timeout)) from error
 
 
-def _steady(git: Git, look: Callable[[], View], known: str | None) -> View:
+def _steady(git: Git, look: Callable[[], RequestBranch], known: str | None) -> RequestBranch:
     """Fetch a branch on which the commit ``known`` was.
 
     Raises:
@@ -194,12 +194,12 @@ def _steady(git: Git, look: Callable[[], View], known: str | None) -> View:
         pause_for(CHANGED_POLL_S)
 
 
-def _until_note(view: View) -> float:
+def _until_note(view: RequestBranch) -> float:
     """Return after how many seconds without news a note is due. A running job may be silent for its lease."""
     return view.state.lease_s if view.state and view.current_state.is_taken else FIRST_NOTE_S
 
 
-def _patiently(look: Callable[[], View], pause: float, deadline: float | None) -> View:
+def _patiently(look: Callable[[], RequestBranch], pause: float, deadline: float | None) -> RequestBranch:
     """Retry for a while if the remote is unreachable, because a job may take hours."""
     until = min(time.monotonic() + PATIENCE_S, math.inf if deadline is None else deadline)
     while True:
@@ -217,12 +217,12 @@ def _no_remote(error: InfrastructureError, waited: float) -> WaitTimeout:
     return WaitTimeout(message, fix=fix, code="no_answer_in_time", quoting=error.quoting)
 
 
-def _expired(view: View) -> WaitTimeout:
+def _expired(view: RequestBranch) -> WaitTimeout:
     message = f"{view.branch} expired before a runner took it, and none will"
     return WaitTimeout(message, fix="Send it again: kakeya run.", code="expired")
 
 
-def no_answer(view: View, waited: float, reason: Reason | None = None) -> WaitTimeout:
+def no_answer(view: RequestBranch, waited: float, reason: Reason | None = None) -> WaitTimeout:
     """Return the error for a request without an answer after ``waited`` seconds, with why it waits if known."""
     quoting = ""
     if reason and reason.is_stuck and view.current_state is State.REQUESTED:

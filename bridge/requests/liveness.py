@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from bridge.bus import history, objects, wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import strict_json
 from bridge.errors import InfrastructureError, KakeyaError, ManifestError
@@ -120,7 +120,7 @@ class Queue:
             yield f"it asks for a label that no runner on this bus has: {labels}"
 
 
-def life_of(view: View, unchanged_s: float) -> Life | None:
+def life_of(view: RequestBranch, unchanged_s: float) -> Life | None:
     """Return the last heartbeat on a branch, or None if no runner holds it."""
     state = view.state
     if state is None or not state.state.is_taken:
@@ -128,13 +128,15 @@ def life_of(view: View, unchanged_s: float) -> Life | None:
     return Life(state.runner.id, state.at, state.lease_s, unchanged_s)
 
 
-def newest_views(git: Git, tips: Mapping[str, str]) -> dict[str, View]:
+def newest_views(git: Git, tips: Mapping[str, str]) -> dict[str, RequestBranch]:
     """Read the newest branches of a bus, given as ``{branch: commit id}``."""
     newest = sorted(tips, key=by_age)[-_LOOKED_AT:]
     return history.read_views(git, {branch: tips[branch] for branch in newest})
 
 
-def queue_of(git: Git, views: Mapping[str, View], view: View, presets: Mapping[str, Preset]) -> Queue:
+def queue_of(
+    git: Git, views: Mapping[str, RequestBranch], view: RequestBranch, presets: Mapping[str, Preset]
+) -> Queue:
     """Return what the newest branches of a bus show about a waiting request."""
     waiting = [
         branch for branch, each in views.items() if each.current_state is State.REQUESTED and not each.cancel
@@ -153,7 +155,7 @@ def queue_of(git: Git, views: Mapping[str, View], view: View, presets: Mapping[s
     )
 
 
-def last_line(git: Git, view: View) -> str:
+def last_line(git: Git, view: RequestBranch) -> str:
     """Return the last line of a job's output so far, cut to one terminal line. It often shows the progress."""
     listed = git("rev-list", "--first-parent", f"--max-count={_LAST_COMMITS}", view.tip, f"^{view.request}")
     names = [f"{commit}:{wire.STREAM}" for commit in git_output.lines(listed.stdout)]
@@ -169,7 +171,7 @@ def shown(line: str) -> str:
     return "".join(c if c.isprintable() else " " for c in line[:_LINE]).strip()
 
 
-def _wanted(git: Git, view: View, presets: Mapping[str, Preset]) -> set[str]:
+def _wanted(git: Git, view: RequestBranch, presets: Mapping[str, Preset]) -> set[str]:
     try:
         request = parse_manifest(
             objects.read_blob(git, view.request, wire.REQUEST, max_bytes=64 * 1024) or b""
@@ -190,7 +192,7 @@ def _missing(wanted: set[str], states: Iterable[wire.StateFile]) -> list[str]:
     return sorted(wanted - known)
 
 
-def expires_at(git: Git, view: View) -> float | None:
+def expires_at(git: Git, view: RequestBranch) -> float | None:
     """Return when a request expires, in Unix seconds; None if its manifest does not say or cannot be read."""
     try:
         blob = objects.read_blob(git, view.request, wire.REQUEST, max_bytes=strict_json.MAX_BYTES)
@@ -200,7 +202,7 @@ def expires_at(git: Git, view: View) -> float | None:
     return parse_time(ends).timestamp() if ends else None
 
 
-def is_expired(git: Git, view: View) -> bool:
+def is_expired(git: Git, view: RequestBranch) -> bool:
     """Return whether a request expired, by this machine's clock, before a runner took it."""
     if view.current_state is not State.REQUESTED:
         return False

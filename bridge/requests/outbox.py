@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from bridge.bus import branch_names, objects
 from bridge.bus.branch_names import asked_at as asked_at  # noqa: PLC0414 - whoever asks for notes asks for their age
 from bridge.bus.branch_names import by_age as by_age  # noqa: PLC0414
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.common import limits
 from bridge.errors import InfrastructureError, UsageError
@@ -131,7 +131,7 @@ def no_such_request(branch: str, remote: Remote) -> UsageError:
     return UsageError(f"there is no request {branch} on {remote.name}", fix=fix, code="no_such_request")
 
 
-def answered(view: View) -> View:
+def answered(view: RequestBranch) -> RequestBranch:
     """Return the view of a request that has its answer.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from bridge.bus import lookup, objects, presence
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.presence import Presence
 from bridge.common import limits
 from bridge.requests.waiting import RunnerSighting
@@ -51,7 +51,7 @@ def read_runners(
     ]
 
 
-def with_jobs(runners: Sequence[RunnerSighting], views: Mapping[str, View]) -> list[RunnerSighting]:
+def with_jobs(runners: Sequence[RunnerSighting], views: Mapping[str, RequestBranch]) -> list[RunnerSighting]:
     """Update the records with the request that each runner holds according to the request branches.
 
     The branches are more recent, because a runner announces a job only together with another push.

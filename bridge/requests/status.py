@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bridge.bus import branch_names, history, wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import limits
 from bridge.errors import RefusedError, UsageError
@@ -103,7 +103,7 @@ def _word(text: str) -> str:
     return text if _WORD.fullmatch(text) else "(unreadable)"
 
 
-def status_of(view: View) -> Status:
+def status_of(view: RequestBranch) -> Status:
     """Return the status of a request from its branch alone."""
     parsed = branch_names.parse_branch(view.branch)
     state = view.state
@@ -130,12 +130,12 @@ def status_of(view: View) -> Status:
     )
 
 
-def _reason(view: View) -> str:
+def _reason(view: RequestBranch) -> str:
     return f" ({view.cancel.reason})" if view.cancel and view.cancel.reason else ""
 
 
 def mark_unsigned(
-    git: Git, pin: Pin | None, statuses: Sequence[Status], read: Mapping[str, View] | None = None
+    git: Git, pin: Pin | None, statuses: Sequence[Status], read: Mapping[str, RequestBranch] | None = None
 ) -> list[Status]:
     """Return the statuses. The detail says so if a status depends on a state that no pinned key signed."""
     shown = {status.branch: status.tip for status in statuses if status.runner is not None}
@@ -151,7 +151,7 @@ def mark_unsigned(
     ]
 
 
-def _waits_for(view: View) -> str | None:
+def _waits_for(view: RequestBranch) -> str | None:
     if view.current_state.is_final or view.is_withdrawn:
         return None
     if view.current_state.is_taken:
@@ -160,7 +160,7 @@ def _waits_for(view: View) -> str | None:
     return "approval" if needs_approval else "runner"
 
 
-def events(git: Git, view: View, last_tip: str | None) -> Iterator[Event]:
+def events(git: Git, view: RequestBranch, last_tip: str | None) -> Iterator[Event]:
     """Yield the events on a branch after the commit ``last_tip`` (None: after the request), oldest first.
 
     Raises:
@@ -172,12 +172,14 @@ def events(git: Git, view: View, last_tip: str | None) -> Iterator[Event]:
         )
     if last_tip is None:
         yield Event(
-            status_of(View(view.branch, view.request, view.request, None, None, has_foreign_commits=False))
+            status_of(
+                RequestBranch(view.branch, view.request, view.request, None, None, has_foreign_commits=False)
+            )
         )
     for commit, state, piece in history.stream(git, last_tip or view.request, view.tip):
         if state.branch != view.branch or state.request != view.request:
             continue
-        now = View(view.branch, commit, view.request, state, None, has_foreign_commits=False)
+        now = RequestBranch(view.branch, commit, view.request, state, None, has_foreign_commits=False)
         status = status_of(now)
         if state.state.is_final:
             status = replace(status, detail=read_result(git, now).reason.message)
@@ -189,12 +191,12 @@ def events(git: Git, view: View, last_tip: str | None) -> Iterator[Event]:
         yield Event(status, gap + piece.decode("utf-8", "replace"))
 
 
-def streamed_log(git: Git, view: View) -> str:
+def streamed_log(git: Git, view: RequestBranch) -> str:
     """Return the output streamed so far, up to the limit for logs."""
     return "".join(_bounded(event.log for event in events(git, view, None)))
 
 
-def kept_log(git: Git, view: View) -> str:
+def kept_log(git: Git, view: RequestBranch) -> str:
     """Return the log in an answer.
 
     Raises:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from bridge.bus import history, times
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Pushed, Remote
 from bridge.requests.liveness import is_expired
 from bridge.requests.outbox import Sent, asked_at
@@ -73,6 +73,6 @@ def sweep(
     )
 
 
-def _has_ended(git: Git, view: View) -> bool:
+def _has_ended(git: Git, view: RequestBranch) -> bool:
     """Return whether a request is answered, or no runner will take it: it was cancelled before, or has expired."""
     return view.current_state.is_final or view.is_withdrawn or is_expired(git, view)

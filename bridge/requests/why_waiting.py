@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from bridge.bus import branch_names, objects, wire
 from bridge.bus.branch_names import Requester
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import strict_json
 from bridge.errors import ManifestError
@@ -24,7 +24,7 @@ _HOUR_S = 3600.0
 
 def reasons(
     git: Git,
-    views: Mapping[str, View],
+    views: Mapping[str, RequestBranch],
     runners: Sequence[RunnerSighting],
     presets: Mapping[str, Preset],
     patterns: Iterable[str],
@@ -57,7 +57,7 @@ def reasons(
     }
 
 
-def needs_approval(view: View) -> Reason:
+def needs_approval(view: RequestBranch) -> Reason:
     """Return the reason for a request that waits for approval."""
     return explain_wait(_waiting_request(view, None, {}), (), QueuePosition(), 0.0)
 
@@ -79,7 +79,9 @@ def _places(
     return places
 
 
-def _waiting_request(view: View, request: Request | None, presets: Mapping[str, Preset]) -> WaitingRequest:
+def _waiting_request(
+    view: RequestBranch, request: Request | None, presets: Mapping[str, Preset]
+) -> WaitingRequest:
     state = view.state
     needs_approval = state is not None and state.detail.startswith(wire.WAITS_FOR_APPROVAL)
     preset = presets.get(request.preset) if request else None
@@ -97,7 +99,7 @@ def _waiting_request(view: View, request: Request | None, presets: Mapping[str, 
     )
 
 
-def _read(git: Git, views: Sequence[View]) -> dict[str, Request | None]:
+def _read(git: Git, views: Sequence[RequestBranch]) -> dict[str, Request | None]:
     """Return the manifest of each branch; None if it cannot be read."""
     requests: dict[str, Request | None] = {}
     for i in range(0, len(views), _AT_ONCE):

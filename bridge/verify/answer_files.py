@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bridge.bus import objects, trees, wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Result
 from bridge.common import limits
 from bridge.errors import VerificationError
@@ -116,7 +116,7 @@ def check_bounds(result: Result, sizes: Mapping[str, int]) -> None:
         raise VerificationError(f"its files together are larger than {limits.ANSWER_BYTES >> 20} MiB")
 
 
-def read_result(git: Git, view: View) -> Result:
+def read_result(git: Git, view: RequestBranch) -> Result:
     """Return a finished request's result.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
 from bridge.bus import history, lookup, objects, trees, wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Gate, Result, State
 from bridge.checks import SIGNATURE, Check
 from bridge.errors import KakeyaError, VerificationError
@@ -66,7 +66,11 @@ class Report:
 
 
 def verify(
-    git: Git, view: View, presets: Mapping[str, Preset], pin: Pin | None = None, sent: str | None = None
+    git: Git,
+    view: RequestBranch,
+    presets: Mapping[str, Preset],
+    pin: Pin | None = None,
+    sent: str | None = None,
 ) -> Report:
     """Check the answer on a branch against the branch's history, the presets installed here, and the pinned keys.
 
@@ -109,7 +113,7 @@ def verify(
     return Report(view.branch, view.tip, result, checks, gate)
 
 
-def _ignored(git: Git, view: View, result: Result, pin: Pin | None) -> Container[str]:
+def _ignored(git: Git, view: RequestBranch, result: Result, pin: Pin | None) -> Container[str]:
     """Return the states to ignore: if a pinned key signed the last state, all states that no pinned key signed."""
     if pin is None or not history.is_ancestor(git, result.request, view.tip):
         return ()
@@ -118,7 +122,7 @@ def _ignored(git: Git, view: View, result: Result, pin: Pin | None) -> Container
     return set(line) - signed if view.tip in signed else ()
 
 
-def _check_history(git: Git, view: View, result: Result, ignored: Container[str]) -> Check:
+def _check_history(git: Git, view: RequestBranch, result: Result, ignored: Container[str]) -> Check:
     """Check that the request is an ancestor of the answer, with only the runner's commits between them."""
     if view.has_foreign_commits:
         return Check("history", ok=False, message="commits that no runner made lie on top of the answer")
@@ -143,7 +147,7 @@ def _check_history(git: Git, view: View, result: Result, ignored: Container[str]
     return Check("history", ok=True, message=message)
 
 
-def _check_request(git: Git, view: View, result: Result) -> tuple[Request | None, Check]:
+def _check_request(git: Git, view: RequestBranch, result: Result) -> tuple[Request | None, Check]:
     """Check that the result repeats the request."""
     try:
         blob = objects.read_blob(git, result.request, wire.REQUEST, max_bytes=64 * 1024)
@@ -178,7 +182,7 @@ def _check_request(git: Git, view: View, result: Result) -> tuple[Request | None
     return request, Check("request", ok=True, message=message)
 
 
-def _altered_workload(git: Git, view: View, result: Result) -> list[str]:
+def _altered_workload(git: Git, view: RequestBranch, result: Result) -> list[str]:
     """Check that only the answer's own files changed between request and answer."""
     if not history.is_ancestor(git, result.request, view.tip):
         return []

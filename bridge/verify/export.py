@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bridge.bus import wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Result
 from bridge.common import limits
 from bridge.errors import UsageError, VerificationError
@@ -49,7 +49,7 @@ class Answer:
     files: dict[str, bytes]
 
 
-def read_answer(git: Git, view: View, report: Report) -> Answer:
+def read_answer(git: Git, view: RequestBranch, report: Report) -> Answer:
     """Read the existing files of an answer, as far as they fit into memory."""
     if report.result is None:
         return Answer(report, {})
@@ -61,7 +61,7 @@ def read_answer(git: Git, view: View, report: Report) -> Answer:
     return Answer(report, contents.read(listed, limits.REPORTS_BYTES))
 
 
-def write_answer(git: Git, view: View, report: Report, out: Path | str | None) -> Fetched:
+def write_answer(git: Git, view: RequestBranch, report: Report, out: Path | str | None) -> Fetched:
     """Write all files of an answer below ``out``, or none. An earlier fetch into the same folder is replaced.
 
     Git that runs in the folder takes neither it nor a folder around it for a repository. By default, ``out`` is a

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import chain
 
 from bridge.bus import history, objects, wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import LogDigest, Result
 from bridge.checks import Check
 from bridge.manifest import parse_time
@@ -50,7 +50,7 @@ def _wrong_times(result: Result) -> Iterator[str]:
         yield f"it took {result.seconds:g} s by its own count, and {span:g} s from its beginning to its end"
 
 
-def check_logs(git: Git, view: View, result: Result, ignored: Container[str] = ()) -> Check | None:
+def check_logs(git: Git, view: RequestBranch, result: Result, ignored: Container[str] = ()) -> Check | None:
     """Check that the result's logs match the output that was streamed while the job ran.
 
     Call it only for an answer whose files passed their check: then each log is one of them, and within their limits.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bridge.bus import history, objects, wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Result
 from bridge.checks import SIGNATURE, Check
 from bridge.errors import InfrastructureError, VerificationError
@@ -51,7 +51,7 @@ def check_signature(
     return Check(NAME, ok=True, message=message)
 
 
-def on_branch(git: Git, view: View, result: Result) -> Callable[[Statement], Iterator[str]]:
+def on_branch(git: Git, view: RequestBranch, result: Result) -> Callable[[Statement], Iterator[str]]:
     """Return a function that yields how the answer's branch differs from the signed statement."""
 
     def differing(signed: Statement) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bridge.bus import history, lookup, objects, wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State, StateFile
 from bridge.common import limits
 from bridge.system.git import Git
@@ -58,7 +58,7 @@ class Reader:
         """Return whether only signed states count."""
         return bool(self.keys)
 
-    def view(self, git: Git, branch: str, tip: str) -> View:
+    def view(self, git: Git, branch: str, tip: str) -> RequestBranch:
         """Read one branch."""
         return self.views(git, {branch: tip})[branch]
 
@@ -66,9 +66,9 @@ class Reader:
         self,
         git: Git,
         tips: Mapping[str, str],
-        plain: Mapping[str, View] | None = None,
+        plain: Mapping[str, RequestBranch] | None = None,
         commits: int | None = None,
-    ) -> dict[str, View]:
+    ) -> dict[str, RequestBranch]:
         """Read many branches, given as ``{branch: commit id}``. ``plain`` are their views without keys, if known.
 
         Given a number of ``commits``, not many more are looked at below the branches' tips. Branches that need more are
@@ -96,7 +96,7 @@ class Reader:
                 foreign.append((view, position))
         return views | _below(git, foreign)
 
-    def _find(self, git: Git, views: Sequence[View], commits: int | None) -> None:
+    def _find(self, git: Git, views: Sequence[RequestBranch], commits: int | None) -> None:
         """Walk each branch's first parents, in growing steps, down to a signed state or the request."""
         searches = {
             view.branch: self._begun.pop((view.branch, view.tip), _Search(view.tip)) for view in views
@@ -177,7 +177,7 @@ def signed_commits(
     return frozenset(oid for oid, raw in objects.each_content(git, small) if is_signed(raw, branch, keys))
 
 
-def _below(git: Git, foreign: Sequence[tuple[View, _Position]]) -> dict[str, View]:
+def _below(git: Git, foreign: Sequence[tuple[RequestBranch, _Position]]) -> dict[str, RequestBranch]:
     """Return the views without the ignored states."""
     tops = {view.branch: position.top or position.state_commit or view.tip for view, position in foreign}
     at_top = history.read_views(git, tops)
@@ -191,7 +191,7 @@ def _below(git: Git, foreign: Sequence[tuple[View, _Position]]) -> dict[str, Vie
         if cancel and state and cancel.request != state.request:
             cancel = None
         request = state.request if state else cancel.request if cancel else tops[view.branch]
-        views[view.branch] = View(
+        views[view.branch] = RequestBranch(
             view.branch, view.tip, request, state, cancel,
             has_foreign_commits=state is not None and position.top is not None,
             state_commit=position.state_commit,

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, is_dataclass
 
 from bridge.bus import history, wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.checks import Check
 from bridge.common import limits, sanitize
 from bridge.errors import InfrastructureError, VerificationError
@@ -59,7 +59,7 @@ class Runs:
         # At most two logs, which may be long, are read at a time.
         self._log_turn = threading.BoundedSemaphore(2)
 
-    def answered(self, view: View) -> Answered:
+    def answered(self, view: RequestBranch) -> Answered:
         """Verify an answer and return its view."""
         key = (view.branch, view.tip)
         with self._turn:
@@ -76,18 +76,18 @@ class Runs:
                     total -= self._kept.popitem(last=False)[1][1]
         return answer
 
-    def source(self, view: View) -> Source | None:
+    def source(self, view: RequestBranch) -> Source | None:
         """Verify an answer and return it with its reports, without caching it; None if it cannot be read."""
         with self._turn:
             return self._read(view)[0]
 
-    def load(self, view: View) -> Answered:
+    def load(self, view: RequestBranch) -> Answered:
         """Verify an answer and return its view, without the cache."""
         source, checks = self._read(view)
         run = view_of([source]).runs[0] if source else None
         return Answered(run, checks)
 
-    def _read(self, view: View) -> tuple[Source | None, tuple[Check, ...]]:
+    def _read(self, view: RequestBranch) -> tuple[Source | None, tuple[Check, ...]]:
         watch = self._watch
         report = verify(watch.git, view, watch.presets, watch.pin, watch.client.sent.commit_of(view.branch))
         with self._lock:
@@ -98,14 +98,14 @@ class Runs:
         answer = read_answer(watch.git, view, report)
         return Source(view.branch, report.result, report.checks, answer.files), checks
 
-    def log(self, view: View, most: int = TAIL) -> LogText:
+    def log(self, view: RequestBranch, most: int = TAIL) -> LogText:
         """Return the end of a log: of the answer's log if there is an answer, otherwise of the streamed output."""
         with self._log_turn:
             raw = self._kept_log(view, most) if view.current_state.is_final else self._streamed(view, most)
             text = sanitize.log(raw)
             return LogText(text[-most:], cut=len(raw) >= most)
 
-    def _kept_log(self, view: View, most: int) -> str:
+    def _kept_log(self, view: RequestBranch, most: int) -> str:
         try:
             result = read_result(self._watch.git, view)
             contents = Contents.of(self._watch.git, view.tip, result)
@@ -114,7 +114,7 @@ class Runs:
         read = contents.read([log.path for log in result.logs], limits.LOG_BYTES)
         return "".join(blob.decode("utf-8", "replace") for blob in read.values())[-most:]
 
-    def _streamed(self, view: View, most: int) -> str:
+    def _streamed(self, view: RequestBranch, most: int) -> str:
         git, size = self._watch.git, 0
         lines: list[str] = []
         commits = history.commits_between(git, view.request, view.tip)[::-1][:_COMMITS]

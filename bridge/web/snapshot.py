@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.requests.liveness import Life
 from bridge.requests.status import Status
@@ -23,7 +23,7 @@ class Row:
     """One request in a list."""
 
     status: Status
-    view: View
+    view: RequestBranch
     asked_at: int
     # From its manifest, unchecked.
     requester: str = ""

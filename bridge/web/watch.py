@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bridge.bus import history, objects, wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.client import Client
 from bridge.common import limits
 from bridge.errors import KakeyaError, ManifestError, as_told
@@ -97,7 +97,7 @@ class Watch:
                 branch = status.branch
                 self._rows[branch] = Row(status, views[branch], asked_at(branch), who[branch])
 
-    def _requesters(self, views: Mapping[str, View]) -> dict[str, str]:
+    def _requesters(self, views: Mapping[str, RequestBranch]) -> dict[str, str]:
         names = [f"{view.request}:{wire.REQUEST}" for view in views.values()]
         blobs = objects.read_many(self.git, names, max_bytes=_MANIFEST_BYTES)
         return {branch: _requester(blob) for branch, blob in zip(views, blobs, strict=True)}
@@ -117,7 +117,7 @@ class Watch:
             known = self._since[name] = (tip, time.monotonic())
         return time.monotonic() - known[1]
 
-    def _dressed(self, views: Mapping[str, View], runners: list[RunnerSighting]) -> list[Row]:
+    def _dressed(self, views: Mapping[str, RequestBranch], runners: list[RunnerSighting]) -> list[Row]:
         """Return all rows. Rows of unanswered requests include what is known about them now."""
         reasons = why_waiting.reasons(self.git, views, runners, self.presets, self.patterns, time.time())
         running = sorted((row.branch for row in self._rows.values() if row.state.is_taken), key=by_age)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bridge.bus import branch_names, lookup, objects, wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.common import limits
 from bridge.errors import PresetError
 from bridge.manifest import MAX_LIFETIME, Request, parse_time
@@ -26,7 +26,7 @@ from runner.state.ledger import FENCED, Ledger
 class Admitted:
     """A request that may run, with everything that was decided about it."""
 
-    view: View
+    view: RequestBranch
     request: Request
     preset: Preset
     params: Mapping[str, Value]
@@ -103,7 +103,7 @@ def _check_time(request: Request, policy: Policy) -> None:
         raise Unable("expired", f"the request is older than limits.max_age_s of the runner {policy.id}")
 
 
-def _check_replay(view: View, request: Request, ledger: Ledger) -> None:
+def _check_replay(view: RequestBranch, request: Request, ledger: Ledger) -> None:
     """Check that the branch had no other request before: one branch is for one request commit, until it is answered.
 
     The branch name contains nonce, preset and namespace, so nobody can use up a nonce by pushing to another branch. If
@@ -119,7 +119,7 @@ def _check_replay(view: View, request: Request, ledger: Ledger) -> None:
         )
 
 
-def _check_commit(git: Git, view: View, request: Request) -> str | None:
+def _check_commit(git: Git, view: RequestBranch, request: Request) -> str | None:
     """Return the workload commit: the parent of the request commit."""
     parents = objects.parents_of(git, view.request)
     if request.workload is not None and parents != [request.workload]:

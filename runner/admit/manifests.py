@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from bridge.bus import history, objects, wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.common import strict_json
 from bridge.errors import InfrastructureError, ManifestError
 from bridge.manifest import Request, parse_manifest
@@ -24,7 +24,7 @@ ENTRY_OVERHEAD = 4096
 class Candidate:
     """A request branch before admission: its view, and the parsed manifest or the reason why it cannot be parsed."""
 
-    view: View
+    view: RequestBranch
     found: Request | Refusal
 
     @property
@@ -39,7 +39,7 @@ class Candidate:
         return self.found
 
 
-def read_candidate(git: Git, view: View) -> Candidate:
+def read_candidate(git: Git, view: RequestBranch) -> Candidate:
     """Read the manifest of one request commit."""
     try:
         blob = objects.read_blob(git, view.request, wire.REQUEST, max_bytes=strict_json.MAX_BYTES)
@@ -52,7 +52,7 @@ def read_candidate(git: Git, view: View) -> Candidate:
     return Candidate(view, _parse(blob))
 
 
-def belongs(git: Git, view: View) -> bool:
+def belongs(git: Git, view: RequestBranch) -> bool:
     """Return whether the request commit that the branch's states name is still part of the branch."""
     return view.request == view.tip or history.is_ancestor(git, view.request, view.tip)
 
@@ -65,7 +65,7 @@ class Manifests:
         # Each with its size in memory.
         self._kept: dict[str, tuple[Request | Refusal, int]] = {}
 
-    def of(self, view: View) -> Candidate:
+    def of(self, view: RequestBranch) -> Candidate:
         """Return one request with its manifest."""
         known = self._kept.get(view.request)
         if known is None or not self._is_file(view.request):
@@ -77,7 +77,7 @@ class Manifests:
         entry = objects.entry_at(self._git, commit, wire.REQUEST)
         return entry is not None and entry.is_file
 
-    def each(self, views: Sequence[View]) -> Iterator[Request | None]:
+    def each(self, views: Sequence[RequestBranch]) -> Iterator[Request | None]:
         """Yield each request with its manifest, read in one batch; None for those that need a closer look."""
         new = list(dict.fromkeys(view.request for view in views if view.request not in self._kept))
         read: dict[str, Request | Refusal] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridge.bus import branch_names, lookup
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.errors import RefusedError, UsageError
 from runner.admit.manifests import Candidate, read_candidate
 from runner.bus.bus import Bus
@@ -43,7 +43,7 @@ def branch_of(commit: str, policy: Policy) -> str:
     return branches[0]
 
 
-def _check_open(view: View) -> None:
+def _check_open(view: RequestBranch) -> None:
     """Raise a RefusedError if a request has ended: an approval comes too late."""
     if view.current_state.is_final:
         message = f"{view.branch} has already ended: {view.current_state}"

@@ -7,7 +7,7 @@ list of signers and the approvals again, so a key that was taken off the list no
 from __future__ import annotations
 
 from bridge.bus import wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.errors import PolicyError
 from bridge.presets import Preset
 from bridge.requests.binding import Binding, repository_name
@@ -22,7 +22,7 @@ APPROVAL = "approval"
 WAITS = wire.WAITS_FOR_APPROVAL
 
 
-def why_trusted(git: Git, view: View, preset: Preset, policy: Policy) -> str | None:
+def why_trusted(git: Git, view: RequestBranch, preset: Preset, policy: Policy) -> str | None:
     """Return why the request's own code may run; None if its preset runs none.
 
     Raises:
@@ -53,7 +53,7 @@ def why_trusted(git: Git, view: View, preset: Preset, policy: Policy) -> str | N
         raise Unable(CODE, f"{subject} allows only to those it trusts: {problem}. {fix}") from problem
 
 
-def _signer(git: Git, view: View, preset: Preset, policy: Policy) -> str:
+def _signer(git: Git, view: RequestBranch, preset: Preset, policy: Policy) -> str:
     """Return who signed a request for this branch, this repository and this preset.
 
     Raises:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from bridge.bus import branch_names
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from runner.context import RunnerContext
 
 
-def answered_before_keys(context: RunnerContext, view: View) -> bool:
+def answered_before_keys(context: RunnerContext, view: RequestBranch) -> bool:
     """Return whether an unsigned answer stays: this runner gave it, or its request is too old to run.
 
     Answers from before ``trust.runners`` was set are unsigned. Answering their requests again would only hide them.

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bridge.bus import wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.presence import RunnerState
 from bridge.bus.remote import Remote
 from bridge.errors import InfrastructureError
@@ -54,7 +54,7 @@ class Others:
         self._since: dict[str, tuple[str, float]] = {}
 
     def who_may(
-        self, view: View, request: Request, preset: Preset | None, definition: str | None = None
+        self, view: RequestBranch, request: Request, preset: Preset | None, definition: str | None = None
     ) -> list[str]:
         """Return the names of other runners that may run a request, most recently announced first.
 
@@ -73,11 +73,11 @@ class Others:
                 names.append(record.id)
         return names
 
-    def has_left(self, view: View) -> bool:
+    def has_left(self, view: RequestBranch) -> bool:
         """Return whether this runner has recorded on a request's branch that it leaves the request."""
         return self._instance in left_by(view)
 
-    def note(self, view: View, reason: str, name: str) -> str:
+    def note(self, view: RequestBranch, reason: str, name: str) -> str:
         """Return the note that the runner ``name``, which is this one, leaves a request, and why."""
         passed = [*left_by(view), self._instance][-_MOST_LEFT:]
         return (
@@ -111,7 +111,7 @@ class Others:
         return Remote(open_store(self._settings, self._folder, token_of(self._settings)), self._settings.url)
 
 
-def left_by(view: View) -> list[str]:
+def left_by(view: RequestBranch) -> list[str]:
     """Return the instances of the runners that have recorded on a request's branch that they leave it."""
     state = view.state
     note = _LEFT.search(state.detail) if state and state.state is wire.State.REQUESTED else None

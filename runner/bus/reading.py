@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from bridge.bus import history
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.system.git import Git
 from bridge.verify.signed_history import Reader
 
@@ -14,7 +14,7 @@ Failed = Callable[[str, Exception], None]
 
 def read_each(
     git: Git, tips: Mapping[str, str], failed: Failed, reader: Reader, commits: int | None = None
-) -> dict[str, View]:
+) -> dict[str, RequestBranch]:
     """Read many branches, given as ``{branch: commit id}``. After a failure, read halves; ``failed`` gets bad ones.
 
     ``commits`` bounds the search for signed states, as in ``Reader.views``. Whether a branch that has ended is foreign
@@ -32,7 +32,7 @@ def read_each(
             failed(branches[0], error)
             return {}
     middle = len(branches) // 2
-    views: dict[str, View] = {}
+    views: dict[str, RequestBranch] = {}
     for half in (branches[:middle], branches[middle:]):
         views |= read_each(git, {branch: tips[branch] for branch in half}, failed, reader, commits)
     return views

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from bridge.bus import history, objects, wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import EXIT_CODES, CommandResult, FileDigest, Gate, LogDigest, Reason, Result, State
 from bridge.errors import InfrastructureError
 from bridge.manifest import Request, format_time
@@ -137,7 +137,7 @@ def _drop(context: RunnerContext, pending: Pending, reason: str) -> None:
     context.bus.release(pending.answer)
 
 
-def is_still_ours(context: RunnerContext, view: View, expect: str) -> bool:
+def is_still_ours(context: RunnerContext, view: RequestBranch, expect: str) -> bool:
     """Return whether the last state is still this runner's own: no other runner has added one."""
     git = context.bus.git
     if not history.is_ancestor(git, expect, view.tip):

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from bridge.bus import history, objects
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Reason, State
 from runner.admit.admission import OF_AGE, Admitted, admit, ends_at, wants_another
 from runner.admit.manifests import Candidate, belongs
@@ -80,7 +80,7 @@ def apply(
     return State.REQUESTED if is_left else execute(context, admitted)
 
 
-def _kept_answer(context: RunnerContext, view: View) -> Pending | None:
+def _kept_answer(context: RunnerContext, view: RequestBranch) -> Pending | None:
     """Return the answer that this runner pushed earlier, if the bus has lost it since."""
     record = context.ledger.entry(view.branch)
     if record is None or record.published is None or not objects.is_commit(context.bus.git, record.published):
@@ -92,7 +92,7 @@ def _kept_answer(context: RunnerContext, view: View) -> Pending | None:
     return Pending(record.request, view.branch, record.published, view.tip)
 
 
-def _turn_down(context: RunnerContext, view: View, refusal: Refusal) -> State | None:
+def _turn_down(context: RunnerContext, view: RequestBranch, refusal: Refusal) -> State | None:
     """Refuse a request, or let it wait if somebody, or a corrected clock, may still change the decision."""
     if isinstance(refusal, NeedsApproval):
         return wait_for_approval(context, view, refusal)
@@ -127,7 +127,7 @@ def _check_host(context: RunnerContext, admitted: Admitted) -> None:
         raise Unable(code, f"{problem.message}. {where}: {problem.fix}", admitted.request, is_new=is_new)
 
 
-def wait_for_approval(context: RunnerContext, view: View, refusal: NeedsApproval) -> State:
+def wait_for_approval(context: RunnerContext, view: RequestBranch, refusal: NeedsApproval) -> State:
     """Let a request wait, and publish the reason on its branch unless it is there already."""
     announced = view.state is not None and view.state.detail.startswith(WAITS)
     if not announced and Lease(context, view).advance(State.REQUESTED, detail=refusal.message) is Pushed.DONE:

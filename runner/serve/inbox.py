@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.common import limits
 from runner.bus.reading import read_each
 from runner.context import RunnerContext
@@ -25,7 +25,7 @@ class Inbox:
         self._known: set[str] = set()
         self._died = context.ledger.attempts()
         # Waiting requests without a state on their branches: there may be very many of them, poll after poll.
-        self._views: dict[str, View] = {}
+        self._views: dict[str, RequestBranch] = {}
         self._left_out: set[str] = set()
 
     def fetch(self) -> dict[str, str]:
@@ -37,7 +37,7 @@ class Inbox:
             self._tips = tips
         return tips
 
-    def read(self, tips: Mapping[str, str]) -> dict[str, View]:
+    def read(self, tips: Mapping[str, str]) -> dict[str, RequestBranch]:
         """Read branches. Those that cannot be read are left out."""
         died = self._died
         views = {
@@ -58,7 +58,7 @@ class Inbox:
         }
         return views
 
-    def _read_counted(self, tips: Mapping[str, str]) -> dict[str, View]:
+    def _read_counted(self, tips: Mapping[str, str]) -> dict[str, RequestBranch]:
         """Read branches. New commits are counted before, so that the next process knows of one that kills this one."""
         context, new = self._context, set(tips.values()) - self._known
         if new:

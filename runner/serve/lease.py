@@ -11,7 +11,7 @@ import secrets
 from datetime import UTC, datetime
 
 from bridge.bus import objects, wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.objects import Existing, Files
 from bridge.bus.wire import WAITS_FOR_APPROVAL, CancelFile, State, StateFile
 from bridge.bus.writer import Writer
@@ -32,7 +32,7 @@ def with_reason(message: str, cancel: CancelFile) -> str:
 class Lease:
     """One request that this runner works on, from the claim to the answer."""
 
-    def __init__(self, context: RunnerContext, view: View) -> None:
+    def __init__(self, context: RunnerContext, view: RequestBranch) -> None:
         self._bus = context.bus
         self._ledger = context.ledger
         self._identity = context.identity
@@ -139,7 +139,7 @@ class Lease:
         """Return a writer of objects of this runner's store; a durable one syncs them."""
         return Writer(self._bus.durable_git if durable else self._bus.git, self.tip)
 
-    def moved(self) -> View | None:
+    def moved(self) -> RequestBranch | None:
         """Fetch the branch. Return its view if somebody else added a commit, None if not.
 
         A deleted branch returns an empty view.
@@ -154,26 +154,30 @@ class Lease:
         if tip == self.tip:
             return None
         if tip is None:
-            return View(self.branch, "", self.request, None, None, has_foreign_commits=True)
+            return RequestBranch(self.branch, "", self.request, None, None, has_foreign_commits=True)
         return self._reader.view(self._bus.git, self.branch, tip)
 
-    def build_on(self, view: View) -> None:
+    def build_on(self, view: RequestBranch) -> None:
         """Continue on top of the commit that the requester added to the branch."""
         self.view = view
         self.tip = view.tip or self.tip
 
-    def stands(self, view: View) -> bool:
+    def stands(self, view: RequestBranch) -> bool:
         """Return whether the last state is still this runner's, with only unsigned states on top of it."""
         ours = view.state is not None and view.state.salt in self._salts
         return ours and view.unsigned is not None and not view.has_foreign_commits
 
-    def is_fenced(self, view: View) -> bool:
+    def is_fenced(self, view: RequestBranch) -> bool:
         """Return whether another runner has claimed or answered the request, so that this one can publish nothing."""
         return view.state is not None and view.state.salt not in self._salts and view.token >= self.token
 
 
 def leave(
-    context: RunnerContext, view: View, request: Request, reason: str = "", definition: str | None = None
+    context: RunnerContext,
+    view: RequestBranch,
+    request: Request,
+    reason: str = "",
+    definition: str | None = None,
 ) -> bool:
     """Leave a request to others, and return whether any may run it.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Container, Iterable, Mapping
 
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError
 from runner.bus.backoff import Backoff
@@ -97,7 +97,7 @@ class Memory:
         self._unadmitted &= {_branch_key(*each) for each in due.items()}
         return due
 
-    def settle(self, view: View, expires: float | None = None, reason: str = "") -> None:
+    def settle(self, view: RequestBranch, expires: float | None = None, reason: str = "") -> None:
         """Note that a branch needs no work until its tip changes or it expires, and why its request waits."""
         self._settled[view.branch] = view.tip
         if expires is not None:
@@ -115,7 +115,7 @@ class Memory:
             if branch not in self._settled:
                 self.why.setdefault(branch, "its history is being read")
 
-    def note_order(self, waiting: Iterable[View], ordered: Iterable[View]) -> None:
+    def note_order(self, waiting: Iterable[RequestBranch], ordered: Iterable[RequestBranch]) -> None:
         """Note which requests wait for their turn, in this order, and which have no turn."""
         turns = dict.fromkeys((view.branch for view in ordered), "waits for its turn")
         share = "its requester has used up their share: limits.per_requester"
@@ -124,15 +124,15 @@ class Memory:
         known = {b: reason for b, reason in self.why.items() if b not in turns and b not in rest}
         self.why = {**turns, **rest, **known}
 
-    def is_unadmitted(self, view: View) -> bool:
+    def is_unadmitted(self, view: RequestBranch) -> bool:
         """Return whether a request was not admitted."""
         return _branch_key(view.branch, view.tip) in self._unadmitted
 
-    def note_unadmitted(self, view: View) -> None:
+    def note_unadmitted(self, view: RequestBranch) -> None:
         """Note that a request was not admitted."""
         self._unadmitted.add(_branch_key(view.branch, view.tip))
 
-    def recall(self, views: Iterable[View], approved: Collection[tuple[str, str]]) -> None:
+    def recall(self, views: Iterable[RequestBranch], approved: Collection[tuple[str, str]]) -> None:
         """Look again at once at requests that were approved since they were turned down."""
         for view in views:
             if (view.branch, view.request) in approved and view.branch in self._checked:
@@ -144,18 +144,18 @@ class Memory:
         """Whether any request was not admitted."""
         return bool(self._unadmitted)
 
-    def checked_at(self, view: View) -> float:
+    def checked_at(self, view: RequestBranch) -> float:
         """Return when a request that waits for a decision was last checked; 0 if it never was."""
         return self._checked.get(view.branch, (0.0, ""))[0]
 
-    def was_just_checked(self, view: View) -> bool:
+    def was_just_checked(self, view: RequestBranch) -> bool:
         """Return whether a request waits for a decision and was checked a moment ago."""
         if view.branch not in self._checked:
             return False
         checked_at, self.why[view.branch] = self._checked[view.branch]
         return time.monotonic() - checked_at < APPROVAL_RECHECK_S
 
-    def note_wait(self, view: View) -> None:
+    def note_wait(self, view: RequestBranch) -> None:
         """Record why a request waits, and tell the operator if it is left to another runner."""
         reason = self._context.waits.pop(view.branch, None)
         if reason and self._checked.get(view.branch, (0.0, ""))[1] != reason:
@@ -166,7 +166,7 @@ class Memory:
         self._checked[view.branch] = time.monotonic(), reason
         self.why[view.branch] = reason
 
-    def tried(self, view: View) -> None:
+    def tried(self, view: RequestBranch) -> None:
         """Back off from a branch as long as it stays at this commit."""
         self.retries.failed(_branch_key(view.branch, view.tip))
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from enum import Enum
 
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from runner.admit.unsigned_answers import answered_before_keys
 from runner.context import RunnerContext
@@ -61,7 +61,7 @@ class TipWatch:
         return time.monotonic() - since[1] if since else 0.0
 
 
-def decide(context: RunnerContext, view: View, watch: TipWatch) -> Action:  # noqa: PLR0911 - one return a row
+def decide(context: RunnerContext, view: RequestBranch, watch: TipWatch) -> Action:  # noqa: PLR0911 - one return a row
     """Decide on one branch.
 
     This runner runs one job at a time, so if it already holds the branch, an earlier process died during that job.
@@ -89,6 +89,6 @@ def decide(context: RunnerContext, view: View, watch: TipWatch) -> Action:  # no
     return Action.TAKE
 
 
-def in_our_name(context: RunnerContext, view: View) -> bool:
+def in_our_name(context: RunnerContext, view: RequestBranch) -> bool:
     """Return whether the last state has this runner's id."""
     return view.state is not None and view.state.runner.instance == context.identity.instance

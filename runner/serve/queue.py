@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bridge.bus import branch_names
 from bridge.bus.branch_names import Requester, pattern_prefixes, unsigned_requester
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.common import limits
 from bridge.errors import PolicyError, ProcessError
 from bridge.requests.binding import Binding
@@ -57,7 +57,7 @@ class FairQueue:
         self._last: Counter[tuple[str, ...]] = Counter()
         self._flooding: set[Requester] = set()
 
-    def order(self, views: Iterable[View]) -> list[View]:
+    def order(self, views: Iterable[RequestBranch]) -> list[RequestBranch]:
         """Return the requests that may have a turn now, in fair order."""
         waiting = sorted(views, key=age)
         who = self._who.of(waiting)
@@ -66,7 +66,7 @@ class FairQueue:
         self._see(set(who.values()))
         now = time.time()
         counts = self._ledger.taken_between(now - _HOUR_S, now) if self._quota.per_hour else {}
-        allowed: list[View] = []
+        allowed: list[RequestBranch] = []
         count: Counter[Requester] = Counter()
         for view in waiting:
             requester = who[_place(view)]
@@ -79,7 +79,7 @@ class FairQueue:
         self._alert({requester for requester, n in count.items() if n > self._quota.waiting}, count)
         return take_turns(allowed, lambda view: who[_place(view)], self._last)
 
-    def place(self, view: View) -> None:
+    def place(self, view: RequestBranch) -> None:
         """Find out for one request what ``order`` needs, and raise any error."""
         age(view)
         self._who.of([view])
@@ -89,7 +89,7 @@ class FairQueue:
         known = {requester[:steps] for requester in waiting for steps in range(1, len(requester) + 1)}
         self._last = Counter({key: self._last.get(key, self._turn) for key in known})
 
-    def served(self, view: View) -> None:
+    def served(self, view: RequestBranch) -> None:
         """Record that a request had its turn."""
         self._turn += 1
         requester = self._who.of([view])[_place(view)]
@@ -125,7 +125,7 @@ class Requesters:
         self._list: object = None
         self._known: dict[_Place, Requester] = {}
 
-    def of(self, views: Sequence[View]) -> dict[_Place, Requester]:
+    def of(self, views: Sequence[RequestBranch]) -> dict[_Place, Requester]:
         """Return the requester of each request, by its branch and commit."""
         current = _stamp(self._signers)
         if current != self._list:
@@ -156,10 +156,13 @@ class Requesters:
 
 
 def take_turns(
-    views: Sequence[View], who: Callable[[View], Requester], last: Counter[tuple[str, ...]], level: int = 1
-) -> list[View]:
+    views: Sequence[RequestBranch],
+    who: Callable[[RequestBranch], Requester],
+    last: Counter[tuple[str, ...]],
+    level: int = 1,
+) -> list[RequestBranch]:
     """Order views, given oldest first, so that requesters alternate. Whoever has waited longest for a turn is first."""
-    groups: dict[tuple[str, ...], list[View]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[RequestBranch]] = defaultdict(list)
     for view in views:
         groups[who(view)[:level]].append(view)
     if len(groups) == 1 and all(len(who(view)) <= level for view in views):
@@ -169,16 +172,16 @@ def take_turns(
     return [view for row in zip_longest(*queues) for view in row if view is not None]
 
 
-def age(view: View) -> tuple[int, str]:
+def age(view: RequestBranch) -> tuple[int, str]:
     """Return the sort key of a request: the creation time in its branch name."""
     return (_asked_at(view.branch), view.branch)
 
 
-def _place(view: View) -> _Place:
+def _place(view: RequestBranch) -> _Place:
     return view.branch, view.request
 
 
-def _signed(commit: bytes, view: View, signers: Path) -> Requester | None:
+def _signed(commit: bytes, view: RequestBranch, signers: Path) -> Requester | None:
     """Return the signer of a request. A signature counts on the branch for which it was made: all can copy it."""
     try:
         signed = take_apart(commit, view.request)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from operator import itemgetter
 
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError
 from runner.admit.admission import ends_at
@@ -36,7 +36,7 @@ class Scheduler:
         # Whether the last poll ran out of time and left work behind.
         self.has_more = False
 
-    def handle_next(self, views: Iterable[View]) -> bool:
+    def handle_next(self, views: Iterable[RequestBranch]) -> bool:
         """Handle the first request in turn that this runner can work on. Returns whether there was one."""
         ordered = self._in_turn(views)
         if self._memory.has_unadmitted:
@@ -51,10 +51,10 @@ class Scheduler:
                 return bool(worked)
         return False
 
-    def _in_turn(self, views: Iterable[View]) -> list[View]:
+    def _in_turn(self, views: Iterable[RequestBranch]) -> list[RequestBranch]:
         """Order the branches: first the answered ones, which are only recorded, then the waiting ones by turn."""
-        answered: list[View] = []
-        waiting: list[View] = []
+        answered: list[RequestBranch] = []
+        waiting: list[RequestBranch] = []
         for view in views:
             try:
                 (answered if view.current_state.is_final else waiting).append(view)
@@ -66,7 +66,7 @@ class Scheduler:
         self._memory.note_order(waiting, ordered)
         return answered + ordered
 
-    def _order(self, waiting: list[View]) -> list[View]:
+    def _order(self, waiting: list[RequestBranch]) -> list[RequestBranch]:
         """Return the waiting requests in their order. One that cannot be put in order does not stop the others."""
         try:
             return self._turns.order(waiting)
@@ -87,7 +87,7 @@ class Scheduler:
             self._memory.tell_bug("requests cannot be put in order", cause)
             return sorted(good, key=lambda view: view.branch)
 
-    def _work(self, views: list[View], *, runs: bool) -> bool | None:
+    def _work(self, views: list[RequestBranch], *, runs: bool) -> bool | None:
         """Run the first request that is admitted or, without ``runs``, answer the first one that is not.
 
         After ``BUDGET_S`` the rest is left to the next poll. Returns whether there was one, or None if the bus does
@@ -118,9 +118,9 @@ class Scheduler:
                 return True
         return False
 
-    def _due(self, views: list[View], *, runs: bool) -> list[View]:
+    def _due(self, views: list[RequestBranch], *, runs: bool) -> list[RequestBranch]:
         """Return the requests that may run or, without ``runs``, the others that were not checked a moment ago."""
-        due: list[tuple[float, View]] = []
+        due: list[tuple[float, RequestBranch]] = []
         for view in views:
             try:
                 if self._memory.is_unadmitted(view) is not runs and not self._memory.was_just_checked(view):
@@ -130,13 +130,13 @@ class Scheduler:
                 self._memory.failed(view.branch, error)
         return [view for _, view in sorted(due, key=itemgetter(0))]
 
-    def _note_turn(self, view: View) -> None:
+    def _note_turn(self, view: RequestBranch) -> None:
         try:
             self._turns.served(view)
         except Exception as error:  # noqa: BLE001 - the request is handled all the same
             self._memory.tell_bug(f"{view.branch}: its turn is not counted", error)
 
-    def _process(self, view: View, *, runs: bool) -> bool:
+    def _process(self, view: RequestBranch, *, runs: bool) -> bool:
         """Handle one branch, and return whether it needed work. With ``runs``, only record requests that cannot run."""
         candidate, action = self._candidate(view)
         if candidate is None or not self._context.update_operator_mode().takes_requests:
@@ -153,7 +153,7 @@ class Scheduler:
         self._memory.answered(view.branch, published)
         return published is not None
 
-    def _candidate(self, view: View) -> tuple[Candidate | None, Action]:
+    def _candidate(self, view: RequestBranch) -> tuple[Candidate | None, Action]:
         """Return a request that needs work, with the action. For others, record why they need none."""
         if view.too_large:
             self._memory.skip(view.branch, view.tip, view.too_large)
@@ -185,7 +185,7 @@ class Scheduler:
         finally:
             ledger.survived([tip])
 
-    def _warn_of_double(self, view: View) -> None:
+    def _warn_of_double(self, view: RequestBranch) -> None:
         """Warn if a claim has this runner's id but was not made by it: a copy of this runner may run elsewhere."""
         if in_our_name(self._context, view):
             self._memory.tell_once(
@@ -195,7 +195,7 @@ class Scheduler:
             )
 
 
-def _held_by(view: View) -> str:
+def _held_by(view: RequestBranch) -> str:
     """Describe which runner holds a request."""
     state = view.state
     return (

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bridge.bus import branch_names, exact_refs, times
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.errors import InfrastructureError, one_line
 from bridge.manifest import parse_time
 from bridge.system import git_output
@@ -85,7 +85,7 @@ def apply_retention(
     return Swept(len(answered), len(tips) - len(answered), list(gone), stayed, str(archive))
 
 
-def choose(answered: list[View], rule: Retention, now: float) -> list[View]:
+def choose(answered: list[RequestBranch], rule: Retention, now: float) -> list[RequestBranch]:
     """Return the answered requests to delete, the oldest answer first."""
     oldest_first = sorted(answered, key=lambda view: (answered_at(view), view.branch))
     too_many = max(0, len(oldest_first) - rule.keep) if rule.keep else 0
@@ -97,7 +97,7 @@ def choose(answered: list[View], rule: Retention, now: float) -> list[View]:
     ]
 
 
-def answered_at(view: View) -> float:
+def answered_at(view: RequestBranch) -> float:
     """Return when a request was answered, by the answerer's clock; if that is no valid time, when it was made."""
     try:
         return parse_time(view.state.at if view.state else "").timestamp()

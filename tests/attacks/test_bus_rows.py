@@ -616,7 +616,7 @@ class Faults:
             return value in (self.branch, self.tip, f"{self.branch} {self.tip}")
         if isinstance(value, Candidate):
             return value.view.branch == self.branch
-        return isinstance(value, history.View | Lease) and value.branch == self.branch
+        return isinstance(value, history.RequestBranch | Lease) and value.branch == self.branch
 
 
 OURS = tuple(str(Path(package.__file__).parent) for package in (bridge, runner) if package.__file__)

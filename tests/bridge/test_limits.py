@@ -251,7 +251,7 @@ def test_a_log_that_is_shown(committed, client, monkeypatch, more):
     monkeypatch.setattr(
         type(client),
         "view",
-        lambda *_: history.View("b", tip, tip, _final(tip), None, has_foreign_commits=False),
+        lambda *_: history.RequestBranch("b", tip, tip, _final(tip), None, has_foreign_commits=False),
     )
     monkeypatch.setattr(
         "bridge.requests.status.read_result", lambda *_: wire.Result.model_construct(files=[], logs=[log])

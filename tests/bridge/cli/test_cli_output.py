@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bridge.bus import wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.errors import UsageError
 from bridge.presets import load_presets
 from bridge.requests import follow
@@ -126,7 +126,7 @@ def test_a_request_that_is_held_says_so_and_not_that_nobody_took_it():
         lease_s=60.0, runner=wire.Runner(id="i", instance="x", version="1"), at="t",
         detail="waits for approval by the runner's operator: it is not signed",
     )  # fmt: skip
-    view = View("b", "1" * 40, "0" * 40, state, None, has_foreign_commits=False)
+    view = RequestBranch("b", "1" * 40, "0" * 40, state, None, has_foreign_commits=False)
 
     message = follow.no_answer(view, 5).message
 

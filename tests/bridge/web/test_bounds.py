@@ -14,7 +14,7 @@ pytest.importorskip("starlette", reason="needs the extra [web]")
 
 import uvicorn
 
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import listening
 from bridge.report.trends import Figure, Value
@@ -26,7 +26,7 @@ from bridge.web.runs import Answered, Runs
 
 
 def view(name):
-    return View(name, name, name, None, None, has_foreign_commits=False)
+    return RequestBranch(name, name, name, None, None, has_foreign_commits=False)
 
 
 def table(letters):

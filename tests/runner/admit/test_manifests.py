@@ -12,7 +12,7 @@ import pytest
 import runner
 from bridge.bus import history, objects, wire
 from bridge.bus.branch_names import new_nonce
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.errors import InfrastructureError
 from bridge.presets import Preset
 from bridge.system.git import Git
@@ -77,11 +77,13 @@ def test_one_module_of_the_runner_parses_manifests():
 def view(requester):
     """Return the view of a new request branch with these files."""
 
-    def of(content: bytes | None, **files: object) -> View:
+    def of(content: bytes | None, **files: object) -> RequestBranch:
         named: dict[str, object] = {"x": b"y", **files}
         named |= {wire.REQUEST: content} if content is not None else {}
         commit = requester.commit(named)
-        return View(f"mac-bridge/touch-{new_nonce()}", commit, commit, None, None, has_foreign_commits=False)
+        return RequestBranch(
+            f"mac-bridge/touch-{new_nonce()}", commit, commit, None, None, has_foreign_commits=False
+        )
 
     return of
 
@@ -178,9 +180,10 @@ def test_a_request_belongs_to_a_branch_that_was_built_upon_it(requester, view):
     later = requester.commit({}, fresh.request)
     assert manifests.belongs(requester.git, fresh)
     assert manifests.belongs(
-        requester.git, View(fresh.branch, later, fresh.request, None, None, has_foreign_commits=False)
+        requester.git,
+        RequestBranch(fresh.branch, later, fresh.request, None, None, has_foreign_commits=False),
     )
     assert not manifests.belongs(
-        requester.git, View(fresh.branch, fresh.tip, later, None, None, has_foreign_commits=False)
+        requester.git, RequestBranch(fresh.branch, fresh.tip, later, None, None, has_foreign_commits=False)
     )
     assert history.is_ancestor(requester.git, fresh.request, later)

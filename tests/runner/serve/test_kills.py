@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from bridge.bus import history
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.client import Client, Run
 from bridge.system.git import Git
@@ -50,7 +50,7 @@ class Scene:
     landed: Counter[str] = field(default_factory=Counter)
     orphans: set[psutil.Process] = field(default_factory=set)
     _seen: dict[str, str] = field(default_factory=dict)
-    _open: list[View] = field(default_factory=list)
+    _open: list[RequestBranch] = field(default_factory=list)
 
     @property
     def git(self) -> Git:
@@ -68,10 +68,10 @@ class Scene:
         heads = self.bus / "refs" / "heads"
         return {branch: (heads / branch).read_text().strip() for branch in self.asked}
 
-    def views(self) -> dict[str, View]:
+    def views(self) -> dict[str, RequestBranch]:
         return history.read_views(self.git, self.refs())
 
-    def open(self) -> list[View]:
+    def open(self) -> list[RequestBranch]:
         """Return the requests that have no answer. Git is asked only where a branch has moved."""
         refs = self.refs()
         if refs != self._seen:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from bridge.bus import wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from runner.bus.backoff import Backoff
 from runner.serve import next_action as module
@@ -48,7 +48,7 @@ def view(
         lease_s=10.0, runner=wire.Runner(id="x", instance=runner, version="1"), at=at,
     )  # fmt: skip
     note = wire.CancelFile(schema_version=2, branch="b", request=COMMIT, by="me", at=at) if cancel else None
-    return View("b", COMMIT, COMMIT, file, note, has_foreign_commits)
+    return RequestBranch("b", COMMIT, COMMIT, file, note, has_foreign_commits)
 
 
 def test_a_lease_that_is_longer_than_this_runner_waits_for_lapses_earlier(context, clock):

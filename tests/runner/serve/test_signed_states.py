@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from bridge.bus import lookup, objects, wire
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.common import limits
@@ -309,7 +309,7 @@ def test_an_unsigned_answer_is_left_alone_if_it_is_ours_or_too_old(published, da
         policy=SimpleNamespace(limits=SimpleNamespace(max_age_s=7 * 86_400)),
         clock=SimpleNamespace(is_doubtful=lambda: doubtful),
     )
-    view = View(branch, "t", "r", None, None, has_foreign_commits=False, unsigned=State.FAILED)
+    view = RequestBranch(branch, "t", "r", None, None, has_foreign_commits=False, unsigned=State.FAILED)
 
     assert answered_before_keys(context, view) is left
     assert not answered_before_keys(context, replace(view, unsigned=State.RUNNING))

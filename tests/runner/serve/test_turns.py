@@ -10,7 +10,7 @@ import pytest
 
 from bridge.bus import history, objects, wire
 from bridge.bus.branch_names import parse_branch, turn_shares
-from bridge.bus.history import View
+from bridge.bus.history import RequestBranch
 from bridge.manifest import parse_time
 from bridge.requests.binding import Binding
 from bridge.system.git import Git
@@ -26,7 +26,7 @@ BEGAN = 1_700_000_000
 
 def view(requester, at):
     branch = f"mac-bridge/noop-{BEGAN + at}-{at:06x}"
-    return View(branch, requester, requester, None, None, has_foreign_commits=False)
+    return RequestBranch(branch, requester, requester, None, None, has_foreign_commits=False)
 
 
 def turns(asked, last=()):
@@ -184,7 +184,7 @@ def test_row_80_a_signature_counts_for_turns_on_its_own_branch_alone(bus, tmp_pa
         objects.Identity("R", "r@x"),
         sign=True,
     )
-    view = View(branch, commit, commit, None, None, has_foreign_commits=False)
+    view = RequestBranch(branch, commit, commit, None, None, has_foreign_commits=False)
 
     found = Requesters(Manifests(git), git, signers, ["mac-bridge/*"]).of([view])
 
