@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from bridge.gate.command_line import config_mismatches
@@ -77,22 +78,29 @@ def mismatches(
         yield "NOT_THIS_RUN", names
         return
     yield from _digest_mismatches(report, run, deadline or Deadline())
+    for fault in _clock_faults(report, run):
+        yield "OTHER_TIME", fault
     for fault in (
-        *_time_faults(report, run),
+        *_duration_faults(report, run),
         *_host_faults(report, run),
         *config_mismatches(report, run.argvs),
     ):
         yield "NOT_THIS_RUN", fault
 
 
-def _time_faults(report: Mapping[str, Any], run: RunBinding) -> Iterator[str]:
+def _clock_faults(report: Mapping[str, Any], run: RunBinding) -> Iterator[str]:
+    """Compare wall clocks. They differ, too, if the machine slept or its clock was set: a run's end ignores both."""
     try:
         at = datetime.strptime(str(report.get("created_at")), _TIME).replace(tzinfo=UTC)
     except ValueError:
         yield "the report does not say when it was written"
         return
     if not run.began - _SLACK <= at <= run.ended + _SLACK:
-        yield f"the report was written at {at:%Y-%m-%dT%H:%M:%SZ}, and the job did not run then"
+        job = f"from {run.began:{_TIME}} to {run.ended:{_TIME}}"
+        yield f"the report was written at {at:{_TIME}}, and the job ran {job}"
+
+
+def _duration_faults(report: Mapping[str, Any], run: RunBinding) -> Iterator[str]:
     seconds, most = report.get("seconds"), (run.ended - run.began + _SLACK).total_seconds()
     if isinstance(seconds, int | float) and seconds > most:
         yield f"the report took {seconds:g} s of a job of {most:g} s"
@@ -134,24 +142,34 @@ def _digest_mismatches(
         return
     mine = [line for line in lines if line.id == header[: digests.ID_LENGTH]]
     was_cut = any(not line.word for line in lines)
-    if not mine or (mine[0][:2] != (digests.REPORT, header) and not was_cut):
+    starts = [i for i, line in enumerate(mine) if line.word == digests.REPORT and line.digest == header]
+    if not mine or (starts[:1] != [0] and not was_cut):
         yield (
             "EDITED",
             "the job's log does not begin with the digest of the report's models, prompts, arms and options",
         )
         return
     chain = [*digests.row_digests(deadline.through(rows), header)]
-    for line in mine:
+    # A job may repeat a measurement. Its report then has the same header, and one of the parts is its own.
+    parts = [mine[start:end] for start, end in pairwise([0, *starts[1:], len(mine)])]
+    yield from min(([*_part_mismatches(report, chain, part)] for part in parts), key=len)
+
+
+def _part_mismatches(
+    report: Mapping[str, Any], chain: list[str], lines: list[digests.Line]
+) -> Iterator[tuple[str, str]]:
+    """Compare the rows and the whole with the digests that one measurement printed."""
+    for line in lines:
         if line.word == digests.ROWS and not _holds(chain, line):
             yield (
                 "EDITED",
                 f"after {line.rows} rows, the job's log holds another digest than the report's rows have",
             )
             return
-    last = max(line.rows for line in mine)
+    last = max(line.rows for line in lines)
     if last != len(chain):
         yield "EDITED", f"the job's log tells of {last} rows, and the report has {len(chain)}"
-    ends = [line.digest for line in mine if line.word == digests.END]
+    ends = [line.digest for line in lines if line.word == digests.END]
     if not ends or ends[-1] != digests.report_digest(report):
         yield "EDITED", "the report's claims, times or notes are not those that the run wrote"
 

@@ -92,6 +92,10 @@ CODES = {
             "restore the file that the run wrote; do not edit, reformat or merge reports",
         ),
         Code(
+            "OTHER_TIME", "INCOMPLETE", "the report was written at another time than the job ran",
+            "keep the machine awake and its clock steady, and measure again",
+        ),
+        Code(
             "RUN_UNNAMED", "INCOMPLETE", "nothing shows that the report was measured in this job",
             "write the report with an engine that knows KAKEYA_RUN_ID",
         ),
@@ -126,7 +130,7 @@ CODES = {
             "count every run except the first and a profiled one",
         ),
         Code(
-            "PROMPT_REPEATED", "REJECTED", "one text appears under several names, so one prompt counts as several",
+            "PROMPT_REPEATED", "INCOMPLETE", "one text appears under several names, so one prompt counts as several",
             "ask each prompt once, and repeat the run instead",
         ),
         Code(

@@ -23,7 +23,7 @@ from engine.evals.storage import HOLDERS, halved, read_back, stored
 from engine.lm import cache as lm_cache
 from engine.measure.arm import Arm
 from engine.measure.job import Job, config_of, sections
-from engine.measure.prompts import Prompt, Workload
+from engine.measure.prompts import Prompt, Workload, words_of
 from engine.measure.rows import Row
 from engine.measure.schedule import Turn, interleave
 from engine.models import Pair
@@ -239,7 +239,7 @@ def job(
 
 
 def windows(text: str, tokenizer: Tokenizer, tokens: int, most: int) -> list[Prompt]:
-    """Split a text into at most ``most`` pieces of a given number of tokens; a short rest is left out.
+    """Split a text into at most ``most`` pieces of a given number of tokens; a short rest and repeats are left out.
 
     Raises:
         BadInput: the text is shorter than one piece.
@@ -250,8 +250,14 @@ def windows(text: str, tokenizer: Tokenizer, tokens: int, most: int) -> list[Pro
         raise BadInput(
             f"the text has {len(ids)} tokens", f"give a longer one, or fewer than {tokens} --tokens"
         )
-    pieces = [ids[start : start + tokens] for start in starts[:most]]
-    return [Prompt(f"window-{i}", tokenizer.decode(p), tuple(map(int, p))) for i, p in enumerate(pieces)]
+    pieces: dict[str, Prompt] = {}
+    for start in starts:
+        piece = ids[start : start + tokens]
+        text = tokenizer.decode(piece)
+        pieces.setdefault(words_of(text), Prompt(f"window-{len(pieces)}", text, tuple(map(int, piece))))
+        if len(pieces) == most:
+            break
+    return [*pieces.values()]
 
 
 def cut(prompts: Sequence[Prompt], tokens: int) -> list[Prompt]:

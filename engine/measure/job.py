@@ -11,7 +11,7 @@ from typing import Any
 from engine.measure import provenance
 from engine.measure.arm import Arm
 from engine.measure.journal import Journal
-from engine.measure.prompts import Workload
+from engine.measure.prompts import Workload, refuse_repeats
 from engine.measure.report import OpenReport
 from engine.measure.rows import Row
 from engine.measure.schedule import Turn
@@ -58,8 +58,12 @@ def sections(
         arms: what is compared.
         chat: whether the prompts are in the chat template.
         oracle: whether arms are compared with an oracle.
+
+    Raises:
+        BadInput: two prompts have the same text.
     """
     workloads = tuple(workloads)
+    refuse_repeats(workloads)
     return {
         "models": pair.describe(),
         "workloads": {workload.name: workload.section(chat=chat) for workload in workloads},

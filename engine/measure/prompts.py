@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import util
 from pathlib import Path
@@ -132,6 +132,23 @@ def published_file(name: str) -> Path:
     return Path(spec.origin).parent / file
 
 
+def words_of(text: str) -> str:
+    """Return a text with each run of blanks as one space: prompts of equal words count as one."""
+    return " ".join(text.split())
+
+
+def refuse_repeats(workloads: Iterable[Workload]) -> None:
+    """Raise BadInput if two prompts have the same words: one prompt would count as two."""
+    known: dict[str, str] = {}
+    for prompt in (prompt for workload in workloads for prompt in workload.prompts):
+        other = known.setdefault(words_of(prompt.text), prompt.id)
+        if other != prompt.id:
+            raise BadInput(
+                f"the prompts {other} and {prompt.id} have the same text, apart from blanks",
+                "give each text once, and repeat the run instead",
+            )
+
+
 def _within(workload: str, name: str) -> str:
     return name if name.lower().startswith(f"{workload.lower()}/") else f"{workload}/{name}"[:128]
 
@@ -190,6 +207,12 @@ def _parse(line: str, where: str) -> Prompt:
         raise BadInput(f"{where}: {name!r} is no id", "letters, digits and ._@:/+- , at most 128")
     if not isinstance(text, str) or not text:
         raise BadInput(f"{where}: the text is empty")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(
+            f"{where}: the text holds half of a surrogate pair", "write whole characters"
+        ) from error
     return Prompt(name, text, task=task)
 
 

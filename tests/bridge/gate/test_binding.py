@@ -70,7 +70,8 @@ def at(**fields):
     return report, replace(RUN, logs=(as_log(*log_lines(report)),))
 
 
-EDITED, NOT_THIS, UNNAMED = ["EDITED"], ["NOT_THIS_RUN"], ["RUN_UNNAMED"]
+EDITED, NOT_THIS, UNNAMED, OTHER_TIME = ["EDITED"], ["NOT_THIS_RUN"], ["RUN_UNNAMED"], ["OTHER_TIME"]
+AGAIN = [*log_lines(with_row(0, seconds=1.0))]  # the same measurement once more, with other times
 STEP = "bench verify-l"
 # Report, run, and the codes of what does not fit.
 CASES = {
@@ -82,11 +83,12 @@ CASES = {
     "a name that is no object": (changed(run=reports.RUN), RUN, UNNAMED),
     "another id": (changed(run={"id": "0" * 64}), RUN, NOT_THIS),
     # Its times
-    "written before the job": (*at(created_at="2026-01-31T11:49:50Z"), NOT_THIS),
-    "written after the job": (*at(created_at="2026-01-31T12:05:10Z"), NOT_THIS),
+    "written before the job": (*at(created_at="2026-01-31T11:49:50Z"), OTHER_TIME),
+    "written after the job": (*at(created_at="2026-01-31T12:05:10Z"), OTHER_TIME),
     "written as it began, by a slow clock": (*at(created_at="2026-01-31T11:49:58Z"), []),
     "written as it ended, by a fast clock": (*at(created_at="2026-01-31T12:05:02Z"), []),
-    "no time": (*at(created_at=None), NOT_THIS),
+    "no time": (*at(created_at=None), OTHER_TIME),
+    "a clock that was set back, or a machine that slept": (*at(created_at="2026-01-31T13:00:00Z"), OTHER_TIME),
     "longer than the job": (*at(seconds=904.0), NOT_THIS),
     "as long as the job": (*at(seconds=902.0), []),
     "no duration": (*at(seconds=None), []),
@@ -136,6 +138,12 @@ CASES = {
     "a log with a count of no rows": (REPORT, log(*LINES, LINES[-2].replace(" 20 ", " 0 ")), EDITED),
     "a log with another middle": (REPORT, log(*LINES, LINES[1].replace(" 7 ", " 6 ")), EDITED),
     "a log with a count where none belongs": (REPORT, log(*LINES, f"{LINES[-1][:-65]} 99 {LINES[-1][-64:]}"), []),
+    "a measurement that was repeated before": (REPORT, log(*AGAIN, *LINES), []),
+    "a measurement that was repeated afterwards": (REPORT, log(*LINES, *AGAIN), []),
+    "two measurements, of which none is the report's": (
+        with_row(1, seconds=1.0), log(*AGAIN, *LINES), EDITED,
+    ),
+    "the rows of one measurement and the end of another": (REPORT, log(*LINES[:-1], *AGAIN), EDITED),
     "a log that goes on": (REPORT, log(*LINES, LINES[-2]), []),
     "a report that was written twice": (REPORT, log(*LINES[:-1], f"{LINES[-1][:-64]}{'0' * 64}", LINES[-1]), []),
     # Older engines
@@ -214,7 +222,9 @@ def test_messages_name_what_differs():
         return " ".join(message for _, message in binding.mismatches(report, run))
 
     assert f"of run 000000000000, and this is run {reports.RUN[:12]}" in messages("another id")
-    assert "2026-01-31T11:49:50Z, and the job did not run then" in messages("written before the job")
+    assert "2026-01-31T11:49:50Z, and the job ran from 2026-01-31T11:50:00Z to" in messages(
+        "written before the job"
+    )
     assert "took 904 s of a job of 903 s" in messages("longer than the job")
     assert "mlx 0.1, and this machine has 0.32.4" in messages("another mlx")
     assert "tells of 14 rows, and the report has 20" in messages("a log that lacks the last rows")

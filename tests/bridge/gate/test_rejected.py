@@ -588,6 +588,7 @@ ELSEWHERE = {
     "OTHER_SIGNER",
     "BAD_RUN",
     "NOT_THIS_RUN",
+    "OTHER_TIME",
     "EDITED",
     "RUN_UNNAMED",
     "JUDGED_TOO_LONG",

@@ -156,7 +156,7 @@ def test_a_file_that_is_no_run_file_is_named(changed, code, pair):
         ({"branch": "mac-bridge/job-2"}, {"NOT_THIS_RUN"}),
         ({"request": "d" * 40}, {"NOT_THIS_RUN"}),
         ({"token": 2}, {"NOT_THIS_RUN"}),
-        ({"started_at": "2026-02-01T11:50:00Z", "finished_at": "2026-02-01T12:05:00Z"}, {"NOT_THIS_RUN"}),
+        ({"started_at": "2026-02-01T11:50:00Z", "finished_at": "2026-02-01T12:05:00Z"}, {"OTHER_TIME"}),
         ({"started_at": "yesterday"}, {"NO_RUN"}),
         ({"host": {"memory_bytes": 1 << 30}}, {"NOT_THIS_RUN"}),
         ({"versions": {"mlx": "0.1"}}, {"NOT_THIS_RUN"}),

@@ -136,6 +136,8 @@ def test_texts(tmp_path):
 
     found = quant.windows("abcdefghij", Letters(), 4, 9)
     assert [prompt.text for prompt in found] == ["abcd", "efgh"]
+    found = quant.windows("abcdabcd\nabcefgh", Letters(), 4, 2)
+    assert [(prompt.id, prompt.text) for prompt in found] == [("window-0", "abcd"), ("window-1", "\nabc")]
     with pytest.raises(BadInput, match="3 tokens"):
         quant.windows("abc", Letters(), 4, 9)
 

@@ -81,6 +81,27 @@ def test_a_single_file_is_named_as_its_source(tmp_path):
     assert (found.task, found.source, len(found.prompts)) == ("maths", str(own), 1)
 
 
+def test_a_text_that_no_file_can_hold_is_refused(tmp_path):
+    own = tmp_path / "own.jsonl"
+    own.write_text('{"id": "a", "text": "half \\ud83d"}\n')
+    with pytest.raises(BadInput, match=r"own\.jsonl:1: the text holds half of a surrogate pair"):
+        prompts.read(own)
+
+
+def test_prompts_of_the_same_words_are_refused_before_they_are_measured():
+    sets = [
+        prompts.Workload(name, [prompts.Prompt(f"{name}/0", text)], "code", "own")
+        for name, text in (
+            ("a", "def f(x):\n    return x"),
+            ("b", "def g(x):"),
+            ("c", "def f(x):\r\n  return x"),
+        )
+    ]
+    prompts.refuse_repeats(sets[:2])
+    with pytest.raises(BadInput, match="the prompts a/0 and c/0 have the same text"):
+        prompts.refuse_repeats(sets)
+
+
 def test_there_are_three_kinds_of_prompts():
     code, functions, sums = prompts.read_sets(["code", "functions", "sums"], ENOUGH)
     assert [one.task for one in (functions, sums)] == ["code", "maths"]
