@@ -51,28 +51,6 @@ def load_policy(path: Path | None = None) -> Policy:
     return policy
 
 
-TEMPLATE = """\
-# What this host runs for others. docs/operations.md describes every key.
-schema_version: 1
-id: {id}
-labels: [{labels}]
-bus:
-  url: {url}
-  # An HTTPS remote needs a token that may push; an SSH remote uses the keys of the user who runs the runner.
-  # token_file: ~/.config/kakeya/token
-presets: ["*"]            # names of presets; * matches everything
-trust:
-  code_request: deny      # "signed": people on a list may run their code here; "allow": everybody who can push may
-sandbox: auto             # "require": run nothing if jobs cannot be confined
-interpreter: {interpreter}
-interpreter_version: {version}   # any other version is refused; "3.13" allows every 3.13.x
-env:                      # values for ${{ENV:NAME}} in presets
-  # The model and its drafter: folders, ids on the Hugging Face hub, or "tiny", a small pair in the engine's sources.
-  KAKEYA_MAC_VERIFIER_PATH: tiny
-  KAKEYA_MAC_DRAFTER_ID: tiny
-"""
-
-
 def write_template(
     path: Path,
     url: str,
@@ -108,7 +86,8 @@ def write_template(
         "interpreter": json.dumps(str(interpreter or sys.executable)),
         "version": json.dumps(version or platform.python_version()),
     }
-    text = TEMPLATE.format(id=name, labels=labels, **quoted)
+    template = Path(__file__).with_name("template.yaml").read_text(encoding="utf-8")
+    text = template.format(id=name, labels=labels, **quoted)
     with written_whole(path) as part:
         part.write_text(text, encoding="utf-8")
     path.chmod(0o600)

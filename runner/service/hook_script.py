@@ -11,17 +11,6 @@ from runner.service.actions_hook import VARIABLES
 from runner.service.plan import Plan, Remove, Write, below
 from runner.service.settings import search_path
 
-_TEXT = """\
-#!/bin/sh
-# Written by `kakeya-runner install --hook`. GitHub's runner starts it before each job's first command, and ends the
-# job where it ends with anything but 0.
-# The folder that this starts in, and perhaps some variables, are a workflow's choice. So the program starts with the
-# variables that are named here and no others, and the first word is a path, for which no function can stand.
-/usr/bin/env -i \\
-    HOME={home} PATH={path} LC_ALL=C.UTF-8 \\
-{told}    {python} -I -m runner --policy {policy} hook
-"""
-
 
 def hook_script(python: Path, policy: Path) -> bytes:
     """Return the script. It does not depend on the folder, the PATH or the environment in which it starts.
@@ -30,9 +19,9 @@ def hook_script(python: Path, policy: Path) -> bytes:
     """
     words = {"home": Path.home(), "path": search_path(), "python": python, "policy": policy}
     arguments = "".join(f'    {name}="${name}" \\\n' for name in VARIABLES)
-    return _TEXT.format(
-        told=arguments, **{name: shlex.quote(str(word)) for name, word in words.items()}
-    ).encode()
+    template = Path(__file__).with_name("job-started.sh").read_text(encoding="ascii")
+    quoted = {name: shlex.quote(str(word)) for name, word in words.items()}
+    return template.format(variables=arguments, **quoted).encode()
 
 
 def install(policy: Path, root: Path | None = None) -> Plan:

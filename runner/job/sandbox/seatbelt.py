@@ -1,7 +1,7 @@
 """The sandbox on macOS: a seatbelt profile for ``sandbox-exec``, deny by default.
 
-The profile's text consists of constants and parameter names, and never contains a path. Paths are passed as parameters,
-with links resolved, because seatbelt checks resolved paths: ``/tmp`` must be ``/private/tmp``.
+The profile's text consists of two files (``*.sb``) and parameter names, and never contains a path. Paths are passed as
+parameters, with links resolved, because seatbelt checks resolved paths: ``/tmp`` must be ``/private/tmp``.
 
 The last matching rule decides. The job's access to the GPU is what MLX needs to open a Metal device and to compile
 kernels. Metal's cache of compiled shaders is outside the workspace and not accessible.
@@ -17,39 +17,6 @@ from runner.job.sandbox.paths import layers
 PROGRAM = "/usr/bin/sandbox-exec"
 
 _SYSTEM = ("/System", "/usr", "/bin", "/sbin", "/Library/Apple", "/private/var/db/dyld")
-
-_BASE = """\
-(version 1)
-(deny default)
-(import "system.sb")
-(allow process-exec* process-fork)
-(allow process-info* signal (target same-sandbox))
-(allow sysctl-read)
-(allow ipc-posix-sem ipc-posix-shm)
-(allow file-read* (literal "/"))
-(allow file-read* (subpath "/System") (subpath "/usr") (subpath "/bin") (subpath "/sbin") (subpath "/Library/Apple"))
-(allow file-read* (subpath "/private/var/db/dyld") (subpath "/private/var/db/timezone"))
-(allow file-read* (literal "/private/etc/localtime") (literal "/private/etc/passwd") (literal "/private/etc/group"))
-(allow file-read* (subpath "/private/etc/ssl"))
-(allow file-read* (subpath "/opt/homebrew/Cellar") (subpath "/opt/homebrew/lib") (subpath "/opt/homebrew/opt"))
-(allow file-read* file-write-data file-ioctl (literal "/dev/null") (literal "/dev/zero"))
-(allow file-read* (literal "/dev/random") (literal "/dev/urandom"))
-(allow iokit-get-properties)
-(allow iokit-open (iokit-user-client-class "AGXDeviceUserClient") (iokit-user-client-class "AGXSharedUserClient"))
-(allow iokit-open (iokit-user-client-class "IOSurfaceRootUserClient"))
-(allow iokit-open (iokit-registry-entry-class "AGXDeviceUserClient"))
-(allow iokit-open (iokit-registry-entry-class "IOSurfaceRootUserClient"))
-(allow mach-lookup (global-name "com.apple.MTLCompilerService") (xpc-service-name "com.apple.MTLCompilerService"))
-(allow mach-lookup (global-name "com.apple.system.opendirectoryd.libinfo"))
-"""
-
-_NETWORK = """\
-(system-network)
-(allow network-outbound)
-(allow network-bind network-inbound (local ip "localhost:*"))
-(allow file-read* (literal "/private/etc/hosts") (literal "/private/etc/resolv.conf") (literal "/private/etc/services"))
-(allow mach-lookup (global-name "com.apple.SystemConfiguration.configd") (global-name "com.apple.trustd.agent"))
-"""
 
 
 def prefix(
@@ -74,7 +41,8 @@ def build_profile(
     *, tree: Path, home: Path, network: bool, readable: Iterable[Path] = (), hidden: Iterable[Path] = ()
 ) -> tuple[str, dict[str, str]]:
     """Return the profile and the values of its parameters."""
-    text = _BASE + (_NETWORK if network else "")
+    profiles = ["seatbelt.sb", *(["network.sb"] if network else [])]
+    text = "".join(Path(__file__).with_name(name).read_text(encoding="ascii") for name in profiles)
     params: dict[str, str] = {}
 
     def name(kind: str, path: Path) -> str:
