@@ -29,34 +29,12 @@ _SHOWN = 20
 # whichever is later. Each stays for twice as long, so that it can have its turn.
 CHOSEN_S = 10.0
 _CHOSEN_POLLS = 3
-_SEEN_BITS = 1 << 23
+_MOST_HASHES = 1 << 20
 _ID_DIGITS = 40  # of an object's name by SHA-1
 # No two requests share a commit. Branches per commit are counted in this many slots, whatever their number.
 _BUCKETS = 1 << 16
 # The branches with the lowest ranks are chosen. New and staying branches have ranks below 1.
 _OTHERS, _COPIES = 1, 2
-
-
-class _Seen:
-    """Which branches were seen at which commits: a Bloom filter of one mebibyte, which may say too much."""
-
-    def __init__(self) -> None:
-        self._bits = bytearray()
-
-    def add(self, branch: str, oid: str) -> None:
-        if not self._bits:
-            self._bits = bytearray(_SEEN_BITS >> 3)
-        for bit in _bits(branch, oid):
-            self._bits[bit >> 3] |= 1 << (bit & 7)
-
-    def has(self, branch: str, oid: str) -> bool:
-        return bool(self._bits) and all(self._bits[bit >> 3] >> (bit & 7) & 1 for bit in _bits(branch, oid))
-
-
-def _bits(branch: str, oid: str) -> tuple[int, int]:
-    # Python's hash includes a secret of this process, so nobody can choose names that collide.
-    mixed = hash((branch, oid))
-    return mixed % _SEEN_BITS, (mixed >> 32) % _SEEN_BITS
 
 
 class Listing:
@@ -78,8 +56,10 @@ class Listing:
         self._a_link = ""
         self._told = (0, 0, 0)
         self._offered = self._copies = 0
-        # Used only above the limit: the last listing, and when branches were last chosen, in time and polls.
-        self._before = _Seen()
+        # Used only above the limit: hashes of the last listing's branches at their commits (Python's hash includes a
+        # secret of this process, so nobody can choose names that collide), and when branches were last chosen, in time
+        # and polls.
+        self._before: set[int] = set()
         self._chosen_at = 0.0
         self._polls = 0
 
@@ -140,7 +120,8 @@ class Listing:
             # In the order in which they were chosen: the older half is replaced.
             stays = stays[len(stays) // 2 :]
             self._chosen_at, self._polls = time.monotonic(), 0
-        self._offered, self._copies, now = 0, 0, _Seen()
+        now: set[int] = set()
+        self._offered = self._copies = 0
         # New branches come before the older half of the staying ones, so a flood takes at most half of the
         # slots.
         ranks = {branch: 1 - i / len(stays) for i, branch in enumerate(stays, 1)}
@@ -155,10 +136,10 @@ class Listing:
         tips = {branch: oid for _, branch, oid in reversed(chosen)}
         self.tips = {branch: tips[branch] for branch in stays if branch in tips} | tips
         self.too_many = self._offered - len(tips)
-        self._before = now if self.too_many else _Seen()
+        self._before = now if self.too_many else set()
 
     def _ranked(
-        self, chunks: Iterable[bytes], stays: Mapping[str, float], now: _Seen
+        self, chunks: Iterable[bytes], stays: Mapping[str, float], now: set[int]
     ) -> Iterator[tuple[float, str, str]]:
         """Yield branches with their ranks, the lowest of which are chosen, and note them in ``now``."""
         at_commit = array("L", bytes(_BUCKETS * array("L").itemsize))
@@ -170,7 +151,8 @@ class Listing:
                 if len(self.some_odd) < _SHOWN:
                     self.some_odd.append(branch[: limits.BRANCH_CHARS])
                 continue
-            now.add(branch, oid)
+            if len(now) < _MOST_HASHES:
+                now.add(hash((branch, oid)))
             bucket = hash(oid) % _BUCKETS
             at_commit[bucket] += 1
             by_chance = random.random()  # noqa: S311 - who is looked at, no secret
@@ -179,7 +161,7 @@ class Listing:
             elif at_commit[bucket] > limits.COPIES:
                 rank = _COPIES + by_chance
                 self._copies += 1
-            elif known == oid or self._before.has(branch, oid):
+            elif known == oid or hash((branch, oid)) in self._before:
                 rank = _OTHERS + by_chance
             else:
                 rank = by_chance / 2
