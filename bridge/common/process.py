@@ -4,26 +4,56 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
+from threading import Event
 
 # Signals by which the system, a user or a closed terminal asks a program to end.
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+POLL_SECONDS = 0.05  # between two looks at whether a program is still wanted
+
+
 def answer(
-    *argv: str, env: Mapping[str, str] | None = None, text: str = "", timeout: float = 5.0
+    *argv: str,
+    env: Mapping[str, str] | None = None,
+    text: str = "",
+    timeout: float = 5.0,
+    cancelled: Event | None = None,
 ) -> str | None:
     """Return the output of ``argv``, stripped; None if it is absent, fails, exceeds ``timeout`` s or prints nothing.
 
-    ``env`` replaces the environment, and ``text`` is its standard input.
+    ``env`` replaces the environment, and ``text`` is its standard input. Once ``cancelled`` is set, the program is
+    killed, and the output is None.
     """
+    pipe = subprocess.PIPE
     try:
-        done = subprocess.run(
-            argv, input=text, capture_output=True, text=True, env=env, timeout=timeout, check=True
-        )
+        with subprocess.Popen(argv, text=True, env=env, stdin=pipe, stdout=pipe, stderr=pipe) as program:
+            try:
+                output = _communicate(program, text, time.monotonic() + timeout, cancelled)
+            finally:
+                program.kill()
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None
+    return output.strip() or None if output is not None and program.returncode == 0 else None
+
+
+def _communicate(
+    program: subprocess.Popen[str], text: str, deadline: float, cancelled: Event | None
+) -> str | None:
+    given: str | None = text
+    while cancelled is None or not cancelled.is_set():
+        left = deadline - time.monotonic()
+        try:
+            return program.communicate(given, timeout=left if cancelled is None else min(left, POLL_SECONDS))[
+                0
+            ]
+        except subprocess.TimeoutExpired:
+            if time.monotonic() >= deadline:
+                raise
+        given = None  # it was handed over
+    return None
 
 
 def run(*argv: str, timeout: float) -> tuple[bool, str]:

@@ -81,7 +81,7 @@ def _dialect(app: FastAPI, server: Server, name: str, path: str, kind: type[Loos
     async def answer(request: Request) -> Response:
         body = parse(kind, await read_body(request, server.settings))
         if body.stream:
-            return await _stream(server, dialect, body)
+            return await _stream(request, server, dialect, body)
         begun = await unless_gone(request, _in_time(server, dialect.begin(server, body)))
         async with attended(request, begun.pending):
             return JSONResponse(await dialect.whole(begun))
@@ -127,10 +127,10 @@ async def _in_time(server: Server, begun: Awaitable[Any]) -> Any:
         raise late() from error
 
 
-async def _stream(server: Server, dialect: Dialect, body: Any) -> EventStream:
+async def _stream(request: Request, server: Server, dialect: Dialect, body: Any) -> EventStream:
     """Answer with a stream. What fails early has its HTTP status; a model that loads for minutes delays no stream."""
     beginning = Beginning(asyncio.create_task(_in_time(server, dialect.begin(server, body))))
-    if await beginning.done(BEGIN_SECONDS):
+    if await unless_gone(request, beginning.done(BEGIN_SECONDS)):
         await (await beginning.task).pending.settled(AT_ONCE)
 
     async def events() -> AsyncIterator[bytes]:

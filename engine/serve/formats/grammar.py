@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import llguidance
 import numpy as np
@@ -59,15 +59,25 @@ MISSING = (
 )
 
 
-P = ParamSpec("P")
 T = TypeVar("T")
 # Few threads, so that slow grammars delay only other grammars.
 _POOL = ThreadPoolExecutor(2, thread_name_prefix="grammar")
 
 
-async def apart(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function that may compile grammars in a thread for these. A call that still waits ends with its task."""
-    return await asyncio.wrap_future(_POOL.submit(function, *args, **kwargs))
+async def apart(function: Callable[..., T], *args: Any) -> T:
+    """Call a function that may compile grammars in a thread for these.
+
+    If the task is cancelled, a call that still waits never begins, and one that runs finds ``cancelled`` set.
+
+    Args:
+        function: takes the arguments, and ``cancelled``, an event.
+        args: the arguments.
+    """
+    cancelled = threading.Event()
+    try:
+        return await asyncio.wrap_future(_POOL.submit(function, *args, cancelled=cancelled))
+    finally:
+        cancelled.set()
 
 
 def of_schema(schema: Any) -> str:
@@ -234,14 +244,16 @@ class Grammars:
             )
         return self._tokenizer
 
-    def check(self, grammar: str, param: str) -> None:
+    def check(self, grammar: str, param: str, cancelled: threading.Event | None = None) -> None:
         """Refuse a grammar that is too complex or invalid (ApiError)."""
-        matcher = self.compiled(grammar, param)
+        matcher = self.compiled(grammar, param, cancelled)
         if matcher.is_accepting() or matcher.is_stopped():  # at once: the empty text is no JSON
             raise _refusal("no JSON satisfies it", param)
 
-    def compiled(self, grammar: str, param: str | None = None) -> llguidance.LLMatcher:
-        """Return a matcher at a grammar's beginning; ApiError if it is too complex or invalid.
+    def compiled(
+        self, grammar: str, param: str | None = None, cancelled: threading.Event | None = None
+    ) -> llguidance.LLMatcher:
+        """Return a matcher at a grammar's beginning; ApiError if it is too complex, invalid or ``cancelled``.
 
         Compiling can take seconds, so it must not happen first in the engine's thread, where all answers would wait.
         """
@@ -249,7 +261,7 @@ class Grammars:
             if grammar in self._compiled:
                 self._compiled.move_to_end(grammar)
                 return self._compiled[grammar][0].deep_copy()
-        if (cost := trial.cost(grammar)) is None:
+        if (cost := trial.cost(grammar, cancelled)) is None:
             raise _refusal("it is too complex", param)
         limits = trial.limits()
         matcher = llguidance.LLMatcher(self.tokenizer, grammar, log_level=0, limits=limits)

@@ -11,6 +11,7 @@ import os
 import re
 import resource
 import sys
+from threading import Event
 
 import llguidance
 
@@ -30,13 +31,13 @@ def limits() -> llguidance.LLParserLimits:
     )
 
 
-def cost(grammar: str) -> int | None:
-    """Return the bytes that compiling a grammar takes; None if it exceeds the limits.
+def cost(grammar: str, cancelled: Event | None = None) -> int | None:
+    """Return the bytes that compiling a grammar takes; None if it exceeds the limits, or is ``cancelled``.
 
     Blocks for at most :data:``WALL_SECONDS``.
     """
     argv = (sys.executable, "-P", "-m", __name__)
-    printed = process.answer(*argv, text=grammar, timeout=WALL_SECONDS)
+    printed = process.answer(*argv, text=grammar, timeout=WALL_SECONDS, cancelled=cancelled)
     return int(printed) if printed is not None else None
 
 

@@ -1,13 +1,16 @@
 """What a client's schema may cost: the process that tries it, the masks of its answers, and everybody else's time."""
 
 import asyncio
+import json
 import resource
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import httpx
+import psutil
 import pytest
 
 from engine.serve.errors import ApiError
@@ -74,11 +77,11 @@ def test_an_answer_whose_masks_take_too_long_is_refused(resident, monkeypatch):
 def test_compiled_grammars_take_little_memory_together(resident, monkeypatch):
     texts = [grammar.of_schema({"const": i}) for i in range(3)]
     grammars = grammar.Grammars(resident.pair.tokenizer, resident.vocabulary)
-    monkeypatch.setattr(trial, "cost", lambda _: grammar.COMPILED_BYTES // 2)
+    monkeypatch.setattr(trial, "cost", lambda *_: grammar.COMPILED_BYTES // 2)
     for text in texts:
         grammars.compiled(text)
     tried = []
-    monkeypatch.setattr(trial, "cost", lambda text: tried.append(text) or 0)
+    monkeypatch.setattr(trial, "cost", lambda text, _: tried.append(text) or 0)
     for text in reversed(texts):
         grammars.compiled(text)
     assert tried == texts[:1]
@@ -87,18 +90,42 @@ def test_compiled_grammars_take_little_memory_together(resident, monkeypatch):
 def test_a_queued_compilation_ends_with_its_request():
     going, ran = threading.Event(), []
 
+    def wait(cancelled):
+        going.wait(30)
+
+    def note(number, cancelled):
+        ran.append(number)
+
     async def leave():
-        busy = [asyncio.create_task(grammar.apart(going.wait, 30)) for _ in range(2)]
-        waiting = asyncio.create_task(grammar.apart(ran.append, 1))
+        busy = [asyncio.create_task(grammar.apart(wait)) for _ in range(2)]
+        waiting = asyncio.create_task(grammar.apart(note, 1))
         await asyncio.sleep(0.05)
         waiting.cancel()
         await asyncio.wait({waiting})
         going.set()
         await asyncio.gather(*busy)
-        await grammar.apart(ran.append, 2)
+        await grammar.apart(note, 2)
 
     asyncio.run(leave())
     assert ran == [2]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_row_124_a_compilation_ends_when_its_client_leaves(server, stream):
+    schema = {"type": "integer", "multipleOf": 9_999_937 + stream}
+    form = {"type": "json_schema", "json_schema": {"schema": schema}}
+    turns = [{"role": "user", "content": "x"}]
+    body = json.dumps({"model": "tiny", "messages": turns, "response_format": form, "stream": stream})
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    server.chat()  # loads the model
+    with socket.create_connection(("127.0.0.1", httpx.URL(server.url).port)) as connection:
+        connection.sendall((head + body).encode())
+        end = time.monotonic() + 60
+        while not (compiling := psutil.Process(server.process.pid).children()):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        compiling[0].suspend()  # stopped, it cannot reach its own limit
+    assert not psutil.wait_procs(compiling, timeout=trial.WALL_SECONDS / 2)[1]
 
 
 @pytest.mark.long
