@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from runner.job.trial import run_trial
+from runner.job.sandbox.trial import run_trial
 from runner.job.workspace import Workspace, workspace
 
 _ATTEMPT = Path(__file__).with_name("attempt.py")
