@@ -12,6 +12,7 @@ from bridge.bus.wire import State
 from bridge.requests.liveness import Life
 from bridge.requests.status import Status
 from bridge.requests.waiting import Reason, RunnerSighting
+from bridge.web.row_content import RowContent
 
 PAGE_ROWS = 100
 # How many choices a filter offers; others can be typed into the address.
@@ -25,8 +26,7 @@ class Row:
     status: Status
     view: RequestBranch
     asked_at: int
-    # From its manifest, unchecked.
-    requester: str = ""
+    content: RowContent = field(default_factory=RowContent)
     # If unclaimed: why it waits. If claimed: the runner's last heartbeat and the last line of the log.
     reason: Reason | None = None
     life: Life | None = None
@@ -41,6 +41,11 @@ class Row:
     def state(self) -> State:
         """The request's state."""
         return self.status.state
+
+    @property
+    def requester(self) -> str:
+        """The name in its manifest."""
+        return self.content.requester
 
 
 @dataclass(frozen=True)

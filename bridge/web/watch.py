@@ -11,25 +11,24 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from bridge.bus import history, objects, wire
+from bridge.bus import history
 from bridge.bus.history import RequestBranch
 from bridge.client import Client
 from bridge.common import limits
-from bridge.errors import KakeyaError, ManifestError, as_told
-from bridge.manifest import parse_manifest
+from bridge.errors import KakeyaError, as_told
 from bridge.requests import why_waiting
 from bridge.requests.liveness import last_line, life_of
 from bridge.requests.outbox import asked_at, by_age
 from bridge.requests.runners import read_runners, with_jobs
 from bridge.requests.status import mark_unsigned, status_of
 from bridge.requests.waiting import Reason, RunnerSighting
+from bridge.web.row_content import read_content
 from bridge.web.snapshot import Row, Snapshot
 
 PRIVATE = "refs/kakeya-web/"
 
 # How many branches are read at once, to bound the memory.
 _AT_ONCE = 500
-_MANIFEST_BYTES = 64 * 1024
 # The last line of output is shown for so many running jobs, the oldest ones.
 _LINES = 50
 
@@ -92,15 +91,10 @@ class Watch:
             some = {branch: tips[branch] for branch in branches[i : i + _AT_ONCE]}
             views = history.read_views(self.git, some)
             states = mark_unsigned(self.git, self.pin, [status_of(view) for view in views.values()], views)
-            who = self._requesters(views)
+            content = read_content(self.git, views)
             for status in states:
                 branch = status.branch
-                self._rows[branch] = Row(status, views[branch], asked_at(branch), who[branch])
-
-    def _requesters(self, views: Mapping[str, RequestBranch]) -> dict[str, str]:
-        names = [f"{view.request}:{wire.REQUEST}" for view in views.values()]
-        blobs = objects.read_many(self.git, names, max_bytes=_MANIFEST_BYTES)
-        return {branch: _requester(blob) for branch, blob in zip(views, blobs, strict=True)}
+                self._rows[branch] = Row(status, views[branch], asked_at(branch), content[branch])
 
     def _runners(self) -> list[RunnerSighting]:
         """Return the runners of the bus. If reading the records fails, requests are still shown."""
@@ -169,10 +163,3 @@ def _same(before: Row | None, now: Row) -> bool:
         return before is now
     lapsed = [bool(row.life and row.life.lapsed) for row in (before, now)]
     return lapsed[0] == lapsed[1] and replace(before, life=None) == replace(now, life=None)
-
-
-def _requester(manifest: bytes | None) -> str:
-    try:
-        return parse_manifest(manifest or b"").requested_by
-    except ManifestError:
-        return ""

@@ -58,6 +58,10 @@ def jobs(presets, monkeypatch, tmp_path) -> Path:
     folder = presets(
         noop={"steps": [{"argv": ["/bin/echo", "done"]}]},
         talk={"steps": [{"argv": ["${ENV:KAKEYA_MAC_PYTHON}", str(tmp_path / "talk.py")]}]},
+        count={
+            "params": {"n": {"type": "int", "min": 1, "max": 9, "default": 1, "help": "how many"}},
+            "steps": [{"argv": ["/bin/echo", "{n}"]}],
+        },
         measure={
             "steps": [{"argv": ["${ENV:KAKEYA_MAC_PYTHON}", str(tmp_path / "measure.py")]}],
             "collect": ["results/research/speed.json"],

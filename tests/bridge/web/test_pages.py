@@ -13,6 +13,7 @@ from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.requests.status import status_of
+from bridge.web.row_content import RowContent
 from bridge.web.snapshot import Filter, Row, Snapshot
 from tests.bridge.report.test_report_forms import PAYLOADS
 from tests.bridge.web.conftest import Web
@@ -57,6 +58,17 @@ class TestRealBus:
         assert "every step ended with 0" in answered
         assert f"kakeya verify {run.branch}" in answered
         assert web.page(f"/log/{run.branch}") == "done\n"
+
+    def test_the_list_has_the_parameters_and_the_verdict_of_each_request(self, web, jobs, keyed, forger):
+        run = web.client.run("count", {"n": 7})
+        assert "n=7" in web.page()
+        keyed.handle(preset_folder=str(jobs))
+        forger.rewrite(run.branch, gate={"verdict": "REJECTED"})
+
+        page = text_of(web.page())
+
+        assert "rejected" in page
+        assert "n=7" in page
 
     @pytest.mark.long
     def test_a_log_that_grows_and_the_end_of_the_job(self, web, jobs, tmp_path, runners, wait_for):
@@ -191,7 +203,7 @@ def test_row_100_an_answer_that_replaces_a_verified_one_is_shown_as_such(web, jo
 def row(i, preset="noop", state=State.SUCCEEDED, requester="ada"):
     branch = f"mac-bridge/{preset}-{1_795_000_000 + i}-{i:08x}"
     view = RequestBranch(branch, f"{i:040x}", f"{i:040x}", None, None, has_foreign_commits=False)
-    return Row(replace(status_of(view), state=state), view, 1_795_000_000 + i, requester)
+    return Row(replace(status_of(view), state=state), view, 1_795_000_000 + i, RowContent(requester))
 
 
 class TestListing:
