@@ -43,7 +43,7 @@ def spec(
     block: int,
     more: str,
     report: str,
-    command: str = "bench spec --repeats 3 --max-repeats 9",
+    command: str = "bench spec --repeats 3 --max-repeats 21",
 ) -> list[str]:
     text = f"--max-prompts {n} --max-tokens {tokens} --block-size {block} {more}"
     return module(f"engine {command} --model /m --draft tiny {text}", report)
@@ -55,7 +55,7 @@ def parity(n: int, block: int, more: str, report: str) -> list[str]:
 
 
 def native(n: int, tokens: int, report: str) -> list[str]:
-    text = f"--max-prompts {n} --max-tokens {tokens} --repeats 3 --max-repeats 9"
+    text = f"--max-prompts {n} --max-tokens {tokens} --repeats 3 --max-repeats 21"
     return module(f"engine bench native --model /m {text}", report)
 
 
