@@ -175,7 +175,7 @@ class _Blocks:
 
     def pairs(self, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the same and the beta bits, which blocks may set whose nearest point is outside without."""
-        points, far, outside = self._coded(self._scaled(scales))
+        points, far, outside, others, distance = self._near(self._scaled(scales))
         shape = (len(scales), *self.y.shape[1:])
         unit, coarse = steps_of(scales), steps_of(scales + BETA_GAP)
         errors = (far.reshape(shape) * (unit * unit)[:, None]).reshape(-1)
@@ -189,11 +189,12 @@ class _Blocks:
             sources = outside % self.y[0].size if len(scales) > 1 else outside
             z = np.take(self.y.reshape(8, -1), sources, axis=1)
             z *= of_columns(steps_of(-scales - BETA_GAP))
-            others, far, _ = self._coded(z)
+            with_beta, far, _ = self._coded(z)
             far *= of_columns(coarse * coarse)
-            beta[outside] = closer = far < errors[outside]
-            points[:, outside] = _select(closer, others, points[:, outside])
-            errors[outside] = np.minimum(far, errors[outside])
+            without = distance * of_columns(unit * unit)
+            beta[outside] = closer = far < without
+            points[:, outside] = _select(closer, with_beta, others)
+            errors[outside] = np.minimum(far, without)
         return points.reshape(8, *shape), errors.reshape(shape), beta.reshape(shape)
 
     def points_at(self, scales: np.ndarray) -> np.ndarray:
@@ -206,23 +207,31 @@ class _Blocks:
 
     def _coded(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return codewords near columns, their squared distances, and the columns whose nearest point is outside."""
+        points, far, outside, others, distance = self._near(z)
+        if outside.size:
+            points[:, outside], far[outside] = others, distance
+        return points, far, outside
+
+    def _near(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return the same before the last are shrunk, and for those the codewords and distances that shrinking gives.
+
+        A column that gets no codeword keeps its nearest point at the distance OUTSIDE.
+        """
         if self.clips:
             np.clip(z, -LIMIT, LIMIT, out=z)
         points, far = nearest(z)
         outside = np.flatnonzero(~inside(points, self.q))
-        far[outside] = OUTSIDE
+        others, distance = points[:, outside], np.full(outside.size, OUTSIDE)
         if self.shrinks and outside.size:
-            z, shrunk = np.take(z, outside, axis=1), points[:, outside]
-            distance = far[outside]
+            z = np.take(z, outside, axis=1)
             for shrink in self.shrinks:
                 other, _ = nearest(z * np.float32(shrink))
                 gap = z - np.float32(0.5) * other
                 gap = fold(np.add, np.multiply(gap, gap, out=gap), gap)
                 gap[~inside(other, self.q)] = OUTSIDE
-                shrunk = _select(gap < distance, other, shrunk)
+                others = _select(gap < distance, other, others)
                 distance = np.minimum(gap, distance)
-            points[:, outside], far[outside] = shrunk, distance
-        return points, far, outside
+        return points, far, outside, others, distance
 
 
 def _guessed(product: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
