@@ -149,6 +149,9 @@ def usable(model: nn.Module, specs: Iterable[str], boundary: int) -> tuple[dict[
 def _attempt(model: nn.Module, spec: str, boundary: int) -> Tried:
     caches = make_caches(model, spec, boundary)
     mx.eval(model(mx.zeros((1, TRY), dtype=mx.int32), cache=caches))
+    if not counters(caches)["injected_positions"]:
+        message = f"the cache {spec} would leave every layer of this model raw"
+        raise BadInput(message, "a smaller --boundary" if boundary else "another cache")
     return Tried(patches_of(model, caches), left_raw(caches))
 
 

@@ -57,7 +57,8 @@ def command(
     prompts = encode(read(asked["prompts"], asked["max_prompts"]), pair.tokenizer, chat=False)
     block = max(2, asked["block_size"] or int(pair.draft.config.block_size))
     source = str(asked["prompts"] or "bundled")
-    config = {**asked, "model": model, "draft": draft, "dtype": dtype, "prompts": source, "block_size": block}
+    config = {**asked, "model": model, "draft": draft, "dtype": dtype, "prompts": source}
+    config["block_size"] = asked["block_size"] or block
     pairs = []
     for scaled, path in both(pair, out) if asked["embed_scale"] == "both" else [(pair, out)]:
         if scaled is not pair:

@@ -106,3 +106,23 @@ def test_the_report(folder, tmp_path, capsys):
     (claim,) = made["claims"]
     if claim["value"] < 1:
         assert world.run("parity", "--model", folder, *asked, "--least", "1") == 1
+
+
+def test_a_report_names_the_block_size_that_was_asked_for(folder, tmp_path):
+    """A runner compares it with the command line; a block of one token counts as two."""
+    out = tmp_path / "p.json"
+    asked = (
+        "--against",
+        "float32",
+        "--max-prompts",
+        "1",
+        "--blocks",
+        "1",
+        "--block-size",
+        "1",
+        "--least",
+        "0",
+    )
+    assert world.run("parity", "--model", folder, *asked, "--out", out) == 0
+    made = world.report(out)
+    assert (made["config"]["block_size"], [len(row["candidate"]) for row in made["rows"]]) == (1, [1])

@@ -114,6 +114,14 @@ def test_a_model_that_a_cache_does_not_serve():
         quant.arms_of(models.gemma4(), quant.QuantPlan(("affine@4g64",)))
 
 
+@pytest.mark.parametrize("spec", ["e8v@4.25", "e8@q38", "affine@4g64", "k=e8v@4.25,v=affine@4g64"])
+def test_a_boundary_that_leaves_every_layer_raw_is_refused(spec):
+    assert quant.usable(models.llama(layers=3), [spec], 1)[0].keys() == {spec}
+    with pytest.raises(BadInput, match="would leave every layer of this model raw") as refused:
+        quant.usable(models.llama(layers=2), [spec], 1)
+    assert refused.value.fix == "a smaller --boundary"
+
+
 def test_read_back_of_a_packed_view_and_of_codes():
     keys = mx.random.normal((1, 2, 30, 64), key=mx.random.key(0))
     for spec in ("e8v@6.25", "affine@8g64"):
