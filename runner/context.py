@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
@@ -102,73 +102,66 @@ def open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[RunnerC
         PolicyError: the policy requires a sandbox that does not work here, or if it lists runners' keys and this runner
             has none.
     """
-    with own_files():
-        yield from _open_runner(policy, tell)
-
-
-def _open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[RunnerContext]:
     state = policy.state
-    state.mkdir(parents=True, exist_ok=True)
-    state.chmod(0o700)
-    lock = FileLock(state / "lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        fix = "Stop the other runner, or give this one a `state` of its own in its policy."
-        raise InfrastructureError(f"another runner is using {state}", fix=fix, code="locked") from error
-    try:
-        workspace.remove_leftovers(state)
-        for repository in (state / "store.git", policy.archive):
-            if ended := end_orphans(repository):
-                tell(f"{repository}: ended {ended} git processes of a runner that was killed")
-            if removed := remove_stale_files(repository):
-                tell(
-                    f"{repository}: removed {len(removed)} files that a killed git left, such as {removed[0]}"
-                )
-        open_whole(state / "store.git", tell)
-        reader = signing_key.reader(policy)
-        bus, host = Bus(policy.bus, state), describe_host()
-        ledger = open_ledger(state / "ledger.sqlite", bus.git, policy.archive, tell, reader)
-        stop = StopRequest()
+    with own_files(), ExitStack() as stack:
+        state.mkdir(parents=True, exist_ok=True)
+        state.chmod(0o700)
         try:
-            presets = load_presets(policy.preset_folder)
-            identity = wire.Runner(
-                id=policy.id,
-                instance=instance_of(state, host["fingerprint"], tell),
-                version=version("kakeya-bridge"),
-            )
-            signer = signing_key.load_signer(state)
-            interpreter = Interpreter(policy.interpreter, policy.interpreter_version)
-            fitness = Fitness(policy, presets, interpreter, Models(policy))
-            context = RunnerContext(
-                policy=policy,
-                bus=bus,
-                ledger=ledger,
-                presets=presets,
-                identity=identity,
-                host=host,
-                versions=describe_versions(policy.interpreter),
-                interpreter=interpreter,
-                fitness=fitness,
-                others=Others(policy.bus, state, reader.keys, identity.instance),
-                health=Health(state, bus),
-                tell=tell,
-                sandbox=choose(policy, tell),
-                signer=signer,
-                reader=reader,
-                clock=Clock(
-                    max(_CLOCK_S, policy.limits.clock_skew_s),
-                    witness=partial(times.requested_below, bus.git, HEADS),
-                ),
-                status_file=StatusFile(state),
-                orders=Orders(state),
-                announcer=Announcer(bus, policy, fitness, identity, signer),
-                stop=stop,
-            )
-            with stopped_by(stop):
-                yield context
-        finally:
-            bus.close()
-            ledger.close()
-    finally:
-        lock.release()
+            stack.enter_context(FileLock(state / "lock").acquire(timeout=0))
+        except Timeout as error:
+            fix = "Stop the other runner, or give this one a `state` of its own in its policy."
+            raise InfrastructureError(f"another runner is using {state}", fix=fix, code="locked") from error
+        _remove_leftovers(policy, tell)
+        reader = signing_key.reader(policy)
+        bus, host = stack.enter_context(closing(Bus(policy.bus, state))), describe_host()
+        ledger = open_ledger(state / "ledger.sqlite", bus.git, policy.archive, tell, reader)
+        stack.enter_context(closing(ledger))
+        presets = load_presets(policy.preset_folder)
+        identity = wire.Runner(
+            id=policy.id,
+            instance=instance_of(state, host["fingerprint"], tell),
+            version=version("kakeya-bridge"),
+        )
+        signer = signing_key.load_signer(state)
+        interpreter = Interpreter(policy.interpreter, policy.interpreter_version)
+        fitness = Fitness(policy, presets, interpreter, Models(policy))
+        stop = StopRequest()
+        context = RunnerContext(
+            policy=policy,
+            bus=bus,
+            ledger=ledger,
+            presets=presets,
+            identity=identity,
+            host=host,
+            versions=describe_versions(policy.interpreter),
+            interpreter=interpreter,
+            fitness=fitness,
+            others=Others(policy.bus, state, reader.keys, identity.instance),
+            health=Health(state, bus),
+            tell=tell,
+            sandbox=choose(policy, tell),
+            signer=signer,
+            reader=reader,
+            clock=Clock(
+                max(_CLOCK_S, policy.limits.clock_skew_s),
+                witness=partial(times.requested_below, bus.git, HEADS),
+            ),
+            status_file=StatusFile(state),
+            orders=Orders(state),
+            announcer=Announcer(bus, policy, fitness, identity, signer),
+            stop=stop,
+        )
+        with stopped_by(stop):
+            yield context
+
+
+def _remove_leftovers(policy: Policy, tell: Callable[[str], None]) -> None:
+    """Remove what a killed runner left in the state folder, and make a damaged store anew."""
+    workspace.remove_leftovers(policy.state)
+    store = policy.state / "store.git"
+    for repository in (store, policy.archive):
+        if ended := end_orphans(repository):
+            tell(f"{repository}: ended {ended} git processes of a runner that was killed")
+        if removed := remove_stale_files(repository):
+            tell(f"{repository}: removed {len(removed)} files that a killed git left, such as {removed[0]}")
+    open_whole(store, tell)

@@ -13,8 +13,8 @@ from bridge.common.cli.output import say
 from bridge.errors import InfrastructureError
 from runner.cli.common import ACK_S
 from runner.policy import load_policy
-from runner.state.orders import Orders
-from runner.state.serving import ended, heard, serving_process
+from runner.state.heartbeat import serving_process
+from runner.state.orders import Orders, ended, heard
 
 
 @click.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 from functools import cache
 from importlib.metadata import version
@@ -14,15 +13,9 @@ from bridge.common import environment, host
 from bridge.errors import ProcessError
 from bridge.system import git
 from bridge.system.process import run
+from runner.host.interpreter import ask
 
 _PACKAGES = ("mlx", "mlx-lm", "numpy")
-_ASK = (
-    "import json,sys,platform,importlib.metadata as m\n"
-    "def v(n):\n"
-    "    try: return m.version(n)\n"
-    "    except m.PackageNotFoundError: return None\n"
-    "print(json.dumps({'python': platform.python_version(), **{n: v(n) for n in sys.argv[1:]}}))\n"
-)
 
 
 def describe_host() -> dict[str, Any]:
@@ -42,11 +35,11 @@ def describe_versions(interpreter: Path) -> dict[str, str | None]:
     """Return the versions of this program, of git, and of packages of the jobs' interpreter."""
     ours = {"kakeya_bridge": version("kakeya-bridge"), "git": ".".join(map(str, git.version()))}
     try:
-        argv = (str(interpreter), "-I", "-c", _ASK, *_PACKAGES)
-        versions = json.loads(run(*argv, env={"LC_ALL": "C.UTF-8"}, timeout=60).stdout)
-    except (ProcessError, ValueError):
-        versions = {"python": None, **dict.fromkeys(_PACKAGES)}
-    return ours | {name.replace("-", "_"): value for name, value in versions.items()}
+        answer = ask(interpreter, "versions", *_PACKAGES)
+    except ProcessError:
+        answer = {"version": None, "versions": dict.fromkeys(_PACKAGES)}
+    packages = {name.replace("-", "_"): value for name, value in answer["versions"].items()}
+    return {**ours, "python": answer["version"], **packages}
 
 
 def _machine_id() -> str:

@@ -29,20 +29,22 @@ _ASK_S = 120.0
 _TOKEN = f"${{ENV:{INTERPRETER}}}"
 # Modules may print while they are imported, so the answer goes to a copy of the original standard output.
 _ASK = """
-import importlib.util, json, os, platform, sys
+import importlib.metadata, importlib.util, json, os, platform, sys
 out = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
-lacking = []
+lacking, versions = [], dict.fromkeys(sys.argv[2:])
 for name in sys.argv[2:]:
     try:
-        if sys.argv[1] == "import":
+        if sys.argv[1] == "versions":
+            versions[name] = importlib.metadata.version(name)
+        elif sys.argv[1] == "import":
             importlib.import_module(name)
         elif importlib.util.find_spec(name.partition(".")[0]) is None:
             lacking.append(name)
     except BaseException:
         lacking.append(name)
 about = {"python": sys.executable, "version": platform.python_version(), "venv": sys.prefix != sys.base_prefix}
-out.write(json.dumps({**about, "folders": sys.path, "lacking": lacking}))
+out.write(json.dumps({**about, "folders": sys.path, "lacking": lacking, "versions": versions}))
 out.close()
 os._exit(0)
 """
@@ -115,7 +117,7 @@ class Interpreter:
             when, files, answer = known
             if time.monotonic() - when < _BELIEVED_S and files == _stamp(self.path, answer["folders"]):
                 return answer
-        answer = _ask(self.path, *asked)
+        answer = ask(self.path, *asked)
         self._known[asked] = (time.monotonic(), _stamp(self.path, answer["folders"]), answer)
         return answer
 
@@ -134,7 +136,7 @@ def find(program: str | None = None) -> tuple[Path, str]:
         raise PolicyError(f"there is no interpreter {program}", fix="Name one: --python /path/to/python3")
     path = Path(os.path.abspath(named))  # noqa: PTH100 - the last link may be a virtual environment's
     try:
-        answer = _ask(path, "import")
+        answer = ask(path, "import")
     except ProcessError as error:
         raise PolicyError(f"{path} is no working Python: {error.message}") from error
     real = path.parent.resolve() / path.name if answer["venv"] else path.resolve()
@@ -160,8 +162,10 @@ def pin(policy: Path, path: Path, version: str) -> None:
     draft.replace(policy)
 
 
-def _ask(path: Path, how: str, *modules: str) -> dict[str, Any]:
-    """Query an interpreter for its version and the modules that it cannot import (``how`` is "find": not find).
+def ask(path: Path, how: str, *modules: str) -> dict[str, Any]:
+    """Query an interpreter for its version and the modules that it cannot import, or cannot find.
+
+    ``how`` is "import" or "find"; or "versions", for the versions of packages, None for those that are not installed.
 
     Raises:
         ProcessError: it cannot be started, or fails.

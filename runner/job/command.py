@@ -37,7 +37,6 @@ class Ended:
     exit_code: int | None
     seconds: float
     timed_out: bool = False
-    stopped: bool = False
     max_rss_bytes: int | None = None
     survivors: list[str] = field(default_factory=list)
     exceeded: str | None = None
@@ -215,7 +214,6 @@ class Command:
             exit_code=facts_by_name["exit_code"],
             seconds=facts_by_name["seconds"],
             timed_out=facts_by_name["why"] == "timeout",
-            stopped=facts_by_name["why"] in ("stop", "orphaned"),
             max_rss_bytes=facts_by_name.get("max_rss"),
             survivors=survivors,
             exceeded=facts_by_name["why"] if facts_by_name["why"] in usage.BOUNDS else None,

@@ -70,6 +70,19 @@ def remove_leftovers(state: Path) -> None:
         remove(leftover)
 
 
+@contextmanager
+def _refusing_what_no_disk_holds() -> Iterator[None]:
+    """Convert errors that the tree itself causes into a Refusal."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _OF_THE_TREE:
+            raise
+        named = ascii(error.filename)[:_SHOWN_CHARS]
+        raise Refusal("hostile_tree", f"the tree cannot be written: {named}: {error.strerror}") from error
+
+
+@_refusing_what_no_disk_holds()
 def export_tree(
     git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[], None] = lambda: None
 ) -> list[Pointer]:
@@ -83,23 +96,6 @@ def export_tree(
     Raises:
         Refusal: it is too large or has forbidden entries.
     """
-    with _refusing_what_no_disk_holds():
-        return _export(git, commit, root, limits, attend)
-
-
-@contextmanager
-def _refusing_what_no_disk_holds() -> Iterator[None]:
-    """Convert errors that the tree itself causes into a Refusal."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _OF_THE_TREE:
-            raise
-        named = ascii(error.filename)[:_SHOWN_CHARS]
-        raise Refusal("hostile_tree", f"the tree cannot be written: {named}: {error.strerror}") from error
-
-
-def _export(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[], None]) -> list[Pointer]:
     others = _check(git, commit, root, limits, attend)
     pointers: list[Pointer] = []
     entries = request_tree.listed(git, commit, limits.tree_files)
@@ -132,6 +128,7 @@ def _check(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[
     return others
 
 
+@_refusing_what_no_disk_holds()
 def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
     """Write only the files that a job reads as data.
 
@@ -163,9 +160,8 @@ def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
     names = request_tree.Names(root, _INPUT_ENTRIES)
     for entry in entries:
         names.check(entry.path)
-    with _refusing_what_no_disk_holds():
-        for batch in _batches(entries):
-            _write_files(git, batch, root)
+    for batch in _batches(entries):
+        _write_files(git, batch, root)
 
 
 def check_paths(preset: Preset, params: Mapping[str, Value], root: Path) -> None:
@@ -216,14 +212,13 @@ def _write_files(git: Git, files: list[Entry], root: Path) -> list[Pointer]:
         return []
     largest = max((entry.size for entry in files), default=0)
     blobs = objects.read_many(git, [entry.oid for entry in files], max_bytes=largest)
+    pointers = []
     for entry, blob in zip(files, blobs, strict=True):
         with _create(root, entry) as file:
             file.write(blob or b"")
-    return [
-        pointer
-        for entry, blob in zip(files, blobs, strict=True)
-        if (pointer := parse_pointer(entry.path, blob or b""))
-    ]
+        if pointer := parse_pointer(entry.path, blob or b""):
+            pointers.append(pointer)
+    return pointers
 
 
 def _write_large(git: Git, entry: Entry, root: Path) -> None:

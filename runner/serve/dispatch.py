@@ -113,18 +113,14 @@ def _turn_down(context: RunnerContext, view: RequestBranch, refusal: Refusal) ->
 
 
 def _admit(context: RunnerContext, candidate: Candidate) -> Admitted:
+    """Admit a request. If this host lacks the interpreter, packages or models for it, say who can install them."""
     admitted = admit(context.bus.git, candidate, context.presets, context.policy, context.ledger)
-    _check_host(context, admitted)
-    return admitted
-
-
-def _check_host(context: RunnerContext, admitted: Admitted) -> None:
-    """Refuse a request for which this host lacks the interpreter, packages or models, and say who can install them."""
     if fault := context.fitness.problem_for(admitted.preset):
         code, problem = fault
         where = f"The operator of the runner {context.identity.id} can fix it there"
         is_new = context.fitness.has_lost(admitted.preset)
         raise Unable(code, f"{problem.message}. {where}: {problem.fix}", admitted.request, is_new=is_new)
+    return admitted
 
 
 def wait_for_approval(context: RunnerContext, view: RequestBranch, refusal: NeedsApproval) -> State:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from bridge.system import local_files
 from runner.state import heartbeat
-from runner.state.serving import serving_process
 
 EVERY_S = 60
 _LOOKS = heartbeat.SILENCE_S // EVERY_S
@@ -20,7 +19,7 @@ _FILE = "watchdog.json"
 
 def look(state: Path, tell: Callable[[str], None]) -> None:
     """Check once, and kill a runner that hangs."""
-    process, file = serving_process(state), state / _FILE
+    process, file = heartbeat.serving_process(state), state / _FILE
     if process is None:
         # No runner serves, or the runner ended: the service manager handles that.
         file.unlink(missing_ok=True)

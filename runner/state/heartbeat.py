@@ -67,3 +67,13 @@ def notify(message: str) -> None:
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.connect(address)
         channel.sendall(message.encode())
+
+
+def serving_process(state: Path) -> psutil.Process | None:
+    """Return the process that serves with this state folder, or None."""
+    try:
+        sign = json.loads((state / FILE).read_text(encoding="ascii"))
+        process = psutil.Process(int(sign["pid"]))
+        return process if process.create_time() == sign["started"] else None
+    except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+        return None

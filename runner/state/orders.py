@@ -7,6 +7,7 @@ job runs. Only this host's user may write to the state folder, so nothing on the
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,11 @@ from bridge.bus.presence import RunnerState
 from bridge.common import limits
 from bridge.errors import one_line
 from bridge.system import local_files
+from runner.state.activity import read_facts
 
 MAINTENANCE = "maintenance.json"
 DRAIN = "drain.json"
+_LOOK_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -97,3 +100,25 @@ def _read(file: Path) -> object:
         return None
     except (OSError, ValueError):
         return ""
+
+
+def heard(state: Path, process: psutil.Process, mode: str, timeout_s: float) -> bool:
+    """Wait until the process has received an order or ended. Returns whether that happened in time."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        facts = read_facts(state)
+        if not process.is_running() or (facts and facts.pid == process.pid and facts.mode == mode):
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_LOOK_S)
+
+
+def ended(process: psutil.Process, timeout_s: float | None) -> bool:
+    """Wait until the process has ended. Returns whether it ended in time."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
+        time.sleep(_LOOK_S)
+    return True
