@@ -63,7 +63,7 @@ class Namespace:
 
 
 @dataclass(frozen=True)
-class RequestBranch:
+class BranchName:
     """A request branch's name, taken apart."""
 
     prefix: str
@@ -114,12 +114,12 @@ def nonce_time(nonce: str) -> int:
     return int(nonce.split("-", 1)[0])
 
 
-def parse_branch(branch: str) -> RequestBranch | None:
+def parse_branch(branch: str) -> BranchName | None:
     """Take a request branch's name apart, or return None if it is not one."""
     match = _BRANCH.fullmatch(branch)
     if not match or not is_safe(branch):
         return None
-    return RequestBranch(match["prefix"], match["preset"], match["nonce"], match["suffix"] or "")
+    return BranchName(match["prefix"], match["preset"], match["nonce"], match["suffix"] or "")
 
 
 def by_age(branch: str) -> tuple[int, str]:

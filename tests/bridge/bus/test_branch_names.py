@@ -119,7 +119,7 @@ namespaces = st.builds(
 def test_a_name_that_is_made_is_taken_apart_into_what_it_was_made_of(namespace, preset):
     nonce = branch_names.new_nonce()
     parsed = parse_branch(namespace.branch(preset, nonce))
-    assert parsed == branch_names.RequestBranch(namespace.prefix, preset, nonce, namespace.suffix)
+    assert parsed == branch_names.BranchName(namespace.prefix, preset, nonce, namespace.suffix)
 
 
 @examples(200)
