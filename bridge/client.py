@@ -223,7 +223,7 @@ class Client:
             # If the other branches cannot be read, the status is still shown.
             with suppress(KakeyaError):
                 views = newest_views(self.git, self.remote.fetch(*self.patterns)) | {view.branch: view}
-                status = replace(status, queue=queue_of(self.git, views, view, self.presets))
+                status = replace(status, queue=queue_of(views, view))
                 return replace(status, reason=self._reasons(views).get(view.branch))
         return status
 

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from bridge.bus import lookup, objects
 from bridge.common import limits
 from bridge.errors import VerificationError
 from bridge.system import git_output
 from bridge.system.git import Git
+from bridge.system.git_output import Entry
 
 _AT_ONCE = 16
 
 
-@dataclass(frozen=True)
-class Node:
-    """An entry of a tree."""
-
-    mode: str
-    oid: str
-
-    @property
-    def is_folder(self) -> bool:
-        """Return whether it is a tree."""
-        return self.mode == "040000"
-
-    @property
-    def is_file(self) -> bool:
-        """Return whether it is a regular file, executable or not."""
-        return self.mode in ("100644", "100755")
-
-
-def files_below(git: Git, commit: str, folder: str) -> dict[str, Node]:
+def files_below(git: Git, commit: str, folder: str) -> dict[str, Entry]:
     """Return all that lies below a folder of a commit but folders, by path; nothing if there is no such folder.
 
     Raises:
@@ -56,9 +38,9 @@ def changed(git: Git, before: str, after: str) -> list[str]:
     return sorted(_differing(git, "", *(objects[path].oid for path in paths)))
 
 
-def _differing(git: Git, base: str, before: str | None, after: str | None) -> dict[str, Node]:
+def _differing(git: Git, base: str, before: str | None, after: str | None) -> dict[str, Entry]:
     """Return the entries of a tree that another tree lacks or has differently; for deleted ones, the old entry."""
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, Entry] = {}
     pairs = [(base, before, after)]
     while pairs:
         here, pairs = pairs[:_AT_ONCE], pairs[_AT_ONCE:]
@@ -68,10 +50,10 @@ def _differing(git: Git, base: str, before: str | None, after: str | None) -> di
                 inner = f"{path}/{name}" if path else name
                 if len(inner) > limits.PATH_LENGTH:
                     raise VerificationError(f"a path is longer than {limits.PATH_LENGTH} characters")
-                folders = [node.oid if node and node.is_folder else None for node in (was, now)]
+                folders = [node.oid if node and node.kind == "tree" else None for node in (was, now)]
                 if any(folders):
                     pairs.append((inner, folders[0], folders[1]))
-                leaf = next((node for node in (now, was) if node and not node.is_folder), None)
+                leaf = next((node for node in (now, was) if node and node.kind != "tree"), None)
                 if leaf:
                     nodes[inner] = leaf
                 if len(nodes) + len(pairs) > limits.PATHS:
@@ -81,15 +63,15 @@ def _differing(git: Git, base: str, before: str | None, after: str | None) -> di
 
 
 def _unlike(
-    before: Mapping[str, Node], after: Mapping[str, Node]
-) -> Iterator[tuple[str, Node | None, Node | None]]:
+    before: Mapping[str, Entry], after: Mapping[str, Entry]
+) -> Iterator[tuple[str, Entry | None, Entry | None]]:
     for name in before.keys() | after.keys():
         was, now = before.get(name), after.get(name)
         if was != now:
             yield name, was, now
 
 
-def _read(git: Git, oids: list[str]) -> dict[str, dict[str, Node]]:
+def _read(git: Git, oids: list[str]) -> dict[str, dict[str, Entry]]:
     wanted = list(dict.fromkeys(oids))
     contents = objects.read_many(git, wanted, max_bytes=limits.TREE_BYTES, kind="tree")
     if None in contents:
@@ -99,8 +81,8 @@ def _read(git: Git, oids: list[str]) -> dict[str, dict[str, Node]]:
     return {oid: _nodes(raw or b"", len(oid) // 2) for oid, raw in zip(wanted, contents, strict=True)}
 
 
-def _nodes(raw: bytes, width: int) -> dict[str, Node]:
-    return {entry.path: Node(entry.mode, entry.oid) for entry in git_output.tree(raw, width)}
+def _nodes(raw: bytes, width: int) -> dict[str, Entry]:
+    return {entry.path: entry for entry in git_output.tree(raw, width)}
 
 
 class CaseInsensitivePaths:

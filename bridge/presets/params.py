@@ -45,6 +45,10 @@ class _Param(BaseModel):
         """
         raise NotImplementedError
 
+    def misfit(self, value: object, code: str) -> PresetError:
+        """Return the error for a value that does not fit."""
+        return PresetError(f"must be {self.allowed}, not {value!r}", code=code)
+
     def argv(self, value: Value) -> list[str]:
         """Return the argv elements for the value."""
         return [str(value)]
@@ -57,6 +61,20 @@ class _Param(BaseModel):
             except PresetError as error:
                 raise ValueError(f"the default {error.message}") from error
         return self
+
+
+class _TextParam(_Param):
+    """A text. ``fault`` returns the code of what is wrong with one, or None."""
+
+    def fault(self, text: str) -> str | None:
+        raise NotImplementedError
+
+    def check(self, value: object) -> Value:
+        if not isinstance(value, str):
+            raise self.misfit(value, "bad_type")
+        if code := self.fault(value):
+            raise self.misfit(value, code)
+        return value
 
 
 class IntParam(_Param):
@@ -80,18 +98,18 @@ class IntParam(_Param):
 
     def read(self, text: str) -> Value:  # noqa: D102
         if not re.fullmatch(r"[0-9]{1,18}", text, re.ASCII):
-            raise PresetError(f"must be {self.allowed}, not {text!r}", code="bad_type")
+            raise self.misfit(text, "bad_type")
         return int(text)
 
     def check(self, value: object) -> Value:  # noqa: D102
         if type(value) is not int:
-            raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
+            raise self.misfit(value, "bad_type")
         if not self.min <= value <= self.max:
-            raise PresetError(f"must be {self.allowed}, not {value}", code="out_of_range")
+            raise self.misfit(value, "out_of_range")
         return value
 
 
-class ChoiceParam(_Param):
+class ChoiceParam(_TextParam):
     """One of a few words."""
 
     type: Literal["enum"]
@@ -102,12 +120,8 @@ class ChoiceParam(_Param):
     def allowed(self) -> str:  # noqa: D102
         return "one of " + ", ".join(self.values)
 
-    def check(self, value: object) -> Value:  # noqa: D102
-        if not isinstance(value, str):
-            raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
-        if value not in self.values:
-            raise PresetError(f"must be {self.allowed}, not {value!r}", code="out_of_range")
-        return value
+    def fault(self, text: str) -> str | None:  # noqa: D102
+        return None if text in self.values else "out_of_range"
 
 
 class FlagParam(_Param):
@@ -125,19 +139,19 @@ class FlagParam(_Param):
         known = {"true": True, "yes": True, "on": True, "1": True}
         known |= {"false": False, "no": False, "off": False, "0": False}
         if text.lower() not in known:
-            raise PresetError(f"must be {self.allowed}, not {text!r}", code="bad_type")
+            raise self.misfit(text, "bad_type")
         return known[text.lower()]
 
     def check(self, value: object) -> Value:  # noqa: D102
         if not isinstance(value, bool):
-            raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
+            raise self.misfit(value, "bad_type")
         return value
 
     def argv(self, value: Value) -> list[str]:  # noqa: D102
         return [self.option] if value else []
 
 
-class PathParam(_Param):
+class PathParam(_TextParam):
     """A path in the request's tree, below one of a few folders.
 
     The text is judged here; that no symbolic link on the way leads out of the folder is judged where the tree lies.
@@ -151,22 +165,17 @@ class PathParam(_Param):
     def allowed(self) -> str:  # noqa: D102
         return "a path below " + " or ".join(f"{folder}/" for folder in self.under)
 
-    def check(self, value: object) -> Value:  # noqa: D102
-        if not isinstance(value, str):
-            raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
-        plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./:\[\]=-]{0,254}", value, re.ASCII)
-        file, _, _ = value.partition("::")
+    def fault(self, text: str) -> str | None:  # noqa: D102
+        plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./:\[\]=-]{0,254}", text, re.ASCII)
+        file, _, _ = text.partition("::")
         parts = PurePosixPath(file).parts
         # A component that begins with a dot covers "..", and ".git" in every spelling that a file system folds.
         clean = plain and "//" not in file and not any(part.startswith((".", "-")) for part in parts)
-        if not clean or "/." in file:
-            raise PresetError(f"must be {self.allowed}, not {value!r}", code="path_escape")
-        if not any(parts[: len(root.parts)] == root.parts for root in map(PurePosixPath, self.under)):
-            raise PresetError(f"must be {self.allowed}, not {value!r}", code="path_escape")
-        return value
+        is_below = any(parts[: len(root.parts)] == root.parts for root in map(PurePosixPath, self.under))
+        return None if clean and "/." not in file and is_below else "path_escape"
 
 
-class CacheParam(_Param):
+class CacheParam(_TextParam):
     """A cache spec that stores codes, such as ``k=e8v@4.25,v=raw``; or one of a few words."""
 
     type: Literal["cache"]
@@ -177,19 +186,12 @@ class CacheParam(_Param):
     def allowed(self) -> str:  # noqa: D102
         return ", ".join(["a cache spec such as e8v@4.25, affine@4g64 or k=e8v@4.25,v=e8v@3.25", *self.words])
 
-    def check(self, value: object) -> Value:  # noqa: D102
-        if not isinstance(value, str):
-            raise PresetError(f"must be {self.allowed}, not {value!r}", code="bad_type")
-        if value not in self.words and not self._packs(value):
-            raise PresetError(f"must be {self.allowed}, not {value!r}", code="out_of_range")
-        return value
-
-    @staticmethod
-    def _packs(text: str) -> bool:
+    def fault(self, text: str) -> str | None:  # noqa: D102
         try:
-            return cache_spec.parse(text).packs
+            packs = text in self.words or cache_spec.parse(text).packs
         except UsageError:
-            return False
+            packs = False
+        return None if packs else "out_of_range"
 
 
 Param = Annotated[IntParam | ChoiceParam | FlagParam | PathParam | CacheParam, Field(discriminator="type")]

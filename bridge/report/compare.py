@@ -10,9 +10,10 @@ from bridge.common.drawing.plot import Plot, Point, Series
 from bridge.common.drawing.text import Cell, cut
 from bridge.common.drawing.text import number as shown
 from bridge.errors import ManifestError
-from bridge.report.measured import figures, read
+from bridge.report.measured import figures
 from bridge.report.model import Facts, RunView
 from bridge.report.source import Source, reports_of
+from bridge.reports.reading import parse_report
 from bridge.reports.views.loose import Row, items, plain, text
 from bridge.reports.views.model import Claim, Table
 from bridge.reports.views.rows import flat
@@ -41,7 +42,7 @@ def _reports(source: Source) -> Iterator[Row]:
     """Yield an answer's readable reports."""
     for path in reports_of(source.result):
         with suppress(ManifestError):
-            yield read(source.files.get(path, b""))
+            yield parse_report(source.files.get(path, b""))
 
 
 def compared(

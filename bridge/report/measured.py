@@ -22,15 +22,6 @@ MAX_POINTS = 10_000
 MAX_SHOWN, _LEAST = 200_000, 100
 
 
-def read(data: bytes) -> Row:
-    """Return a report.
-
-    Raises:
-        ManifestError: it cannot be read; the message says why.
-    """
-    return parse_report(data)
-
-
 def each_measured(files: Iterable[tuple[str, bytes | None]]) -> Iterator[Measured]:
     """Yield the views of the reports of one run. Beyond the limit, reports are named and not read."""
     room = MAX_SHOWN
@@ -50,7 +41,7 @@ def measured(path: str, data: bytes | None) -> Measured:
     if data is None:
         return Measured(path, "", problem="the file is missing")
     try:
-        report = read(data)
+        report = parse_report(data)
     except ManifestError as error:
         return Measured(path, "", problem=error.message)
     kind = text(report.get("kind"))

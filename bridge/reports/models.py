@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, StringConstraints, TypeAdapter
 
@@ -195,18 +195,9 @@ AnyReport = Annotated[
     | PassAt1,
     Field(discriminator="kind"),
 ]
+# The model of each kind.
 MODELS: dict[str, type[Report]] = {
-    "kakeya.codec-rd": CodecRd,
-    "kakeya.spec-bench": SpecBench,
-    "kakeya.acceptance": Acceptance,
-    "kakeya.native": Native,
-    "kakeya.recall": Recall,
-    "kakeya.restored-prefill": RestoredPrefill,
-    "kakeya.verify-l": VerifyL,
-    "kakeya.kv-quant": KvQuant,
-    "kakeya.parity": Parity,
-    "kakeya.serve-conformance": ServeConformance,
-    "kakeya.pass-at-1": PassAt1,
+    get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(get_args(AnyReport)[0])
 }
 
 

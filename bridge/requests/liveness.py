@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
@@ -18,9 +18,8 @@ from bridge.bus import history, objects, wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import strict_json
-from bridge.errors import InfrastructureError, KakeyaError, ManifestError
+from bridge.errors import InfrastructureError, ManifestError
 from bridge.manifest import parse_manifest, parse_time
-from bridge.presets import Preset
 from bridge.requests.outbox import by_age
 from bridge.requests.waiting import span
 from bridge.system import git_output
@@ -93,12 +92,10 @@ class Queue:
     runner: str | None = None
     at: str | None = None
     busy_with: str | None = None
-    # Labels that the request needs and that no runner on this bus is known to have.
-    missing_labels: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         """Return the object that ``--json`` prints."""
-        return asdict(self) | {"missing_labels": list(self.missing_labels)}
+        return asdict(self)
 
     def text(self) -> str:
         """Return a sentence for people."""
@@ -115,9 +112,6 @@ class Queue:
             yield f"{self.runner} runs {self.busy_with}"
         else:
             yield f"nobody has served this bus since {self.at} (by the clock of {self.runner})"
-        if self.missing_labels:
-            labels = ", ".join(self.missing_labels)
-            yield f"it asks for a label that no runner on this bus has: {labels}"
 
 
 def life_of(view: RequestBranch, unchanged_s: float) -> Life | None:
@@ -134,9 +128,7 @@ def newest_views(git: Git, tips: Mapping[str, str]) -> dict[str, RequestBranch]:
     return history.read_views(git, {branch: tips[branch] for branch in newest})
 
 
-def queue_of(
-    git: Git, views: Mapping[str, RequestBranch], view: RequestBranch, presets: Mapping[str, Preset]
-) -> Queue:
+def queue_of(views: Mapping[str, RequestBranch], view: RequestBranch) -> Queue:
     """Return what the newest branches of a bus show about a waiting request."""
     waiting = [
         branch for branch, each in views.items() if each.current_state is State.REQUESTED and not each.cancel
@@ -151,7 +143,6 @@ def queue_of(
         runner=last.runner.id if last else None,
         at=last.at if last else None,
         busy_with=last.branch if last and is_busy else None,
-        missing_labels=tuple(_missing(_wanted(git, view, presets), states)),
     )
 
 
@@ -169,27 +160,6 @@ def last_line(git: Git, view: RequestBranch) -> str:
 def shown(line: str) -> str:
     """Return a line of a job's log, bounded and without terminal control characters."""
     return "".join(c if c.isprintable() else " " for c in line[:_LINE]).strip()
-
-
-def _wanted(git: Git, view: RequestBranch, presets: Mapping[str, Preset]) -> set[str]:
-    try:
-        request = parse_manifest(
-            objects.read_blob(git, view.request, wire.REQUEST, max_bytes=64 * 1024) or b""
-        )
-    except KakeyaError:
-        return set()
-    preset = presets.get(request.preset)
-    return {*(request.labels or ()), *(preset.labels if preset else ())}
-
-
-def _missing(wanted: set[str], states: Iterable[wire.StateFile]) -> list[str]:
-    """Return the labels that no runner has. A runner that does not announce its labels may have any."""
-    known: set[str] = set()
-    for state in states:
-        if state.labels is None:
-            return []
-        known |= set(state.labels)
-    return sorted(wanted - known)
 
 
 def expires_at(git: Git, view: RequestBranch) -> float | None:

@@ -110,19 +110,8 @@ def run(
             but 0.
     """
     check_open(argv)
-    try:
-        child = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env=dict(env),
-            stdin=DEVNULL if stdin is None else PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            start_new_session=own_session,
-            bufsize=0,
-        )
-    except OSError as error:
-        raise ProcessError(argv, None, message=f"cannot run {argv[0]}: {error.strerror or error}") from error
+    source = DEVNULL if stdin is None else PIPE
+    child = start(argv, env=env, cwd=cwd, stdin=source, stdout=PIPE, stderr=PIPE, own_session=own_session)
     register(child, group=own_session)
     with child:
         try:

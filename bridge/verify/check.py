@@ -226,13 +226,9 @@ class KnownAnswers:
 
     def of(self, branch: str) -> str | None:
         """Return the id of the result that was recorded for a branch, or None."""
-        return self._read().get(branch)
+        return next((result for result, name in self._file.read() if name == branch), None)
 
     def note(self, branch: str, result: str) -> None:
         """Record the id of a result, unless the repository is read-only."""
-        noted = {**self._read(), branch: result}
-        self._file.write(f"{oid} {name}" for name, oid in noted.items())
-
-    def _read(self) -> dict[str, str]:
-        """Return the recorded ids by branch, oldest first."""
-        return {branch: result for result, branch in self._file.read()}
+        others = [(oid, name) for oid, name in self._file.read() if name != branch]
+        self._file.write(f"{oid} {name}" for oid, name in [*others, (result, branch)])

@@ -78,60 +78,42 @@ def compare_logs(
     """Compare the streamed pieces, each with the gap before it, with the logs of a job's steps.
 
     Pieces and gaps add up to the output of all steps in order. So each piece has exactly one position, in one log or
-    across consecutive logs. Both are walked once, side by side: a log that is behind is let go, and the first one that
-    differs ends the comparison.
+    across consecutive logs. Both are walked once, side by side, with one log in memory; the first one that differs ends
+    the comparison.
     """
-    walk = _Walk(logs, read)
+    spans = _spans(logs, read)
+    span, streamed, end = next(spans, None), 0, 0
     for left_out, piece in pieces:
         if left_out is None:
             return None
-        if wrong := walk.take(left_out, piece):
-            return wrong
-    return walk.judge() if walk.streamed else None
-
-
-class _Walk:
-    """Goes through the logs, side by side with the pieces. Only one log is in memory."""
-
-    def __init__(self, logs: Sequence[LogDigest], read: Callable[[str], bytes]) -> None:
-        self._total = sum(log.stream_bytes for log in logs)
-        self._rest = _spans(logs, read)
-        self._span = next(self._rest, None)
-        self._end = 0
-        self.streamed = 0
-
-    def take(self, left_out: int, piece: bytes) -> Check | None:
-        """Compare the next piece. Returns a failed check if it ends a log that differs from the stream."""
-        at = self._end + left_out
-        self._end = at + len(piece)
-        self.streamed += len(piece)
-        while self._span:
-            self._span.take(at, piece)
-            if self._end < self._span.end:
+        at, end, streamed = end + left_out, end + left_out + len(piece), streamed + len(piece)
+        while span:
+            span.take(at, piece)
+            if end < span.end:
                 break
-            if not self._span.agrees():
-                return _differs(self._span.log)
-            self._span = next(self._rest, None)
-        return None
-
-    def judge(self) -> Check:
-        """Return the check, after the last piece."""
-        total = self._total
-        if self._end > total:
-            message = f"{self._end} bytes were streamed while the job ran, and its logs had {total}"
-            return Check("logs", ok=False, message=message)
-        for span in chain([self._span] if self._span else [], self._rest):
             if not span.agrees():
-                return _differs(span.log)
-        if self.streamed == total:
-            message = "they match the output that was streamed while the job ran"
-        else:
-            message = f"the {self.streamed} of {total} bytes that were streamed while the job ran are in them"
-        return Check("logs", ok=True, message=message)
+                return _differs(span)
+            span = next(spans, None)
+    return _judge(chain([span] if span else [], spans), streamed, end, logs) if streamed else None
 
 
-def _differs(log: LogDigest) -> Check:
-    return Check("logs", ok=False, message=f"{log.path} is not what was streamed while the job ran")
+def _judge(rest: Iterable[_Span], streamed: int, end: int, logs: Sequence[LogDigest]) -> Check:
+    """Return the check after the last piece, which ended at ``end``; ``rest`` are the logs that go on there."""
+    total = sum(log.stream_bytes for log in logs)
+    if end > total:
+        message = f"{end} bytes were streamed while the job ran, and its logs had {total}"
+        return Check("logs", ok=False, message=message)
+    if different := next((span for span in rest if not span.agrees()), None):
+        return _differs(different)
+    if streamed == total:
+        message = "they match the output that was streamed while the job ran"
+    else:
+        message = f"the {streamed} of {total} bytes that were streamed while the job ran are in them"
+    return Check("logs", ok=True, message=message)
+
+
+def _differs(span: _Span) -> Check:
+    return Check("logs", ok=False, message=f"{span.log.path} is not what was streamed while the job ran")
 
 
 def _spans(logs: Sequence[LogDigest], read: Callable[[str], bytes]) -> Iterator[_Span]:
@@ -142,45 +124,30 @@ def _spans(logs: Sequence[LogDigest], read: Callable[[str], bytes]) -> Iterator[
 
 
 class _Span:
-    """One step's part of the output, compared piece by piece. It holds its log from the first gap on."""
+    """One step's part of the output, compared piece by piece; a log that was cut is compared by its digest."""
 
     def __init__(self, log: LogDigest, begin: int, read: Callable[[str], bytes]) -> None:
         self.log = log
         self.end = begin + log.stream_bytes
         self._begin = begin
-        self._kept = read
+        self._kept = None if log.truncated else memoryview(read(log.path))
         self._digest = hashlib.sha256()
         self._count = 0
-        # The stored log. It is read only if a part of it was not streamed.
-        self._whole: memoryview | None = None
         self._holds = True
 
     def take(self, at: int, piece: bytes) -> None:
         """Compare the part of a piece that is in this log. ``at`` is the piece's position in the whole output."""
         begin = max(at, self._begin)
         part = piece[begin - at : max(begin, self.end) - at]
-        if not part:
-            return
-        offset = begin - self._begin
-        if offset != self._count and self._whole is None:
-            self._open()
-        if self._whole is None:
-            self._digest.update(part)
-        elif not self.log.truncated:
-            self._holds &= self._whole[offset : offset + len(part)] == part
         self._count += len(part)
+        if self._kept is None:
+            self._digest.update(part)
+        else:
+            offset = begin - self._begin
+            self._holds &= self._kept[offset : offset + len(part)] == part
 
     def agrees(self) -> bool:
         """Return whether the streamed output matches the log, as far as the log was kept."""
-        if self._count == self.log.stream_bytes:
+        if self._kept is None and self._count == self.log.stream_bytes:
             return self._digest.hexdigest() == self.log.stream_sha256
-        if self._whole is None and self._count:
-            self._open()
-        self._whole = None
         return self._holds
-
-    def _open(self) -> None:
-        """Read the log, and compare it with the pieces so far."""
-        self._whole = memoryview(b"" if self.log.truncated else self._kept(self.log.path))
-        if not self.log.truncated:
-            self._holds &= hashlib.sha256(self._whole[: self._count]).digest() == self._digest.digest()

@@ -159,18 +159,6 @@ class TestTheQueue:
         assert mine.status().queue.busy_with == busy.branch
         assert mine.status().queue.text().endswith(f"; mac runs {busy.branch}")
 
-    def test_a_label_that_no_runner_has_shown(self, client, write):
-        other, mine = client.run("noop"), client.run("noop", labels=["gpu", "macOS"])
-        assert mine.status().queue.missing_labels == ("gpu", "macOS")
-        write(other.branch, State.FAILED, labels=["macOS"])
-        assert mine.status().queue.missing_labels == ("gpu",)
-        assert "a label that no runner on this bus has: gpu" in mine.status().outlook
-
-    def test_a_runner_that_does_not_say_its_labels_may_have_any(self, client, write):
-        other, mine = client.run("noop"), client.run("noop", labels=["gpu"])
-        write(other.branch, State.FAILED, labels=None)
-        assert mine.status().queue.missing_labels == ()
-
     def test_a_request_that_is_held_waits_for_approval_and_for_nobody_to_take_it(self, client, write):
         run = client.run("noop")
         write(run.branch, State.REQUESTED, detail=f"{wire.WAITS_FOR_APPROVAL}: it is not signed")
@@ -188,16 +176,9 @@ class TestTheQueue:
         run.cancel()
         assert run.status().queue is None
 
-    def test_a_manifest_that_is_none_asks_for_no_label(self, client, git, clone):
-        branch = "mac-bridge/noop-1795000000-abcdef"
-        git(clone, "push", "--quiet", "origin", f"HEAD:refs/heads/{branch}")
-        assert client.status(branch).queue.missing_labels == ()
-
     def test_it_is_data_with_json(self):
-        told = json.loads(json.dumps(Queue(2, 1, missing_labels=("gpu",)).as_dict()))
-        assert told == {
-            "waiting": 2, "before": 1, "runner": None, "at": None, "busy_with": None, "missing_labels": ["gpu"]
-        }  # fmt: skip
+        told = json.loads(json.dumps(Queue(2, 1).as_dict()))
+        assert told == {"waiting": 2, "before": 1, "runner": None, "at": None, "busy_with": None}
 
 
 class TestTheLastLine:
@@ -249,7 +230,7 @@ def test_time_spans_are_said_as_people_say_them(seconds, text):
     assert span(seconds) == text
 
 
-def test_presets_that_cannot_be_read_hide_the_queue_and_not_the_state(client, tmp_path):
+def test_presets_that_cannot_be_read_hide_the_reason_and_not_the_state(client, tmp_path):
     run = client.run("noop")
     status = Client(client.git.directory, presets=tmp_path / "missing").status(run.branch)
-    assert (status.state, status.queue) == (State.REQUESTED, None)
+    assert (status.state, status.queue.waiting, status.reason) == (State.REQUESTED, 1, None)
