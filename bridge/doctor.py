@@ -17,7 +17,7 @@ from bridge.bus.wire import State
 from bridge.checks import Check
 from bridge.client import Client
 from bridge.common import environment, install
-from bridge.errors import KakeyaError, ProcessError, RefusedError
+from bridge.errors import KakeyaError, ProcessError
 from bridge.presets import Preset
 from bridge.requests.outbox import by_age
 from bridge.requests.request_commit import identity
@@ -232,7 +232,7 @@ def _push_right(client: Client) -> Check:
         client.remote.try_push(branch, commit)
     except KakeyaError as error:
         check = Check.failed("push", error)
-        return replace(check, fix=OTHER_PREFIX) if isinstance(error, RefusedError) else check
+        return replace(check, fix=OTHER_PREFIX) if error.code == "no_push_right" else check
     message = f"a dry run to {branch} succeeded (the server's own rules may still refuse a real push)"
     return Check("push", ok=True, message=message)
 

@@ -149,6 +149,15 @@ def folders(branch: str) -> list[str]:
     return ["/".join(parts[:i]) for i in range(1, len(parts))]
 
 
+def is_in_conflict(one: str, other: str) -> bool:
+    """Return whether some server cannot hold both branches: one is a folder of the other, in any case of its letters.
+
+    Servers whose file system ignores case take ``Mac-Bridge`` for ``mac-bridge``.
+    """
+    shorter, longer = sorted((one.casefold(), other.casefold()), key=len)
+    return longer.startswith(f"{shorter}/")
+
+
 def pattern_prefixes(patterns: Iterable[str]) -> list[str]:
     """Return the prefixes of the patterns, longest first; a prefix within another one has turns of its own."""
     return sorted((pattern.removesuffix("*") for pattern in patterns), key=len, reverse=True)

@@ -8,7 +8,7 @@ Exact are only the lines of a listing, the ids of objects, and the two sides of 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 
 from bridge.errors import KakeyaError
@@ -41,14 +41,25 @@ def find_branch(git: Git, address: str, branch: str, timeout: float = NETWORK_TI
     Raises:
         GitError: the server cannot be reached.
     """
+    return find_branches(git, address, branch.__eq__, timeout).get(branch)
+
+
+def find_branches(
+    git: Git, address: str, is_wanted: Callable[[str], bool], timeout: float = NETWORK_TIMEOUT
+) -> dict[str, str]:
+    """Return ``{branch: commit id}`` of the wanted branches on a server.
+
+    Raises:
+        GitError: the server cannot be reached.
+    """
     child = start_listing(git, address, "--heads", timeout=timeout)
     try:
         listed = git_output.each_ref(git_output.each_line(child.chunks()))
         # Read to the end: git would report a listing that nobody reads as failed.
-        ids = [oid for ref, oid in listed if ref == HEADS + branch]
+        heads = ((ref.removeprefix(HEADS), oid) for ref, oid in listed if ref.startswith(HEADS))
+        return {branch: oid for branch, oid in heads if is_wanted(branch)}
     finally:
         child.close()
-    return ids[0] if ids else None
 
 
 def fetch(git: Git, address: str, commits: Mapping[str, str], *, timeout: float = NETWORK_TIMEOUT) -> None:

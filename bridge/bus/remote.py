@@ -340,11 +340,17 @@ class Remote:
         return Pushed.DONE
 
     def try_push(self, branch: str, commit: str) -> None:
-        """Do everything of a push except sending. Raises the same errors as ``push``."""
+        """Do everything of a push except sending. Raises the same errors as ``push``.
+
+        A server finds a conflict of names only when it writes, so its listing is searched for an exact one.
+        """
         try:
+            above = exact_refs.find_branches(self.git, self.name, branch_names.folders(branch).__contains__)
             exact_refs.push(self.git, self.name, {f"refs/heads/{branch}": commit}, {}, "--dry-run")
         except GitError as error:
             raise self._explain(error, branch) from error
+        for other in above:
+            raise remote_errors.name_conflict(branch, other)
 
     def delete(self, branch: str, *, expect: str) -> Pushed:
         """Delete a branch if it still is at ``expect``."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from bridge.errors import InfrastructureError, ProcessError, RefusedError, UsageError
+from bridge.bus import exact_refs
+from bridge.bus.branch_names import is_in_conflict
+from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
 from bridge.system import git_output
 from bridge.system.git import Git
 
@@ -37,7 +41,12 @@ _CERTIFICATE = re.compile(
 _OTHER_HASH = re.compile(
     r"^fatal: (?:the receiving end does not support .* hash|mismatched algorithms)", re.MULTILINE
 )
-_BLOCKED = re.compile(r"'refs/heads/([^']+)' exists; cannot create|directory file conflict")
+_BLOCKED = re.compile(r"'refs/heads/([^']+)' exists; cannot create")
+# A server's words for a name that may be in conflict with another one. Which one is in its listing.
+_CONFLICT = re.compile(
+    r"directory file conflict|refname conflict|case-insensitive filesystem|blocking reference"
+    r"|failed to (?:update ref|lock)|cannot lock ref '[^']+': Unable to create '[^']+': (?:Not|Is) a directory"
+)
 _LOCKED = re.compile(r"cannot lock ref|[Uu]nable to create '[^']*\.lock'")
 # A branch that was listed no longer exists.
 _GONE = re.compile(r"not our ref|unadvertised object|remote ref")
@@ -71,7 +80,7 @@ def explain(error: ProcessError, git: Git, name: str, branch: str | None = None)
     output = error.output()
     return (
         _unfit(output, name)
-        or (branch and _refused(error, output, name, branch))
+        or (branch and _refused(error, output, git, name, branch))
         or _failed(error, output, git, name)
     )
 
@@ -86,20 +95,27 @@ def _unfit(output: str, name: str) -> UsageError | None:
     return None
 
 
-def _refused(error: ProcessError, output: str, name: str, branch: str) -> RefusedError | None:
+def _refused(error: ProcessError, output: str, git: Git, name: str, branch: str) -> RefusedError | None:
     """Return why the server does not take a branch."""
     blocked = _BLOCKED.search(output)
     if blocked:
-        blocking = blocked[1] or branch.rsplit("/", 1)[0]
-        fix = f"Delete the branch {blocking!r} on the remote."
-        return RefusedError(
-            f"a branch named {blocking!r} stands in the way of {branch!r}", fix=fix, code="squatted"
-        )
+        return name_conflict(branch, blocked[1])
+    if not is_overtaken(output) and _CONFLICT.search(output):
+        with suppress(GitError):
+            for other in exact_refs.find_branches(git, name, partial(is_in_conflict, branch)):
+                return name_conflict(branch, other)
     if _NO_RIGHT.search(output):
         message = f"{name} does not let you push {branch!r}"
         fix = "Whoever administers the remote can give this account the right to."
         return RefusedError(message, fix=fix, code="no_push_right", quoting=error.summary())
     return None
+
+
+def name_conflict(branch: str, other: str) -> RefusedError:
+    """Return the error for a branch whose name the server cannot hold beside that of another branch."""
+    fix = f"Rename the branch {other!r} on the remote, or choose another prefix that a runner serves (--prefix)."
+    message = f"a branch named {other!r} stands in the way of {branch!r}"
+    return RefusedError(message, fix=fix, code="squatted")
 
 
 def _failed(error: ProcessError, output: str, git: Git, name: str) -> InfrastructureError:

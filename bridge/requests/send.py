@@ -82,7 +82,8 @@ def send(
             return sender.send(key, lambda nonce: prepare(nonce, key.proof))
         return (*_send_new(remote, sent, prepare()), False)
     except RefusedError as error:
-        error.fix = OTHER_PREFIX
+        if error.code != "squatted":
+            error.fix = OTHER_PREFIX
         raise
     except InfrastructureError as error:
         if error.code == "unsure" and idempotency_key is not None:

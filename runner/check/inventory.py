@@ -10,7 +10,7 @@ from bridge.errors import InfrastructureError
 from runner.context import RunnerContext
 from runner.host.facts import describe_host, describe_versions
 from runner.policy import Policy
-from runner.upkeep.name_conflicts import alert, squatters
+from runner.upkeep.name_conflicts import find_conflicts
 
 _POINTER = b"version https://git-lfs"
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.npz")
@@ -58,13 +58,10 @@ def _is_pointer(file: Path) -> bool:
 def way_is_free(context: RunnerContext) -> Check:
     """Check whether a branch name on the bus blocks requests."""
     try:
-        names = squatters(context.bus)
+        conflicts = find_conflicts(context.bus)
     except InfrastructureError as error:
         return Check("squatting", None, error.message, "See the line `bus` above.")
-    if names:
-        remote = context.bus.url
-        fix = "If nobody needs it, delete it: " + "; ".join(
-            f"git push {remote} :refs/heads/{name}" for name in names
-        )
-        return Check("squatting", ok=False, message=alert(names), fix=fix)
+    if conflicts.message:
+        ok = False if conflicts.blocking else None
+        return Check("squatting", ok, conflicts.message, conflicts.fix)
     return Check("squatting", ok=True, message="no branch name blocks new requests")

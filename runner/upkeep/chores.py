@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from runner.context import RunnerContext
 from runner.faults import explain
-from runner.upkeep.name_conflicts import alert, squatters
+from runner.upkeep.name_conflicts import find_conflicts
 from runner.upkeep.retention import apply_retention
 
 _EVERY_S = 3600.0
@@ -41,8 +41,9 @@ class Chores:
             self._context.tell(f"{explain(error)}; trying again in an hour")
 
     def _look_for_squatters(self) -> None:
-        if names := squatters(self._context.bus):
-            self._context.tell(f"{alert(names)}. Delete it")
+        conflicts = find_conflicts(self._context.bus)
+        if conflicts.message:
+            self._context.tell(f"{conflicts.message}. {conflicts.fix}")
 
     def _apply_retention(self) -> None:
         rule = self._context.policy.retention

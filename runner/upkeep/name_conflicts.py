@@ -3,22 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from bridge.bus import exact_refs
+from bridge.bus import branch_names, exact_refs
 from bridge.errors import InfrastructureError, ProcessError
 from runner.bus.bus import Bus
 
 
-def squatters(bus: Bus) -> list[str]:
+@dataclass(frozen=True)
+class NameConflicts:
+    """Branches on the bus that block requests, and those that do so only on a server that ignores case."""
+
+    blocking: tuple[str, ...] = ()
+    similar: tuple[str, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """What is wrong; empty if nothing is."""
+        if self.blocking:
+            return (
+                f"no request can be made below {_shown(self.blocking)}: a branch of that name is on the bus"
+            )
+        if self.similar:
+            return f"a server that ignores case takes no request because of the branch {_shown(self.similar)}"
+        return ""
+
+    @property
+    def fix(self) -> str:
+        """The remedy."""
+        names = self.blocking or self.similar
+        return (
+            f"Rename the branch {_shown(names)} on the bus, or let requests begin with another prefix: name it in "
+            "bus.patterns of the policy, and requesters in --prefix."
+        )
+
+
+def find_conflicts(bus: Bus) -> NameConflicts:
     """Return the branches on the bus that block requests.
 
     Raises:
         InfrastructureError: the bus cannot be reached.
     """
+    needed = folders(bus.patterns)
+    folded = {name.casefold() for name in needed}
     try:
-        return [name for name in folders(bus.patterns) if exact_refs.find_branch(bus.git, bus.url, name)]
+        there = exact_refs.find_branches(bus.git, bus.url, lambda name: name.casefold() in folded)
     except ProcessError as error:
         raise InfrastructureError(f"cannot list the bus: {error.summary()}", code="unreachable") from error
+    in_use = {folder.casefold() for branch in bus.listing.tips for folder in branch_names.folders(branch)}
+    return NameConflicts(
+        tuple(name for name in there if name in needed),
+        tuple(name for name in there if name not in needed and name.casefold() not in in_use),
+    )
 
 
 def folders(patterns: Sequence[str]) -> list[str]:
@@ -30,6 +66,5 @@ def folders(patterns: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def alert(names: Sequence[str]) -> str:
-    """Return the message for the operator."""
-    return f"no request can be made below {', '.join(map(ascii, names))}: a branch of that name is on the bus"
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(map(ascii, names))

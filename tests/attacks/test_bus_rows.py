@@ -683,7 +683,7 @@ def test_row_37_a_bug_in_a_poll_or_a_chore_ends_no_service_and_is_told(crowd, mo
     run = crowd.ask()
     errors: Iterator[Exception] = iter([ValueError("odd"), KeyError("odd"), RecursionError()])
 
-    def squatters(*_args: object) -> Any:
+    def find_conflicts(*_args: object) -> Any:
         raise TypeError("a chore")
 
     real = Poller.poll
@@ -693,7 +693,7 @@ def test_row_37_a_bug_in_a_poll_or_a_chore_ends_no_service_and_is_told(crowd, mo
             raise error
         return real(poller, order)
 
-    monkeypatch.setattr("runner.upkeep.chores.squatters", squatters)
+    monkeypatch.setattr("runner.upkeep.chores.find_conflicts", find_conflicts)
     monkeypatch.setattr(Poller, "poll", poll)
     monkeypatch.setattr("runner.serve.loop.LONGEST_TROUBLE_S", 0.1)
     with crowd.keyed.context(bus={"poll_s": 0.05, "idle_poll_s": 0.05}) as context:

@@ -20,7 +20,7 @@ from runner.context import open_runner
 from runner.policy import load_policy
 from runner.serve.poll import Poller
 from runner.service.hook_script import hook_script
-from runner.upkeep.name_conflicts import squatters
+from runner.upkeep.name_conflicts import NameConflicts, find_conflicts
 
 ROOT = Path(__file__).parents[2]
 WORKFLOW = ".github/workflows/mac-bridge.yaml"
@@ -177,14 +177,23 @@ def test_row_22_a_branch_that_blocks_all_requests_is_reported(runners, client, b
     assert done.returncode == 1
     (check,) = [check for check in json.loads(done.stdout)["checks"] if check["name"] == "squatting"]
     assert check["ok"] is False
-    assert "refs/heads/mac-bridge" in check["fix"]
+    assert "Rename the branch 'claude', 'mac-bridge'" in check["fix"]
+
+
+def test_row_22_a_name_that_differs_by_case_is_a_doubt_until_there_are_requests(runners, client, bus, git):
+    git(bus, "branch", "Mac-Bridge", "main")
+    with open_runner(load_policy(runners.policy("one")), lambda _: None) as context:
+        assert find_conflicts(context.bus) == NameConflicts(similar=("Mac-Bridge",))
+        client.run("noop")
+        context.bus.fetch()
+        assert find_conflicts(context.bus) == NameConflicts()
 
 
 def test_row_22_names_that_only_look_alike_are_no_alarm(runners, bus, git):
     git(bus, "branch", "mac-bridges", "main")
     git(bus, "branch", "feature/mac-bridge", "main")
     with open_runner(load_policy(runners.policy("one")), lambda _: None) as context:
-        assert squatters(context.bus) == []
+        assert find_conflicts(context.bus) == NameConflicts()
 
 
 @pytest.fixture

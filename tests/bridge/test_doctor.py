@@ -39,6 +39,18 @@ def test_a_clone_with_everything_is_ready(ask, clone):
     assert [name for name, check in checks.items() if check["ok"] is False] == []
 
 
+def test_a_branch_named_like_the_prefix_is_told_with_its_remedy(ask, clone, bus, git):
+    """A dry run of a push does not notice it."""
+    git(bus, "branch", "mac-bridge", "main")
+
+    code, ready, checks = ask(clone)
+
+    assert (code, ready) == (1, False)
+    assert "a branch named 'mac-bridge' stands in the way" in checks["push"]["message"]
+    assert "Rename the branch 'mac-bridge' on the remote" in checks["push"]["fix"]
+    assert "--prefix" in checks["push"]["fix"]
+
+
 def test_without_a_commit_nothing_can_be_asked(ask, bus, git, tmp_path):
     git(tmp_path, "init", "--quiet", "new")
     git(tmp_path / "new", "remote", "add", "origin", str(bus))

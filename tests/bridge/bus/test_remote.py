@@ -11,6 +11,7 @@ import pytest
 
 from bridge.bus import objects, wire
 from bridge.bus.remote import PRIVATE, Pushed, Remote
+from bridge.bus.remote_errors import explain
 from bridge.client import Client
 from bridge.common import limits
 from bridge.errors import GitError, InfrastructureError, RefusedError, UsageError
@@ -129,6 +130,29 @@ def test_a_branch_that_stands_in_the_way_is_named(remote, bus, git, blocking):
     with pytest.raises(RefusedError, match=f"a branch named '{blocking}' stands in the way") as caught:
         remote.push(f"{blocking}/deep/noop-1700000000-abc123", another(remote), expect=None)
     assert caught.value.code == "squatted"
+    with pytest.raises(RefusedError, match=f"a branch named '{blocking}' stands in the way"):
+        remote.try_push(f"{blocking}/deep/noop-1700000000-abc123", another(remote))
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["directory file conflict", "refname conflict", "reference conflict due to case-insensitive filesystem",
+     "failed to update ref", "failed to lock"],
+)  # fmt: skip
+@pytest.mark.parametrize("blocking", ["Team/mac-bridge", "team", "TEAM/mac-bridge/noop-1700000000-abc123/x"])
+def test_a_branch_in_the_way_is_named_whatever_the_server_says(remote, bus, git, words, blocking):
+    """Servers whose file system ignores case also refuse names that differ only by it."""
+    git(bus, "update-ref", f"refs/heads/{blocking}", "refs/heads/main")
+    git(bus, "update-ref", "refs/heads/team-2", "refs/heads/main")
+    branch = "team/mac-bridge/noop-1700000000-abc123"
+    refusal = f"! [remote rejected] {'1' * 40} -> {branch} ({words})\n"
+    failed = GitError(("git", "push"), 1, stderr=refusal.encode())
+
+    error = explain(failed, remote.git, remote.name, branch)
+
+    assert isinstance(error, RefusedError)
+    assert f"named {blocking!r} stands in the way" in error.message
+    assert f"Rename the branch {blocking!r} on the remote" in error.fix
 
 
 def test_requests_below_a_branch_of_the_same_name_stand_in_the_way_too(remote, bus, git):
