@@ -10,7 +10,7 @@ from bridge.common.cli.commands import FOLDER, flag, option
 from bridge.common.cli.output import put_block, say
 from bridge.errors import UsageError
 from runner.policy import default_path, load_policy
-from runner.service import hook_script
+from runner.service import actions_listener
 from runner.service.plan import Plan
 from runner.service.settings import find_user, settings_for
 from runner.service.setup import service_of
@@ -46,7 +46,23 @@ def command(
     Shows each change, with new files in full and changed files as a diff; with --yes it makes the changes. Anything
     that is already up to date is left alone.
     """
-    plan = _plan(policy, system=scope == "system", name=name, root=root, hook=hook, uninstall=uninstall)
+    system = scope == "system"
+    if name and not system:
+        raise UsageError("--as needs --system: a user service always runs as you")
+    who = find_user(name, system=system)
+    # Under sudo the settings are still those of the user.
+    file = policy or (Path(who.pw_dir) / ".config/kakeya/runner.yaml" if system else default_path())
+    rules = load_policy(file)
+    if hook:
+        service = actions_listener.hook(file)
+    else:
+        service = service_of(settings_for(rules, file, who, system=system))
+    plan = service.uninstall(root) if uninstall else service.install(root)
+    _carry_out(plan, yes=yes, commands=root is None)
+
+
+def _carry_out(plan: Plan, *, yes: bool, commands: bool) -> None:
+    """Show a plan or, with ``yes``, carry it out."""
     if plan.is_done:
         say("nothing to do: everything is up to date")
         return
@@ -55,28 +71,7 @@ def command(
             put_block(f"{line}\n")
         say("nothing was changed; add --yes to do this")
         return
-    for line in plan.carry_out(commands=root is None):
+    for line in plan.carry_out(commands=commands):
         put_block(f"{line}\n")
     for line in plan.then:
         say(line)
-
-
-def _plan(
-    policy: Path | None,
-    *,
-    system: bool,
-    name: str | None,
-    root: Path | None,
-    hook: bool,
-    uninstall: bool,
-) -> Plan:
-    if name and not system:
-        raise UsageError("--as needs --system: a user service always runs as you")
-    who = find_user(name, system=system)
-    # Under sudo the settings are still those of the user.
-    file = policy or (Path(who.pw_dir) / ".config/kakeya/runner.yaml" if system else default_path())
-    rules = load_policy(file)
-    if hook:
-        return hook_script.uninstall(file, root) if uninstall else hook_script.install(file, root)
-    service = service_of(settings_for(rules, file, who, system=system))
-    return service.uninstall(root) if uninstall else service.install(root)

@@ -1,15 +1,49 @@
-"""Prepares GitHub's own self-hosted runner: installs the hook, and lists the manual steps."""
+"""Prepares GitHub's own self-hosted runner: the script of its job-started hook, and the manual steps."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
-from runner.service import hook_script
-from runner.service.plan import Plan, Step, Write
+from bridge.errors import UsageError
+from runner.service.actions_hook import VARIABLES
+from runner.service.plan import Plan, Service, Step, Write
+from runner.service.settings import search_path
 
 _LABELS = "kakeya-mac-m4"
 _VARIABLE = "ACTIONS_RUNNER_HOOK_JOB_STARTED"
+_SCRIPT = "job-started.sh"
+
+
+def hook_script(python: Path, policy: Path) -> bytes:
+    """Return the script. It does not depend on the folder, the PATH or the environment in which it starts.
+
+    It passes on only GitHub's own variables. HOME and PATH are those of the user who installs it.
+    """
+    words = {"home": Path.home(), "path": search_path(), "python": python, "policy": policy}
+    arguments = "".join(f'    {name}="${name}" \\\n' for name in VARIABLES)
+    template = Path(__file__).with_name(_SCRIPT).read_text(encoding="ascii")
+    quoted = {name: shlex.quote(str(word)) for name, word in words.items()}
+    return template.format(variables=arguments, **quoted).encode()
+
+
+def hook(policy: Path) -> Service:
+    """Return the script beside the policy. A person has to name it in the settings of GitHub's runner.
+
+    Raises:
+        UsageError: the path has a space, because GitHub's runner does not quote it.
+    """
+    file = policy.absolute().with_name(_SCRIPT)
+    if any(character.isspace() for character in str(file)):
+        raise UsageError(f"GitHub's runner takes no path with a space in it: {file}", fix="Move the policy.")
+    line = f"{_VARIABLE}={file}"
+    return Service(
+        files={file: hook_script(Path(sys.executable), policy.absolute())},
+        mode=0o700,
+        then=[f"Add this line to the file .env in the folder of GitHub's runner, and restart that: {line}"],
+        then_removed=[f"Remove {_VARIABLE} from GitHub's runner too: without the script it starts no job."],
+    )
 
 
 def install(folder: Path, policy: Path, root: Path | None = None) -> Plan:
@@ -17,38 +51,38 @@ def install(folder: Path, policy: Path, root: Path | None = None) -> Plan:
 
     Steps that need the network, GitHub's token or another user's rights are listed as commands for a person.
     """
-    hook = hook_script.install(policy, root)
+    script = hook(policy)
     file = folder / ".env"
     old = file.read_text(encoding="utf-8") if file.is_file() else ""
-    lines = "".join(f"{line}\n" for line in old.splitlines() if not line.startswith(f"{_VARIABLE}="))
-    line = f"{_VARIABLE}={hook_script.path_of_script(policy)}\n"
-    steps: list[Step] = [*hook.steps]
+    lines = [line for line in old.splitlines() if not line.startswith(f"{_VARIABLE}=")]
+    lines += [f"{_VARIABLE}={path}" for path in script.files]
+    steps: list[Step] = [*script.install(root).steps]
     if folder.is_dir():
-        steps.append(Write(file, (lines + line).encode(), mode=0o600))
-    return Plan(steps, tuple(by_hand(folder)))
+        steps.append(Write(file, "".join(f"{line}\n" for line in lines).encode(), mode=0o600))
+    return Plan(steps, _by_hand(folder))
 
 
-def by_hand(folder: Path) -> list[str]:
+def _by_hand(folder: Path) -> list[str]:
     """Return the manual steps for the listener."""
-    sudo = "" if sys.platform == "darwin" else "sudo "
-    todo = []
-    if not (folder / "config.sh").is_file():
-        todo.append(
-            f"download GitHub's runner into {folder}: the repository's Settings, Actions, Runners has the commands"
-        )
-    if not (folder / ".runner").is_file():
-        todo.append(
-            f"cd {folder} && ./config.sh --url https://github.com/OWNER/REPO --token TOKEN --labels {_LABELS}"
-        )
-    if not (folder / ".service").is_file():
-        todo.append(
-            f"cd {folder} && {sudo}./svc.sh install && {sudo}./svc.sh start   # starts it after each reboot"
-        )
-    if sys.platform != "darwin":
-        todo.append(
-            f"sudo systemctl edit $(cat {folder}/.service)   # add: [Service] Restart=always RestartSec=10"
-        )
-    return [
-        *todo,
-        "name the jobs that may run under `actions` in the policy: docs/operations.md, The job-started hook",
-    ]
+    is_mac = sys.platform == "darwin"
+    sudo = "" if is_mac else "sudo "
+    lacks = {name for name in ("config.sh", ".runner", ".service") if not (folder / name).is_file()}
+    download = "the repository's Settings, Actions, Runners has the commands"
+    config = "./config.sh --url https://github.com/OWNER/REPO --token TOKEN --labels"
+    steps = (
+        ("config.sh" in lacks, f"download GitHub's runner into {folder}: {download}"),
+        (".runner" in lacks, f"cd {folder} && {config} {_LABELS}"),
+        (
+            ".service" in lacks,
+            f"cd {folder} && {sudo}./svc.sh install && {sudo}./svc.sh start   # starts it after each reboot",
+        ),
+        (
+            not is_mac,
+            f"sudo systemctl edit $(cat {folder}/.service)   # add: [Service] Restart=always RestartSec=10",
+        ),
+        (
+            True,
+            "name the jobs that may run under `actions` in the policy: docs/operations.md, The job-started hook",
+        ),
+    )
+    return [step for is_needed, step in steps if is_needed]

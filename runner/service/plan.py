@@ -151,21 +151,23 @@ class Service:
     """A service of one kind of system: its files, and the commands that start and stop it."""
 
     files: Mapping[Path, bytes]
-    start: Sequence[Call]
-    stop: Sequence[Call]
+    mode: int = 0o644
+    start: Sequence[Call] = ()
+    stop: Sequence[Call] = ()
     after_removal: Sequence[Call] = ()
-    # Notes for the operator who installed it.
+    # Notes for the operator who installed or removed it.
     then: Sequence[str] = ()
+    then_removed: Sequence[str] = ()
 
     def install(self, root: Path | None = None) -> Plan:
         """Return the plan that installs and starts the service."""
-        writes = [Write(below(root, file), content) for file, content in self.files.items()]
+        writes = [Write(below(root, file), content, self.mode) for file, content in self.files.items()]
         return Plan([*writes, *self.start], self.then)
 
     def uninstall(self, root: Path | None = None) -> Plan:
         """Return the plan that stops and removes the service. Policy, state and log stay."""
         removals = [Remove(below(root, file)) for file in self.files]
-        return Plan([*self.stop, *removals, *self.after_removal])
+        return Plan([*self.stop, *removals, *self.after_removal], self.then_removed)
 
 
 def below(root: Path | None, path: Path) -> Path:

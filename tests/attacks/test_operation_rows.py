@@ -19,7 +19,7 @@ from bridge.system.git import Git
 from runner.context import open_runner
 from runner.policy import load_policy
 from runner.serve.poll import Poller
-from runner.service.hook_script import hook_script
+from runner.service.actions_listener import hook_script
 from runner.upkeep.name_conflicts import NameConflicts, find_conflicts
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ import pytest
 
 from bridge.errors import InfrastructureError, UsageError
 from runner.policy import load_policy
-from runner.service import hook_script, launchd, systemd
+from runner.service import actions_listener, launchd, systemd
 from runner.service.plan import Call, Plan, Write
 from runner.service.settings import settings_for
 
@@ -270,20 +270,20 @@ def test_a_command_that_fails_ends_it_unless_it_may(tmp_path):
 
 def test_the_hook_lies_beside_the_policy_for_its_user_alone(runners):
     policy = runners.policy("host")
-    plan = hook_script.install(policy)
+    plan = actions_listener.hook(policy).install()
     list(plan.carry_out())
     script = policy.with_name("job-started.sh")
     assert script.stat().st_mode & 0o777 == 0o700
     assert f"ACTIONS_RUNNER_HOOK_JOB_STARTED={script}" in plan.then[0]
     assert subprocess.run(["/bin/sh", "-n", str(script)], check=True).returncode == 0
-    assert hook_script.install(policy).is_done
-    list(hook_script.uninstall(policy).carry_out())
+    assert actions_listener.hook(policy).install().is_done
+    list(actions_listener.hook(policy).uninstall().carry_out())
     assert not script.exists()
 
 
 def test_a_hook_that_github_could_not_start_is_refused(tmp_path):
     with pytest.raises(UsageError, match="no path with a space"):
-        hook_script.install(tmp_path / "a folder" / "runner.yaml")
+        actions_listener.hook(tmp_path / "a folder" / "runner.yaml")
 
 
 def test_the_command_changes_nothing_without_yes(runners, calls, tmp_path):
