@@ -38,6 +38,18 @@ def read_regular(path: Path, most: int) -> bytes | None:
     return content if len(content) <= most else None
 
 
+def stamp(path: Path) -> tuple[int, ...] | None:
+    """Return a key that changes if a file, or a folder's list of files, is changed or replaced; None if there is none.
+
+    It is device, inode, size in bytes and time of change in nanoseconds.
+    """
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
+
+
 def replace(path: Path, text: str) -> None:
     """Replace a file of ASCII text atomically: readers get the old or the new text.
 

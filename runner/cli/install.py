@@ -53,10 +53,9 @@ def command(
     # Under sudo the settings are still those of the user.
     file = policy or (Path(who.pw_dir) / ".config/kakeya/runner.yaml" if system else default_path())
     rules = load_policy(file)
-    if hook:
-        service = actions_listener.hook(file)
-    else:
-        service = service_of(settings_for(rules, file, who, system=system))
+    service = (
+        actions_listener.hook(file) if hook else service_of(settings_for(rules, file, who, system=system))
+    )
     plan = service.uninstall(root) if uninstall else service.install(root)
     _carry_out(plan, yes=yes, commands=root is None)
 

@@ -21,6 +21,7 @@ from typing import Any
 from bridge.common import environment, install
 from bridge.errors import PolicyError, ProcessError
 from bridge.presets import Preset
+from bridge.system.local_files import stamp
 from bridge.system.process import run
 from runner.policy import INTERPRETER, load_policy
 
@@ -182,15 +183,7 @@ def ask(path: Path, how: str, *modules: str) -> dict[str, Any]:
 def _stamp(path: Path, folders: Sequence[str]) -> tuple[object, ...]:
     """Return a value that changes if the interpreter is replaced, or a package is installed or removed."""
     paths = [path, path.parent.parent / "pyvenv.cfg", *map(Path, folders)]
-    return tuple(map(_stat, paths))
-
-
-def _stat(path: Path) -> tuple[int, ...] | None:
-    try:
-        about = path.stat()
-    except OSError:
-        return None
-    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
+    return tuple(map(stamp, paths))
 
 
 def _is_used_by(preset: Preset) -> bool:

@@ -25,6 +25,7 @@ from bridge.common import limits
 from bridge.errors import PolicyError, ProcessError
 from bridge.requests.binding import Binding
 from bridge.system.git import Git
+from bridge.system.local_files import stamp
 from runner.admit.manifests import Manifests, read_some
 from runner.admit.signature import BadSignature, signer_of, take_apart
 from runner.policy import Policy
@@ -127,7 +128,7 @@ class Requesters:
 
     def of(self, views: Sequence[RequestBranch]) -> dict[_Place, Requester]:
         """Return the requester of each request, by its branch and commit."""
-        current = _stamp(self._signers)
+        current = stamp(self._signers) if self._signers else None
         if current != self._list:
             self._list, self._known = current, {}
         keys = {_place(view): view for view in views}
@@ -196,11 +197,3 @@ def _signed(commit: bytes, view: RequestBranch, signers: Path) -> Requester | No
 def _label(requester: Requester) -> str:
     *where, name = (part for part in requester if part not in ("here", "below"))
     return ascii(" ".join(("".join(where), name)))[1:-1]
-
-
-def _stamp(path: Path | None) -> object:
-    try:
-        about = path.stat() if path else None
-    except OSError:
-        return None
-    return about and (about.st_ino, about.st_size, about.st_mtime_ns)

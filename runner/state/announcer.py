@@ -46,12 +46,12 @@ _CHECK_S = 1.0
 
 
 @dataclass(frozen=True)
-class _Made:
+class _StoredRecord:
     """A record as git objects: its commit, and the ids of all its objects."""
 
     commit: str
     objects: tuple[str, ...]
-    said: tuple[RunnerState, str, dict[str, str] | None, str | None]
+    content: tuple[RunnerState, str, dict[str, str] | None, str | None]
 
 
 class Announcer:
@@ -73,7 +73,7 @@ class Announcer:
         self._fault = ""
         self._job: str | None = None
         self._job_since = 0.0
-        self._last: _Made | None = None
+        self._last: _StoredRecord | None = None
         self._last_at = self._not_before = 0.0
         # The bus's message when it last refused the record, for the operator.
         self.refused = self._news = ""
@@ -88,7 +88,7 @@ class Announcer:
 
     def lists(self, preset: str) -> bool:
         """Return whether other runners may think that this one runs a preset."""
-        presets = self._said()[2]
+        presets = self._content()[2]
         return self._serves and (presets is None or preset in presets)
 
     def set_mode(self, order: OperatorMode) -> None:
@@ -113,14 +113,14 @@ class Announcer:
         if not self._serves or now < self._not_before:
             return None
         is_fresh = self._last is not None and now - self._last_at < self._every_s * _FRESH
-        if is_fresh and self._last is not None and self._last.said == self._said():
+        if is_fresh and self._last is not None and self._last.content == self._content():
             return None
         try:
-            self._made = self._make()
+            self._offered = self._make()
         except (InfrastructureError, OSError):
             # For example a full disk. The push that this record would be added to may still succeed.
             return None
-        return self._made.commit
+        return self._offered.commit
 
     @property
     def ref(self) -> str:
@@ -130,12 +130,12 @@ class Announcer:
     def arrived(self) -> None:
         """Record that the commit that ``take`` returned was pushed."""
         if self._last:
-            self._forget(self._last, self._made)
-        self._last, self._last_at, self.refused = self._made, time.monotonic(), ""
+            self._forget(self._last, self._offered)
+        self._last, self._last_at, self.refused = self._offered, time.monotonic(), ""
 
     def failed(self, reason: str | None) -> None:
         """Record that it was not pushed. ``reason`` is the server's message if it refused the reference."""
-        self._forget(self._made, self._last)
+        self._forget(self._offered, self._last)
         if reason is not None:
             self.refused, self._not_before = reason, time.monotonic() + _REFUSED_S
             self._news = f"the bus does not take this runner's record, so requesters do not see it: {reason}"
@@ -165,7 +165,7 @@ class Announcer:
             return False
         return (
             self._last is None
-            or self._last.said[:3] != self._said()[:3]
+            or self._last.content[:3] != self._content()[:3]
             or now - self._last_at >= self._every_s
         )
 
@@ -177,24 +177,24 @@ class Announcer:
                 self.maybe()
         self._serves, self._bus.piggyback = False, None
 
-    def _said(self) -> tuple[RunnerState, str, dict[str, str] | None, str | None]:
+    def _content(self) -> tuple[RunnerState, str, dict[str, str] | None, str | None]:
         is_long = time.monotonic() - self._job_since >= _BUSY_S
         presets = self._fitness.presets
         few = presets if len(presets) <= limits.PRESENCE_PRESETS else None
         return self._order.state, self._order.reason or self._fault, few, self._job if is_long else None
 
-    def _make(self) -> _Made:
-        git, content = self._bus.git, self._said()
+    def _make(self) -> _StoredRecord:
+        git, content = self._bus.git, self._content()
         writer = Writer(git, self._last.commit if self._last else None)
         blob = writer.blob(self._record().to_bytes())
         tree = writer.tree({presence.FILE: ("100644", blob)})
         message = signed_presence("kakeya: runner\n\n[skip ci]\n", self._signer, ref=self.ref, tree=tree)
         commit = writer.commit(tree, [], message, WHO)
         writer.store()
-        return _Made(commit, (commit, tree, blob), content)
+        return _StoredRecord(commit, (commit, tree, blob), content)
 
     def _record(self) -> Presence:
-        state, reason, presets, job = self._said()
+        state, reason, presets, job = self._content()
         quota, patterns = self._policy.limits.per_requester, self._policy.bus.patterns
         few = len(patterns) <= limits.PRESENCE_LABELS and max(map(len, patterns)) <= limits.BRANCH_CHARS
         return Presence(
@@ -213,7 +213,7 @@ class Announcer:
             valid_s=min(self._every_s * presence.VALID_INTERVALS, limits.PRESENCE_VALID_S),
         )
 
-    def _forget(self, record: _Made, earlier: _Made | None) -> None:
+    def _forget(self, record: _StoredRecord, earlier: _StoredRecord | None) -> None:
         """Remove the objects of an outdated record. Git would not: nothing refers to them."""
         for oid in set(record.objects) - set(earlier.objects if earlier else ()):
             with suppress(OSError):

@@ -15,6 +15,7 @@ import bridge
 import presets
 import runner
 from bridge.errors import InfrastructureError
+from bridge.system.local_files import stamp
 from runner.bus.bus import Bus
 from runner.bus.damage import damage
 
@@ -66,9 +67,6 @@ class Health:
 
 def _identity(path: Path) -> tuple[int, ...] | None:
     """Return a key that differs between a file or folder and its replacement; None if there is none."""
-    try:
-        about = path.stat()
-    except OSError:
-        return None
-    changed = () if path.is_dir() else (about.st_size, about.st_mtime_ns)
-    return about.st_dev, about.st_ino, *changed
+    key = stamp(path)
+    # A folder's content may change.
+    return key[:2] if key and path.is_dir() else key
