@@ -116,7 +116,7 @@ def push(
         git("push", *_PUSH_FLAGS, *flags, *_leases(expect), "--", address, *specs, timeout=timeout)
     finally:
         with suppress(KakeyaError):
-            git("update-ref", "--stdin", stdin="".join(f"delete {here}\n" for here in local.values()))
+            git.delete_refs(local.values())
 
 
 def delete(

@@ -39,18 +39,6 @@ EMPTY_TREES = (
 )
 
 
-def list_tree(git: Git, tree: str, *paths: str, recursive: bool = False) -> list[Entry]:
-    """Return the entries of a tree (or of a commit's tree), or just those at ``paths``.
-
-    Raises:
-        InfrastructureError: with code ``too_large`` for a commit or a top folder beyond the limits: git would read it
-            whole.
-    """
-    top = _top(git, tree)
-    flags = ["-r"] if recursive else []
-    return git_output.entries(git("ls-tree", "-z", "-l", *flags, "--full-tree", top, "--", *paths).stdout)
-
-
 def _top(git: Git, tree: str) -> str:
     """Return the id of a tree, or of a commit's tree.
 

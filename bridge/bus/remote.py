@@ -108,10 +108,7 @@ class Remote:
             return self._fetch_one(patterns[0])
         listed = self.listed(*patterns)
         gone = self.known(*patterns).keys() - listed.keys()
-        if gone:
-            self.git(
-                "update-ref", "--stdin", stdin="".join(f"delete {self.private}{branch}\n" for branch in gone)
-            )
+        self.git.delete_refs(self.private + branch for branch in gone)
         newest = nlargest(limits.FETCHED, listed, key=branch_names.by_age)
         return self.fetch_listed({branch: listed[branch] for branch in newest})
 
@@ -250,17 +247,17 @@ class Remote:
         try:
             with within(limits.PRESENCE_S):
                 listed = self._listed_presences()
-                known = self._refs(presence.REFS)
-                gone = "".join(f"delete {ref}\n" for ref in known if ref not in listed)
-                if gone:
-                    self.git("update-ref", "--stdin", stdin=gone)
+                known = self.git.refs(presence.REFS)
+                self.git.delete_refs(ref for ref in known if ref not in listed)
                 new = {
                     ref.removeprefix(presence.REFS): oid
                     for ref, oid in listed.items()
                     if known.get(ref) != oid
                 }
                 replace(self, private=presence.REFS).fetch_listed(new)
-                return {ref: oid for ref, oid in self._refs(presence.REFS).items() if listed.get(ref) == oid}
+                return {
+                    ref: oid for ref, oid in self.git.refs(presence.REFS).items() if listed.get(ref) == oid
+                }
         except GitError as error:
             raise self._explain(error) from error
 
@@ -275,7 +272,7 @@ class Remote:
 
     def known_presences(self) -> dict[str, str]:
         """Return the presence records of the last fetch, without asking the server."""
-        listed = {ref: oid for ref, oid in self._refs(presence.REFS).items() if presence.is_ref(ref)}
+        listed = {ref: oid for ref, oid in self.git.refs(presence.REFS).items() if presence.is_ref(ref)}
         if len(listed) <= limits.PRESENCES:
             return listed
         return dict(random.sample(sorted(listed.items()), limits.PRESENCES))
@@ -287,29 +284,21 @@ class Remote:
             return {patterns[0]: tip} if tip and branch_names.is_safe(patterns[0]) else {}
         # In a refspec `*` matches slashes too; in a pattern of for-each-ref it does not.
         folders = [self.private + pattern.partition("*")[0].rpartition("/")[0] for pattern in patterns]
-        branches = {ref.removeprefix(self.private): oid for ref, oid in self._refs(*folders).items()}
+        branches = {ref.removeprefix(self.private): oid for ref, oid in self.git.refs(*folders).items()}
         return {branch: oid for branch, oid in branches.items() if branch_names.matches(branch, patterns)}
-
-    def _refs(self, *prefixes: str) -> dict[str, str]:
-        """Return ``{name: object id}`` of the references of this clone below the prefixes."""
-        return git_output.refs(
-            self.git("for-each-ref", "--format=%(objectname) %(refname)", *prefixes).stdout
-        )
 
     def _make_way(self, branches: Collection[str]) -> bool:
         """Delete our references to deleted branches whose names conflict with these; return whether any was deleted.
 
         Git cannot hold ``a/b`` beside ``a``. If the remote has ``a/b``, then ``a`` is gone from it.
         """
-        known = [ref.removeprefix(self.private) for ref in self._refs(self.private)]
+        known = [ref.removeprefix(self.private) for ref in self.git.refs(self.private)]
         above = {folder for branch in branches for folder in branch_names.folders(branch)}
         wanted = set(branches)
         blocking = [
             name for name in known if name in above or not wanted.isdisjoint(branch_names.folders(name))
         ]
-        if blocking:
-            drop = "".join(f"delete {self.private}{branch}\n" for branch in blocking)
-            self.git("update-ref", "--stdin", stdin=drop)
+        self.git.delete_refs(self.private + branch for branch in blocking)
         return bool(blocking)
 
     def push(self, branch: str, commit: str, *, expect: str | None) -> Pushed:

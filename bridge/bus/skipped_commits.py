@@ -95,9 +95,7 @@ class SkippedCommits:
         self._checked = new - heavy - slow | self._checked.intersection(fetched.values())
         self.add_large(heavy)
         branches = [branch for branch, oid in fetched.items() if oid in heavy | slow]
-        if branches:
-            drop = "".join(f"delete {prefix}{branch}\n" for branch in branches)
-            self._git("update-ref", "--stdin", stdin=drop)
+        self._git.delete_refs(f"{prefix}{branch}" for branch in branches)
         return branches
 
     def _check_histories(self, commits: list[str], but: str, time_s: float, slow: set[str]) -> set[str]:

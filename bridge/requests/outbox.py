@@ -48,8 +48,7 @@ class Sent:
 
     def _numbers(self) -> dict[str, int]:
         """Return the number of each request commit."""
-        listed = self.git("for-each-ref", "--format=%(objectname) %(refname)", _ORDER).stdout
-        numbers = {commit: name.removeprefix(_ORDER) for name, commit in git_output.refs(listed).items()}
+        numbers = {commit: name.removeprefix(_ORDER) for name, commit in self.git.refs(_ORDER).items()}
         return {commit: int(number) for commit, number in numbers.items() if number.isdecimal()}
 
     def commit_of(self, branch: str) -> str | None:
@@ -79,8 +78,7 @@ class Sent:
 
     def branches(self) -> list[str]:
         """Return all branches in the order in which they were sent. Older records, without a number, come first."""
-        listed = git_output.refs(self.git("for-each-ref", "--format=%(objectname) %(refname)", _REFS).stdout)
-        commits = {ref.removeprefix(_REFS): oid for ref, oid in listed.items()}
+        commits = {ref.removeprefix(_REFS): oid for ref, oid in self.git.refs(_REFS).items()}
         numbers = self._numbers()
         return sorted(commits, key=lambda branch: (numbers.get(commits[branch], 0), by_age(branch)))
 
@@ -89,10 +87,8 @@ class Sent:
         commit = self.commit_of(branch)
         if commit is None:
             return
-        listed = self.git("for-each-ref", "--format=%(objectname) %(refname)", _ORDER, KEYS).stdout
-        of_it = [ref for ref, oid in git_output.refs(listed).items() if oid == commit]
-        drop = "".join(f"delete {ref}\n" for ref in (*of_it, _REFS + branch))
-        self.git("update-ref", "--stdin", stdin=drop)
+        of_it = [ref for ref, oid in self.git.refs(_ORDER, KEYS).items() if oid == commit]
+        self.git.delete_refs([*of_it, _REFS + branch])
 
 
 def find_branch(name: str | None, sent: Sent, listed: Callable[[], Iterable[str]]) -> str:

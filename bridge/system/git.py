@@ -15,7 +15,7 @@ from bridge.common import environment, limits
 from bridge.errors import GitError, ProcessError, UsageError
 from bridge.system import batch
 from bridge.system.child import Child
-from bridge.system.git_output import encode
+from bridge.system.git_output import encode, refs
 from bridge.system.process import Completed, ResourceLimits, run
 
 MINIMUM = (2, 34)
@@ -195,6 +195,15 @@ class Git:
         """Run git and return its output, or None if it exits with 1 or 128 (there is no such object)."""
         done = self(*args, ok=(0, 1, 128))
         return done.text if done.returncode == 0 else None
+
+    def refs(self, *prefixes: str) -> dict[str, str]:
+        """Return ``{name: object id}`` of this repository's references below the prefixes."""
+        return refs(self("for-each-ref", "--format=%(objectname) %(refname)", *prefixes).stdout)
+
+    def delete_refs(self, names: Iterable[str]) -> None:
+        """Delete references of this repository together, if there are any."""
+        if lines := "".join(f"delete {name}\n" for name in names):
+            self("update-ref", "--stdin", stdin=lines)
 
 
 def version() -> tuple[int, ...]:

@@ -151,7 +151,7 @@ def _check_paths(git: Git, commit: str, preset: Preset, params: Mapping[str, Val
             if answer.startswith("symlink"):
                 raise Refusal("path_escape", f"{name}: {file} leads out of the request's tree")
             # Git reports a submodule as missing too; only its folder's tree says that it is a submodule.
-            if answer and not (answer.endswith(" missing") and objects.list_tree(git, commit, file)):
+            if answer and not (answer.endswith(" missing") and objects.entry_at(git, commit, file)):
                 raise Refusal("no_such_path", f"{name}: the request's tree has no {file}")
 
 

@@ -28,8 +28,7 @@ class PackedRefs:
     def __init__(self, git: Git) -> None:
         self._git = git
         self._file = git.directory / "packed-refs"
-        listed = git_output.refs(git("for-each-ref", "--format=%(objectname) %(refname)", HEADS).stdout)
-        self.at = {name.removeprefix(HEADS): oid for name, oid in listed.items()}
+        self.at = {name.removeprefix(HEADS): oid for name, oid in git.refs(HEADS).items()}
 
     def set(self, changes: Mapping[str, str | None]) -> None:
         """Set branches to commits; None removes a branch. If it raises InfrastructureError, nothing has changed."""

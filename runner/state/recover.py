@@ -58,7 +58,7 @@ def open_ledger(path: Path, store: Git, archive: Path, tell: Callable[[str], Non
 
 def _refill(ledger: Ledger, git: Git, prefix: str, tell: Callable[[str], None], reader: Reader) -> int:
     """Record each request that a runner has claimed, the earliest first. Returns how many there are."""
-    listed = git_output.refs(git("for-each-ref", "--format=%(objectname) %(refname)", prefix).stdout)
+    listed = git.refs(prefix)
     tips = {ref.removeprefix(prefix): oid for ref, oid in listed.items()}
     if prefix == APART:
         tips = {name.partition("/")[2]: oid for name, oid in tips.items()}

@@ -169,7 +169,7 @@ def _portions(chosen: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 def _refs(git: Git) -> dict[str, str]:
     """Return every reference with its commit."""
-    return git_output.refs(git("for-each-ref", "--format=%(objectname) %(refname)").stdout)
+    return git.refs()
 
 
 def _tidy(context: RunnerContext) -> None:

@@ -27,6 +27,7 @@ from runner.refusal import Refusal
 from runner.serve.lease import Lease
 from runner.serve.poll import Poller
 from runner.state import signing_key
+from tests.trees import list_tree
 
 pytestmark = pytest.mark.bus
 
@@ -94,7 +95,7 @@ def test_row_14_the_signing_key_is_in_no_file_and_no_variable_of_a_job(trusting,
     private = (trusting.keyed.key().parent / signing_key.PRIVATE).read_text()
     everything = b"".join(
         trusting.forger.read(run.branch, entry.path)
-        for entry in objects.list_tree(trusting.forger.git, f"refs/heads/{run.branch}", recursive=True)
+        for entry in list_tree(trusting.forger.git, f"refs/heads/{run.branch}", recursive=True)
     )
     assert private.splitlines()[1].encode() not in everything
 

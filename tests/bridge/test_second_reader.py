@@ -16,6 +16,7 @@ from bridge.bus import history, objects, wire
 from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.system.git import Git
+from tests.trees import list_tree
 
 pytestmark = pytest.mark.bus
 
@@ -119,7 +120,7 @@ def test_both_readers_see_the_same_trees_parents_and_blobs(clone, bus, repo, wor
     run = Client(clone).run("noop")
     mine = Git.of_user(bus)
 
-    ours = objects.list_tree(mine, run.commit, recursive=True)
+    ours = list_tree(mine, run.commit, recursive=True)
 
     commit = tip(repo, run.branch)
     theirs = {

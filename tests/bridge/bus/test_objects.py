@@ -14,6 +14,7 @@ from bridge.bus.writer import Writer
 from bridge.errors import InfrastructureError
 from bridge.system.git import Git
 from tests.properties import examples
+from tests.trees import list_tree
 
 WHO = Identity("A Tester", "tester@example.invalid")
 
@@ -25,7 +26,7 @@ def store(request, tmp_path, git) -> Git:
 
 
 def contents(git: Git, tree: str) -> dict[str, tuple[str, str]]:
-    return {entry.path: (entry.mode, entry.oid) for entry in objects.list_tree(git, tree, recursive=True)}
+    return {entry.path: (entry.mode, entry.oid) for entry in list_tree(git, tree, recursive=True)}
 
 
 def texts(git: Git, tree: str) -> dict[str, bytes]:
@@ -56,7 +57,7 @@ def test_a_folder_takes_the_place_of_a_file(store):
 def test_folders_that_would_be_empty_go(store):
     base = objects.overlay(store, None, {"a": b"1", "d/e/c": b"3"})
     tree = objects.overlay(store, base, {"d/e/c": None})
-    assert [entry.path for entry in objects.list_tree(store, tree)] == ["a"]
+    assert [entry.path for entry in list_tree(store, tree)] == ["a"]
 
 
 def test_removing_what_is_not_there_changes_nothing(store):
@@ -193,7 +194,7 @@ def test_a_writer_makes_the_objects_that_git_would_make(store):
     assert store.text("log", "-1", "--format=%an <%ae> %B", commit) == (
         "A Tester <tester@example.invalid> words \N{SNOWMAN}\n"
     )
-    listed = [f"{e.mode} {e.kind} {e.oid}\t{e.path}" for e in objects.list_tree(store, tree)]
+    listed = [f"{e.mode} {e.kind} {e.oid}\t{e.path}" for e in list_tree(store, tree)]
     assert [line.rpartition("\t")[2] for line in listed] == ["a.b", "a", "a0"]
     assert store.text("mktree", stdin="\n".join(listed) + "\n") == tree
 

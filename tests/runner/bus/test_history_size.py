@@ -15,6 +15,7 @@ from bridge.system.git import Git
 from runner.bus import history_size
 from runner.bus.history_size import HistorySizeChecker, check_size
 from runner.serve.poll import Poller
+from tests.trees import list_tree
 
 SOMEBODY = objects.Identity("S", "s@example.invalid")
 
@@ -45,7 +46,7 @@ def new_commits(git, count, message="x\n"):
 
 
 def is_answered(git, branch):
-    return bool(objects.list_tree(git, f"refs/heads/{branch}", wire.RESULT))
+    return bool(list_tree(git, f"refs/heads/{branch}", wire.RESULT))
 
 
 def until_decided(checker, commits):

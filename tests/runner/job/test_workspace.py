@@ -17,6 +17,7 @@ from runner.admit.admission import Refusal
 from runner.job import workspace as place
 from runner.job.workspace import export_tree, remove, remove_leftovers, workspace
 from runner.policy import Limits
+from tests.trees import list_tree
 
 
 @pytest.fixture
@@ -139,7 +140,7 @@ def test_a_file_below_a_link_is_never_written_through_it(store, tree, root):
 
 def _lines_twice(store, commit):
     """One name as a link and as a folder."""
-    link = next(e for e in objects.list_tree(store, commit) if e.mode == "120000")
+    link = next(e for e in list_tree(store, commit) if e.mode == "120000")
     folder = _mktree(store, [f"100644 blob {objects.write_blob(store, b'x')}\tescaped"])
     return [f"120000 blob {link.oid}\tlink", f"040000 tree {folder}\tlink"]
 

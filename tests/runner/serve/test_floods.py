@@ -6,10 +6,11 @@ import time
 
 import pytest
 
-from bridge.bus import objects, wire
+from bridge.bus import wire
 from bridge.system.git import Git
 from runner.serve.poll import Poller
 from tests.runner.serve.test_turns import answered, put_requests
+from tests.trees import list_tree
 
 pytestmark = [pytest.mark.bus, pytest.mark.long]
 
@@ -28,7 +29,7 @@ def put_flood(bus, now, count=FLOOD):
 
 def held(bus, branches):
     git = Git.isolated(bus)
-    return [b for b in branches if objects.list_tree(git, f"refs/heads/{b}", wire.STATE)]
+    return [b for b in branches if list_tree(git, f"refs/heads/{b}", wire.STATE)]
 
 
 @pytest.mark.parametrize("unapproved", ["refuse", "hold"])

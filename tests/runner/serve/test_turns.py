@@ -20,6 +20,7 @@ from runner.policy import load_policy
 from runner.serve.poll import Poller
 from runner.serve.queue import FairQueue, Requesters, take_turns
 from runner.state.ledger import Ledger
+from tests.trees import list_tree
 
 BEGAN = 1_700_000_000
 
@@ -96,7 +97,7 @@ def serve_some(keyed, poller, **policy):
 
 def answered(bus, branches):
     git = Git.isolated(bus)
-    return [b for b in branches if objects.list_tree(git, f"refs/heads/{b}", wire.RESULT)]
+    return [b for b in branches if list_tree(git, f"refs/heads/{b}", wire.RESULT)]
 
 
 @pytest.fixture
