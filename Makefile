@@ -37,7 +37,7 @@ help:
 	@echo "make fuzz    fuzz what reads hostile input  (ARGS=60: for 60 seconds a target)"
 	@echo "make conformance  run the public MCP conformance suite (needs npm)"
 	@echo "make docs    write the generated parts of docs/ anew"
-	@echo "make parity  add the published drafter code and the HTTP suites to .venv, for the tests that use them"
+	@echo "make parity  add the published drafter code, HTTP suites and clients to .venv, for their tests"
 	@echo "make dist    build a release into dist/: two wheels and the source distribution"
 	@echo "make clean   remove .venv and everything else that was made here"
 	@echo
