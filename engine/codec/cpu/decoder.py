@@ -119,10 +119,10 @@ def _reduced(fields: np.ndarray, bits: int, integers: _Integers) -> tuple[np.nda
     x[7] |= fold(np.bitwise_xor, x[:7]) & 1
     shift: np.ndarray = np.array(SHIFT, unsigned)[:, None] << unsigned(more)
     # Half of x plus half a period, rounded down: its top bit is the parity of the periods.
-    halved: np.ndarray = x << (more + 3)
+    halved: np.ndarray = x * unsigned(8 << more)  # NumPy shifts bytes slowly
     halved += (parity << (more + 2)) + unsigned(1 << (integers.bits - 2))
     halved -= (shift + unsigned(1)) >> 1
-    x <<= more + 4
+    x *= unsigned(16 << more)
     x += parity << (more + 3)
     x -= shift
     return x, fold(np.bitwise_xor, halved) >> unsigned(integers.bits - 1)
