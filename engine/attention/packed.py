@@ -14,9 +14,10 @@ from engine.attention import kernel as decode
 from engine.attention.views import PackedView
 from engine.mx import mx
 
-TILE = 384  # tokens decoded at a time
-MANY = 256  # tokens decoded at a time for more query rows than that: their scores take the most memory
-ROWS = 512  # query rows a key-value head looks at a time
+TILE = 1024  # tokens decoded at a time
+FEW = 128  # query rows that look at a tile of that size: for more of them, scores take the most memory
+MANY_TILE = 256  # tokens decoded at a time for more rows
+ROWS = 384  # query rows a key-value head looks at a time
 LOWEST = -1e30  # the score of what is masked: finite, so that no difference of two is NaN
 
 
@@ -117,7 +118,7 @@ def _attend(
 ) -> list[_State]:
     """Return the states of all parts after all tiles."""
     length = keys.shape[2]
-    tile = min(TILE, MANY) if max(part.queries.shape[2] for part in parts) > MANY else TILE
+    tile = min(TILE, MANY_TILE) if max(part.queries.shape[2] for part in parts) > FEW else TILE
     last = states[-1]
     for start in range(0, length, tile):
         stop = min(start + tile, length)
