@@ -23,7 +23,7 @@ from runner.context import RunnerContext, open_runner
 from runner.policy import Retention, load_policy
 from runner.serve.loop import serve
 from runner.serve.poll import Poller
-from runner.upkeep.retention import sweep
+from runner.upkeep.retention import apply_retention
 
 REFS = (100, 10_000, 100_000)
 FLOOD = 20_000
@@ -74,7 +74,7 @@ def flood(folder: Path, options: argparse.Namespace) -> None:
         serve(replace(context, stop=stop))
         client.join()
         began = time.perf_counter()
-        swept = sweep(context, Retention(keep=1000))
+        swept = apply_retention(context, Retention(keep=1000))
         seconds = time.perf_counter() - began
     print(f"retention: {len(swept.deleted)} of {FLOOD} archived and deleted in {seconds:.1f} s")
     left = Git.isolated(place.bus).text("for-each-ref", "--format=x", "refs/heads/mac-bridge/").splitlines()

@@ -31,7 +31,7 @@ from runner.job import workspace
 from runner.job.sandbox import Sandbox, choose
 from runner.ownership import own_files
 from runner.policy import Policy
-from runner.state import signing_key
+from runner.state import archive, signing_key
 from runner.state.activity import StatusFile
 from runner.state.announcer import Announcer
 from runner.state.health import Health
@@ -156,7 +156,7 @@ def open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[RunnerC
 
 
 def _remove_leftovers(policy: Policy, tell: Callable[[str], None]) -> None:
-    """Remove what a killed runner left in the state folder, and make a damaged store anew."""
+    """Remove what a killed runner left in the state folder, and mend a damaged store or archive."""
     workspace.remove_leftovers(policy.state)
     store = policy.state / "store.git"
     for repository in (store, policy.archive):
@@ -165,3 +165,4 @@ def _remove_leftovers(policy: Policy, tell: Callable[[str], None]) -> None:
         if removed := remove_stale_files(repository):
             tell(f"{repository}: removed {len(removed)} files that a killed git left, such as {removed[0]}")
     open_whole(store, tell)
+    archive.mend(policy.archive, tell)

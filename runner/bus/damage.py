@@ -35,22 +35,40 @@ def open_whole(store: Path, tell: Callable[[str], None]) -> None:
     if not store.exists() or not (reason := damage(store)):
         return
     aside, new = (store.with_name(f"{store.name}.{suffix}") for suffix in ("damaged", "new"))
-    for folder in (aside, new):
-        shutil.rmtree(folder, ignore_errors=True)
-    _isolated(new)("init", "--bare", "--quiet", "--template=", str(new))
-    for path in [path for path, is_whole in _objects(store, quick=False) if is_whole]:
-        copy = new / path.relative_to(store)
-        copy.parent.mkdir(exist_ok=True)
-        copy.hardlink_to(path)
+    shutil.rmtree(aside, ignore_errors=True)
+    salvage(store, new)
     store.rename(aside)
     new.rename(store)
     tell(f"the store is damaged: {reason}; it was moved to {aside} and is filled again from the bus")
 
 
-def damage(store: Path, *, quick: bool = True) -> str:
+def salvage(store: Path, new: Path, *, unpacks: bool = False) -> None:
+    """Make a new bare repository, without references, of the intact objects.
+
+    With ``unpacks`` these include those of damaged packs, each of which is read whole into memory.
+    """
+    shutil.rmtree(new, ignore_errors=True)
+    git = _isolated(new)
+    git("init", "--bare", "--quiet", "--template=", str(new))
+    files = list(_objects(store, quick=False))
+    for path in [path for path, is_whole in files if is_whole]:
+        copy = new / path.relative_to(store)
+        copy.parent.mkdir(exist_ok=True)
+        try:
+            copy.hardlink_to(path)
+        except OSError:  # not every file system has hard links
+            shutil.copy2(path, copy)
+    if unpacks:
+        linked = {path for path, is_whole in files if is_whole}
+        for pack in (pack for pack in store.glob("objects/pack/pack-*.pack") if pack not in linked):
+            git("unpack-objects", "-r", "-q", stdin=pack.read_bytes(), ok=range(256))
+
+
+def damage(store: Path, *, quick: bool = True, is_walked: bool = True) -> str:
     """Return the damage in a bare repository, or an empty string. A quick search reads only the last objects.
 
-    A file that this user may not read is no damage, and neither is a full disk.
+    If it ``is_walked``, git also looks for objects that are missing. A file that this user may not read is no damage,
+    and neither is a full disk.
     """
     head = store / "HEAD"
     if not head.is_file() or not _HEAD.fullmatch(head.read_bytes()):
@@ -58,16 +76,17 @@ def damage(store: Path, *, quick: bool = True) -> str:
     for path, is_whole in _objects(store, quick=quick):
         if not is_whole:
             return f"{path} is not what it was when it was written"
-    return _complaint(_isolated(store))
+    return _complaint(_isolated(store), is_walked=is_walked)
 
 
-def _complaint(git: Git) -> str:
+def _complaint(git: Git, *, is_walked: bool) -> str:
     """Return git's message about the references and their objects, if anything is wrong with them."""
     try:
         listed = git("for-each-ref", "--format=%(objectname)")
         if b"broken ref" in listed.stderr:
             return listed.stderr.decode("utf-8", "replace").strip()
-        git("rev-list", "--objects", "--quiet", "--all", timeout=_WALK_S)
+        if is_walked:
+            git("rev-list", "--objects", "--quiet", "--all", timeout=_WALK_S)
     except GitError as error:
         return "" if error.returncode is None else error.summary()
     return ""

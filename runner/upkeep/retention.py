@@ -9,19 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from bridge.bus import branch_names, exact_refs, times
+from bridge.bus import branch_names, times
 from bridge.bus.history import RequestBranch
-from bridge.errors import InfrastructureError, one_line
 from bridge.manifest import parse_time
-from bridge.system import git_output
-from bridge.system.git import Git
 from runner.admit.unsigned_answers import answered_before_keys
-from runner.bus.packed_refs import APART, HEADS
+from runner.bus.packed_refs import HEADS
 from runner.bus.reading import read_each
 from runner.context import RunnerContext
 from runner.policy import Retention
+from runner.state.archive import store
 from runner.state.recover import release_settled
 
 # An answer stays at least this long: a waiting client polls every few seconds and may have to fetch a large answer.
@@ -29,7 +26,6 @@ _AT_LEAST_S = 3600.0
 _DAY_S = 86_400.0
 # How many branches are archived, and then deleted, in one transaction.
 BATCH_SIZE = 1000
-_HEADS = "refs/heads/"
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ def apply_retention(
     if not dry_run:
         for portion in _portions(chosen):
             # Each branch is archived before it is deleted, so a runner that is killed here continues later.
-            store(context.bus.git, archive, portion)
+            store(context.bus.git, archive, portion, context.tell)
             deleted += context.bus.delete(portion)
     if chosen and len(chosen) != most and not dry_run:
         _tidy(context)
@@ -106,70 +102,11 @@ def answered_at(view: RequestBranch) -> float:
         return float(branch_names.nonce_time(parsed.nonce)) if parsed else 0.0
 
 
-def store(git: Git, archive: Path, tips: Mapping[str, str]) -> None:
-    """Copy branches from the runner's store into the archive, and check that they arrived.
-
-    The archive never overwrites a branch: a second branch of the same name is kept below ``refs/again/``. One whose
-    name git cannot hold beside that of an earlier one is kept below ``refs/apart/``.
-    """
-    repository = Git.isolated(archive, config={"gc.auto": "0", "core.hooksPath": "/dev/null"})
-    if not (archive / "HEAD").exists():
-        archive.mkdir(parents=True, exist_ok=True)
-        repository("init", "--bare", "--quiet", "--template=", str(archive))
-    there = _refs(repository)
-    heads = {ref.removeprefix(_HEADS): oid for ref, oid in there.items() if ref.startswith(_HEADS)}
-    within = {folder for name in heads for folder in branch_names.folders(name)}
-    refs = {}
-    for branch, tip in tips.items():
-        folders = branch_names.folders(branch)
-        if heads.get(branch, tip) != tip:
-            refs[branch] = f"refs/again/{tip}"
-        elif branch in within or not heads.keys().isdisjoint(folders):
-            refs[branch] = f"{APART}{tip}/{branch}"
-        else:
-            refs[branch] = f"{_HEADS}{branch}"
-            heads[branch] = tip
-            within.update(folders)
-    exact_refs.fetch(
-        repository, str(git.directory), {target: tips[branch] for branch, target in refs.items()}
-    )
-    repository("pack-refs", "--all")
-    there = _refs(repository)
-    missing = [branch for branch, target in refs.items() if there.get(target) != tips[branch]]
-    if missing:
-        raise InfrastructureError(f"{archive} does not hold {missing[0]}: nothing is deleted")
-    _check_whole(repository, set(tips.values()), set(there.values()))
-
-
-def _check_whole(archive: Git, new: set[str], all_there: set[str]) -> None:
-    """Check each new object in the archive, down to the files.
-
-    Earlier objects were checked when they were archived, so a run costs no more than what it adds.
-
-    Raises:
-        InfrastructureError: one is missing or damaged.
-    """
-    earlier = [f"^{tip}" for tip in sorted(all_there - new)]
-    walked = archive(
-        "rev-list", "--objects", "--quiet", "--stdin", stdin="\n".join([*new, *earlier]), ok=range(256)
-    )
-    if walked.returncode != 0:
-        messages = git_output.lines(walked.stderr) or ["objects are missing"]
-        raise InfrastructureError(
-            f"{archive.directory} is damaged, so nothing is deleted: {one_line(messages[-1])}"
-        )
-
-
 def _portions(chosen: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Split the branches into the portions that are deleted at once."""
     branches = list(chosen)
     for i in range(0, len(branches), BATCH_SIZE):
         yield {branch: chosen[branch] for branch in branches[i : i + BATCH_SIZE]}
-
-
-def _refs(git: Git) -> dict[str, str]:
-    """Return every reference with its commit."""
-    return git.refs()
 
 
 def _tidy(context: RunnerContext) -> None:

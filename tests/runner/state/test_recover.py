@@ -19,8 +19,8 @@ from runner.serve.dispatch import push_pending_answers
 from runner.serve.lease import Lease
 from runner.serve.next_action import Action, TipWatch, decide
 from runner.serve.poll import Poller
+from runner.state.archive import store
 from runner.state.identity import instance_of
-from runner.upkeep.retention import store
 
 
 def scribble(path: Path) -> None:

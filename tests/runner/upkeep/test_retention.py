@@ -16,11 +16,12 @@ from bridge.bus import objects, wire
 from bridge.bus.branch_names import new_nonce
 from bridge.bus.wire import State, StateFile
 from bridge.client import Client
-from bridge.errors import InfrastructureError
 from bridge.manifest import format_time
 from bridge.system.git import Git
+from runner.bus.damage import damage
 from runner.policy import Retention, load_policy
 from runner.serve.poll import Poller
+from runner.state import archive as archives
 from runner.upkeep import retention
 from runner.upkeep.chores import Chores
 from runner.upkeep.retention import apply_retention
@@ -400,23 +401,72 @@ def test_a_bus_that_knows_no_transactions_is_swept_too(host, flood, git, bus):
     assert branches(host.bus) == []
 
 
-def test_nothing_is_deleted_where_the_archive_is_damaged(host, flood):
-    """An archive that lost a file of what it holds already says so before anything else goes."""
+def lose_a_file(archive, branch):
+    """Remove the state file of an archived branch."""
+    kept = Git.isolated(archive, config={"transfer.unpackLimit": "1"})
+    kept("repack", "-a", "-d", "-q")
+    (pack,) = archive.glob("objects/pack/*.pack")
+    loose = pack.rename(archive / "aside.pack")
+    pack.with_suffix(".idx").unlink()
+    kept("unpack-objects", "-q", stdin=loose.read_bytes())
+    state = kept.text("rev-parse", f"refs/heads/{branch}:{wire.STATE}")
+    (archive / "objects" / state[:2] / state[2:]).unlink()
+
+
+def cut_a_pack(archive):
+    Git.isolated(archive)("repack", "-a", "-d", "-q")
+    (pack,) = archive.glob("objects/pack/*.pack")
+    pack.chmod(0o644)
+    # The checksum at its end is cut.
+    pack.write_bytes(pack.read_bytes()[:-15])
+
+
+def test_a_damaged_archive_is_filled_again_from_what_is_still_on_the_bus(host, flood):
     made = flood(3)
     with host.context() as context:
-        tips = context.bus.fetch()
-        retention.store(context.bus.git, context.policy.archive, tips)
-        kept = Git.isolated(context.policy.archive, config={"transfer.unpackLimit": "1"})
-        kept("repack", "-a", "-d", "-q")
-        (pack,) = context.policy.archive.glob("objects/pack/*.pack")
-        loose = pack.rename(context.policy.archive / "aside.pack")
-        pack.with_suffix(".idx").unlink()
-        kept("unpack-objects", "-q", stdin=loose.read_bytes())
-        state = kept.text("rev-parse", f"{tips[made[1]]}:{wire.STATE}")
-        (context.policy.archive / "objects" / state[:2] / state[2:]).unlink()
-        with pytest.raises(InfrastructureError, match="is damaged, so nothing is deleted"):
-            apply_retention(context, Retention(days=1))
-    assert branches(host.bus) == made
+        archive = context.policy.archive
+        retention.store(context.bus.git, archive, context.bus.fetch())
+        lose_a_file(archive, made[1])
+        swept = apply_retention(context, Retention(days=1))
+    assert swept.deleted == made
+    assert branches(archive) == made
+    assert damage(archive, quick=False) == ""
+    assert any("2 of its 3 branches are whole" in line for line in host.told)
+
+
+DAMAGE = {
+    "a pack is cut": cut_a_pack,
+    "config is zeros": lambda archive: (archive / "config").write_bytes(bytes(60)),
+    "HEAD is empty": lambda archive: (archive / "HEAD").write_bytes(b""),
+    "a reference is zeros": lambda archive: (archive / "refs" / "heads" / "x").write_bytes(bytes(41)),
+}
+
+
+@pytest.mark.parametrize("harm", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_archive_is_moved_aside_and_what_is_whole_is_kept(host, flood, old, harm):
+    first = flood(3)
+    with host.context() as context:
+        apply_retention(context, Retention(days=1))
+        archive = context.policy.archive
+    harm(archive)
+    second = old(State.SUCCEEDED, days=10)
+
+    with host.context() as context:
+        swept = apply_retention(context, Retention(days=1))
+
+    assert swept.deleted == [second]
+    assert damage(archive, quick=False) == ""
+    assert branches(archive) == sorted([*first, second])
+    assert list(archive.parent.glob("archive.git.damaged-*"))
+
+
+def test_a_folder_that_is_no_archive_is_never_moved(host, flood, tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "one.jpg").write_bytes(b"1")
+
+    assert not archives.mend(tmp_path / "photos", host.told.append, quick=False)
+
+    assert (tmp_path / "photos" / "one.jpg").exists()
 
 
 @pytest.mark.long

@@ -1,0 +1,159 @@
+"""The archive: a bare repository of the requests that retention removed from the bus, which nobody else may have.
+
+It contains the branches under their own names. What is written to it is synced. If it is damaged nevertheless, a new
+one is made from all that is whole, and the damaged one stays beside it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from bridge.bus import branch_names, exact_refs
+from bridge.errors import InfrastructureError, KakeyaError, one_line
+from bridge.system import git_output
+from bridge.system.git import Git
+from runner.bus.damage import damage, salvage
+from runner.bus.packed_refs import APART
+
+HEADS = "refs/heads/"
+AGAIN = "refs/again/"
+_CONFIG = {"gc.auto": "0", "core.hooksPath": "/dev/null", "core.fsync": "committed,reference"}
+_PACKED = re.compile(rb"([0-9a-f]{40}) (\S+)")
+_LOOSE = re.compile(rb"([0-9a-f]{40})\n?")
+
+Tell = Callable[[str], None]
+
+
+def store(git: Git, archive: Path, tips: Mapping[str, str], tell: Tell = lambda _: None) -> None:
+    """Copy branches from the runner's store into the archive, and check that they arrived.
+
+    The archive never overwrites a branch: a second branch of the same name is kept below ``refs/again/``. One whose
+    name git cannot hold beside that of an earlier one is kept below ``refs/apart/``. A damaged archive is mended first.
+
+    Raises:
+        InfrastructureError: they did not arrive, or the archive cannot be mended.
+    """
+    try:
+        _store(git, archive, tips)
+    except KakeyaError:
+        if not mend(archive, tell, quick=False):
+            raise
+        _store(git, archive, tips)
+
+
+def mend(archive: Path, tell: Tell, *, quick: bool = True) -> bool:
+    """Replace a damaged archive, and return whether it was damaged. A quick search does not look at old objects."""
+    archive = archive.resolve()
+    # Another folder that a policy names by mistake is not ours to move.
+    if not all((archive / name).is_dir() for name in ("objects", "refs")):
+        return False
+    reason = damage(archive, quick=quick, is_walked=not quick)
+    if not reason:
+        return False
+    refs = _listed(archive)
+    new, aside = (
+        archive.with_name(f"{archive.name}.{end}") for end in ("new", f"damaged-{time.time_ns():x}")
+    )
+    salvage(archive, new, unpacks=True)
+    repository = _open(new)
+    whole = _whole(repository, sorted(refs.items()))
+    repository("update-ref", "--stdin", stdin="".join(f"create {ref} {oid}\n" for ref, oid in whole))
+    repository("pack-refs", "--all")
+    archive.rename(aside)
+    new.rename(archive)
+    tell(
+        f"the archive is damaged: {one_line(reason)}; it was moved to {aside}, and {len(whole)} of its {len(refs)} "
+        f"branches are whole and in a new one"
+    )
+    return True
+
+
+def _open(archive: Path) -> Git:
+    repository = Git.isolated(archive, config=_CONFIG)
+    if not (archive / "HEAD").exists():
+        archive.mkdir(parents=True, exist_ok=True)
+        repository("init", "--bare", "--quiet", "--template=", str(archive))
+    return repository
+
+
+def _store(git: Git, archive: Path, tips: Mapping[str, str]) -> None:
+    repository = _open(archive)
+    there = repository.refs()
+    heads = {ref.removeprefix(HEADS): oid for ref, oid in there.items() if ref.startswith(HEADS)}
+    within = {folder for name in heads for folder in branch_names.folders(name)}
+    refs = {}
+    for branch, tip in tips.items():
+        folders = branch_names.folders(branch)
+        if heads.get(branch, tip) != tip:
+            refs[branch] = f"{AGAIN}{tip}"
+        elif branch in within or not heads.keys().isdisjoint(folders):
+            refs[branch] = f"{APART}{tip}/{branch}"
+        else:
+            refs[branch] = f"{HEADS}{branch}"
+            heads[branch] = tip
+            within.update(folders)
+    exact_refs.fetch(
+        repository, str(git.directory), {target: tips[branch] for branch, target in refs.items()}
+    )
+    repository("pack-refs", "--all")
+    there = repository.refs()
+    missing = [branch for branch, target in refs.items() if there.get(target) != tips[branch]]
+    if missing:
+        raise InfrastructureError(f"{archive} does not hold {missing[0]}: nothing is deleted")
+    _check_whole(repository, set(tips.values()), set(there.values()))
+
+
+def _check_whole(archive: Git, new: set[str], all_there: set[str]) -> None:
+    """Check each new object in the archive, down to the files.
+
+    Earlier objects were checked when they were archived, so a run costs no more than what it adds.
+
+    Raises:
+        InfrastructureError: one is missing or damaged.
+    """
+    earlier = [f"^{tip}" for tip in sorted(all_there - new)]
+    walked = archive(
+        "rev-list", "--objects", "--quiet", "--stdin", stdin="\n".join([*new, *earlier]), ok=range(256)
+    )
+    if walked.returncode != 0:
+        messages = git_output.lines(walked.stderr) or ["objects are missing"]
+        raise InfrastructureError(
+            f"{archive.directory} is damaged, so nothing is deleted: {one_line(messages[-1])}"
+        )
+
+
+def _listed(archive: Path) -> dict[str, str]:
+    """Return the references in the files of a damaged archive as far as they can be read, without git."""
+    refs = {}
+    packed = archive / "packed-refs"
+    for line in packed.read_bytes().split(b"\n") if packed.is_file() else ():
+        if match := _PACKED.fullmatch(line):
+            refs[match[2].decode("utf-8", "replace")] = match[1].decode()
+    for path in (archive / "refs").rglob("*"):
+        if path.is_file() and (match := _LOOSE.fullmatch(path.read_bytes())):
+            refs[path.relative_to(archive).as_posix()] = match[1].decode()
+    return {ref: oid for ref, oid in refs.items() if branch_names.is_safe(_branch(ref))}
+
+
+def _branch(ref: str) -> str:
+    """Return what git must take as a branch's name; empty if the reference is none of ours."""
+    prefix = next((prefix for prefix in (HEADS, AGAIN, APART) if ref.startswith(prefix)), ref)
+    name = ref.removeprefix(prefix)
+    return name.partition("/")[2] if prefix == APART else name
+
+
+def _whole(git: Git, refs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the references of which every object is there, found by halving."""
+    ids = "\n".join(oid for _, oid in refs)
+    if (
+        not refs
+        or git("rev-list", "--objects", "--quiet", "--stdin", stdin=ids, ok=range(256)).returncode == 0
+    ):
+        return list(refs)
+    if len(refs) == 1:
+        return []
+    middle = len(refs) // 2
+    return _whole(git, refs[:middle]) + _whole(git, refs[middle:])
