@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from bridge.bus import history, objects, wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import EXIT_CODES, CommandResult, FileDigest, Gate, LogDigest, Reason, Result, State
-from bridge.errors import InfrastructureError
+from bridge.errors import InfrastructureError, one_line
 from bridge.manifest import Request, format_time
 from bridge.presets.params import Value
 from bridge.verify import attestation
@@ -251,3 +251,47 @@ def deliver(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | N
                 )
         context.stop.wait(pause)
         pause = min(pause * 2, _LONGEST_S)
+
+
+def answer_without_running(
+    context: RunnerContext, lease: Lease, request: Request | None, outcome: Outcome
+) -> State | None:
+    """Refuse or close a request without running it: one commit, which may lose against another runner's push."""
+    outcome.request = request
+    if request:
+        record = context.ledger.entry(lease.branch)
+        if record is None or (record.request == lease.request and record.state not in set(wire.EXIT_CODES)):
+            context.ledger.begin(
+                lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset
+            )
+    published = answer(context, lease, outcome)
+    tell_end(context, lease, outcome, published)
+    return published
+
+
+def describe(request: Request, params: Mapping[str, Value]) -> str:
+    """Return one line with the preset, its parameters and the requester."""
+    words = " ".join([request.preset, *(f"{name}={value}" for name, value in params.items())])
+    return one_line(f"{words}, asked by {request.requested_by}")
+
+
+def tell_end(context: RunnerContext, lease: Lease, outcome: Outcome, published: State | None) -> None:
+    """Tell the operator how a request ended. For a dropped answer, tell no outcome: the bus does not show it either."""
+    seconds = time.monotonic() - outcome.began
+    unpublished = published is None and any(
+        pending.request == lease.request for pending in context.ledger.pending()
+    )
+    if published is None and not unpublished:
+        context.tell(f"{lease.branch}: nothing is published ({outcome.reason.message})")
+        return
+    remark = (
+        describe(outcome.request, outcome.admitted.params if outcome.admitted else {})
+        if outcome.request
+        else ""
+    )
+    sentence = f"{lease.branch}: {outcome.state} ({outcome.reason.message}) after {seconds:.1f} s"
+    sentence += f"; {remark}" if remark else ""
+    unsent = f"; the answer is kept until the bus takes it ({context.bus.push_fault})"
+    context.tell(sentence + (unsent if unpublished else ""))
+    reason, state = outcome.reason.message, str(outcome.state)
+    context.status_file.answered(lease.branch, remark, state, reason, seconds, published=not unpublished)

@@ -15,8 +15,8 @@ from runner.bus.backoff import Backoff
 from runner.bus.bus import Pushed
 from runner.context import RunnerContext
 from runner.refusal import NeedsApproval, Refusal, Unable, with_place
-from runner.serve.answer import Outcome, publish
-from runner.serve.execute import answer_without_running, execute
+from runner.serve.answer import Outcome, answer_without_running, publish
+from runner.serve.execute import execute
 from runner.serve.lease import Lease, leave, with_reason
 from runner.serve.next_action import Action
 from runner.state.ledger import Pending

@@ -10,10 +10,8 @@ from datetime import timedelta
 
 from bridge.bus import wire
 from bridge.bus.wire import CommandResult, LogDigest, State
-from bridge.errors import InfrastructureError, one_line
+from bridge.errors import InfrastructureError
 from bridge.gate import RunBinding, run_id
-from bridge.manifest import Request
-from bridge.presets.params import Value
 from bridge.reports.digests import VARIABLE as RUN_ID
 from bridge.verify.public_keys import VARIABLE as PINNED
 from runner import lfs
@@ -29,7 +27,7 @@ from runner.job.logs import LogSink
 from runner.job.redact import Redactor
 from runner.job.workspace import Workspace, check_paths, export_inputs, export_tree, workspace
 from runner.refusal import Refusal, Unable, with_place
-from runner.serve.answer import Outcome, answer, deliver
+from runner.serve.answer import Outcome, deliver, describe, tell_end
 from runner.serve.gate import judge_reports
 from runner.serve.lease import Lease, hand_on, with_reason
 from runner.serve.watch_job import Keepalive, RunStopped, StopReason, wait_for_end
@@ -70,50 +68,6 @@ def execute(context: RunnerContext, admitted: Admitted) -> State | None:
             context.announcer.holds(None)
 
 
-def answer_without_running(
-    context: RunnerContext, lease: Lease, request: Request | None, outcome: Outcome
-) -> State | None:
-    """Refuse or close a request without running it: one commit, which may lose against another runner's push."""
-    outcome.request = request
-    if request:
-        record = context.ledger.entry(lease.branch)
-        if record is None or (record.request == lease.request and record.state not in set(wire.EXIT_CODES)):
-            context.ledger.begin(
-                lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset
-            )
-    published = answer(context, lease, outcome)
-    _tell_end(context, lease, outcome, published)
-    return published
-
-
-def describe(request: Request, params: Mapping[str, Value]) -> str:
-    """Return one line with the preset, its parameters and the requester."""
-    words = " ".join([request.preset, *(f"{name}={value}" for name, value in params.items())])
-    return one_line(f"{words}, asked by {request.requested_by}")
-
-
-def _tell_end(context: RunnerContext, lease: Lease, outcome: Outcome, published: State | None) -> None:
-    """Tell the operator how a request ended. For a dropped answer, tell no outcome: the bus does not show it either."""
-    seconds = time.monotonic() - outcome.began
-    unpublished = published is None and any(
-        pending.request == lease.request for pending in context.ledger.pending()
-    )
-    if published is None and not unpublished:
-        context.tell(f"{lease.branch}: nothing is published ({outcome.reason.message})")
-        return
-    remark = (
-        describe(outcome.request, outcome.admitted.params if outcome.admitted else {})
-        if outcome.request
-        else ""
-    )
-    sentence = f"{lease.branch}: {outcome.state} ({outcome.reason.message}) after {seconds:.1f} s"
-    sentence += f"; {remark}" if remark else ""
-    unsent = f"; the answer is kept until the bus takes it ({context.bus.push_fault})"
-    context.tell(sentence + (unsent if unpublished else ""))
-    reason, state = outcome.reason.message, str(outcome.state)
-    context.status_file.answered(lease.branch, remark, state, reason, seconds, published=not unpublished)
-
-
 class _ClaimedRun:
     """The run of one claimed request, and its outcome so far."""
 
@@ -146,7 +100,7 @@ class _ClaimedRun:
         if (admitted.trusted_by or "").startswith(trust.APPROVAL):
             # An approval is for one run. Withdraw it now: the ledger, which prevents replays, may be lost later.
             Approvals(context.policy.state).withdraw(lease.branch, lease.request)
-        _tell_end(context, lease, outcome, published)
+        tell_end(context, lease, outcome, published)
         return published
 
     def _work(self, space: Workspace) -> StopReason | None:

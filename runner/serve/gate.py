@@ -12,9 +12,9 @@ from bridge.presets import Preset
 def judge_reports(
     preset: Preset,
     reports: Mapping[str, bytes],
-    run: gate.Voucher = gate.NO_RUN,
-    attend: Callable[[], None] | None = None,
-    skipped: Sequence[str] = (),
+    run: gate.Voucher,
+    attend: Callable[[], None],
+    skipped: Sequence[str],
 ) -> Gate | None:
     """Return the gate's verdict on a job's reports, or None if the preset does not use the gate.
 
