@@ -46,7 +46,7 @@ def command(context: click.Context, paths: tuple[Path, ...], kinds: tuple[str, .
     names: dict[str, None] = {}
     pin = pin_of(context)
 
-    def each() -> Iterator[tuple[str, bytes, gate.Voucher]]:
+    def each() -> Iterator[tuple[str, bytes | None, gate.Voucher]]:
         for name, data, voucher in _read(paths, pin):
             if name not in names:
                 names[name] = None
@@ -91,8 +91,8 @@ def show_gate(judged: Gate) -> None:
         put(f"  note: {note}")
 
 
-def _read(paths: tuple[Path, ...], pin: Pin | None) -> Iterator[tuple[str, bytes, gate.Voucher]]:
-    """Yield each report with its name and the run that vouches for it; an unreadable file counts as empty.
+def _read(paths: tuple[Path, ...], pin: Pin | None) -> Iterator[tuple[str, bytes | None, gate.Voucher]]:
+    """Yield each report with its name and the run that vouches for it; None in place of what cannot be read.
 
     Raises:
         UsageError: a file is no report, or too large for the memory.
@@ -111,7 +111,7 @@ def _read(paths: tuple[Path, ...], pin: Pin | None) -> Iterator[tuple[str, bytes
                 _check_form(file, data)
             # The gate judges by the name, and a file that was named is to be judged whatever its name.
             name = str(file) if file.suffix == ".json" else f"{file}.json"
-            yield name, data or b"", voucher_for(file, data or b"", pin)
+            yield name, data, gate.NO_RUN if data is None else voucher_for(file, data, pin)
 
 
 def reports_in(folder: Path) -> list[Path]:
@@ -119,7 +119,9 @@ def reports_in(folder: Path) -> list[Path]:
     files = [
         file
         for file in islice(folder.rglob("*.json"), limits.GATE_FILES + 1)
-        if wire.FOLDER not in file.relative_to(folder).parts and wire.FOLDER not in folder.absolute().parts
+        if wire.FOLDER not in file.relative_to(folder).parts
+        and wire.FOLDER not in folder.absolute().parts
+        and not file.is_dir()
     ]
     if len(files) > limits.GATE_FILES:
         raise UsageError(

@@ -77,10 +77,14 @@ def loads(
 
 
 def _not_json(error: json.JSONDecodeError) -> str:
-    """Return where a text stops being JSON, and whether it ends there."""
+    """Return why a text is not JSON: where it stops to be, and whether it ends there."""
+    if not error.doc.strip():
+        return "is empty"
+    if error.doc.startswith("\ufeff"):
+        return "begins with a byte order mark, as other programs write it, which is not JSON"
     where = f"line {error.lineno}, column {error.colno}"
     was_cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
-    if was_cut and error.doc.strip():
+    if was_cut:
         return f"is not JSON: it was cut off after {len(error.doc.encode())} bytes ({error.msg} at {where})"
     return f"is not JSON: {error.msg} at {where}"
 

@@ -81,11 +81,14 @@ def judge(
 
 
 def judge_each(
-    files: Iterable[tuple[str, bytes, Voucher]],
+    files: Iterable[tuple[str, bytes | None, Voucher]],
     kinds: Collection[str] | None = None,
     attend: Callable[[], None] | None = None,
 ) -> Gate:
-    """Do the same as ``judge`` with files that are read on demand, each with the run that vouches for it."""
+    """Do the same as ``judge`` with files that are read on demand, each with the run that vouches for it.
+
+    The content of a file that cannot be read is None.
+    """
     deadline = Deadline(limits.JUDGE_S, attend)
     violations: list[Violation] = []
     seen_kinds: Counter[str] = Counter()
@@ -139,12 +142,14 @@ def is_note(fault: Violation) -> bool:
 
 
 def _judge_file(
-    data: bytes, run: Voucher, kinds: Collection[str] | None, deadline: Deadline
+    data: bytes | None, run: Voucher, kinds: Collection[str] | None, deadline: Deadline
 ) -> tuple[str, list[Violation]]:
     """Return the kind of a report and its violations."""
     if deadline.is_over:
         message = f"the reports before it took all of the {limits.JUDGE_S:g} s"
         return "", [violation("JUDGED_TOO_LONG", message)]
+    if data is None:
+        return "", [violation("UNREADABLE", "it is no regular file, or this user may not read it")]
     try:
         report = parse_report(data)
     except ReportFileError as error:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bridge.cli import main
 from bridge.common import limits
 from bridge.gate import check_report, judge, verdict
 from bridge.gate.deadline import Deadline, DeadlineList, TooLongError
@@ -96,7 +99,8 @@ def test_what_cannot_be_computed_is_a_violation(base, edit):
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
-        ("", "UNREADABLE", "not JSON"),
+        ("", "UNREADABLE", "the report is empty"),
+        ("\ufeff{}", "UNREADABLE", "byte order mark"),
         ("no JSON", "UNREADABLE", "line 1, column 1"),
         ('{"kind": "kakeya.native", "rows": [1, 2', "UNREADABLE", "cut off after 39 bytes"),
         ('{"a": "b', "UNREADABLE", "cut off after 8 bytes"),
@@ -126,6 +130,19 @@ def test_a_file_that_is_no_report_is_named(text, code, message):
     found = {fault.code: fault.message for fault in judge({"a.json": data}).violations}
 
     assert message in found[code]
+
+
+def test_what_is_no_file_is_named_and_a_folder_is_no_report(tmp_path, monkeypatch, capsys):
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "folder.json").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["kakeya", "gate", str(tmp_path), "--json"])
+    with pytest.raises(SystemExit):
+        main()
+    (fault,) = json.loads(capsys.readouterr().out)["violations"]
+
+    assert (fault["path"], fault["code"]) == (str(tmp_path / "pipe.json"), "UNREADABLE")
+    assert fault["message"] == "it is no regular file, or this user may not read it"
 
 
 def test_so_many_faults_are_told_in_few_violations():
