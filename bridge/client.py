@@ -35,7 +35,7 @@ from bridge.verify.public_keys import Pin, find_pin
 
 if TYPE_CHECKING:
     from bridge.verify.check import Report
-    from bridge.verify.export import Answer, Fetched
+    from bridge.verify.export import Fetched
 
 # How many of the newest requests are read to explain why one of them waits.
 _QUEUE = 200
@@ -164,10 +164,12 @@ class Client:
         # Fail now if the named key cannot be read, not after the job ran.
         find_pin(None, self._remote_name, self._public_key)
         namespace = self.namespace
+        known = find_preset(self.presets, preset)
+        values = known.check_params(params or {})
+        draft = request_commit.Draft(known, values, ref, snapshot, lifetime, labels, requested_by)
         branch, commit, existing = send(
-            self.git, self.remote, self.sent, find_preset(self.presets, preset), params or {},
-            namespace=namespace, patterns=branch_names.patterns_with(namespace), ref=ref, snapshot=snapshot,
-            lifetime=lifetime, labels=labels, requested_by=requested_by, sign=sign, idempotency_key=idempotency_key,
+            self.git, self.remote, self.sent, draft, namespace=namespace,
+            patterns=branch_names.patterns_with(namespace), sign=sign, idempotency_key=idempotency_key,
         )  # fmt: skip
         return Run(self, branch, commit, existing)
 
@@ -308,8 +310,8 @@ class Client:
 
         return write_answer(self.git, view, self._verify(view), out)
 
-    def answer(self, branch: str) -> Answer:
-        """Return the answer's files with the result of their verification, valid or not. Offline, like ``verify``.
+    def answer(self, branch: str) -> tuple[Report, dict[str, bytes]]:
+        """Return an answer's verification, and its files by path, valid or not. Offline, like ``verify``.
 
         Raises:
             InfrastructureError: there is no answer yet.
@@ -317,15 +319,12 @@ class Client:
         from bridge.verify.export import read_answer  # noqa: PLC0415 - verifying is slow to import
 
         view = answered(self._known(branch))
-        return read_answer(self.git, view, self._verify(view))
+        report = self._verify(view)
+        return report, read_answer(self.git, view, report)
 
     def cancel(self, branch: str, reason: str = "") -> Status:
         """Cancel a request with a commit on its branch. Returns its status after that."""
         return status_of(cancel(self.git, self.remote, lambda: self.view(branch), reason))
-
-    def gc(self, older_than: timedelta, *, remote: bool = False, dry_run: bool = False) -> list[str]:
-        """Forget requests as ``sweep`` does, and return the branches concerned."""
-        return self.sweep(older_than, remote=remote, dry_run=dry_run).gone
 
     def sweep(self, older_than: timedelta, *, remote: bool = False, dry_run: bool = False) -> Swept:
         """Forget requests that are older and, with ``remote``, delete the finished ones among them from the remote.

@@ -123,14 +123,6 @@ def _git() -> Check:
 def _remote(client: Client) -> Iterator[Check]:
     try:
         url = client.remote.url
-    except KakeyaError as error:
-        yield Check.failed("remote", error)
-        return
-    yield from _reached(client, url)
-
-
-def _reached(client: Client, url: str) -> Iterator[Check]:
-    try:
         listed = client.remote.listed(*client.patterns)
         newest_first = sorted(listed, key=by_age, reverse=True)[:_LOOKED_AT]
         here = client.remote.fetch_listed({branch: listed[branch] for branch in newest_first})

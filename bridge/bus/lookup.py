@@ -42,10 +42,10 @@ def locate(
     if not at:
         return there
     with batch.acquired(git, "cat-file", "--batch-check") as process:
-        asker = _Asker(process, {} if known is None else known)
+        objects: dict[str, ObjectInfo | None] = {} if known is None else known
         depth = 1
         while at:
-            objects = asker.ask(at.values())
+            _ask(process, at.values(), objects)
             following: dict[str, str] = {}
             for name, revision in at.items():
                 here, parts = objects.get(revision), steps[name]
@@ -76,29 +76,17 @@ def _steps(name: str) -> list[str]:
     return steps
 
 
-class _Asker:
-    """A ``git cat-file --batch-check`` that is used for several steps."""
-
-    def __init__(self, process: batch.CatFileProcess, known: dict[str, ObjectInfo | None]) -> None:
-        self._known = known
-        self._process = process
-
-    def ask(self, names: Iterable[str]) -> dict[str, ObjectInfo | None]:
-        """Return git's answer for each name."""
-        new = [name for name in dict.fromkeys(names) if name not in self._known]
-        batch: list[str] = []
-        for portion in portions(new, PORTION_BYTES):
-            self._process.queries += len(portion)
-            self._process.child.write("\n".join([*portion, ""]))
-            # Git looks these up while the previous answers are read.
-            self._take(batch)
-            batch = portion
-        self._take(batch)
-        return self._known
-
-    def _take(self, names: list[str]) -> None:
-        lines = self._process.child.lines(len(names))
-        self._known.update(zip(names, map(git_output.object_of, lines), strict=True))
+def _ask(process: batch.CatFileProcess, names: Iterable[str], known: dict[str, ObjectInfo | None]) -> None:
+    """Add git's answer for each name to ``known``."""
+    before: list[str] = []
+    new = [name for name in dict.fromkeys(names) if name not in known]
+    for portion in (*portions(new, PORTION_BYTES), []):
+        if portion:
+            process.queries += len(portion)
+            process.child.write("\n".join([*portion, ""]))
+        # Git looks these up while the previous answers are read.
+        known.update(zip(before, map(git_output.object_of, process.child.lines(len(before))), strict=True))
+        before = portion
 
 
 def portions(names: Sequence[str], most_bytes: int) -> Iterator[list[str]]:

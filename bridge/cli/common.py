@@ -18,6 +18,7 @@ from bridge.common.cli.commands import Duration, option
 from bridge.common.cli.output import put_block, put_json, say
 from bridge.errors import UsageError
 from bridge.presets import load_presets
+from bridge.report.forms.words import color
 from bridge.requests.liveness import shown
 from bridge.requests.status import Event, Status
 from bridge.verify.public_keys import Pin, find_pin
@@ -26,19 +27,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from bridge.common.cli.screen import Screen
-
-COLORS = {
-    State.SUCCEEDED: "green",
-    State.FAILED: "red",
-    State.REFUSED: "red",
-    State.GATE_REJECTED: "red",
-    State.TIMED_OUT: "red",
-    State.LOST: "red",
-    State.CANCELLED: "yellow",
-    State.RUNNING: "cyan",
-    State.CLAIMED: "cyan",
-    State.REQUESTED: "blue",
-}
 
 timeout_option = option(
     "--timeout",
@@ -127,7 +115,7 @@ def state_text(state: State) -> Text:
     """Return a state in its colour."""
     from rich.text import Text  # noqa: PLC0415 - slow to import, and a request is sent without it
 
-    return Text(str(state), style=COLORS[state])
+    return Text(str(state), style=color(state))
 
 
 def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = True) -> Status:
@@ -196,7 +184,7 @@ def _announce(out: Screen, status: Status) -> None:
     from bridge.common.cli.screen import styled  # noqa: PLC0415
 
     reason = f": {status.detail}" if status.detail else ""
-    out.print(styled((str(status.state), COLORS[status.state]), by, reason))
+    out.print(styled((str(status.state), color(status.state)), by, reason))
 
 
 def finish(run: Run, status: Status, *, as_json: bool) -> int:

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from bridge.bus import wire
 from bridge.bus.wire import State
-from bridge.cli.common import COLORS, Progress
+from bridge.cli.common import Progress
 from bridge.client import Client, Run
 from bridge.common.cli.commands import PATH, json_option, option
 from bridge.common.cli.output import put_json
@@ -20,14 +20,13 @@ from bridge.common.cli.screen import Screen, console
 from bridge.demo import tables, walkthrough
 from bridge.errors import ExitCode
 from bridge.local_runner import Stage, serving
+from bridge.report.forms.words import color
 from bridge.reports import digests
 from bridge.verify.export import Fetched
 from bridge.verify.verdict import gate_lines, verified
 
 _TIMEOUT_S = 600
 _WIDTH = 100
-
-_COLORS = {"ACCEPTED": "green", "REJECTED": "red", "INCOMPLETE": "yellow"}
 
 # Lines of a job's log that are shown; all of it is in the answer.
 _LOG_LINES = 12
@@ -94,7 +93,7 @@ def _play(out: Screen, client: Client, stage: Stage, job: walkthrough.Job) -> tu
         if state != last:
             took = f"{time.monotonic() - began:.1f} s"
             reason = f": {escape(event.status.detail)}" if event.status.detail else ""
-            out.print(f"  [{COLORS[state]}]{state}[/]{reason} [dim]{took}[/]")
+            out.print(f"  [{color(state)}]{state}[/]{reason} [dim]{took}[/]")
         last = state
     answer = walkthrough.answer_of(run, stage)
     _show(out, answer, hidden=lines - shown)
@@ -119,7 +118,7 @@ def _show(out: Screen, answer: Fetched, hidden: int) -> None:
                 tables.show(json.loads(path.read_text(encoding="utf-8")), gate, out)
     for i, (kind, text) in enumerate(gate_lines(gate)):
         if i == 0:
-            out.print(f"gate: [{_COLORS[gate.verdict]}]{kind}[/]: {escape(text)}")
+            out.print(f"gate: [{color(gate.verdict)}]{kind}[/]: {escape(text)}")
         else:
             out.print(f"  [bold]{kind}[/] {escape(text)}" if kind else f"    {escape(text)}")
 

@@ -17,11 +17,10 @@ from bridge.common import limits
 from bridge.common.cli.commands import json_option, option
 from bridge.common.cli.output import Colored, put, put_json
 from bridge.errors import ExitCode, UsageError
+from bridge.report.forms.words import color
 from bridge.system.local_files import read_regular
 from bridge.verify.public_keys import Pin
 from bridge.verify.run_file import voucher_for
-
-_COLORS = {"ACCEPTED": "green", "ACCEPTED_BY_REQUESTER": "yellow", "INCOMPLETE": "yellow", "REJECTED": "red"}
 
 
 @click.command()
@@ -62,12 +61,11 @@ def command(context: click.Context, paths: tuple[Path, ...], kinds: tuple[str, .
 
 def show_gate(judged: Gate) -> None:
     """Print a verdict for people, with each reason and, once for equal reasons, the fix."""
-    color = _COLORS[judged.verdict]
     numbered = reversed([*enumerate(judged.violations)])
     found_first = {violation.code: i for i, violation in numbered}
     reasons = len({(violation.path, violation.code) for violation in judged.violations})
     against = "no reason" if not reasons else "1 reason" if reasons == 1 else f"{reasons} reasons"
-    put(Colored(judged.verdict, color), f": {against} against the reports")
+    put(Colored(judged.verdict, color(judged.verdict)), f": {against} against the reports")
     ordered = sorted(
         judged.violations,
         key=lambda violation: (

@@ -15,8 +15,8 @@ from bridge.errors import ExitCode, UsageError
 from bridge.presets import load_presets
 from bridge.report.build import view_of
 from bridge.report.forms.markdown import markdown
+from bridge.report.forms.templates import page
 from bridge.report.forms.terminal import show
-from bridge.report.page import page
 from bridge.report.source import Source, from_branch, from_folder
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -35,14 +37,8 @@ def mcp_command(context: click.Context, port: int | None, remote: str, key: str 
     """
     # Making the SDK's models leaves nothing to collect, and looking for it takes a third of the time to start.
     gc.disable()
-    try:
+    with _extra("mcp", "the MCP SDK", ("mcp", "mcp_types", "anyio")):
         from bridge.mcp.server import make_server, serve_stdio  # noqa: PLC0415 - only this command needs the SDK
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
-            raise
-        raise UsageError(
-            "the MCP SDK is not installed", fix=install.client("mcp"), code="missing_extra"
-        ) from error
     public_key = str(Path(key).absolute()) if key else None
     repo = Path(context.obj["repo"]).absolute()
     # Fetched files are written below the repository, wherever the agent's host started this program.
@@ -56,6 +52,18 @@ def mcp_command(context: click.Context, port: int | None, remote: str, key: str 
     from bridge.mcp.http import serve_http  # noqa: PLC0415 - as above
 
     serve_http(server, port)
+
+
+@contextmanager
+def _extra(name: str, noun: str, packages: Collection[str]) -> Iterator[None]:
+    """Say how to install an extra if the block cannot import one of its packages."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in packages:
+            raise
+        fix = install.client(name)
+        raise UsageError(f"{noun} is not installed", fix=fix, code="missing_extra") from error
 
 
 PORT = 1340
@@ -80,12 +88,6 @@ def web_command(context: click.Context, port: int, poll: timedelta, folder: Path
 
         say(f"wrote {export(client_of(context), folder, limit)} files into {folder}")
         return
-    try:
+    with _extra("web", "the web server", ("starlette", "uvicorn")):
         from bridge.web.serve import serve  # noqa: PLC0415 - only this command needs the server
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("starlette", "uvicorn"):
-            raise
-        raise UsageError(
-            "the web server is not installed", fix=install.client("web"), code="missing_extra"
-        ) from error
     serve(client_of(context), port, max(poll.total_seconds(), 0.1))

@@ -39,11 +39,10 @@ def from_branch(client: Client, branch: str) -> Source:
         InfrastructureError: it has no answer yet.
         VerificationError: its result cannot be read.
     """
-    answer = client.answer(branch)
-    report = answer.report
+    report, files = client.answer(branch)
     if report.result is None:
         raise VerificationError(report.checks[0].message, fix=f"See: kakeya verify {branch}")
-    return Source(branch, report.result, report.checks, answer.files)
+    return Source(branch, report.result, report.checks, files)
 
 
 def from_folder(folder: Path, pin: Pin | None, presets: Mapping[str, Preset]) -> Source:

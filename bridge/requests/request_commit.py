@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from bridge.bus import branch_names, objects, wire
 from bridge.bus.branch_names import Namespace
@@ -15,6 +15,7 @@ from bridge.bus.objects import Identity
 from bridge.common import environment
 from bridge.errors import GitError, UsageError
 from bridge.manifest import MAX_LIFETIME, Request, format_time, parse_manifest
+from bridge.presets import Preset
 from bridge.requests.binding import Binding, subject
 from bridge.system import git_output
 from bridge.system.git import Git
@@ -39,42 +40,48 @@ class Content(NamedTuple):
     workload: str
 
 
+@dataclass(frozen=True)
+class Draft:
+    """What is asked for, before it has a branch and a commit. ``params`` are checked."""
+
+    preset: Preset
+    params: Mapping[str, object]
+    ref: str
+    snapshot: bool
+    lifetime: timedelta
+    labels: Sequence[str]
+    requested_by: str | None
+
+
 def prepare(
     git: Git,
-    preset: str,
-    params: Mapping[str, object],
-    *,
-    code: Literal["installed", "request"],
+    draft: Draft,
     namespace: Namespace,
-    ref: str = "HEAD",
-    snapshot: bool = False,
-    lifetime: timedelta = DEFAULT_LIFETIME,
-    labels: Sequence[str] = (),
-    requested_by: str | None = None,
+    *,
     bind: Callable[[str], Binding] | None = None,
     nonce: str | None = None,
     prove: Callable[[Content], str] | None = None,
 ) -> Prepared:
     """Build the request commit in the user's repository with plumbing commands.
 
-    HEAD, branches, index and working tree do not change. With ``snapshot``, the tracked files as they are in the
+    HEAD, branches, index and working tree do not change. With ``draft.snapshot``, the tracked files as they are in the
     working tree become the workload: a file that git was never told of may be a secret, or large. With ``bind``, the
     commit is signed for the binding that it returns for the branch. Without ``nonce``, a new one is made. ``prove``
     returns one more trailer for the commit's message.
 
     Raises:
-        UsageError: ``ref`` is not a commit, or if the user has no key to sign with.
+        UsageError: ``draft.ref`` is not a commit, or if the user has no key to sign with.
     """
-    workload = _snapshot(git) if snapshot else objects.resolve(git, ref)
+    workload = _snapshot(git) if draft.snapshot else objects.resolve(git, draft.ref)
     if workload is None:
-        empty = ref == "HEAD" and not git.maybe("rev-list", "-n1", "--all")
+        empty = draft.ref == "HEAD" and not git.maybe("rev-list", "-n1", "--all")
         fix = (
             "Make a first commit."
             if empty
             else "Name a branch, a tag or a commit that exists here with --ref."
         )
-        raise UsageError(f"{ref!r} is not a commit in this repository", fix=fix)
-    if not timedelta(seconds=1) <= lifetime <= MAX_LIFETIME:
+        raise UsageError(f"{draft.ref!r} is not a commit in this repository", fix=fix)
+    if not timedelta(seconds=1) <= draft.lifetime <= MAX_LIFETIME:
         raise UsageError(
             f"a request must expire within {MAX_LIFETIME.days} days, and not at once",
             fix="Say how long it may wait for a runner, such as --expires 24h.",
@@ -84,24 +91,24 @@ def prepare(
     request = parse_manifest(
         Request.model_construct(
             schema_version=2,
-            preset=preset,
-            params=dict(params),
-            ref=ref,
-            requested_by=requested_by or who.email,
+            preset=draft.preset.name,
+            params=dict(draft.params),
+            ref=draft.ref,
+            requested_by=draft.requested_by or who.email,
             nonce=nonce or branch_names.new_nonce(now.timestamp()),
             workload=workload,
             created_at=format_time(now),
-            expires_at=format_time(now + lifetime),
-            code=code,
-            labels=list(labels) or None,
+            expires_at=format_time(now + draft.lifetime),
+            code=draft.preset.code,
+            labels=list(draft.labels) or None,
         ).to_json()
     )
     files = {wire.FOLDER: None, wire.REQUEST: request.to_json().encode()}
     tree = objects.overlay(git, f"{workload}^{{tree}}", files)
-    branch = namespace.branch(preset, request.nonce)
+    branch = namespace.branch(request.preset, request.nonce)
     trailers = bind(branch).trailers if bind else f"Branch: {branch}\n"
     trailers += prove(Content(branch, tree, workload)) if prove else ""
-    message = f"{subject(preset)}\n\n{trailers}"
+    message = f"{subject(request.preset)}\n\n{trailers}"
     make = _commit_signed if bind else objects.commit
     commit = make(git, tree, [workload], message, who)
     return Prepared(branch, commit, request)

@@ -1,17 +1,16 @@
-"""Sends a request: checks its parameters, makes its commit and pushes its branch, once under an idempotency key."""
+"""Sends a request: makes its commit and pushes its branch, once under an idempotency key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from functools import partial
 
 from bridge.bus.branch_names import Namespace
 from bridge.bus.remote import Pushed, Remote
 from bridge.errors import InfrastructureError, KakeyaError, RefusedError
-from bridge.presets import Preset
 from bridge.requests import idempotency, request_commit
 from bridge.requests.binding import Binding, repository_name
 from bridge.requests.outbox import Sent
+from bridge.requests.request_commit import Draft, Prepared
 from bridge.system.git import Git
 
 # What to do about a remote that does not take a branch of this name.
@@ -25,16 +24,10 @@ def send(
     git: Git,
     remote: Remote,
     sent: Sent,
-    preset: Preset,
-    params: Mapping[str, object],
+    draft: Draft,
     *,
     namespace: Namespace,
     patterns: tuple[str, ...],
-    ref: str,
-    snapshot: bool,
-    lifetime: timedelta,
-    labels: Sequence[str],
-    requested_by: str | None,
     sign: bool,
     idempotency_key: str | None,
 ) -> tuple[str, str, bool]:
@@ -43,44 +36,25 @@ def send(
     Returns the branch, the request's commit, and whether an earlier call under the same key had sent it. Raises what
     ``Client.run`` says.
     """
-    values = preset.check_params(params)
 
     def bind(branch: str) -> Binding:
-        return Binding(branch, repository_name(remote.url, git.directory), preset.digest)
+        return Binding(branch, repository_name(remote.url, git.directory), draft.preset.digest)
 
-    def prepare(
-        nonce: str | None = None, prove: Callable[[request_commit.Content], str] | None = None
-    ) -> request_commit.Prepared:
-        return request_commit.prepare(
-            git,
-            preset.name,
-            values,
-            code=preset.code,
-            namespace=namespace,
-            ref=ref,
-            snapshot=snapshot,
-            lifetime=lifetime,
-            labels=labels,
-            requested_by=requested_by,
-            bind=bind if sign else None,
-            nonce=nonce,
-            prove=prove,
-        )
-
+    make = partial(request_commit.prepare, git, draft, namespace, bind=bind if sign else None)
     try:
         if idempotency_key is not None:
-            who = requested_by or request_commit.identity(git).email
+            who = draft.requested_by or request_commit.identity(git).email
             content = {
-                "preset": preset.name,
-                "params": values,
-                "ref": ref,
-                "snapshot": snapshot,
-                "labels": [*labels],
+                "preset": draft.preset.name,
+                "params": draft.params,
+                "ref": draft.ref,
+                "snapshot": draft.snapshot,
+                "labels": [*draft.labels],
             }
             key = idempotency.Key.of(idempotency_key, who, content, idempotency.read_secret(git))
             sender = idempotency.IdempotentSender(git, remote, sent, patterns)
-            return sender.send(key, lambda nonce: prepare(nonce, key.proof))
-        return (*_send_new(remote, sent, prepare()), False)
+            return sender.send(key, lambda nonce: make(nonce=nonce, prove=key.proof))
+        return (*_send_new(remote, sent, make()), False)
     except RefusedError as error:
         if error.code != "squatted":
             error.fix = OTHER_PREFIX
@@ -91,7 +65,7 @@ def send(
         raise
 
 
-def _send_new(remote: Remote, sent: Sent, prepared: request_commit.Prepared) -> tuple[str, str]:
+def _send_new(remote: Remote, sent: Sent, prepared: Prepared) -> tuple[str, str]:
     """Push a request. It is recorded first, so that it is known here even if the reply to the push is lost."""
     branch, commit = prepared.branch, prepared.commit
     sent.add(branch, commit)

@@ -41,24 +41,16 @@ class Fetched:
     report: Report
 
 
-@dataclass(frozen=True)
-class Answer:
-    """An answer in memory, verified or not. ``files`` lacks missing and too large ones."""
-
-    report: Report
-    files: dict[str, bytes]
-
-
-def read_answer(git: Git, view: RequestBranch, report: Report) -> Answer:
-    """Read the existing files of an answer, as far as they fit into memory."""
+def read_answer(git: Git, view: RequestBranch, report: Report) -> dict[str, bytes]:
+    """Return the existing files of an answer, verified or not, as far as they fit into memory."""
     if report.result is None:
-        return Answer(report, {})
+        return {}
     listed = [file.path for file in report.result.files if wire.is_answer_path(file.path)]
     try:
         contents = Contents.of(git, view.tip, report.result)
     except VerificationError:
-        return Answer(report, {})
-    return Answer(report, contents.read(listed, limits.REPORTS_BYTES))
+        return {}
+    return contents.read(listed, limits.REPORTS_BYTES)
 
 
 def write_answer(git: Git, view: RequestBranch, report: Report, out: Path | str | None) -> Fetched:

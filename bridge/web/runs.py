@@ -95,8 +95,8 @@ class Runs:
         checks = tuple(report.checks)
         if report.result is None:
             return None, checks
-        answer = read_answer(watch.git, view, report)
-        return Source(view.branch, report.result, report.checks, answer.files), checks
+        files = read_answer(watch.git, view, report)
+        return Source(view.branch, report.result, report.checks, files), checks
 
     def log(self, view: RequestBranch, most: int = TAIL) -> LogText:
         """Return the end of a log: of the answer's log if there is an answer, otherwise of the streamed output."""

@@ -245,17 +245,17 @@ def test_forgetting_spares_what_is_young_and_what_has_no_answer(served, git, bus
     done = served.run("noop")
     done.wait(30)
     waiting = served.run("noop", labels=["elsewhere"])
-    assert served.gc(timedelta(hours=1), remote=True) == []
+    assert served.sweep(timedelta(hours=1), remote=True).gone == []
     assert len(sent(served)) == 2
 
     time.sleep(1.1)
-    assert served.gc(timedelta(0), remote=True, dry_run=True) == sorted([done.branch, waiting.branch])
+    assert served.sweep(timedelta(0), remote=True, dry_run=True).gone == sorted([done.branch, waiting.branch])
     assert len(sent(served)) == 2
-    assert served.gc(timedelta(0)) == sorted([done.branch, waiting.branch])
+    assert served.sweep(timedelta(0)).gone == sorted([done.branch, waiting.branch])
     assert sent(served) == []
     assert git(bus, "rev-parse", f"refs/heads/{done.branch}")
 
-    assert served.gc(timedelta(0), remote=True) == [done.branch]
+    assert served.sweep(timedelta(0), remote=True).gone == [done.branch]
     assert [status.branch for status in served.list()] == [waiting.branch]
 
 

@@ -19,7 +19,9 @@ from markupsafe import Markup
 from bridge.common.drawing.markup import shown
 from bridge.common.drawing.svg import figures
 from bridge.common.drawing.text import cell, is_numeric
+from bridge.report.build import version
 from bridge.report.forms.words import ago, badges, grade, stamp
+from bridge.report.model import RunsView
 from bridge.reports.views.model import Table
 from bridge.reports.views.rows import claims_tables
 
@@ -48,6 +50,12 @@ def _environment(*folders: Path) -> Environment:
 def render(name: str, /, *folders: Path, **values: Any) -> str:
     """Render a page from the report templates and the templates in further folders."""
     return _environment(*folders).get_template(name).render(**values)
+
+
+def page(view: RunsView) -> str:
+    """Return a view of runs as one self-contained page: no script, no font and no image from anywhere else."""
+    sheet = style()
+    return render("report.html", view=view, style=sheet, policy=inline_policy(sheet), version=version())
 
 
 def style() -> Markup:

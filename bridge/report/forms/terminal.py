@@ -9,15 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.common.drawing.text import cell, printable
+from bridge.report.forms.words import color, is_graded
 from bridge.report.model import Facts, Measured, RunsView, RunView
 from bridge.reports.views.rows import claims_tables
 from bridge.reports.views.terminal import rich_table
-
-_COLORS = {
-    "succeeded": "green", "ACCEPTED": "green",
-    "ACCEPTED_BY_REQUESTER": "yellow", "signed": "green", "cancelled": "yellow", "INCOMPLETE": "yellow",
-    "unsigned": "yellow", "ok": "green", "--": "yellow",
-}  # fmt: skip
 
 
 def show(view: RunsView, out: Console) -> None:
@@ -71,7 +66,7 @@ def _report(report: Measured, out: Console) -> None:
 
 
 def _styled(shown: str) -> Text:
-    return _colored(shown) if shown in _COLORS else Text(shown)
+    return _colored(shown) if is_graded(shown) else Text(shown)
 
 
 def _plain(text: str, style: str = "") -> Text:
@@ -80,4 +75,4 @@ def _plain(text: str, style: str = "") -> Text:
 
 
 def _colored(word: str) -> Text:
-    return _plain(word, _COLORS.get(word, "red"))
+    return _plain(word, color(word))

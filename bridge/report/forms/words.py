@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from bridge.report.model import RunView
 from bridge.requests.waiting import span
+
+if TYPE_CHECKING:
+    from bridge.report.model import RunView
 
 _GRADES = {
     "succeeded": "good", "ACCEPTED": "good",
     "ACCEPTED_BY_REQUESTER": "warn", "signed": "good", "cancelled": "warn", "INCOMPLETE": "warn",
-    "unsigned": "warn", "requested": "open", "claimed": "busy", "running": "busy",
+    "unsigned": "warn", "requested": "open", "claimed": "busy", "running": "busy", "ok": "good",
+    "--": "warn",
 }  # fmt: skip
+_COLORS = {"good": "green", "warn": "yellow", "bad": "red", "open": "blue", "busy": "cyan"}
 _EVIDENCE = {
     "signed": "signed with a pinned key",
     "unsigned": "nobody vouches for it",
@@ -23,6 +28,16 @@ _EVIDENCE = {
 def grade(word: str) -> str:
     """Return the grade of a state, a verdict or an evidence status: good, bad, open or busy."""
     return _GRADES.get(word, "bad")
+
+
+def is_graded(word: str) -> bool:
+    """Return whether a word stands for an outcome."""
+    return word in _GRADES
+
+
+def color(word: str) -> str:
+    """Return the colour of a state, a verdict, an evidence status or a check's mark in a terminal."""
+    return _COLORS[grade(word)]
 
 
 def badges(run: RunView) -> list[tuple[str, str]]:

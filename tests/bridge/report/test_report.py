@@ -13,7 +13,7 @@ from bridge.cli import main
 from bridge.client import Client
 from bridge.report.build import view_of
 from bridge.report.forms.markdown import markdown
-from bridge.report.page import page
+from bridge.report.forms.templates import page
 from bridge.report.source import from_branch
 
 pytestmark = pytest.mark.bus

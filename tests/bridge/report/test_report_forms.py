@@ -20,9 +20,9 @@ from bridge.common.drawing.svg import figure, figures
 from bridge.common.drawing.text import cell, number
 from bridge.report.build import view_of
 from bridge.report.forms.markdown import markdown
+from bridge.report.forms.templates import page
 from bridge.report.forms.terminal import show
 from bridge.report.measured import measured
-from bridge.report.page import page
 from bridge.report.source import Source
 from bridge.report.trends import sparkline
 from bridge.reports.kinds import LEGACY
