@@ -10,7 +10,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bridge.reports import kinds
@@ -101,15 +101,18 @@ def measured(
         request_seconds=3600.0,
     )
     server, began = Server(settings, EngineThread), time.monotonic()
-    on_start(len(matrix.cells))
     server.engine.start()
     try:
         resident = server.engine.load(model).result()
+        left_out = {} if resident.pair.draft is not None else {"dflash": "the model has no drafter"}
+        matrix = replace(matrix, drafts=[name for name in matrix.drafts if name not in left_out])
+        on_start(len(matrix.cells))
         config = {
             "seed": 0,
             "model": resident.pair.name,
             "dtype": dtype,
             "drafts": list(matrix.drafts),
+            "left_out": left_out,
             "cache": asked_cache,
             "caches": list(matrix.caches),
             "warm": [False, True],
