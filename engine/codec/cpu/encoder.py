@@ -175,7 +175,8 @@ class _Blocks:
 
     def pairs(self, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the same and the beta bits, which blocks may set whose nearest point is outside without."""
-        points, far, outside, others, distance = self._near(self._scaled(scales))
+        scaled = self._scaled(scales)
+        points, far, outside = self._near(scaled)
         shape = (len(scales), *self.y.shape[1:])
         unit, coarse = steps_of(scales), steps_of(scales + BETA_GAP)
         errors = (far.reshape(shape) * (unit * unit)[:, None]).reshape(-1)
@@ -186,12 +187,13 @@ class _Blocks:
                 columns: np.ndarray = np.broadcast_to(per_vector[:, None], shape).reshape(-1)[outside]
                 return columns
 
+            others, without = self._shrunk(scaled, outside, points)
+            without *= of_columns(unit * unit)
             sources = outside % self.y[0].size if len(scales) > 1 else outside
             z = np.take(self.y.reshape(8, -1), sources, axis=1)
             z *= of_columns(steps_of(-scales - BETA_GAP))
             with_beta, far, _ = self._coded(z)
             far *= of_columns(coarse * coarse)
-            without = distance * of_columns(unit * unit)
             beta[outside] = closer = far < without
             points[:, outside] = _select(closer, with_beta, others)
             errors[outside] = np.minimum(far, without)
@@ -206,32 +208,40 @@ class _Blocks:
         return columns
 
     def _coded(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return codewords near columns, their squared distances, and the columns whose nearest point is outside."""
-        points, far, outside, others, distance = self._near(z)
-        if outside.size:
-            points[:, outside], far[outside] = others, distance
+        """Return codewords near columns, their squared distances, and the columns whose nearest point is outside.
+
+        A column without a codeword keeps its nearest point at the distance OUTSIDE.
+        """
+        points, far, outside = self._near(z)
+        if self.shrinks and outside.size:
+            points[:, outside], far[outside] = self._shrunk(z, outside, points)
         return points, far, outside
 
-    def _near(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the same before the last are shrunk, and for those the codewords and distances that shrinking gives.
-
-        A column that gets no codeword keeps its nearest point at the distance OUTSIDE.
-        """
+    def _near(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the same without shrinking."""
         if self.clips:
             np.clip(z, -LIMIT, LIMIT, out=z)
         points, far = nearest(z)
         outside = np.flatnonzero(~inside(points, self.q))
-        others, distance = points[:, outside], np.full(outside.size, OUTSIDE)
-        if self.shrinks and outside.size:
-            z = np.take(z, outside, axis=1)
-            for shrink in self.shrinks:
-                other, _ = nearest(z * np.float32(shrink))
-                gap = z - np.float32(0.5) * other
-                gap = fold(np.add, np.multiply(gap, gap, out=gap), gap)
-                gap[~inside(other, self.q)] = OUTSIDE
-                others = _select(gap < distance, other, others)
-                distance = np.minimum(gap, distance)
-        return points, far, outside, others, distance
+        far[outside] = OUTSIDE
+        return points, far, outside
+
+    def _shrunk(
+        self, z: np.ndarray, outside: np.ndarray, points: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the codewords of some columns, and their squared distances, that shrinking gives."""
+        chosen, distance = points[:, outside], np.full(outside.size, OUTSIDE)
+        if not self.shrinks:
+            return chosen, distance
+        z = np.take(z, outside, axis=1)
+        for shrink in self.shrinks:
+            other, _ = nearest(z * np.float32(shrink))
+            gap = z - np.float32(0.5) * other
+            gap = fold(np.add, np.multiply(gap, gap, out=gap), gap)
+            gap[~inside(other, self.q)] = OUTSIDE
+            chosen = _select(gap < distance, other, chosen)
+            distance = np.minimum(gap, distance)
+        return chosen, distance
 
 
 def _guessed(product: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
