@@ -101,7 +101,8 @@ def find_pin(git: Git | None, remote: str, named: Path | str | None = None) -> P
     """Return the pinned keys: from ``named``, the environment, git's configuration, or the remote's main branch.
 
     Only the first source that names a key counts. Nothing is fetched: the remote's default branch is read as of the
-    last fetch. Outside a repository (``git`` is None), only the first two sources exist.
+    last fetch. A relative path in git's configuration begins at the top of the working tree. Outside a repository
+    (``git`` is None), only the first two sources exist.
 
     Raises:
         UsageError: a named key cannot be read, because a broken pin must not count as no pin.
@@ -117,7 +118,8 @@ def find_pin(git: Git | None, remote: str, named: Path | str | None = None) -> P
         return None
     setting = git.maybe("config", "--type=path", "--get", SETTING)
     if setting:
-        return _of_file(git.directory / setting, f"git config {SETTING}")
+        top = git.maybe("rev-parse", "--show-toplevel") or git.directory
+        return _of_file(Path(top, setting), f"git config {SETTING}")
     return _of_default_branch(git, remote)
 
 

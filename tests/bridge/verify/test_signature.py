@@ -86,6 +86,15 @@ def test_every_place_where_a_key_can_be_pinned(client, clone, answered, keyed, g
     assert signature(Client(clone, public_key=other).verify(answered)).ok is False
 
 
+def test_a_relative_path_in_a_clone_s_settings_counts_in_all_its_folders(client, clone, answered, keyed, git):
+    (clone / "keys").mkdir()
+    (clone / "keys" / "runner.pub").write_bytes(keyed.key().read_bytes())
+    git(clone, "config", "kakeya.publicKey", "keys/runner.pub")
+
+    for folder in (clone, clone / "keys"):
+        assert signature(Client(folder).verify(answered)).ok is True
+
+
 def test_a_key_that_came_with_the_answer_is_never_used(client, answered, forger, keyed, git, clone):
     forger.put(answered, {".kakeya/runner.pub": keyed.key("other").read_bytes()})
     client.view(answered)
