@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from bridge.common import doors
 from bridge.common.cli.output import Colored, put, put_json, say
 from bridge.errors import ExitCode, KakeyaError
 
@@ -40,7 +41,7 @@ def show(checks: Iterable[Check]) -> None:
         word, color = marks[check.ok]
         put(Colored(f"{word:<4}", color), f"  {check.name:<12} {check.message}")
         if check.fix and check.ok is not True:
-            put(f"{'':<19}{check.fix}")
+            put(f"{'':<19}{doors.advice(check.fix, doors.current())}")
 
 
 def show_as_they_come(

@@ -1,12 +1,13 @@
 """Words advice for the door at which it is read.
 
 An error's fix names commands and options of ``kakeya``, because most are read in a terminal. An agent has tools and
-arguments instead, and a workflow has the Action's inputs.
+arguments instead, a workflow has the Action's inputs, and a page in a browser only shows things.
 """
 
 from __future__ import annotations
 
 import re
+from enum import Enum
 
 from bridge.common import environment
 
@@ -14,12 +15,15 @@ from bridge.common import environment
 _ACTION = "action"
 
 _TOOLS = "run|wait|status|logs|fetch|cancel|list|doctor|presets"
+# A command in backquotes with its arguments, or one without, at the end of a clause.
+_COMMAND = r"`(kakeya [a-z]+[^`]*)`|(?<![`\w])(kakeya [a-z]+(?: [^\s`;,]*[^\s`;,.])*)"
+_PREFIX = r"--prefix\b(?: of `kakeya run`, or KAKEYA_BRANCH_PREFIX)?"
 _FOR_AGENTS = (
     (r" --wait\b", ""),
     (r"-p (\w+=\w+)", r"\1 to params"),
     (r"--expires \S+?(?=[.,;]?(?:\s|$))", "expires_s"),
     (r"--(ref|snapshot|out)\b", r"\1"),
-    (r"--prefix\b", "KAKEYA_BRANCH_PREFIX in the server's environment"),
+    (_PREFIX, "KAKEYA_BRANCH_PREFIX in the server's environment"),
     (r"--suffix(?:=[^\s.]+)?", "KAKEYA_BRANCH_SUFFIX in the server's environment"),
     (r"--(remote|key)\b", r"the server's own option \1"),
     (r"`?\bkakeya verify\b([^`]*)`?", r"kakeya_status\1"),
@@ -28,11 +32,21 @@ _FOR_AGENTS = (
 _FOR_WORKFLOWS = (
     (r"-p (\w+=\w+)", r"\1 to the input params"),
     (r"--expires \S+?(?=[.,;]?(?:\s|$))", "the input wait"),
-    (r"--prefix\b", "KAKEYA_BRANCH_PREFIX in the job's environment"),
+    (_PREFIX, "KAKEYA_BRANCH_PREFIX in the job's environment"),
     (r"--suffix(?:=[^\s.]+)?", "KAKEYA_BRANCH_SUFFIX in the job's environment"),
     (r"--key\b", "the input public-key"),
     (r"--out\b", "the input folder"),
     (r"--(ref|remote)\b", r"the input \1"),
+    (r"Send it again: kakeya run\b", "Run this workflow again"),
+    (r"To keep waiting: `kakeya wait`", "To wait longer: the input wait"),
+    (_COMMAND, r"`\1\2` in a clone of the repository"),
+)
+_FOR_PAGES = (
+    (r"\bTry again\b", "Reload the page"),
+    (r"(?<!`)--(remote|key FILE|key)\b", r"the option --\1 of `kakeya web`"),
+    (r"\(--prefix\)", "(--prefix of `kakeya run`)"),
+    (_COMMAND, r"`\1\2` in a terminal"),
+    (r"(`kakeya web`) in a terminal", r"\1"),
 )
 _BY_CODE_FOR_WORKFLOWS = {
     "no_push_right": "Let the job's token push (permissions: contents: write), or set KAKEYA_BRANCH_PREFIX in the "
@@ -40,19 +54,31 @@ _BY_CODE_FOR_WORKFLOWS = {
 }
 
 
-def for_agents(fix: str | None) -> str | None:
-    """Return advice in the words of the MCP tools."""
-    return _worded(fix, _FOR_AGENTS)
+class Door(Enum):
+    """Where advice is read."""
+
+    TERMINAL = "terminal"
+    ACTION = "action"
+    MCP = "mcp"
+    WEB = "web"
 
 
-def for_reader(fix: str | None, code: str) -> str | None:
-    """Return advice for the reader of this program's output: a person at a terminal, or a workflow's log."""
-    if environment.get("KAKEYA_DOOR") != _ACTION:
-        return fix
-    return _BY_CODE_FOR_WORKFLOWS.get(code) or _worded(fix, _FOR_WORKFLOWS)
+_REPLACED: dict[Door, tuple[tuple[str, str], ...]] = {
+    Door.MCP: _FOR_AGENTS,
+    Door.ACTION: _FOR_WORKFLOWS,
+    Door.WEB: _FOR_PAGES,
+}
 
 
-def _worded(fix: str | None, table: tuple[tuple[str, str], ...]) -> str | None:
-    for pattern, words in table if fix else ():
+def current() -> Door:
+    """Return the door of this program's output: the log of a workflow, or a terminal."""
+    return Door.ACTION if environment.get("KAKEYA_DOOR") == _ACTION else Door.TERMINAL
+
+
+def advice(fix: str | None, door: Door, code: str = "") -> str | None:
+    """Return a fix, written for a terminal, in the words of a door. ``code`` is that of the error, if it is one."""
+    if door is Door.ACTION and code in _BY_CODE_FOR_WORKFLOWS:
+        return _BY_CODE_FOR_WORKFLOWS[code]
+    for pattern, words in _REPLACED.get(door, ()) if fix else ():
         fix = re.sub(pattern, words, fix or "")
     return fix

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from bridge.common import doors, sanitize
+from bridge.common.doors import Door
 from bridge.errors import KakeyaError
 from bridge.mcp.models import Answer
 
@@ -49,7 +50,7 @@ def error_fields(error: KakeyaError) -> dict[str, object]:
         for name, value in {
             **error.as_dict(),
             "error": error.own_message,
-            "fix": doors.for_agents(error.fix),
+            "fix": doors.advice(error.fix, Door.MCP),
             **quoted,
         }.items()
     }

@@ -10,6 +10,8 @@ from pathlib import Path, PurePosixPath
 
 from bridge.bus.times import committed_at
 from bridge.client import Client, Run
+from bridge.common import doors
+from bridge.common.doors import Door
 from bridge.doctor import examine
 from bridge.errors import ExitCode, UsageError
 from bridge.mcp import models
@@ -60,7 +62,7 @@ def doctor(session: Session, args: models.Page) -> models.Answer:
             untrusted_message=short(check.message)
             if check.own_message not in (None, check.message)
             else None,
-            fix=short(check.fix or "") or None,
+            fix=short(doors.advice(check.fix, Door.MCP) or "") or None,
         )
         for check in examine(session.repo, session.remote, session.public_key)
     ]

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from bridge.bus import branch_names, history, wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
-from bridge.common import limits
+from bridge.common import doors, limits
+from bridge.common.doors import Door
 from bridge.errors import RefusedError, UsageError
 from bridge.requests.liveness import Life, Queue
 from bridge.requests.waiting import Code, Reason
@@ -63,7 +64,7 @@ class Status:
     @property
     def outlook(self) -> str:
         """One sentence about the wait; empty if nothing is known."""
-        return _outlook(self, known=True)
+        return doors.advice(_outlook(self, known=True), doors.current()) or ""
 
     @property
     def outlook_for_agents(self) -> str:
@@ -75,7 +76,8 @@ class Status:
         reason = self.reason
         if reason and reason.runner and _word(reason.runner) != reason.runner:
             reason = replace(reason, fix=reason.fix.replace(reason.runner, _word(reason.runner)))
-        return _outlook(replace(self, life=life, queue=queue, reason=reason), known=False)
+        outlook = _outlook(replace(self, life=life, queue=queue, reason=reason), known=False)
+        return doors.advice(outlook, Door.MCP) or ""
 
 
 @dataclass(frozen=True)

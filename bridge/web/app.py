@@ -14,7 +14,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from bridge.common import doors
 from bridge.common.cli.output import say
+from bridge.common.doors import Door
 from bridge.errors import KakeyaError, as_told
 from bridge.web.figures import Figures
 from bridge.web.guard import Guard
@@ -100,9 +102,8 @@ class Site:
         fault = as_told(error)
         if not isinstance(error, KakeyaError):
             say(f"error: {fault.message}")
-        return HTMLResponse(
-            self._pages.message("This page cannot be shown", fault.message, fault.fix or ""), 500
-        )
+        fix = doors.advice(fault.fix, Door.WEB) or ""
+        return HTMLResponse(self._pages.message("This page cannot be shown", fault.message, fix), 500)
 
     def _row(self, request: Request) -> Row:
         row = self._watch.snapshot.by_branch.get(request.path_params["branch"])

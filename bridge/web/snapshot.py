@@ -86,9 +86,10 @@ class Snapshot:
 
     rows: tuple[Row, ...] = ()
     runners: tuple[RunnerSighting, ...] = ()
-    # The time of that poll by this machine's clock, and the error of the latest poll if it failed.
+    # The time of that poll by this machine's clock, and the error of the latest poll if it failed, with the fix.
     at: float = 0.0
     problem: str = ""
+    fix: str = ""
     # Incremented with each change, so that a page can ask for news.
     version: int = 0
     changed: Mapping[str, int] = field(default_factory=dict)

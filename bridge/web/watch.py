@@ -14,7 +14,8 @@ from dataclasses import replace
 from bridge.bus import history
 from bridge.bus.history import RequestBranch
 from bridge.client import Client
-from bridge.common import limits
+from bridge.common import doors, limits
+from bridge.common.doors import Door
 from bridge.errors import KakeyaError, as_told
 from bridge.requests import why_waiting
 from bridge.requests.liveness import last_line, life_of
@@ -65,10 +66,12 @@ class Watch:
             runners = with_jobs(self._runners(), views)
             snapshot = self._dressed(views, runners)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not look like a bus on which nothing happens
-            return self._keep(replace(self.snapshot, problem=as_told(error).message))
+            fault = as_told(error)
+            fix = doors.advice(fault.fix, Door.WEB) or ""
+            return self._keep(replace(self.snapshot, problem=fault.message, fix=fix))
         rows = tuple(sorted(snapshot, key=lambda row: by_age(row.branch), reverse=True))
         return self._keep(
-            replace(self.snapshot, rows=rows, runners=tuple(runners), at=time.time(), problem="")
+            replace(self.snapshot, rows=rows, runners=tuple(runners), at=time.time(), problem="", fix="")
         )
 
     def run(self, stop: threading.Event, poll_s: float) -> None:

@@ -43,7 +43,7 @@ def said(door, *args: str) -> dict:
     argv = [sys.executable, "-P", "-m", "bridge", "-C", str(door.clone), *args, "--json"]
     done = subprocess.run(argv, env=door.env, capture_output=True, text=True, check=False)
     told = json.loads(done.stdout.splitlines()[-1])
-    told["fix"] = doors.for_agents(told["fix"])
+    told["fix"] = doors.advice(told["fix"], doors.Door.MCP)
     assert done.returncode == told["exit_code"]
     return told
 

@@ -92,7 +92,7 @@ def _fail(error: Exception, *, as_json: bool) -> NoReturn:
 
 def _tell(error: KakeyaError, *, as_json: bool) -> NoReturn:
     say(f"error: {error.message}")
-    error.fix = doors.for_reader(error.fix, error.code)
+    error.fix = doors.advice(error.fix, doors.current(), error.code)
     if error.fix:
         say(f"  {error.fix}")
     if as_json:

@@ -16,6 +16,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from bridge.common import doors
+from bridge.common.doors import Door
 from bridge.common.drawing.markup import shown
 from bridge.common.drawing.svg import figures
 from bridge.common.drawing.text import cell, is_numeric
@@ -43,7 +45,12 @@ def _environment(*folders: Path) -> Environment:
         "badges": badges, "cell": cell, "claims_tables": claims_tables, "columns": _columns, "figures": figures,
         "grade": grade, "kind": _kind,
     }  # fmt: skip
-    environment.filters |= {"ago": ago, "stamp": stamp, "words": lambda text: str(text).replace("_", " ")}
+    environment.filters |= {
+        "advice": lambda fix: doors.advice(str(fix), Door.WEB),
+        "ago": ago,
+        "stamp": stamp,
+        "words": lambda text: str(text).replace("_", " "),
+    }
     return environment
 
 
