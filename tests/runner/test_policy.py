@@ -117,6 +117,8 @@ WRONG = [
     pytest.param(_with(state="relative/state"), "must be an absolute path", id="relative-state"),
     pytest.param(_with(interpreter="python3"), "must be an absolute path", id="relative-interpreter"),
     pytest.param(_with(preset_folder="presets"), "must be an absolute path", id="relative-presets"),
+    pytest.param(_with(preset_folder="/presets\0"), "a path holds a NUL character", id="nul-in-a-path"),
+    pytest.param(_bus(token_file="token\0"), "a path holds a NUL character", id="nul-in-the-token-file"),
     pytest.param(_with(id="../up"), "id", id="id-is-a-path"),
     pytest.param(_with(id="ok\n"), "id", id="id-ends-a-line"),
     pytest.param(_with(env={"lower": "x"}), "env", id="env-name"),

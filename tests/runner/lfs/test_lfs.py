@@ -261,6 +261,11 @@ class TestHttp:
         assert headers["accept"] == headers["content-type"] == "application/vnd.git-lfs+json"
         assert all(asked[2]["authorization"] == server.token for asked in server.asked)
 
+    def test_an_object_with_two_pointers_is_fetched_once(self, server, tree):
+        left, contents = tree(Bus(url=server.url), a=pointer_to(CONTENT), b=pointer_to(CONTENT))
+        assert (left, contents) == ({}, {"a": CONTENT, "b": CONTENT})
+        assert [asked[0] for asked in server.asked] == ["POST", "GET"]
+
     def test_a_token_in_netrc_is_sent_to_nobody(self, server, tree):
         netrc = Path.home() / ".netrc"
         netrc.write_text(f"machine 127.0.0.1 login a password {SECRET}\n")
