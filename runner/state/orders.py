@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,21 +105,23 @@ def _read(file: Path) -> object:
 
 def heard(state: Path, process: psutil.Process, mode: str, timeout_s: float) -> bool:
     """Wait until the process has received an order or ended. Returns whether that happened in time."""
-    deadline = time.monotonic() + timeout_s
-    while True:
+
+    def is_over() -> bool:
         facts = read_facts(state)
-        if not process.is_running() or (facts and facts.pid == process.pid and facts.mode == mode):
-            return True
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(_LOOK_S)
+        return not process.is_running() or bool(facts and facts.pid == process.pid and facts.mode == mode)
+
+    return _wait(is_over, timeout_s)
 
 
-def ended(process: psutil.Process, timeout_s: float | None) -> bool:
+def ended(process: psutil.Process, timeout_s: float) -> bool:
     """Wait until the process has ended. Returns whether it ended in time."""
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-        if deadline is not None and time.monotonic() >= deadline:
+    return _wait(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, timeout_s)
+
+
+def _wait(is_over: Callable[[], bool], timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not is_over():
+        if time.monotonic() >= deadline:
             return False
         time.sleep(_LOOK_S)
     return True
