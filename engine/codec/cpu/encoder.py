@@ -122,17 +122,19 @@ def _by_grid(blocks: "_Blocks", finest: np.ndarray, safe: np.ndarray, search: Se
     usual = finest + search.stride * np.arange(grid, dtype=np.int32)[:, None]
     loud = safe + np.array([-2 * BETA_GAP, -BETA_GAP, 0], np.int32)[:, None]
     scales = np.concatenate([usual, loud])
-    errors = np.concatenate(
-        [blocks.at(scales[i : i + blocks.together])[1] for i in range(0, len(scales), blocks.together)]
-    )
-    fine = np.concatenate([errors[: search.count], errors[grid:-1]])
-    coarse = np.concatenate([errors[reach:grid], errors[grid + 1 :]])
-    scales = np.concatenate([scales[: search.count], scales[grid:-1]])
-    totals = fold(np.add, np.minimum(fine, coarse).swapaxes(0, 1))
-    index = totals.argmin(axis=0)[None]
-    scale = np.take_along_axis(scales, index, axis=0)[0]
-    beta = np.take_along_axis(coarse < fine, index[:, None], axis=0)[0]
-    return _Choice(totals.min(axis=0), scale, beta, blocks.points_at(scale + BETA_GAP * beta))
+    steps = range(0, len(scales), blocks.together)
+    errors = [each for i in steps for each in blocks.at(scales[i : i + blocks.together])[1]]
+    least = np.full(len(safe), np.inf, np.float32)
+    scale, beta = np.zeros_like(safe), np.zeros(blocks.y.shape[1:], bool)
+    pairs = [*((i, i + reach) for i in range(search.count)), (grid, grid + 1), (grid + 1, grid + 2)]
+    for fine, coarse in pairs:
+        smaller = np.minimum(errors[fine], errors[coarse])
+        total = fold(np.add, smaller, smaller)
+        take = total < least
+        least = np.minimum(total, least)
+        scale = np.where(take, scales[fine], scale)
+        beta ^= ((errors[coarse] < errors[fine]) ^ beta) & take
+    return _Choice(least, scale, beta, blocks.points_at(scale + BETA_GAP * beta))
 
 
 def _better(first: _Choice | None, second: _Choice) -> _Choice:
