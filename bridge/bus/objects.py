@@ -249,13 +249,8 @@ def is_commit(git: Git, name: str) -> bool:
     return entry is not None and entry.kind == "commit" and entry.oid == name
 
 
-def parent_of(git: Git, commit_id: str) -> str | None:
-    """Return a commit's first parent, read from the commit itself, so that it works in a shallow clone too."""
-    return next(iter(parents_of(git, commit_id)), None)
-
-
 def parents_of(git: Git, commit_id: str) -> list[str]:
-    """Return the parents that a commit names.
+    """Return the parents that a commit names, read from the commit itself, so that it works in a shallow clone too.
 
     Raises:
         InfrastructureError: it is missing or too large.

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bridge.bus.wire import State
-from bridge.cli.verdict import conclude
 from bridge.client import Client, Run
 from bridge.common import environment
 from bridge.common.cli.commands import Duration, option
 from bridge.common.cli.output import put_block, put_json, say
-from bridge.errors import UsageError
+from bridge.errors import ExitCode, UsageError
 from bridge.presets import load_presets
 from bridge.report.forms.words import color
 from bridge.requests.liveness import shown
 from bridge.requests.status import Event, Status
+from bridge.verify.answer_checks import gaps
 from bridge.verify.public_keys import Pin, find_pin
+from bridge.verify.verdict import gate_lines, verified
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -36,31 +37,24 @@ timeout_option = option(
 )
 
 
-def _set_remote(context: click.Context, _param: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        context.obj["remote"] = value
+def _keep(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+    """Return a callback that puts an option's value into the context."""
+
+    def keep(context: click.Context, _param: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            context.obj[name] = value
+
+    return keep
 
 
 remote_option = option(
-    "--remote -R",
-    metavar="NAME",
-    expose_value=False,
-    callback=_set_remote,
+    "--remote -R", metavar="NAME", expose_value=False, callback=_keep("remote"),
     help="Git remote (name or URL) that serves as the bus.  [default: origin]",
-)
-
-
-def _set_key(context: click.Context, _param: click.Parameter, value: str | None) -> None:
-    context.obj["public_key"] = value
-
-
+)  # fmt: skip
 key_option = option(
-    "--key",
-    metavar="FILE",
-    expose_value=False,
-    callback=_set_key,
+    "--key", metavar="FILE", expose_value=False, callback=_keep("public_key"),
     help="File with the runner's public key.  [default: the pinned key]",
-)
+)  # fmt: skip
 
 
 def request_argument(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -189,7 +183,7 @@ def _announce(out: Screen, status: Status) -> None:
 
 def finish(run: Run, status: Status, *, as_json: bool) -> int:
     """Verify the answer, print the result and the possible next steps, and return the exit code."""
-    code = conclude(run, status, as_json=as_json)
+    code = _conclude(run, status, as_json=as_json)
     if as_json:
         return code
     if code != status.exit_code or status.state is State.GATE_REJECTED:
@@ -198,4 +192,40 @@ def finish(run: Run, status: Status, *, as_json: bool) -> int:
         say(f"next: kakeya fetch {status.branch}")
     elif status.state in (State.FAILED, State.TIMED_OUT):
         say(f"next: kakeya logs {status.branch}")
+    return code
+
+
+def _conclude(run: Run, status: Status, *, as_json: bool) -> int:
+    """Verify the answer of a request that has ended, print the result, and return the exit code.
+
+    That is the one that the state stands for, and 1 for an answer that does not hold: it may say anything.
+    """
+    if not status.answered:
+        no_answer = "no runner had taken it, so there is no answer to verify"
+        if as_json:
+            put_json({
+                "event": "answer", "branch": run.branch, "state": status.state, "exit_code": status.exit_code,
+                "holds": None, "signed": None, "verified": no_answer, "reason": None, "gate": None,
+            })  # fmt: skip
+        else:
+            say(no_answer)
+        return int(status.exit_code or 0)
+    report = run.verify()
+    result = report.result
+    gate = result.gate if result else None
+    code = int(status.exit_code or 0) if report.holds else int(ExitCode.FAILED)
+    if as_json:
+        put_json({
+            "event": "answer", "branch": run.branch, "state": status.state, "exit_code": code,
+            "holds": report.holds, "signed": report.signed, "verified": verified(report),
+            "reason": result.reason.model_dump(mode="json") if result else None,
+            "gate": gate.model_dump(mode="json") if gate else None, "gaps": gaps(result) if result else [],
+        })  # fmt: skip
+        return code
+    say(verified(report))
+    for gap in gaps(result) if result else ():
+        say(f"note: {gap}")
+    if gate and report.holds:
+        for i, (kind, text) in enumerate(gate_lines(gate)):
+            say(f"gate: {kind}: {text}" if i == 0 else f"  {kind} {text}" if kind else f"    {text}")
     return code

@@ -23,13 +23,10 @@ from bridge.errors import UsageError
     "--http port", click.IntRange(0, 65535), metavar="PORT",
     help="Serve over HTTP on 127.0.0.1 instead of standard input and output; 0 takes a free port.",
 )  # fmt: skip
-@option(
-    "--remote -R", str, "origin", show_default=False, metavar="NAME",
-    help="Git remote (name or URL) that serves as the bus.  [default: origin]",
-)  # fmt: skip
-@option("--key", metavar="FILE", help="File with the runner's public key.  [default: the pinned key]")
+@remote_option
+@key_option
 @click.pass_context
-def mcp_command(context: click.Context, port: int | None, remote: str, key: str | None) -> None:
+def mcp_command(context: click.Context, port: int | None) -> None:
     """Serve the bridge to an agent as MCP tools.
 
     An agent's host starts this command in the repository whose remote is the bus. docs/agents.md shows how to
@@ -39,11 +36,12 @@ def mcp_command(context: click.Context, port: int | None, remote: str, key: str 
     gc.disable()
     with _extra("mcp", "the MCP SDK", ("mcp", "mcp_types", "anyio")):
         from bridge.mcp.server import make_server, serve_stdio  # noqa: PLC0415 - only this command needs the SDK
+    key = context.obj.get("public_key")
     public_key = str(Path(key).absolute()) if key else None
     repo = Path(context.obj["repo"]).absolute()
     # Fetched files are written below the repository, wherever the agent's host started this program.
     os.chdir(repo)
-    server = make_server(str(repo), remote, public_key)
+    server = make_server(str(repo), context.obj["remote"], public_key)
     gc.freeze()
     gc.enable()
     if port is None:

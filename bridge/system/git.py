@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from bridge.common import environment, limits
 from bridge.errors import GitError, ProcessError, UsageError
@@ -158,16 +159,8 @@ class Git:
         except ProcessError as error:
             raise self._failed(argv, None, message=error.message) from error
 
-    def _failed(
-        self,
-        argv: tuple[str, ...],
-        returncode: int | None,
-        stdout: bytes = b"",
-        stderr: bytes = b"",
-        *,
-        message: str | None = None,
-    ) -> GitError:
-        error = GitError(argv, returncode, stdout, stderr, message=message)
+    def _failed(self, *args: Any, **more: Any) -> GitError:
+        error = GitError(*args, **more)
         if self.on_failure:
             self.on_failure(error)
         return error

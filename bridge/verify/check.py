@@ -166,7 +166,7 @@ def _check_request(git: Git, view: RequestBranch, result: Result) -> tuple[Reque
         if requested != answered
     ]
     refused = result.state is wire.State.REFUSED  # the invalid manifest may be the reason for the refusal
-    if request.workload and not refused and request.workload != objects.parent_of(git, result.request):
+    if request.workload and not refused and [request.workload] != objects.parents_of(git, result.request)[:1]:
         differing.append("workload")
     if request.workload and result.workload not in (None, request.workload):
         differing.append("workload")

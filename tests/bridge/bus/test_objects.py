@@ -122,8 +122,8 @@ def test_a_commit_is_by_whom_it_is_said_to_be(store):
     first = objects.commit(store, tree, [], "First\n", WHO)
     second = objects.commit(store, tree, [first], "Second\n", WHO)
     assert store.text("show", "-s", "--format=%an|%ae|%cn|%ce", second) == "|".join([WHO.name, WHO.email] * 2)
-    assert objects.parent_of(store, second) == first
-    assert objects.parent_of(store, first) is None
+    assert objects.parents_of(store, second) == [first]
+    assert objects.parents_of(store, first) == []
     assert objects.parents_of(store, second) == [first]
 
 
