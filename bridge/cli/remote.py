@@ -18,8 +18,8 @@ from bridge.common.cli.output import put, put_json, say
 from bridge.common.cli.screen import Grid, console
 from bridge.requests.status import Status
 
-# How many reasons for waiting are shown.
-_REASONS = 5
+# How many reasons for waiting, and how many names of figures, are shown.
+_REASONS = _NAMES = 5
 
 # A branch's name is there to be copied, so the table is as wide as it needs to be.
 _WIDTH = 250
@@ -29,7 +29,7 @@ _WIDTH = 250
 @option("-n --limit", click.IntRange(1, 10_000), 20, help="Number of requests to list, newest first.")
 @option(
     "--claims", is_flag=False, flag_value="", metavar="[NAME]",
-    help="Show how claimed figures changed over time: all, or those that match NAME (decode_*).",
+    help="Show how claimed figures changed over time, or all figures that match NAME (decode_*).",
 )  # fmt: skip
 @remote_option
 @key_option
@@ -85,24 +85,25 @@ def _say_why(statuses: Sequence[Status]) -> None:
 
 def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> None:
     from bridge.common.drawing.text import cell, number  # noqa: PLC0415 - a plain list does not pay for reports
-    from bridge.report.trends import sparkline, trends  # noqa: PLC0415
+    from bridge.report.trends import collected, read_figures, sparkline  # noqa: PLC0415
 
-    figures = trends(client, limit, name)
+    answered = [status.branch for status in client.list(limit) if status.answered]
+    figures = read_figures(client, answered[::-1])
+    trends = collected(figure for figure in figures if figure.fits(name))
     if as_json:
-        for trend in figures:
+        for trend in trends:
             for line in trend.lines():
                 put_json(line)
         return
-    if not figures:
-        reason = f"claimed figure matches {name!r}" if name else "answer claims a figure"
-        say(f"no {reason} among the newest {limit} requests. Use --limit to look further back.")
+    if not trends:
+        say(_why_none(limit, answered, sorted({figure.name for figure in figures}), name))
         return
     table = Grid(show_header=True)
     for heading, side in (("claim", "left"), ("of", "left"), ("preset", "left"), ("runs", "right"), ("first", "right"),
                           ("last", "right"), ("least", "right"), ("most", "right"), ("trend", "left")):  # fmt: skip
         table.add_column(heading, justify="right" if side == "right" else "left")
     left_out = 0
-    for trend in figures:
+    for trend in trends:
         values = [value.value for value in trend.values if value.counts]
         left_out += len(trend.values) - len(values)
         ends = [values[0], values[-1], min(values), max(values)] if values else []
@@ -119,6 +120,21 @@ def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> N
         say(
             f"{left_out} values are left out of the trends: their answers were not accepted or failed verification"
         )
+
+
+def _why_none(limit: int, answered: Sequence[str], names: Sequence[str], name: str | None) -> str:
+    """Return why no figure is listed, and where the figures of these answers are."""
+    among = f"among the newest {limit} requests. --limit looks further back"
+    if not answered:
+        return f"there is no answer {among}."
+    if not names:
+        return f"no report with figures {among}; `kakeya report` shows the last answer."
+    if name:
+        return f"no figure matches {name!r} {among}. There are: {', '.join(names[:_NAMES])}."
+    return (
+        f"no answer claims a figure {among}. Figures in rows of reports are listed by name, such as "
+        f"{', '.join(names[:_NAMES])}: kakeya list --claims '{names[0]}'"
+    )
 
 
 def _print(table: Grid) -> None:

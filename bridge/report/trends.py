@@ -98,17 +98,13 @@ class Trend:
         return [Series(*key, tuple(some)) for key, some in sorted(groups.items())]
 
 
-def trends(client: Client, limit: int, name: str | None = None) -> list[Trend]:
-    """Return the figures of the newest ``limit`` requests that match ``name``; by default, all claimed figures.
-
-    Figures from rows that are not claimed are included only if a name is given. Unreadable answers have no figures.
-    """
-    branches = [status.branch for status in client.list(limit) if status.answered]
+def read_figures(client: Client, branches: Sequence[str]) -> list[Figure]:
+    """Return all figures of these answers, claimed or in rows. An answer that cannot be read has none."""
     figures: list[Figure] = []
-    for branch in reversed(branches):
+    for branch in branches:
         with suppress(VerificationError, InfrastructureError):
             figures += measured_in(from_branch(client, branch))
-    return collected(figure for figure in figures if figure.fits(name))
+    return figures
 
 
 def measured_in(source: Source) -> list[Figure]:

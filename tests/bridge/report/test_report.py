@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from html.parser import HTMLParser
 
@@ -135,6 +136,11 @@ def test_two_real_runs_from_the_bus_to_every_form(kakeya, client, keyed, git, cl
     assert len(lines) == 2 * len(rows)
     assert {line["branch"] for line in lines} == {one, two}
     assert all(line["counts"] for line in lines)
+    # Such a report claims nothing.
+    _, text, told = kakeya("list", "--claims")
+    assert text == ""
+    (command,) = re.findall(r"kakeya list --claims '(.*)'", told)
+    assert kakeya("list", "--claims", command)[1]
     code, text, _ = kakeya("list", "--claims", "rel_*")
     assert any(bar in text for bar in "▁█")
 
@@ -246,7 +252,14 @@ def test_a_list_of_claims_needs_the_key_that_was_named(kakeya, answered):
     assert kakeya("list", "--claims", "--key", "nowhere")[0] == 2
 
 
-def test_without_claims_the_list_says_so(kakeya, answered):
-    assert kakeya("list", "--claims") == (
-        0, "", "no answer claims a figure among the newest 20 requests. Use --limit to look further back.\n"
-    )  # fmt: skip
+def test_without_figures_the_list_of_claims_says_so(kakeya, answered):
+    code, text, told = kakeya("list", "--claims")
+    assert (code, text) == (0, "")
+    assert told.startswith("no report with figures among the newest 20 requests.")
+    assert "`kakeya report` shows the last answer" in told
+
+
+def test_without_an_answer_the_list_of_claims_says_so(kakeya, clone):
+    assert kakeya("list", "--claims")[2] == (
+        "there is no answer among the newest 20 requests. --limit looks further back.\n"
+    )
