@@ -102,7 +102,7 @@ def portions(names: Sequence[str], most_bytes: int) -> Iterator[list[str]]:
         yield list(names[start:])
 
 
-def with_heavy_history(
+def with_oversized_history(
     git: Git, tips: Collection[str], *, but: str, timeout: float | None = None
 ) -> set[str]:
     """Return the tips whose new history holds a commit beyond the limit.
@@ -118,20 +118,20 @@ def with_heavy_history(
     child = git.start("rev-list", *flags, timeout=timeout)
     try:
         child.write("".join(f"{oid}\n" for oid in tips))
-        heavy: set[str] = set()
+        oversized: set[str] = set()
         weighed = set(tips)
         for some in _history_portions(git_output.each_line(child.chunks(), limits.COMMIT_BYTES)):
             lines = [git_output.with_parents(line) for line in some]
             for oid, entry in locate(git, [oid for oid, _ in lines if oid not in weighed]).items():
                 if entry.size > limits.COMMIT_BYTES:
-                    heavy.add(oid)
+                    oversized.add(oid)
             # Parents come before their children.
             for oid, parents in lines:
-                if not heavy.isdisjoint(parents):
-                    heavy.add(oid)
+                if not oversized.isdisjoint(parents):
+                    oversized.add(oid)
     finally:
         child.close()
-    return heavy.intersection(tips)
+    return oversized.intersection(tips)
 
 
 def _history_portions(lines: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Mapping
 
 from bridge.bus import lookup
-from bridge.bus.lookup import with_heavy_history
+from bridge.bus.lookup import with_oversized_history
 from bridge.common import limits
 from bridge.errors import ProcessError
 from bridge.system.deadline import time_left
@@ -85,25 +85,29 @@ class SkippedCommits:
         new = {*fetched.values()} - self._checked
         objects = lookup.locate(self._git, new)
         # An object that is not a commit may stand for anything, so it is not read.
-        heavy = {oid for oid, it in objects.items() if it.kind != "commit" or it.size > limits.COMMIT_BYTES}
+        oversized = {
+            oid for oid, it in objects.items() if it.kind != "commit" or it.size > limits.COMMIT_BYTES
+        }
         slow: set[str] = set()
         if late is None:
-            heavy |= with_heavy_history(self._git, new - heavy, but=f"{prefix}*")
+            oversized |= with_oversized_history(self._git, new - oversized, but=f"{prefix}*")
         else:
-            heavy |= self._check_histories(sorted(new - heavy), f"{prefix}*", TOGETHER_S, slow)
+            oversized |= self._check_histories(sorted(new - oversized), f"{prefix}*", TOGETHER_S, slow)
             late |= {branch: oid for branch, oid in fetched.items() if oid in slow}
-        self._checked = new - heavy - slow | self._checked.intersection(fetched.values())
-        self.add_large(heavy)
-        branches = [branch for branch, oid in fetched.items() if oid in heavy | slow]
+        self._checked = new - oversized - slow | self._checked.intersection(fetched.values())
+        self.add_large(oversized)
+        branches = [branch for branch, oid in fetched.items() if oid in oversized | slow]
         self._git.delete_refs(f"{prefix}{branch}" for branch in branches)
         return branches
 
     def _check_histories(self, commits: list[str], but: str, time_s: float, slow: set[str]) -> set[str]:
-        """Return the commits with a heavy history. Those that take too long alone, or get no time, are ``slow``."""
+        """Return the commits with an oversized history. Those that take too long, or get no time, are ``slow``."""
         if not commits:
             return set()
         try:
-            return with_heavy_history(self._git, commits, but=but, timeout=min(time_s, max(0.0, time_left())))
+            return with_oversized_history(
+                self._git, commits, but=but, timeout=min(time_s, max(0.0, time_left()))
+            )
         except ProcessError:
             if len(commits) == 1 or time_left() <= 0:
                 slow |= set(commits)

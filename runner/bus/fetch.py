@@ -210,18 +210,18 @@ class Fetcher:
         quarantined = {oid for oid in new.values() if self.quarantine.holds(oid)}
         # Ask in each poll about a history that is being read, even while its branch is left out.
         unchecked = ({*new.values()} - quarantined) | self._sizes.undecided.intersection(new.values())
-        heavy = self._sizes.check(unchecked, limits.FETCH_S)
-        for oid, reason in heavy.items():
+        verdicts = self._sizes.check(unchecked, limits.FETCH_S)
+        for oid, reason in verdicts.items():
             if reason:
                 self.quarantine.put(oid, InfrastructureError(reason, code=HOSTILE))
         undecided = self._sizes.undecided & unchecked
         for oid in undecided - quarantined:
             long = InfrastructureError("its history is long and is still being read", code="slow")
             self.quarantine.put(oid, long)
-        for oid in got - heavy.keys() - undecided:
+        for oid in got - verdicts.keys() - undecided:
             moved = InfrastructureError("cannot fetch from the bus: it moved meanwhile", code="unreachable")
             self.quarantine.put(oid, moved)
-        here = {oid for oid, reason in heavy.items() if reason is None}
+        here = {oid for oid, reason in verdicts.items() if reason is None}
         self.quarantine.release(here)
         self._tips.set({branch: oid for branch, oid in new.items() if oid in here})
 

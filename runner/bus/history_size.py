@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection
 
 from bridge.bus import lookup
-from bridge.bus.lookup import with_heavy_history
+from bridge.bus.lookup import with_oversized_history
 from bridge.common import limits
 from bridge.errors import KakeyaError, ProcessError
 from bridge.system.deadline import stopped_by
@@ -68,8 +68,8 @@ class HistorySizeChecker:
         fresh = [oid for oid in fit if oid not in self.undecided and oid not in decided]
         until = time.monotonic() + time_s
         try:
-            heavy = with_heavy_history(self._git, fresh, but=f"{LOOKS}*", timeout=time_s / 2)
-            reasons |= dict.fromkeys(heavy, _OVERSIZED)
+            oversized = with_oversized_history(self._git, fresh, but=f"{LOOKS}*", timeout=time_s / 2)
+            reasons |= dict.fromkeys(oversized, _OVERSIZED)
         except ProcessError:
             self._waiting |= dict.fromkeys(random.sample(fresh, len(fresh)))
         for oid in list(self._waiting):
@@ -128,4 +128,4 @@ def _check_history(git: Git, oid: str, time_s: float) -> str | None:
     Raises:
         ProcessError: reading it takes longer than ``time_s`` seconds.
     """
-    return _OVERSIZED if with_heavy_history(git, [oid], but=f"{LOOKS}*", timeout=time_s) else None
+    return _OVERSIZED if with_oversized_history(git, [oid], but=f"{LOOKS}*", timeout=time_s) else None

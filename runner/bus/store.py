@@ -85,7 +85,7 @@ def scratch_repository(git: Git) -> Git:
 
 
 def scratch_folder(store: Path) -> Path:
-    """Return the folder that :func:``beside`` uses."""
+    """Return the folder of ``scratch_repository``."""
     return store / "beside"
 
 

@@ -104,7 +104,7 @@ def test_row_105_a_history_that_takes_long_to_read_is_left_out_for_a_while(remot
             raise ProcessError(("git",), None, message="git took too long")
         return set()
 
-    monkeypatch.setattr(skipped_commits, "with_heavy_history", read)
+    monkeypatch.setattr(skipped_commits, "with_oversized_history", read)
     assert remote.fetch_listed(remote.listed("mac-bridge/*")) == good
 
     # All, eight parts, and the two or three of the part with the slow one.
