@@ -13,7 +13,7 @@ from bridge.common.cli.commands import FOLDER, json_option, option
 from bridge.common.cli.output import put, put_block, put_json, say
 from bridge.demo.walkthrough import MODELS
 from bridge.errors import UsageError, one_line
-from bridge.presets import find_preset, load_presets, split_params
+from bridge.presets import Preset, find_preset, load_presets, split_params
 from bridge.requests.status import Event
 
 KEY_FOLDER = "~/.config/kakeya/measure"
@@ -54,7 +54,7 @@ def command(
     from bridge.measure import measure  # noqa: PLC0415 - slow to import, and the help needs nothing of it
 
     known = find_preset(load_presets(environment.get("KAKEYA_PRESETS")), preset)
-    env = {**MODELS, **_settings(settings)}
+    env = {**MODELS, **_settings(settings, known)}
     measured = measure(
         preset, split_params(params, known.params), out, env,
         key_folder=key_folder.expanduser(), on_event=lambda event: _show(event, as_json=as_json),
@@ -83,12 +83,15 @@ def command(
     return result.exit_code
 
 
-def _settings(texts: tuple[str, ...]) -> dict[str, str]:
-    settings = {}
+def _settings(texts: tuple[str, ...], preset: Preset) -> dict[str, str]:
+    settings, known = {}, sorted({*preset.env_names, *preset.pass_env})
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--env {text}: write it as --env NAME=VALUE")
+        if name not in known and name not in MODELS:
+            fix = f"It takes {', '.join(known) or 'none'}."
+            raise UsageError(f"--env {text}: the preset {preset.name} takes no setting {name}", fix=fix)
         settings[name] = value
     return settings
 

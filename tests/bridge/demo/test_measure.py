@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from bridge.cli import main
+
 pytestmark = [
     pytest.mark.bus,
     pytest.mark.skipif(importlib.util.find_spec("mlx_lm") is None, reason="needs the engine"),
@@ -30,3 +32,17 @@ def test_a_job_that_is_refused_is_refused_for_a_reason(tmp_path, form):
     reason = json.loads(ran.stdout)["reason"]["message"] if form == "json" else ran.stderr
     assert "no-model" in reason
     assert "cannot be loaded" in reason
+
+
+def test_a_setting_that_the_preset_does_not_take_is_refused(tmp_path, monkeypatch, capsys):
+    """Otherwise the bundled model would be measured in place of the one that was meant."""
+    monkeypatch.chdir(tmp_path)
+    argv = ["kakeya", "measure", "k3-native-baseline", "-e", "KAKEYA_MAC_MODEL=x", "--out", "out"]
+    monkeypatch.setattr(sys, "argv", argv)
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    said = capsys.readouterr().err
+    assert (ended.value.code, (tmp_path / "out").exists()) == (2, False)
+    assert "the preset k3-native-baseline takes no setting KAKEYA_MAC_MODEL" in said
+    assert "KAKEYA_MAC_VERIFIER_PATH" in said
