@@ -22,7 +22,7 @@ from bridge.presets import Preset, find_preset, load_presets
 from bridge.requests import request_commit, why_waiting
 from bridge.requests.cancel import cancel
 from bridge.requests.follow import follow
-from bridge.requests.liveness import BranchAges, last_line, life_of, newest_views, queue_of
+from bridge.requests.liveness import BranchAges, last_line, life_of, queue_of
 from bridge.requests.outbox import Sent, answered, asked_at, by_age, find_branch, no_such_request
 from bridge.requests.runners import read_runners, with_jobs
 from bridge.requests.send import send
@@ -224,7 +224,7 @@ class Client:
         if status.waits_for == "runner" and not view.cancel:
             # If the other branches cannot be read, the status is still shown.
             with suppress(KakeyaError):
-                views = newest_views(self.git, self.remote.fetch(*self.patterns)) | {view.branch: view}
+                views = history.read_views(self.git, self.remote.fetch(*self.patterns)) | {view.branch: view}
                 status = replace(status, queue=queue_of(views, view))
                 return replace(status, reason=self._reasons(views).get(view.branch))
         return status

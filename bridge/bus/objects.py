@@ -53,12 +53,6 @@ def _top(git: Git, tree: str) -> str:
     return top.oid
 
 
-def _entries(git: Git, tree: str) -> Iterator[Entry]:
-    """Yield the entries of a tree that is not too large."""
-    ((oid, raw),) = each_content(git, [tree])
-    return git_output.tree(raw, len(oid) // 2)
-
-
 def entry_at(git: Git, commit: str, path: str) -> Entry | None:
     """Return the entry at a path of a commit, without its size; None if there is none."""
     folder, _, name = path.rpartition("/")
@@ -66,8 +60,9 @@ def entry_at(git: Git, commit: str, path: str) -> Entry | None:
     there = locate(git, [place]).get(place)
     if there is None or there.kind != "tree" or there.size > limits.TREE_BYTES:
         return None
+    ((oid, raw),) = each_content(git, [there.oid])
     # There may be a hundred thousand entries, of which one is kept.
-    return next(iter([entry for entry in _entries(git, there.oid) if entry.path == name]), None)
+    return next(iter([entry for entry in git_output.tree(raw, len(oid) // 2) if entry.path == name]), None)
 
 
 def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | None:

@@ -7,12 +7,10 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 
 from bridge import local_runner
 from bridge.bus.wire import State
-from bridge.client import Client, Run
 from bridge.common import environment
 from bridge.local_runner import Stage
 from bridge.verify.export import Fetched
@@ -61,16 +59,6 @@ NOISE = frozenset(("DECODE_SPREAD", "PREFILL_SPREAD"))
 def stage(keep: Path | None) -> AbstractContextManager[Stage]:
     """Create the folder with everything in it; remove it afterwards unless it is to be kept."""
     return local_runner.stage("demo-runner", [job.preset for job in JOBS], MODELS, keep=keep)
-
-
-def ask(client: Client, job: Job) -> Run:
-    """Ask for a preset as any requester would."""
-    return client.run(job.preset, job.params, lifetime=timedelta(hours=1))
-
-
-def answer_of(run: Run, stage: Stage) -> Fetched:
-    """Fetch and verify an answer into the demonstration's folder."""
-    return run.fetch(stage.folder / "results" / run.branch.rpartition("/")[2])
 
 
 def is_good(answer: Fetched) -> bool:

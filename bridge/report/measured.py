@@ -76,7 +76,7 @@ def figures(report: Row) -> tuple[Claim, ...]:
 def _others(report: Row) -> list[Table]:
     """Return fields that version 3 does not have, as in older and in invalid reports."""
     rest = {name: value for name, value in report.items() if name not in _ENVELOPE}
-    return [rows.pairs("Other fields", rows.flat(rest), folded=True)] if rest else []
+    return [rows.pairs("Other fields", rows.flat(rest))] if rest else []
 
 
 _ENVELOPE = frozenset((

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from bridge.bus import history, objects, wire
+from bridge.bus import objects, wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import strict_json
@@ -26,8 +26,6 @@ from bridge.system import git_output
 from bridge.system.git import Git
 from bridge.system.local_files import NoteFile
 
-# How many of the newest requests are read to find out who serves, and which requests are earlier in the queue.
-_LOOKED_AT = 2_000
 _LAST_COMMITS = 20
 _LINE = 200
 
@@ -120,12 +118,6 @@ def life_of(view: RequestBranch, unchanged_s: float) -> Life | None:
     if state is None or not state.state.is_taken:
         return None
     return Life(state.runner.id, state.at, state.lease_s, unchanged_s)
-
-
-def newest_views(git: Git, tips: Mapping[str, str]) -> dict[str, RequestBranch]:
-    """Read the newest branches of a bus, given as ``{branch: commit id}``."""
-    newest = sorted(tips, key=by_age)[-_LOOKED_AT:]
-    return history.read_views(git, {branch: tips[branch] for branch in newest})
 
 
 def queue_of(views: Mapping[str, RequestBranch], view: RequestBranch) -> Queue:

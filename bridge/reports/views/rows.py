@@ -32,11 +32,11 @@ def table_of(title: str, rows: Sequence[Row]) -> Table:
     return Table(title, tuple(shown), cells, " ".join(notes), folded=True)
 
 
-def pairs(title: str, values: object, *, folded: bool = False) -> Table:
-    """Return the named values of an object."""
+def pairs(title: str, values: object) -> Table:
+    """Return the named values of an object, folded."""
     entries = mapping(values)
     rows = tuple((name, plain(value)) for name, value in list(entries.items())[:MAX_ROWS])
-    return Table(title, ("name", "value"), rows, folded=folded)
+    return Table(title, ("name", "value"), rows, folded=True)
 
 
 def claims_tables(claims: Sequence[Claim]) -> list[Table]:
@@ -64,11 +64,11 @@ def without_empty(table: Table) -> Table:
 
 def about(report: Row) -> list[Table]:
     """Return a report's tables: options, models, arms, prompts, the machine, and its rows."""
-    tables = [pairs("Options", report.get("config"), folded=True)]
+    tables = [pairs("Options", report.get("config"))]
     tables += [table_of(name.capitalize(), items(report.get(name))) for name in ("models", "arms", "prompts")]
     workloads = [{"workload": name, **mapping(w)} for name, w in mapping(report.get("workloads")).items()]
     tables.append(table_of("Workloads", workloads))
-    tables.append(pairs("Measured on", flat(report.get("identity")), folded=True))
+    tables.append(pairs("Measured on", flat(report.get("identity"))))
     rows = items(report.get("rows"))
     tables.append(table_of(f"Rows ({len(rows)})", rows))
     return [table for table in tables if table.rows]
