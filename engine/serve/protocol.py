@@ -12,6 +12,7 @@ from engine.serve.errors import ApiError
 
 MOST_ANSWERS = 8
 MOST_TOOLS = 1024
+MOST_STOPS = 64
 MOST_TOKENS = 1 << 20
 BIGGEST = 1 << 63
 
@@ -91,7 +92,7 @@ class Sampled(Loose):
     min_p: Real | None = Field(None, ge=0, le=1)
     n: int | None = Field(None, ge=1, le=MOST_ANSWERS)
     seed: int | None = Field(None, ge=-BIGGEST, lt=BIGGEST)
-    stop: Stop | Annotated[list[Stop], Field(max_length=4)] | None = None
+    stop: Stop | Annotated[list[Stop], Field(max_length=MOST_STOPS)] | None = None
     presence_penalty: Real | None = Field(None, ge=-2, le=2)
     frequency_penalty: Real | None = Field(None, ge=-2, le=2)
     repetition_penalty: Real | None = Field(None, ge=0.01, le=10)

@@ -34,6 +34,7 @@ class Chat:
         forced: whether the answer must be one tool call.
         thinks: whether the prompt ends inside a thought.
         on_channels: whether the answer is in the harmony format.
+        continued: whether the prompt ends inside a message of that format.
     """
 
     request: ChatRequest
@@ -43,13 +44,14 @@ class Chat:
     forced: bool
     thinks: bool
     on_channels: bool
+    continued: bool
 
     def parts(self) -> OutputParser:
         """Return a new parser that splits an answer's text into parts."""
         tokenizer = self.resident.tokenizer
         single = self.request.parallel_tool_calls is False
         if self.on_channels:
-            return harmony.Harmony(self.tools, single=single)
+            return harmony.Harmony(self.tools, single=single, continued=self.continued)
         start, end = tokenizer.think_start, tokenizer.think_end
         *marks, parser = calls.form_of(tokenizer)
         return OutputParser(
@@ -84,7 +86,10 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
         raise ApiError(400, "The messages make an empty prompt.", param="messages", code="invalid_value")
     most = request.max_completion_tokens or request.max_tokens
     options = server.options(request, chosen, resident, ids, most)
-    options = await constrained(request, options, resident, tools, forced=forced)
+    speaks = harmony.speaks(resident.tokenizer)
+    continued = speaks and harmony.is_open(text)
+    callable_tools = tools if forced or not continued else []  # what continues a text is no call
+    options = await constrained(request, options, resident, callable_tools, forced=forced)
     start = resident.tokenizer.think_start
     thinks = start is not None and text.rstrip().endswith(start)
     if thinks and options.grammar is not None:
@@ -93,8 +98,8 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
         await grammar.apart(resident.grammars.compiled, thought_grammar)
         options = replace(options, grammar=thought_grammar)
     answer = server.ask(chosen, [ids], options, request.n or 1)
-    on_channels = harmony.speaks(resident.tokenizer) and not text.endswith(harmony.FINAL)
-    return Chat(request, resident, answer, tools, forced, thinks, on_channels)
+    on_channels = speaks and not forced and not text.endswith(harmony.FINAL)
+    return Chat(request, resident, answer, tools, forced, thinks, on_channels, continued)
 
 
 async def count(server: Server, request: ChatRequest) -> int:
@@ -110,7 +115,8 @@ def _prompt(
 ) -> tuple[list[int], str]:
     text = render(resident, request, tools)
     formatted = request.response_format is not None and request.response_format.type != "text"
-    if harmony.speaks(resident.tokenizer) and (forced or (formatted and not tools)):
+    on_final = forced or (formatted and not tools)
+    if harmony.speaks(resident.tokenizer) and on_final and not harmony.is_open(text):
         text += harmony.FINAL  # the only channel of these answers
     return resident.encode(text, begins=not resident.tokenizer.has_chat_template), text
 
@@ -223,18 +229,36 @@ def tools_of(request: ChatRequest) -> tuple[list[dict[str, Any]], bool]:
         raise ApiError(400, "tool_choice needs tools.", param="tool_choice", code="invalid_value")
     if choice == "required":
         return functions, True
-    if isinstance(choice, dict) and isinstance(function := choice.get("function"), dict):
-        named = [each for each in functions if each["name"] == function.get("name")]
-        if named:
-            return named, True
-    if isinstance(choice, dict) and choice.get("type") in ("allowed_tools", "custom"):
-        raise unsupported(f"tool_choice {choice['type']!r}", "tool_choice")
+    if isinstance(choice, dict):
+        if choice.get("type") == "custom":
+            raise unsupported("tool_choice 'custom'", "tool_choice")
+        names, must_call = _chosen(choice)
+        named = [each for each in functions if each["name"] in names]
+        if named and len(named) == len(names):
+            return named, must_call
     raise ApiError(
         400,
-        "tool_choice has to be auto, none, required or the name of one of the tools.",
+        "tool_choice has to be auto, none, required or names of some of the tools.",
         param="tool_choice",
         code="invalid_value",
     )
+
+
+def _chosen(choice: dict[str, Any]) -> tuple[set[Any], bool]:
+    """Return the names of the functions that a ``tool_choice`` allows, and whether one must be called."""
+    if choice.get("type") != "allowed_tools":
+        return {_name(choice)}, True
+    allowed = choice.get("allowed_tools", choice)  # /v1/responses does not nest it
+    tools = allowed.get("tools") if isinstance(allowed, dict) else None
+    if not isinstance(tools, list) or allowed.get("mode") not in ("auto", "required"):
+        return set(), False
+    return {_name(tool) for tool in tools}, allowed["mode"] == "required"
+
+
+def _name(tool: Any) -> str | None:
+    function = tool.get("function", tool) if isinstance(tool, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else None
 
 
 async def constrained(

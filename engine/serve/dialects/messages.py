@@ -17,6 +17,7 @@ from engine.serve.server import Server
 DIRECT = {"type": "direct"}  # the caller of a tool is the model itself
 PING = event({"type": "ping"}, "ping")
 BESIDE_TEXT = ("tool_result", "tool_use", "thinking", "redacted_thinking")
+REFUSED = ("mcp_servers", "container")  # tools that the server would have to run
 STOPS = {"length": "max_tokens", "tool_calls": "tool_use"}
 
 
@@ -50,6 +51,9 @@ class MessagesRequest(CountRequest):
 
 async def begin(server: Server, request: MessagesRequest) -> chat.Chat:
     """Queue the answer; ApiError if the request cannot be served."""
+    for name in REFUSED:
+        if (request.model_extra or {}).get(name):
+            raise unsupported(name)
     named = {name: getattr(request, name) for name in ("max_tokens", "temperature", "top_p", "top_k")}
     body = {**_conversation(request), **named, "stop": request.stop_sequences or None}
     return await chat.begin(server, from_python(ChatRequest, body))

@@ -14,6 +14,7 @@ from engine.serve.http.streams import event
 from engine.serve.protocol import MOST_TOOLS, ChatRequest, Loose, Real, Tokens, from_python
 from engine.serve.server import Server
 
+LOGPROBS = "message.output_text.logprobs"
 Spaces = dict[str, tuple[str, str]]
 
 
@@ -35,15 +36,20 @@ class ResponsesRequest(Loose):
     previous_response_id: str | None = None
     background: bool | None = None
     conversation: Any = None
+    prompt: Any = None
+    top_logprobs: int | None = None
+    include: list[str] | None = None
     metadata: dict[str, Any] | None = None
     x_kakeya: Any = None
 
 
 async def begin(server: Server, request: ResponsesRequest) -> "Response":
     """Queue the answer; ApiError if the request cannot be served."""
-    for name in ("previous_response_id", "background", "conversation"):
+    for name in ("previous_response_id", "background", "conversation", "prompt", "top_logprobs"):
         if getattr(request, name):
             raise unsupported(name)
+    if LOGPROBS in (request.include or ()):
+        raise unsupported(LOGPROBS, "include")
     turns = [{"role": "system", "content": request.instructions}] if request.instructions else []
     items = [{"role": "user", "content": request.input}] if isinstance(request.input, str) else request.input
     turns += _conversation(items)

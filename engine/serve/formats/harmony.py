@@ -29,18 +29,27 @@ def speaks(tokenizer: Tokenizer) -> bool:
     return isinstance(template, str) and CHANNEL in template and MESSAGE in template
 
 
+def is_open(prompt: str) -> bool:
+    """Return whether a prompt ends inside a message, which the answer continues."""
+    return prompt.rfind(MESSAGE) > max(map(prompt.rfind, ENDS))
+
+
 class Harmony(OutputParser):
     """Turns pieces of text into deltas of a message.
 
     Args:
         tools: the functions that may be called.
         single: whether only the first call is wanted.
+        continued: whether the text continues a message of the final channel.
     """
 
-    def __init__(self, tools: Sequence[dict[str, Any]], *, single: bool = False) -> None:
+    def __init__(
+        self, tools: Sequence[dict[str, Any]], *, single: bool = False, continued: bool = False
+    ) -> None:
         super().__init__(single=single)
         self._tools = tools
-        self._state = "head"
+        self._state = "text" if continued else "head"
+        self._begun = continued
 
     def add(self, text: str, *, last: bool = False, cut: bool = False) -> list[Delta]:
         """Return the deltas for more text, as in the other formats."""

@@ -104,6 +104,11 @@ def test_message_with_as_many_tools_and_as_long_names_as_the_api_allows(server):
     assert found["content"][0]["name"] == tools[7]["name"]
 
 
+def test_message_with_more_stop_sequences_than_openai_allows(server):
+    answer = messages(server, stop_sequences=[f"<{i}>" for i in range(8)])
+    assert answer.status_code == 200, answer.text
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "kind"),
     [
@@ -114,6 +119,7 @@ def test_message_with_as_many_tools_and_as_long_names_as_the_api_allows(server):
         ({"model": "claude"}, 404, "not_found_error"),
         ({"tool_choice": {"type": ["x"]}, "tools": [{"name": "a"}]}, 400, "invalid_request_error"),
         ({"tools": [{"name": 7}]}, 400, "invalid_request_error"),
+        ({"mcp_servers": [{"type": "url", "url": "https://x", "name": "x"}]}, 400, "invalid_request_error"),
     ],
 )
 def test_message_refusals(server, fields, status, kind):
@@ -185,6 +191,30 @@ def test_a_namespaces_function_is_called_under_both_names(server):
     assert (item["namespace"], item["name"]) == ("mcp__maps", "weather")
 
 
+@pytest.mark.parametrize("path", ["chat/completions", "responses"])
+@pytest.mark.parametrize("names", [["b"], ["a", "c"]])
+def test_choice_of_several_tools(server, path, names):
+    chat = path == "chat/completions"
+
+    def named(name, **more):
+        function = {"name": name, **more}
+        return {"type": "function", "function": function} if chat else {"type": "function", **function}
+
+    allowed = {"mode": "required", "tools": [named(name) for name in names]}
+    choice = {"type": "allowed_tools", **({"allowed_tools": allowed} if chat else allowed)}
+    asked = {"messages": TURN, "max_tokens": 40} if chat else {"input": TURN, "max_output_tokens": 40}
+    tools = [named(name, parameters=CITY) for name in "abc"]
+    body = {"model": "tiny", "temperature": 0, **asked, "tools": tools, "tool_choice": choice}
+    answer = server.http.post(f"/v1/{path}", json=body).json()
+    if chat:
+        called = answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"]
+    else:
+        called = answer["output"][0]["name"]
+    assert called in names
+    allowed["tools"].append(named("unknown"))
+    assert server.http.post(f"/v1/{path}", json=body).status_code == 400
+
+
 @pytest.mark.parametrize("parallel", [None, True, False])
 def test_response_says_whether_calls_may_be_parallel(server, parallel):
     fields = {} if parallel is None else {"parallel_tool_calls": parallel}
@@ -208,6 +238,9 @@ def test_counted_tokens(server):
         ({"input": [{"type": "item_reference", "id": "x"}]}, 400),
         ({"input": [{"role": "user", "content": 5}]}, 400),
         ({"input": "x", "previous_response_id": "resp_1"}, 400),
+        ({"input": "x", "prompt": {"id": "pmpt_1"}}, 400),
+        ({"input": "x", "top_logprobs": 2}, 400),
+        ({"input": "x", "include": ["message.output_text.logprobs"]}, 400),
         ({"input": "x", "tools": [{"type": "web_search"}]}, 400),
         ({"input": "x", "tools": [{"type": "namespace", "name": "a", "tools": [{"type": "custom"}]}]}, 400),
         ({"input": "x", "tools": [{"type": "namespace", "name": "a"}]}, 400),

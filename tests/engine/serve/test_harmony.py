@@ -9,7 +9,7 @@ import pytest
 
 from engine.models import registry
 from engine.serve.formats import grammar
-from engine.serve.formats.harmony import Harmony, speaks
+from engine.serve.formats.harmony import Harmony, is_open, speaks
 from engine.serve.models import load_resident
 from tests.engine.serve.world import serving
 
@@ -72,6 +72,23 @@ def test_text_is_given_out_as_it_arrives():
     assert parts.add("<|channel|>analysis<|message|>So") == [{"reasoning_content": "So"}]
     assert parts.add("<|end|><|start|>assistant<|channel|>final<|message|>Hel") == [{"content": "Hel"}]
     assert parts.add("lo<") == [{"content": "lo"}]
+
+
+def test_a_message_that_is_continued_is_given_out_as_it_arrives():
+    parts = Harmony([], continued=True)
+    assert parts.add("lo") == [{"content": "lo"}]
+    assert parts.add("!<|end|>" + NEXT + "<|channel|>analysis<|message|>x", last=True) == [
+        {"content": "!"},
+        {"reasoning_content": "x"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "is_in_message"),
+    [(NEXT, False), (NEXT + FINAL, True), (NEXT + FINAL + "<|end|>" + NEXT, False)],
+)
+def test_a_prompt_may_end_inside_a_message(prompt, is_in_message):
+    assert is_open("<|start|>user<|message|>Hi<|end|>" + prompt) == is_in_message
 
 
 def test_call_that_is_cut_is_no_call():
