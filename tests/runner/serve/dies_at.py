@@ -59,7 +59,7 @@ def run(policy: str, last: int, steps: str) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         call, start, write, replace, bounds = (
-            Git.__call__, Git.start, Ledger.transaction, Path.replace, process.Bounds
+            Git.__call__, Git.start, Ledger.transaction, Path.replace, process.LimitEnforcer
         )  # fmt: skip
 
         def bound(child, *limits):
@@ -71,7 +71,7 @@ def run(policy: str, last: int, steps: str) -> None:
         Git.start = lambda git, *args, **more: (step(f"git {args[0]}"), start(git, *args, **more))[1]
         Ledger.transaction = lambda ledger: (step("ledger"), write(ledger))[1]
         Path.replace = lambda path, target: (step(f"replace {Path(target).name}"), replace(path, target))[1]
-        process.Bounds = bound
+        process.LimitEnforcer = bound
         with open_runner(load_policy(Path(policy)), lambda line: print(line, flush=True)) as context:
             serve(context, limit=1)
 
