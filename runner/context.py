@@ -58,6 +58,7 @@ class RunnerContext:
     presets: Presets
     identity: wire.Runner
     host: dict[str, Any]
+    # What was installed when the runner started.
     versions: dict[str, str | None]
     interpreter: Interpreter
     # Which presets this host can run.
@@ -133,7 +134,7 @@ def open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[RunnerC
             presets=presets,
             identity=identity,
             host=host,
-            versions=describe_versions(policy.interpreter),
+            versions=describe_versions(interpreter),
             interpreter=interpreter,
             fitness=fitness,
             others=Others(policy.bus, state, reader.keys, identity.instance),

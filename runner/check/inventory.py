@@ -9,6 +9,7 @@ from bridge.checks import Check
 from bridge.errors import InfrastructureError
 from runner.context import RunnerContext
 from runner.host.facts import describe_host, describe_versions
+from runner.host.interpreter import Interpreter
 from runner.policy import Policy
 from runner.upkeep.name_conflicts import find_conflicts
 
@@ -22,7 +23,8 @@ def inventory(policy: Policy) -> Iterator[Check]:
     memory = host["memory_bytes"] / (1 << 30)
     shape = f"{host['os']} {host['os_version']}, {host['arch']}, {host['cpus']} cores, {memory:.0f} GiB"
     yield Check("host", ok=True, message=shape)
-    known = [f"{name} {value}" for name, value in describe_versions(policy.interpreter).items() if value]
+    versions = describe_versions(Interpreter(policy.interpreter))
+    known = [f"{name} {value}" for name, value in versions.items() if value]
     yield Check("versions", ok=True, message=", ".join(known))
     for name, value in policy.env.items():
         if value.startswith(("/", "~")):

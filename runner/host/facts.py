@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from bridge.common import environment, host
 from bridge.errors import ProcessError
 from bridge.system import git
 from bridge.system.process import run
-from runner.host.interpreter import ask
+from runner.host.interpreter import Interpreter
 
 _PACKAGES = ("mlx", "mlx-lm", "numpy")
 
@@ -30,16 +29,14 @@ def describe_host() -> dict[str, Any]:
     }
 
 
-@cache  # computed once per process: the answer does not change while it runs
-def describe_versions(interpreter: Path) -> dict[str, str | None]:
-    """Return the versions of this program, of git, and of packages of the jobs' interpreter."""
+def describe_versions(interpreter: Interpreter) -> dict[str, str | None]:
+    """Return the versions of this program, of git, and of packages that jobs import now."""
     ours = {"kakeya_bridge": version("kakeya-bridge"), "git": ".".join(map(str, git.version()))}
     try:
-        answer = ask(interpreter, "versions", *_PACKAGES)
+        installed = interpreter.versions_of(*_PACKAGES)
     except ProcessError:
-        answer = {"version": None, "versions": dict.fromkeys(_PACKAGES)}
-    packages = {name.replace("-", "_"): value for name, value in answer["versions"].items()}
-    return {**ours, "python": answer["version"], **packages}
+        installed = dict.fromkeys(("python", *_PACKAGES))
+    return {**ours, **{name.replace("-", "_"): value for name, value in installed.items()}}
 
 
 def _machine_id() -> str:

@@ -7,6 +7,7 @@ imports. A job would then fail after minutes, or measure something else, without
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -90,14 +91,23 @@ class Interpreter:
 
     def problem_for(self, preset: Preset) -> Problem | None:
         """Return why it cannot run a preset, or None. A preset that does not use it always can."""
-        return self.problem(_modules(preset)) if _is_used_by(preset) else None
+        return self.problem(_modules(preset)) if is_used_by(preset) else None
 
     def absent_for(self, presets: Iterable[Preset]) -> set[str]:
         """Return the presets whose interpreter or package is missing. Imports nothing."""
-        needs = {preset.name: _modules(preset) for preset in presets if _is_used_by(preset)}
+        needs = {preset.name: _modules(preset) for preset in presets if is_used_by(preset)}
         if not needs or self.problem(list(dict.fromkeys(chain(*needs.values()))), imports=False) is None:
             return set()
         return {name for name, modules in needs.items() if self.problem(modules, imports=False)}
+
+    def versions_of(self, *packages: str) -> dict[str, str | None]:
+        """Return the versions of Python and of packages. They are asked for again if something was installed.
+
+        Raises:
+            ProcessError: it cannot be started, or fails.
+        """
+        answer = self._ask("versions", *packages, lasts_s=math.inf)
+        return {"python": answer["version"], **answer["versions"]}
 
     def _install(self, lacking: Sequence[str]) -> str:
         """Return the command that installs missing modules: the engine's extras, or packages of the same name."""
@@ -112,11 +122,11 @@ class Interpreter:
         """Return whether a version matches the pinned one; ``3.13`` matches every 3.13.x."""
         return self.version is None or f"{version}.".startswith(f"{self.version}.")
 
-    def _ask(self, *asked: str) -> dict[str, Any]:
+    def _ask(self, *asked: str, lasts_s: float = _BELIEVED_S) -> dict[str, Any]:
         known = self._known.get(asked)
         if known:
             when, files, answer = known
-            if time.monotonic() - when < _BELIEVED_S and files == _stamp(self.path, answer["folders"]):
+            if time.monotonic() - when < lasts_s and files == _stamp(self.path, answer["folders"]):
                 return answer
         answer = ask(self.path, *asked)
         self._known[asked] = (time.monotonic(), _stamp(self.path, answer["folders"]), answer)
@@ -186,7 +196,8 @@ def _stamp(path: Path, folders: Sequence[str]) -> tuple[object, ...]:
     return tuple(map(stamp, paths))
 
 
-def _is_used_by(preset: Preset) -> bool:
+def is_used_by(preset: Preset) -> bool:
+    """Return whether a preset's job runs this interpreter or needs its packages."""
     return INTERPRETER in preset.env_names or bool(preset.requires)
 
 

@@ -44,6 +44,8 @@ class Outcome:
     files: dict[str, bytes] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     gate: Gate | None = None
+    # What was installed when the job began.
+    versions: dict[str, str | None] | None = None
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     began: float = field(default_factory=time.monotonic)
 
@@ -182,7 +184,7 @@ def _result(lease: Lease, context: RunnerContext, outcome: Outcome, files: Mappi
         token=lease.token,
         runner=context.identity,
         host=context.host,
-        versions=context.versions,
+        versions=outcome.versions or context.versions,
         started_at=format_time(outcome.started),
         finished_at=format_time(outcome.started + timedelta(seconds=seconds)),
         seconds=round(seconds, 3),

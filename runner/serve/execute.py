@@ -20,6 +20,8 @@ from runner.admit.admission import Admitted
 from runner.admit.approvals import Approvals
 from runner.bus.bus import Pushed
 from runner.context import RunnerContext
+from runner.host.facts import describe_versions
+from runner.host.interpreter import is_used_by
 from runner.job.bounds import bounds, explain
 from runner.job.collect import MAX_SKIPPED, collect
 from runner.job.command import NO_CORE, Command, Ended, Ready, job_environment
@@ -78,6 +80,8 @@ class _ClaimedRun:
         self._ready = ready
         ok = wire.Reason(code="ok", message="every step ended with 0")
         self._outcome = Outcome(State.SUCCEEDED, ok, admitted.request, admitted)
+        if is_used_by(admitted.preset):  # its packages may have been upgraded since the runner started
+            self._outcome.versions = describe_versions(context.interpreter)
 
     def run(self) -> State | None:
         """Run the request and answer it. Returns the published state, if any."""
@@ -272,7 +276,7 @@ class _ClaimedRun:
             outcome.started,
             outcome.started + timedelta(seconds=time.monotonic() - outcome.began),
             context.host,
-            context.versions,
+            outcome.versions or context.versions,
             logs,
             requester_measured=admitted.preset.code == "request",
             argvs=tuple(map(tuple, admitted.commands)),

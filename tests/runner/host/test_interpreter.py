@@ -17,6 +17,7 @@ from bridge.errors import PolicyError
 from bridge.presets import load_presets
 from runner.host.interpreter import Interpreter, find, pin
 from runner.policy import load_policy
+from runner.serve.poll import Poller
 
 HERE = platform.python_version()
 
@@ -222,3 +223,36 @@ def test_a_pinned_interpreter_runs_the_job(host, requester, presets, ran):
     assert host.answer(branch, interpreter_version=HERE).state == "succeeded"
     assert ran.exists()
     assert os.access(sys.executable, os.X_OK)
+
+
+@pytest.mark.parametrize(
+    "argv", [["${ENV:KAKEYA_MAC_PYTHON}", "-c", "pass"], ["/bin/true"]], ids=["used", "not used"]
+)
+def test_an_answer_names_the_packages_that_were_installed_when_its_job_began(
+    host, requester, presets, environment, argv
+):
+    python, packages = environment
+    presets(job={"steps": [{"argv": argv}]})
+
+    def install_mlx(version: str) -> None:
+        for old in packages.glob("mlx-*"):
+            (old / "METADATA").unlink()
+            old.rmdir()
+        (packages / f"mlx-{version}.dist-info").mkdir()
+        metadata = packages / f"mlx-{version}.dist-info" / "METADATA"
+        metadata.write_text(f"Metadata-Version: 2.1\nName: mlx\nVersion: {version}\n")
+
+    install_mlx("1.0")
+    first = requester.send(requester.manifest("job"))
+    with host.context(interpreter=str(python)) as context:
+        while Poller(context).poll():
+            pass
+        install_mlx("2.0")
+        second = requester.send(requester.manifest("job"))
+        while Poller(context).poll():
+            pass
+
+    results = [host.result(branch) for branch in (first, second)]
+    assert [result.reason.code for result in results] == ["ok", "ok"]
+    versions = [result.versions["mlx"] for result in results]
+    assert versions == ["1.0", "2.0" if argv[0] != "/bin/true" else "1.0"]
