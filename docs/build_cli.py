@@ -30,6 +30,8 @@ are printed one per line.
 
 ## Exit codes
 
+A program ends with 141 if the reader of its output closes the pipe (`| head`), like one that SIGPIPE ends.
+
 | code | meaning |
 |---|---|
 """

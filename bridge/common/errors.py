@@ -46,14 +46,18 @@ EXIT_MEANINGS = {
     ExitCode.INTERRUPTED: "interrupted (^C)",
 }
 
-# Longer than any message of this program. It limits text from other sources.
+# Longer than any message of this program. It limits text from other sources. Of longer messages the end is kept too,
+# which says what is wrong with a long value before it.
 MAX_MESSAGE = 1000
+_END = 300
 
 
 def one_line(text: str) -> str:
     """Return text as one bounded, printable line, so that untrusted text cannot control a terminal or fill a log."""
     shown = sanitize.line(text)
-    return shown if len(shown) <= MAX_MESSAGE else shown[: MAX_MESSAGE - 3] + "..."
+    if len(shown) <= MAX_MESSAGE:
+        return shown
+    return f"{shown[: MAX_MESSAGE - _END - 3]}...{shown[-_END:]}"
 
 
 class KakeyaError(Exception):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +19,20 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 EXISTING_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+class PipeClosedError(Exception):
+    """The reader of the output closed its pipe. Click would end a ``BrokenPipeError`` with exit code 1 itself."""
+
+
+@contextmanager
+def noticing_closed_pipes() -> Iterator[None]:
+    """Replace a ``BrokenPipeError`` by ``PipeClosedError``."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise PipeClosedError from error
+
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -45,6 +60,16 @@ class LazyGroup(click.Group):
         self.package = package
         self.table = table
         self.modules = {name: module for module, names in (modules or {}).items() for name in names}
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Return the context of a call. This may print the help."""
+        with noticing_closed_pipes():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the command."""
+        with noticing_closed_pipes():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the table."""

@@ -13,11 +13,15 @@ import click
 
 from bridge.common import doors
 from bridge.common.cli import terminal
+from bridge.common.cli.commands import PipeClosedError
 from bridge.common.cli.output import put_block, put_json, say
 from bridge.common.errors import ExitCode, InfrastructureError, KakeyaError, UsageError, as_told
 
 # Errors of printing: a full disk, a quota, a limit on a file's size, a closed or broken terminal.
 _CANNOT_PRINT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+
+# What a shell reports for a program that SIGPIPE ended: neither success nor a failed job.
+_PIPE_CLOSED = 141
 
 
 def run_program(cli: click.Command, name: str, argv: Sequence[str] | None = None) -> NoReturn:
@@ -49,10 +53,10 @@ def run_program(cli: click.Command, name: str, argv: Sequence[str] | None = None
             _fail(error.__cause__, as_json=as_json)
         say("interrupted")
         sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
+    except (BrokenPipeError, PipeClosedError):
         # The reader closed the pipe; a second error while closing standard output would only be noise.
         sys.stdout = None
-        sys.exit(ExitCode.SUCCEEDED)
+        sys.exit(_PIPE_CLOSED)
     except Exception as error:  # noqa: BLE001 - a bug of ours must look like one
         _fail(error, as_json=as_json)
     finally:

@@ -17,6 +17,10 @@ from bridge.common.cli import terminal
 class Screen(Console):
     """A console that shows text as it is: no markup, no emoji codes, and nothing that steers but its own colours."""
 
+    def on_broken_pipe(self) -> None:
+        """Leave a closed pipe to ``run_program``; rich would end the program with exit code 1."""
+        raise BrokenPipeError
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render, and spell out control characters in the result."""
         for segment in super().render(renderable, options):
@@ -27,7 +31,7 @@ class Screen(Console):
 
 
 class Grid(Table):
-    """Columns without lines between them. Each cell is one line, whatever its text."""
+    """Columns without lines between them. No text makes a cell of more lines than its width needs."""
 
     def __init__(self, *headings: str | Column, **options: Any) -> None:
         options = {"show_header": bool(headings), **options}
@@ -53,9 +57,11 @@ def styled(*parts: str | tuple[str, str]) -> Text:
 
 def _one_line(cell: RenderableType | None) -> RenderableType | None:
     if isinstance(cell, str):
-        return Text(_printed(cell))
+        # What does not fit goes on in the next line: names and commands are there to be copied.
+        return Text(_printed(cell), overflow="fold")
     if isinstance(cell, Text):
         cell.plain = _printed(cell.plain)
+        cell.overflow = "fold"
     return cell
 
 

@@ -140,3 +140,31 @@ def test_a_line_of_the_runners_log_is_one_line_without_credentials(capsys):
     shown = capsys.readouterr().err
     assert shown.count("\n") == 1
     assert shown.endswith(r"cannot fetch https://***@host/x: a\nforged\x1b[2J" + "\n")
+
+
+@pytest.mark.parametrize(
+    "args", [("presets",), ("--help",), ("run", "--help"), ("list",), ("doctor",)], ids=" ".join
+)
+def test_a_closed_pipe_is_neither_success_nor_a_failed_job(clone, client, args):
+    client.run("noop")
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as out:
+        done = subprocess.run([*KAKEYA, *args], cwd=clone, stdout=out, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_long_value_does_not_hide_what_is_wrong_with_it(clone):
+    done = subprocess.run(
+        [*KAKEYA, "run", "noop", "-p", "x" * 5000], cwd=clone, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "write it as NAME=VALUE" in done.stderr
+    assert len(done.stderr) < 1200
+
+
+def test_names_go_on_in_the_next_line_of_a_narrow_terminal(clone, client):
+    branch = client.run("noop").branch
+    lines = in_a_terminal(clone, 30, "status")
+    shown = [line[8:].strip() for line in lines]
+    assert branch in "".join(shown)
