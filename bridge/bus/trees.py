@@ -78,11 +78,10 @@ def _read(git: Git, oids: list[str]) -> dict[str, dict[str, Entry]]:
         raise VerificationError(
             f"a folder of the tree is missing, or larger than {limits.TREE_BYTES} bytes in git"
         )
-    return {oid: _nodes(raw or b"", len(oid) // 2) for oid, raw in zip(wanted, contents, strict=True)}
-
-
-def _nodes(raw: bytes, width: int) -> dict[str, Entry]:
-    return {entry.path: entry for entry in git_output.tree(raw, width)}
+    return {
+        oid: {entry.path: entry for entry in git_output.tree(raw or b"", len(oid) // 2)}
+        for oid, raw in zip(wanted, contents, strict=True)
+    }
 
 
 class CaseInsensitivePaths:

@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bridge.system import git_output
@@ -138,9 +139,5 @@ def _hash_of(git: Git, like: str | None) -> Callable[[bytes], _Hash]:
     is_sha1 = (
         git.text("rev-parse", "--show-object-format") == "sha1" if like is None else len(like) == _SHA1_CHARS
     )
-    return _sha1 if is_sha1 else hashlib.sha256
-
-
-def _sha1(data: bytes) -> _Hash:
     # Git names objects by SHA-1; nothing here relies on it for secrecy or trust.
-    return hashlib.sha1(data, usedforsecurity=False)
+    return partial(hashlib.sha1, usedforsecurity=False) if is_sha1 else hashlib.sha256

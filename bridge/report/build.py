@@ -8,7 +8,7 @@ from importlib import metadata
 
 from bridge.bus import branch_names
 from bridge.bus.wire import Result, Violation
-from bridge.checks import Check
+from bridge.checks import SIGNATURE
 from bridge.common.drawing.text import Cell, cut, printable, size
 from bridge.gate.codes import CODES
 from bridge.report.compare import compared
@@ -17,7 +17,6 @@ from bridge.report.model import Evidence, Facts, Fault, Judged, Log, RunsView, R
 from bridge.report.source import Source, reports_of
 from bridge.reports.views.model import Table
 from bridge.reports.views.rows import flat, without_empty
-from bridge.verify import signature as signed
 
 HEAD_LINES, TAIL_LINES, MAX_LINE = 15, 40, 500
 
@@ -104,17 +103,14 @@ def _evidence(source: Source) -> Evidence:
     rows = tuple((_MARKS[check.ok], check.name, check.message) for check in source.checks)
     table = Table("What was checked here", ("", "check", "found"), rows)
     failed = [check for check in source.checks if check.ok is False]
-    signature = next((check for check in source.checks if check.name == signed.NAME), None)
+    signature = next((check for check in source.checks if check.name == SIGNATURE), None)
     if failed:
-        return Evidence("broken", "; ".join(f"{c.name}: {c.message}" for c in failed), _fix(failed), table)
+        message = "; ".join(f"{check.name}: {check.message}" for check in failed)
+        return Evidence("broken", message, " ".join(check.fix for check in failed if check.fix), table)
     if signature is None or not signature.ok:
         message = signature.message if signature else "nothing is known of a signature"
         return Evidence("unsigned", message, (signature.fix if signature else "") or "", table)
     return Evidence("signed", signature.message, "", table)
-
-
-def _fix(checks: Sequence[Check]) -> str:
-    return " ".join(check.fix for check in checks if check.fix)
 
 
 def _gate(result: Result) -> Judged | None:

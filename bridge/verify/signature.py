@@ -15,8 +15,6 @@ from bridge.verify import attestation
 from bridge.verify.answer_files import Files
 from bridge.verify.public_keys import HOW_TO_PIN, Pin, PublicKey
 
-NAME = SIGNATURE
-
 # What a runner signed, as JSON.
 Statement = dict[str, Any]
 
@@ -42,13 +40,13 @@ def check_signature(
             "it is signed, but no key is pinned here" if wire.EVIDENCE in files.files else "it is not signed"
         )
         message = f"{sentence}: this shows that the answer is whole, not who wrote it"
-        return Check(NAME, ok=None, message=message, fix=HOW_TO_PIN)
+        return Check(SIGNATURE, ok=None, message=message, fix=HOW_TO_PIN)
     try:
         key = _signer(files, result, pin, elsewhere, unseen)
     except (VerificationError, InfrastructureError) as error:
-        return Check(NAME, ok=False, message=error.message)
+        return Check(SIGNATURE, ok=False, message=error.message)
     message = f"signed by {result.runner.id} with {key.short}, pinned by {pin.source}"
-    return Check(NAME, ok=True, message=message)
+    return Check(SIGNATURE, ok=True, message=message)
 
 
 def on_branch(git: Git, view: RequestBranch, result: Result) -> Callable[[Statement], Iterator[str]]:

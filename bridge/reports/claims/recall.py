@@ -55,11 +55,6 @@ def is_recall_claimed(report: Mapping[str, Any]) -> bool:
     return bool(report["kind"] == kinds.RECALL or report["config"].get("layers", "full") == "full")
 
 
-def is_found(row: Row, expected: Mapping[str, str]) -> bool:
-    """Return whether a row's text holds the code of its prompt."""
-    return bool(expected[row["prompt"]] in row["text"])
-
-
 def recall_claims(
     rows: Sequence[Row],
     prompts: Sequence[Mapping[str, Any]],
@@ -83,7 +78,9 @@ def recall_claims(
         buckets.setdefault((prompt["length"], prompt["depth"]), []).append(prompt["id"])
     table = Table(rows)
     hits = {
-        name: {prompt: all(is_found(row, expected) for row in some) for prompt, some in of_arm.items()}
+        name: {
+            prompt: all(expected[prompt] in row["text"] for row in some) for prompt, some in of_arm.items()
+        }
         for name, of_arm in table.rows.items()
     }
     claims = []
