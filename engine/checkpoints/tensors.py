@@ -1,6 +1,7 @@
 """The tensors of a drafter or a restorer on disk: checked before they are read, replaced whole or not at all."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ KINDS = ("F32", "F16", "BF16")  # as safetensors writes them
 MISFIT = "take config.json and the weights from the same checkpoint"
 
 
-def load_into(module: nn.Module, folder: Path, dtype: mx.Dtype | None) -> None:
+def load_into(module: nn.Module, folder: Path, dtype: mx.Dtype | None, unused: Collection[str] = ()) -> None:
     """Fill a module that was made from the folder's configuration, and evaluate it.
 
     Every tensor is checked by name, shape and type, from the files' headers, before any is loaded. Nothing is
@@ -24,13 +25,19 @@ def load_into(module: nn.Module, folder: Path, dtype: mx.Dtype | None) -> None:
         module: its parameters' shapes are those wanted.
         folder: of the weights.
         dtype: what to hold them in; None keeps the file's.
+        unused: tensors that the files may hold beside the module's, and that are left there.
 
     Raises:
         BadInput: weights that are missing, too many, of another shape, no floating-point numbers, or damaged.
     """
     paths = files.weight_files(folder)
-    _check({name: list(x.shape) for name, x in tree.tree_flatten(module.parameters())}, paths, folder)
-    weights = [(name, x.astype(dtype or x.dtype)) for path in paths for name, x in load(path).items()]
+    _check({name: list(x.shape) for name, x in tree.tree_flatten(module.parameters())}, paths, folder, unused)
+    weights = [
+        (name, x.astype(dtype or x.dtype))
+        for path in paths
+        for name, x in load(path).items()
+        if name not in unused
+    ]
     module.load_weights(weights)
     mx.eval(module.parameters())
 
@@ -52,7 +59,7 @@ def save(folder: Path, config: dict[str, Any], tensors: dict[str, mx.array]) -> 
         ) from error
 
 
-def _check(expected: dict[str, list[int]], paths: list[Path], folder: Path) -> None:
+def _check(expected: dict[str, list[int]], paths: list[Path], folder: Path, unused: Collection[str]) -> None:
     file_of: dict[str, Path] = {}
     for path in paths:
         for name, entry in files.read_header(path).items():
@@ -65,7 +72,7 @@ def _check(expected: dict[str, list[int]], paths: list[Path], folder: Path) -> N
                 raise BadInput(f"{path}: {name} is {entry['shape']}, {CONFIG} says {expected[name]}", MISFIT)
     if missing := sorted(expected.keys() - file_of.keys()):
         raise BadInput(f"the weights in {folder} lack {_some(missing)}", MISFIT)
-    if extra := sorted(file_of.keys() - expected.keys()):
+    if extra := sorted(file_of.keys() - expected.keys() - set(unused)):
         raise BadInput(f"{file_of[extra[0]]} holds {_some(extra)}, for which {CONFIG} has no use", MISFIT)
 
 

@@ -8,14 +8,16 @@ ask for something it does not have are refused.
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
-from engine.dflash.config_checks import DFLASH2_COUNTS, contradictions, wrong_values
-from engine.dflash.shape import DFLASH, DFLASH2, FULL, SLIDING, Shape
+from engine.dflash.config_checks import DFLASH2_COUNTS, HEADS, contradictions, wrong_values
+from engine.dflash.dspark_keys import normalize
+from engine.dflash.shape import DFLASH, DFLASH2, DSPARK, FULL, SLIDING, Shape
 from engine.errors import BadInput
 
 # Keys under dflash_config; the others stand at the top.
 NESTED = ("mask_token_id", "target_layer_ids", "embed_scale", "input_embedding_scale", "output_multiplier")
 NESTED2 = DFLASH2_COUNTS
-EITHER = ("block_size", "final_logit_softcapping")  # in either place
+KNOWN = (DFLASH, DFLASH2, DSPARK)
+EITHER = ("block_size", "final_logit_softcapping", *HEADS)  # in either place
 FIX = "take config.json and the weights from the same checkpoint, one of DFlash's"
 
 
@@ -44,7 +46,7 @@ class DraftConfig(Shape):
                 type or a feature that this engine does not have.
         """
         try:
-            return cls(**_published(data))
+            return cls(**_published(normalize(data)))
         except BadInput as error:
             raise BadInput(f"{source}: {error.message}", error.fix) from error
 
@@ -57,6 +59,9 @@ class DraftConfig(Shape):
             del nested["embed_scale"]
         if not self.is_dflash2:
             nested = {name: nested[name] for name in NESTED if name in nested}
+        if not self.is_dspark:
+            for name in HEADS:
+                del values[name]
         del values["architecture"]
         if self.made_for is None:
             del values["made_for"]
@@ -106,8 +111,8 @@ def _rope(data: dict[str, Any]) -> dict[str, Any]:
 
 def _architecture(data: dict[str, Any]) -> str:
     names = data.get("architectures") or [DFLASH]
-    if not isinstance(names, list) or len(names) != 1 or names[0] not in (DFLASH, DFLASH2):
-        raise BadInput(f"architectures is {names!r}, not [{DFLASH!r}] or [{DFLASH2!r}]", FIX)
+    if not isinstance(names, list) or len(names) != 1 or names[0] not in KNOWN:
+        raise BadInput(f"architectures is {names!r}, not one of {', '.join(KNOWN)}", FIX)
     architecture: str = names[0]
     return architecture
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any
 
-from engine.dflash.shape import DFLASH2, FULL, SLIDING, Shape
+from engine.dflash.shape import DFLASH2, DSPARK, FULL, SLIDING, Shape
 
 
 def _count(value: Any, least: int = 1) -> bool:
@@ -17,6 +17,10 @@ def _whole(value: Any) -> bool:
 
 def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _share(value: Any) -> bool:
+    return _number(value) and 0 <= value <= 1
 
 
 def _layer_ids(value: Any) -> bool:
@@ -57,19 +61,32 @@ COUNTS = (
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
     *("intermediate_size", "vocab_size", "max_position_embeddings", "num_target_layers", "block_size"),
 )
+HEADS = (
+    *("markov_rank", "enable_confidence_head", "confidence_head_with_markov", "confidence_threshold"),
+    "sample_from_anchor",
+)
 DFLASH2_COUNTS = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
 
 # A field's test, and what a value has to be.
 KINDS = {
     **dict.fromkeys(COUNTS, (_count, "a whole number of at least 1")),
-    **dict.fromkeys(("mask_token_id", *DFLASH2_COUNTS), (_whole, "a whole number")),
+    **dict.fromkeys(("mask_token_id", "markov_rank", *DFLASH2_COUNTS), (_whole, "a whole number")),
     **dict.fromkeys(("rms_norm_eps", "rope_theta"), (_number, "a number")),
     **dict.fromkeys(("input_embedding_scale", "output_multiplier"), (_number, "a number")),
     "target_layer_ids": (_layer_ids, "a list of layers"),
     "layer_types": (_strings, "a list of names"),
     "sliding_window": (_window, "a whole number of at least 2"),
     "is_causal": (_causal, "true or false"),
-    "tie_word_embeddings": (_boolean, "true or false"),
+    **dict.fromkeys(
+        (
+            "tie_word_embeddings",
+            "enable_confidence_head",
+            "confidence_head_with_markov",
+            "sample_from_anchor",
+        ),
+        (_boolean, "true or false"),
+    ),
+    "confidence_threshold": (_share, "a number from 0 to 1"),
     "final_logit_softcapping": (_optional_number, "a number"),
     "embed_scale": (_optional_number, "a number"),
     "rope_scaling": (_scaling, "one object for all layers"),
@@ -105,6 +122,7 @@ def contradictions(config: Shape) -> Iterator[str]:
         yield f"mask_token_id is {config.mask_token_id}, with {config.vocab_size} tokens"
     if config.architecture == DFLASH2:
         yield from _dflash2(config)
+    yield from _dspark(config)
 
 
 def _dflash2(config: Shape) -> Iterator[str]:
@@ -114,3 +132,15 @@ def _dflash2(config: Shape) -> Iterator[str]:
         yield f"hidden_size {config.hidden_size} is no multiple of conv_group_size {config.conv_group_size}"
     elif config.selector_top_k > config.vocab_size:
         yield f"selector_top_k is {config.selector_top_k}, with {config.vocab_size} tokens"
+
+
+def _dspark(config: Shape) -> Iterator[str]:
+    if config.architecture != DSPARK:
+        if heads := [name for name in HEADS if getattr(config, name)]:
+            yield f"there is {', '.join(heads)}, which only {DSPARK} has"
+    elif not config.markov_rank:
+        yield f"there is no markov_rank, which {DSPARK} has"
+    elif config.final_logit_softcapping:
+        yield "final_logit_softcapping with a Markov head: whether the cap comes before its term is not known"
+    elif config.confidence_threshold and not config.enable_confidence_head:
+        yield "there is a confidence_threshold, and no confidence head"

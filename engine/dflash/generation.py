@@ -160,6 +160,8 @@ class Run:
         if self.proposer is None:
             raise ValueError(f"nothing drafts by {plan.drafter}")
         drafts, drawn_from = self.proposer.propose(self.pending, plan.size, self.sampler)
+        if self.proposer.config.cuts:
+            self._syncs += 1
         if self.loop != "fused":
             mx.async_eval(drafts)
         if self.loop in _DRAFTS_FIRST:

@@ -1,6 +1,7 @@
 """Speculative decoding: draft, verify, keep the tokens that the target agrees with."""
 
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from engine.cache.protocol import Cache
@@ -140,6 +141,7 @@ def speculate(run: Run, plan: RoundPlan) -> Step:
     """Run one round: draft, verify all drafts in one forward pass, keep those before the first rejected one."""
     match = run.match
     drafts, drawn_from = run.propose(plan)
+    plan = replace(plan, size=drafts.shape[1])  # a drafter may be unsure of the rest
     run.clock.lap("draft")
     logits, taps = run.forward(mx.concatenate([run.pending, drafts], axis=1))
     run.clock.lap("verify")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-DFLASH, DFLASH2 = "DFlashDraftModel", "DFlash2DraftModel"
+DFLASH, DFLASH2, DSPARK = "DFlashDraftModel", "DFlash2DraftModel", "DSparkDraftModel"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,12 @@ class Shape:
         output_multiplier: factor of the logits, before the soft cap.
         rope_scaling: as mlx-lm reads it, or None.
         conv_kernel_size, conv_group_size, selector_rank, selector_top_k: DFlash2 only, 0 elsewhere.
+        markov_rank: DSpark only, 0 elsewhere.
+        enable_confidence_head, confidence_head_with_markov: DSpark only: whether there is such a head, and whether it
+            reads the code of the token before, too.
+        confidence_threshold: a DSpark block ends before the first draft whose confidence is below; 0 keeps it whole.
+        sample_from_anchor: DSpark only: the last committed token's row predicts the first draft, so that a block
+            has as many rows as drafts. Elsewhere that row predicts nothing.
         made_for: what the target is known by (:func:``engine.models.fit.identity``); None in published drafters.
     """
 
@@ -58,6 +64,11 @@ class Shape:
     conv_group_size: int = 0
     selector_rank: int = 0
     selector_top_k: int = 0
+    markov_rank: int = 0
+    enable_confidence_head: bool = False
+    confidence_head_with_markov: bool = False
+    confidence_threshold: float = 0.0
+    sample_from_anchor: bool = False
     made_for: dict[str, str] | None = None
 
     @property
@@ -69,6 +80,21 @@ class Shape:
     def is_dflash2(self) -> bool:
         """Whether the layers have convolutions and a selector picks the drafts."""
         return self.architecture == DFLASH2
+
+    @property
+    def is_dspark(self) -> bool:
+        """Whether a Markov head makes each draft depend on the one before it."""
+        return self.architecture == DSPARK
+
+    @property
+    def cuts(self) -> bool:
+        """Whether the confidence head may shorten a block, for which drafting waits for the device."""
+        return self.enable_confidence_head and self.confidence_threshold > 0
+
+    @property
+    def verified_rows(self) -> int:
+        """The last committed token and as many drafts as a block was trained with."""
+        return self.block_size + self.sample_from_anchor
 
     def causal(self, layer: int) -> bool:
         """Return whether rows of a block see only earlier rows of it in this layer."""

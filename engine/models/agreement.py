@@ -57,7 +57,7 @@ def measure_agreement(
         lookup: whether prompt lookup drafts too.
         block_size: the rows of a block; None for the size that decoding uses.
     """
-    rows = block_size or max(draft.config.block_size if draft else 1, BLOCK if lookup else 1)
+    rows = block_size or max(draft.config.verified_rows if draft else 1, BLOCK if lookup else 1)
     if rows == 1:
         return None
     caches = make_caches(target, "raw")

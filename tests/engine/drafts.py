@@ -35,6 +35,14 @@ DFLASH2 = {
     "selector_top_k": 5,
 }
 
+DSPARK = {
+    "architecture": "DSparkDraftModel",
+    "markov_rank": 16,
+    "enable_confidence_head": True,
+    "confidence_head_with_markov": True,
+    "sample_from_anchor": True,
+}
+
 
 def config(**changes):
     return DraftConfig(**{**BASE, **changes})
@@ -47,7 +55,7 @@ def drafter(seed=0, **changes):
 
     def fill(path, leaf):
         values = rng.standard_normal(leaf.shape).astype(np.float32)
-        if "codebook" in path:
+        if "codebook" in path or "markov_w1" in path:
             return mx.array(values)
         return mx.array(1 + values / 4 if leaf.ndim == 1 else values / np.sqrt(leaf.shape[-1]))
 

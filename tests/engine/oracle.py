@@ -27,7 +27,9 @@ class Oracle:
 
     def __init__(self, known, plan=(99,), block=8, layers=(0, 2), vocabulary=128):
         self.known, self.plan, self.rounds = list(known), plan, 0
-        self.config = SimpleNamespace(block_size=block, target_layer_ids=layers, vocab_size=vocabulary)
+        self.config = SimpleNamespace(
+            block_size=block, verified_rows=block, cuts=False, target_layer_ids=layers, vocab_size=vocabulary
+        )
         self.fed = []
 
     @property

@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.dflash.config import DraftConfig
 from engine.dflash.drafter.model import Drafter, Proposal
+from engine.dflash.shape import DFLASH
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.dflash.target.rotary import Rotations
 from engine.errors import BadInput, MissingPackage
@@ -168,7 +169,7 @@ class TorchDrafter:
     """
 
     def __init__(self, draft: Drafter, device: str | None = None) -> None:
-        if draft.config.is_dflash2:
+        if draft.config.architecture != DFLASH:
             raise BadInput(
                 "the torch drafter supports only the first version of DFlash", "use this drafter in MLX"
             )

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from engine.dflash.config import DraftConfig
 from engine.dflash.drafter.context import DraftContext
 from engine.dflash.drafter.dflash2 import CandidateSelector, ConvLayer
+from engine.dflash.drafter.dspark import ConfidenceHead, MarkovHead
 from engine.dflash.drafter.fused import FusedLayers
 from engine.dflash.drafter.layers import DraftLayer, add_norm, block_mask, norm_rotate
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
@@ -40,11 +41,13 @@ class Proposal(NamedTuple):
         logits: from which they were picked: ``[1, n, vocabulary]``, or, where ``candidates`` is given,
             ``[1, n, k]``, over those tokens only.
         candidates: ``[1, n, k]`` token ids, or None.
+        confidences: DSpark's, ``[1, n]``, or None.
     """
 
     tokens: mx.array
     logits: mx.array
     candidates: mx.array | None = None
+    confidences: mx.array | None = None
 
 
 class Drafter(nn.Module):
@@ -60,6 +63,10 @@ class Drafter(nn.Module):
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         if config.is_dflash2:
             self.candidate_selector = CandidateSelector(config)
+        if config.is_dspark:
+            self.markov_head = MarkovHead(config)
+        if config.enable_confidence_head:
+            self.confidence_head = ConfidenceHead(config)
         self._fused: FusedLayers | None = None
 
     def fused(self) -> FusedLayers:
@@ -138,17 +145,26 @@ class BoundDrafter:
             taps: of the tokens committed since the last call and before ``bonus``, as in :meth:``absorb``; None
                 if there are none.
             context: advanced by the taps, not by the block.
-            n_drafts: how many tokens to draft, 1 or more; the block has one row more.
+            n_drafts: how many tokens to draft, 1 or more; the block has one row more, save where a configuration
+                says ``sample_from_anchor``.
             pick: from logits ``[1, rows, choices]`` to indices ``[1, rows]``; None takes the largest. DFlash2
-                calls it once a row, since what a row picks changes the next row's logits.
+                and DSpark call it once a row, since what a row picks changes the next row's logits.
         """
         hidden = self._hidden(bonus, taps, context, n_drafts)
         raw = self.embeddings.logits(hidden)
         logits = self.embeddings.cap(raw)[None]
+        before = bonus.reshape(1) if isinstance(bonus, mx.array) else mx.array([bonus])
         if self.config.is_dflash2:
-            first = bonus if isinstance(bonus, mx.array) else mx.array(bonus)
             selector = self.drafter.candidate_selector
-            return Proposal(*selector.select(hidden[None], logits, first.reshape(1), pick or _largest))
+            return Proposal(*selector.select(hidden[None], logits, before, pick or _largest))
+        if self.config.is_dspark:
+            tokens, logits, codes = self.drafter.markov_head.draft(logits, before, pick or _largest)
+            sure = (
+                self.drafter.confidence_head(hidden[None], codes)
+                if self.config.enable_confidence_head
+                else None
+            )
+            return Proposal(tokens, logits, confidences=sure)
         # The cap keeps the order, so greedy decoding does not need it.
         tokens = mx.argmax(raw, axis=-1)[None] if pick is None else pick(logits)
         return Proposal(tokens, logits)
@@ -160,12 +176,13 @@ class BoundDrafter:
         if n_drafts < 1:
             raise BadInput(f"{n_drafts} tokens to draft", "1 or more")
         new = 0 if taps is None else self._check(taps)
-        cos, sin = self.rotations.at(context.offset, new + n_drafts + 1)
+        idle = 0 if self.config.sample_from_anchor else 1  # rows that predict nothing
+        cos, sin = self.rotations.at(context.offset, new + n_drafts + idle)
         before = None
         if taps is not None and new:
             before = self.context_of(taps.squeeze(0), cos[:new], sin[:new])
             cos, sin = cos[new:], sin[new:]
-        x = self.embed(bonus, n_drafts)
+        x = self.embed(bonus, n_drafts + idle - 1)
         update: mx.array | None = None
         for i, layer in enumerate(self.drafter.layers):
 
@@ -178,12 +195,14 @@ class BoundDrafter:
 
             x, update = layer(x, update, attend, partial(self.fused.gate_up, i))
         context.offset += new
-        return add_norm(x[1:], None if update is None else update[1:], self.drafter.norm)[1]
+        return add_norm(x[idle:], None if update is None else update[idle:], self.drafter.norm)[1]
 
-    def embed(self, bonus: int | mx.array, n_drafts: int) -> mx.array:
-        """Return the rows of a block, ``[n_drafts + 1, hidden]``."""
-        masks = [self.config.mask_token_id] * n_drafts
-        if isinstance(bonus, mx.array):
+    def embed(self, bonus: int | mx.array, n_masks: int) -> mx.array:
+        """Return the rows of a block, ``[n_masks + 1, hidden]``."""
+        masks = [self.config.mask_token_id] * n_masks
+        if isinstance(bonus, mx.array) and not n_masks:
+            tokens = bonus.reshape(1)
+        elif isinstance(bonus, mx.array):
             tokens = mx.concatenate([bonus.reshape(1), mx.array(masks, dtype=bonus.dtype)])
         else:
             tokens = mx.array([bonus, *masks])

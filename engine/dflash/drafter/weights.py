@@ -5,8 +5,12 @@ from pathlib import Path
 from engine.checkpoints import files, hub, tensors
 from engine.dflash.config import DraftConfig
 from engine.dflash.drafter.model import Drafter
+from engine.dflash.dspark_keys import NATIVE
 from engine.errors import BadInput
 from engine.mx import DTYPES, mx, tree
+
+# What DeepSpec's checkpoints repeat of the target, which this engine reads from the target itself.
+COPIES = ("embed_tokens.weight", "lm_head.weight")
 
 
 def load_draft(source: str | Path, dtype: mx.Dtype | None = None) -> Drafter:
@@ -21,8 +25,9 @@ def load_draft(source: str | Path, dtype: mx.Dtype | None = None) -> Drafter:
             its weights are damaged or do not fit it.
     """
     folder = hub.folder_of(source)
-    drafter = Drafter(DraftConfig.from_json(files.read_config(folder), str(folder / tensors.CONFIG)))
-    tensors.load_into(drafter, folder, dtype)
+    data = files.read_config(folder)
+    drafter = Drafter(DraftConfig.from_json(data, str(folder / tensors.CONFIG)))
+    tensors.load_into(drafter, folder, dtype, unused=COPIES if data.get("architectures") == [NATIVE] else ())
     drafter.fused()
     drafter.eval()
     return drafter

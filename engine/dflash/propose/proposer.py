@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.dflash.drafter.context import DraftContext
+from engine.dflash.drafter.dspark import confident
 from engine.dflash.drafter.model import Drafter
 from engine.dflash.sampling import Sampler
 from engine.dflash.target.taps import Tapped
@@ -24,7 +25,7 @@ class Proposer:
         start: how many tokens the target's caches hold already. The drafter has not seen them.
 
     Attributes:
-        block: the rows of a block as the drafter was trained.
+        block: the most rows to verify: the last committed token and the drafts of a block as it was trained.
         bound: the drafter with the target's embeddings and head.
 
     Raises:
@@ -33,7 +34,7 @@ class Proposer:
 
     def __init__(self, draft: Drafter, target: nn.Module, start: int = 0) -> None:
         self.config = draft.config
-        self.block = self.config.block_size
+        self.block = self.config.verified_rows
         self.bound = draft.bind(target)
         self._context = self.bound.make_cache()
         self._context.offset = start
@@ -81,7 +82,7 @@ class Proposer:
 
         Args:
             pending: the last committed token, ``[1, 1]``.
-            n: 1 or more.
+            n: 1 or more; fewer are returned where the drafter's confidence cuts the block.
             sampler: how drafts are chosen: as the target's tokens are.
 
         Returns:
@@ -99,10 +100,12 @@ class Proposer:
         drafts = self.bound.propose(
             pending, self.waited(), self._context, n, None if sampler.greedy else pick
         )
-        tokens = drafts.tokens.astype(mx.int32)
+        if self.config.cuts and drafts.confidences is not None:
+            n = confident(drafts.confidences, self.config.confidence_threshold)
+        tokens = drafts.tokens[:, :n].astype(mx.int32)
         if not drawn:
             return tokens, None
-        drawn_from = mx.concatenate(drawn, axis=1)
+        drawn_from = mx.concatenate(drawn, axis=1)[:, :n]
         if drafts.candidates is not None:
             everything = mx.zeros((1, n, self.config.vocab_size))
             drawn_from = mx.put_along_axis(everything, drafts.candidates, drawn_from, axis=-1)

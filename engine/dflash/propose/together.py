@@ -12,6 +12,7 @@ from engine.dflash.drafter.layers import add_norm
 from engine.dflash.drafter.model import BoundDrafter
 from engine.dflash.propose.proposer import Proposer
 from engine.dflash.sampling import Sampler
+from engine.dflash.shape import DFLASH
 from engine.mx import mx
 
 Drafts = tuple[mx.array, mx.array | None]
@@ -38,7 +39,7 @@ def can_share(proposers: Sequence[Proposer | None]) -> TypeGuard[Sequence[Propos
     present = [each for each in proposers if each is not None]
     if len(present) < len(proposers) or len({id(each.bound.fused) for each in present}) != 1:
         return False
-    return not present[0].config.is_dflash2
+    return present[0].config.architecture == DFLASH
 
 
 def propose_together(wanted: Sequence[Wanted]) -> list[Drafts]:

@@ -9,7 +9,7 @@ samples still have the target's (constrained) distribution.
 """
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.dflash import loop
@@ -105,6 +105,7 @@ def _round(
     else:
         shared = sharing and plan.drafter == "dflash"
         drafts, drawn_from = (yield Draft(run, plan)) if shared else run.propose(plan)
+        plan = replace(plan, size=drafts.shape[1])  # a drafter may be unsure of the rest
         run.clock.lap("draft")
     if guide is None:
         logits, taps = yield Forward(run, mx.concatenate([run.pending, drafts], axis=1))

@@ -128,7 +128,7 @@ def test_a_bad_configuration_is_refused(data, said):
 KINDS = {"full": {}, "mixed": drafts.MIXED, "dflash2": drafts.DFLASH2}
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("kind", [*KINDS.values(), drafts.DSPARK], ids=[*KINDS, "dspark"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_drafter_saved_and_loaded(kind, dtype, tmp_path):
     made = drafts.drafter(**kind)
