@@ -1,5 +1,6 @@
 """Small random drafters for the models of models.py, and what the reference package makes of them."""
 
+import itertools
 import json
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from engine.dflash.config import DraftConfig
 from engine.dflash.drafter.model import Drafter
 from engine.dflash.drafter.weights import save_draft
+from engine.dflash.propose.lookup import Lookup
 from engine.mx import mx, tree
 
 BASE = {
@@ -88,3 +90,22 @@ def write(folder, changes=None, without=(), **kinds):
     data = {**json.loads(file.read_text()), **(changes or {})}
     file.write_text(json.dumps({key: value for key, value in data.items() if key not in without}))
     return folder
+
+
+class Foretelling(Lookup):
+    """A drafter that is told the answer: its drafts are right up to a place that changes."""
+
+    def __init__(self, answer, prompt):
+        super().__init__()
+        self.answer, self.prompt, self.turn = answer, len(prompt), itertools.count()
+        self.length = 3
+
+    def feed(self, tokens):
+        self.tokens += tokens
+        return []
+
+    def propose(self, n):
+        at = len(self.tokens) - self.prompt
+        right = next(self.turn) % (n + 1)
+        drafts = [*self.answer[at : at + n], *[0] * n][:n]
+        return [x if i < right else (x + 1) % BASE["vocab_size"] for i, x in enumerate(drafts)]

@@ -3,20 +3,18 @@
 `pytest -m sweep` runs all architectures; without it a sample runs, one for each way of keeping state.
 """
 
-import itertools
-
 import numpy as np
 import pytest
 
 from engine.cache import make_caches
 from engine.dflash import loop
 from engine.dflash.divergence import classify
-from engine.dflash.propose.lookup import Lookup
 from engine.dflash.rollback import KINDS, rollback_for
 from engine.errors import BadInput
 from engine.lm import generate_step
 from engine.mx import mx
 from tests.engine import architectures
+from tests.engine.drafts import Foretelling
 
 TOKENS = 14
 SAMPLE = {
@@ -32,25 +30,6 @@ SAMPLE = {
     "rwkv7": "three states a layer",
 }
 PROMPTS = {"one token": [7], "longer than a window": np.random.default_rng(1).integers(1, 120, 21).tolist()}
-
-
-class Foretelling(Lookup):
-    """A drafter that is told the answer: its drafts are right up to a place that changes."""
-
-    def __init__(self, answer, prompt):
-        super().__init__()
-        self.answer, self.prompt, self.turn = answer, len(prompt), itertools.count()
-        self.length = 3
-
-    def feed(self, tokens):
-        self.tokens += tokens
-        return []
-
-    def propose(self, n):
-        at = len(self.tokens) - self.prompt
-        right = next(self.turn) % (n + 1)
-        drafts = [*self.answer[at : at + n], *[0] * n][:n]
-        return [x if i < right else (x + 1) % architectures.VOCAB for i, x in enumerate(drafts)]
 
 
 @pytest.mark.parametrize("name", architectures.cases(SAMPLE))

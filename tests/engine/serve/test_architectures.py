@@ -1,4 +1,4 @@
-"""Whatever mlx-lm loads, the server serves or refuses: alone, from kept prefixes, beside others, on other caches.
+"""Whatever mlx-lm loads, the server serves or refuses: alone, drafted, from kept prefixes, beside others, packed.
 
 `pytest -m sweep` runs all architectures; without it a sample runs, one for each peculiarity.
 """
@@ -9,14 +9,18 @@ import time
 import numpy as np
 import pytest
 
+from engine.cache import make_caches
+from engine.dflash.divergence import classify
 from engine.models import load
 from engine.models.pair import Pair, Part
 from engine.serve.backend import Failed, Job, Options
 from engine.serve.metrics import Metrics
 from engine.serve.models import CONTEXT, resident_of
+from engine.serve.scheduler import generation
 from engine.serve.scheduler.thread import EngineThread
 from engine.serve.settings import Settings
 from tests.engine import architectures
+from tests.engine.drafts import Foretelling
 
 CHUNK = 16
 PROMPT = np.random.default_rng(3).integers(1, 100, 90).tolist()
@@ -84,5 +88,18 @@ def test_an_architecture_is_served_or_refused(name, monkeypatch):
             assert (cold.report["cached_tokens"], warm.report["cached_tokens"]) == (0, KEPT)
             assert cold.report["token_ids"] == warm.report["token_ids"]
             assert all(each.finish_reason and each.report["token_ids"] for each in (other, third))
+            drafts_give_the_plain_answer(engine, cache, monkeypatch)
     finally:
         assert engine.thread.stop()
+
+
+def drafts_give_the_plain_answer(engine, cache, monkeypatch):
+    """Draft tokens that are right up to a place that changes, and compare with an answer without drafts."""
+    (plain,) = engine.answers(PROMPT, cache=cache, draft="none")
+    expected = plain.report["token_ids"]
+    monkeypatch.setattr(generation, "Lookup", lambda: Foretelling(expected, PROMPT))
+    (drafted,) = engine.answers(PROMPT, cache=cache, draft="lookup")
+    assert drafted.report["accepted"] > 0
+    tokens, target = drafted.report["token_ids"], engine.resident.pair.target
+    parted = classify(target, lambda: make_caches(target, cache), PROMPT, tokens, expected)
+    assert parted is None or parted.kind == "tie", (cache, parted)
