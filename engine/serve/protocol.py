@@ -1,6 +1,7 @@
 """Request bodies of OpenAI's API, with a bound on every field. Unknown fields are ignored."""
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -8,11 +9,24 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from bridge.common.errors import UsageError
 from bridge.reports import cache_spec
 from engine.serve.backend import DRAFTS
-from engine.serve.errors import ApiError
+from engine.serve.errors import ApiError, unsupported
 
 MOST_ANSWERS = 8
 MOST_TOOLS = 1024
 MOST_STOPS = 64
+# Fields of other servers' APIs that would change an answer.
+EXTENSIONS = (
+    "grammar",
+    "guided_choice",
+    "guided_grammar",
+    "guided_json",
+    "guided_regex",
+    "ignore_eos",
+    "json_schema",
+    "min_tokens",
+    "stop_token_ids",
+    "structured_outputs",
+)
 MOST_TOKENS = 1 << 20
 BIGGEST = 1 << 63
 
@@ -173,6 +187,13 @@ def parse(kind: type[Loose], body: bytes) -> Any:
         return kind.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error, 400) from error
+
+
+def refuse(request: Loose, names: Sequence[str]) -> None:
+    """Refuse a request with one of these fields that it does not know (ApiError 400), unless the field does nothing."""
+    for name in names:
+        if (request.model_extra or {}).get(name) not in (None, False, 0, [], ""):
+            raise unsupported(name)
 
 
 def from_python(kind: type[Sampled], values: dict[str, Any]) -> Any:

@@ -16,10 +16,10 @@ from engine.serve.formats import calls, grammar, harmony
 from engine.serve.formats.parts import Delta, OutputParser
 from engine.serve.http.streams import DONE, event
 from engine.serve.http.streams import failed as failed  # noqa: PLC0414 - part of a dialect
-from engine.serve.protocol import ChatRequest
+from engine.serve.protocol import EXTENSIONS, ChatRequest, refuse
 from engine.serve.server import PendingAnswer, Server
 
-REFUSED = ("audio", "web_search_options", "functions", "function_call")
+REFUSED = ("audio", "web_search_options", "functions", "function_call")  # web_search_options may be empty
 
 
 @dataclass
@@ -70,12 +70,7 @@ class Chat:
 
 async def begin(server: Server, request: ChatRequest) -> Chat:
     """Queue the answers to a request; ApiError if it cannot be served."""
-    for name in REFUSED:
-        if (request.model_extra or {}).get(name) not in (
-            None,
-            [],
-        ):  # web_search_options may be an empty object
-            raise unsupported(name)
+    refuse(request, (*REFUSED, *EXTENSIONS))
     if request.top_logprobs and not request.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs: true.", param="top_logprobs", code="invalid_value")
     chosen = server.choose(request)

@@ -13,7 +13,7 @@ from engine.serve.dialects.deltas import new_id, usage
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.http.streams import DONE, event
 from engine.serve.http.streams import failed as failed  # noqa: PLC0414 - part of a dialect
-from engine.serve.protocol import CompletionRequest
+from engine.serve.protocol import EXTENSIONS, CompletionRequest, refuse
 from engine.serve.server import PendingAnswer, Server
 
 
@@ -47,6 +47,7 @@ class Completion:
 
 async def begin(server: Server, request: CompletionRequest) -> Completion:
     """Queue the answers to a request; ApiError if it cannot be served."""
+    refuse(request, EXTENSIONS)
     for name in ("echo", "suffix"):
         if getattr(request, name):
             raise unsupported(name)

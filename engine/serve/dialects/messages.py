@@ -11,7 +11,7 @@ from engine.serve.dialects import chat, deltas
 from engine.serve.dialects.prompts import one_turn_each
 from engine.serve.errors import ANTHROPIC, ApiError, unsupported
 from engine.serve.http.streams import event
-from engine.serve.protocol import MOST_TOOLS, ChatRequest, Loose, Real, Tokens, from_python
+from engine.serve.protocol import MOST_TOOLS, ChatRequest, Loose, Real, Tokens, from_python, refuse
 from engine.serve.server import Server
 
 DIRECT = {"type": "direct"}  # the caller of a tool is the model itself
@@ -51,9 +51,7 @@ class MessagesRequest(CountRequest):
 
 async def begin(server: Server, request: MessagesRequest) -> chat.Chat:
     """Queue the answer; ApiError if the request cannot be served."""
-    for name in REFUSED:
-        if (request.model_extra or {}).get(name):
-            raise unsupported(name)
+    refuse(request, REFUSED)
     named = {name: getattr(request, name) for name in ("max_tokens", "temperature", "top_p", "top_k")}
     body = {**_conversation(request), **named, "stop": request.stop_sequences or None}
     return await chat.begin(server, from_python(ChatRequest, body))

@@ -110,6 +110,28 @@ def test_refusal(server, body, status, param, stream):
         assert error["param"].startswith(param)
 
 
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+@pytest.mark.parametrize(
+    ("field", "idle", "value"),
+    [
+        ("guided_json", None, {"type": "object"}),
+        ("structured_outputs", None, {"regex": "a+"}),
+        ("stop_token_ids", [], [3]),
+        ("min_tokens", 0, 5),
+        ("ignore_eos", False, True),
+    ],
+)
+def test_another_servers_option_that_would_change_the_answer_is_refused(server, path, field, idle, value):
+    body = {
+        "model": "tiny",
+        "max_tokens": 2,
+        **({"prompt": "x"} if path == "completions" else {"messages": TURN}),
+    }
+    assert server.http.post(f"/v1/{path}", json={**body, field: idle}).status_code == 200
+    error = server.http.post(f"/v1/{path}", json={**body, field: value}).json()["error"]
+    assert (error["param"], error["code"]) == (field, "unsupported")
+
+
 def test_another_route_and_method(server):
     assert server.http.get("/v1/nothing").status_code == 404
     assert server.http.get(CHAT).status_code == 405
