@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from bridge.bus import times, wire
-from bridge.errors import InfrastructureError
+from bridge.errors import InfrastructureError, KakeyaError
 from bridge.presets import Presets, load_presets
 from bridge.system.deadline import stopped_by
 from bridge.system.signals import StopRequest
@@ -166,4 +166,8 @@ def _remove_leftovers(policy: Policy, tell: Callable[[str], None]) -> None:
         if removed := remove_stale_files(repository):
             tell(f"{repository}: removed {len(removed)} files that a killed git left, such as {removed[0]}")
     open_whole(store, tell)
-    archive.mend(policy.archive, tell)
+    try:
+        archive.mend(policy.archive, tell)
+    except (KakeyaError, OSError) as error:
+        # Requests are served without it, and nothing is deleted before it is mended.
+        tell(f"the archive is damaged and cannot be mended now: {error}")

@@ -32,14 +32,27 @@ _WALK_S = 20.0
 
 def open_whole(store: Path, tell: Callable[[str], None]) -> None:
     """Move a damaged store aside, and create a new one. Call it while the state folder is locked."""
+    finish_replacing(store)
     if not store.exists() or not (reason := damage(store)):
         return
     aside, new = (store.with_name(f"{store.name}.{suffix}") for suffix in ("damaged", "new"))
     shutil.rmtree(aside, ignore_errors=True)
     salvage(store, new)
+    replace(store, aside, new)
+    tell(f"the store is damaged: {reason}; it was moved to {aside} and is filled again from the bus")
+
+
+def replace(store: Path, aside: Path, new: Path) -> None:
+    """Move a repository aside, and a new one, which is complete, to its path."""
     store.rename(aside)
     new.rename(store)
-    tell(f"the store is damaged: {reason}; it was moved to {aside} and is filled again from the bus")
+
+
+def finish_replacing(store: Path) -> None:
+    """Finish a ``replace`` that was killed: a new repository is complete once the damaged one is away."""
+    new = store.with_name(f"{store.name}.new")
+    if new.is_dir() and not store.exists():
+        new.rename(store)
 
 
 def salvage(store: Path, new: Path, *, unpacks: bool = False) -> None:

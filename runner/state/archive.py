@@ -15,7 +15,7 @@ from bridge.bus import branch_names, exact_refs
 from bridge.errors import InfrastructureError, KakeyaError, one_line
 from bridge.system import git_output
 from bridge.system.git import Git
-from runner.bus.damage import damage, salvage
+from runner.bus.damage import damage, finish_replacing, replace, salvage
 from runner.bus.packed_refs import APART
 
 HEADS = "refs/heads/"
@@ -47,6 +47,7 @@ def store(git: Git, archive: Path, tips: Mapping[str, str], tell: Tell = lambda 
 def mend(archive: Path, tell: Tell, *, quick: bool = True) -> bool:
     """Replace a damaged archive, and return whether it was damaged. A quick search does not look at old objects."""
     archive = archive.resolve()
+    finish_replacing(archive)
     # Another folder that a policy names by mistake is not ours to move.
     if not all((archive / name).is_dir() for name in ("objects", "refs")):
         return False
@@ -62,8 +63,7 @@ def mend(archive: Path, tell: Tell, *, quick: bool = True) -> bool:
     whole = _whole(repository, sorted(refs.items()))
     repository("update-ref", "--stdin", stdin="".join(f"create {ref} {oid}\n" for ref, oid in whole))
     repository("pack-refs", "--all")
-    archive.rename(aside)
-    new.rename(archive)
+    replace(archive, aside, new)
     tell(
         f"the archive is damaged: {one_line(reason)}; it was moved to {aside}, and {len(whole)} of its {len(refs)} "
         f"branches are whole and in a new one"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -458,6 +459,34 @@ def test_a_damaged_archive_is_moved_aside_and_what_is_whole_is_kept(host, flood,
     assert damage(archive, quick=False) == ""
     assert branches(archive) == sorted([*first, second])
     assert list(archive.parent.glob("archive.git.damaged-*"))
+
+
+def test_a_runner_serves_while_its_archive_cannot_be_mended(host, flood, requester, monkeypatch):
+    flood(1)
+    with host.context() as context:
+        apply_retention(context, Retention(days=1))
+        archive = context.policy.archive
+    (archive / "HEAD").write_bytes(b"")
+
+    def full(*_args, **_options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(archives, "salvage", full)
+
+    assert host.answer(requester.send(requester.manifest())).state is State.SUCCEEDED
+    assert any("cannot be mended now" in line for line in host.told)
+    assert (archive / "HEAD").exists()
+
+
+def test_an_archive_whose_mending_was_killed_is_there_again(host, flood):
+    made = flood(2)
+    with host.context() as context:
+        apply_retention(context, Retention(days=1))
+        archive = context.policy.archive
+    archive.rename(archive.with_name("archive.git.new"))
+
+    with host.context():
+        assert branches(archive) == made
 
 
 def test_a_folder_that_is_no_archive_is_never_moved(host, flood, tmp_path):
