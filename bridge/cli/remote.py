@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -96,7 +97,7 @@ def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> N
                 put_json(line)
         return
     if not trends:
-        say(_why_none(limit, answered, sorted({figure.name for figure in figures}), name))
+        say(why_no_figures(limit, answered, sorted({figure.name for figure in figures}), name))
         return
     table = Grid(show_header=True)
     for heading, side in (("claim", "left"), ("of", "left"), ("preset", "left"), ("runs", "right"), ("first", "right"),
@@ -122,7 +123,7 @@ def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> N
         )
 
 
-def _why_none(limit: int, answered: Sequence[str], names: Sequence[str], name: str | None) -> str:
+def why_no_figures(limit: int, answered: Sequence[str], names: Sequence[str], name: str | None) -> str:
     """Return why no figure is listed, and where the figures of these answers are."""
     among = f"among the newest {limit} requests. --limit looks further back"
     if not answered:
@@ -133,7 +134,7 @@ def _why_none(limit: int, answered: Sequence[str], names: Sequence[str], name: s
         return f"no figure matches {name!r} {among}. There are: {', '.join(names[:_NAMES])}."
     return (
         f"no answer claims a figure {among}. Figures in rows of reports are listed by name, such as "
-        f"{', '.join(names[:_NAMES])}: kakeya list --claims '{names[0]}'"
+        f"{', '.join(names[:_NAMES])}: kakeya list --claims {shlex.quote(names[0])}"
     )
 
 

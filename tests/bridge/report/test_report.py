@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from html.parser import HTMLParser
 
@@ -11,6 +12,7 @@ import pytest
 
 from bridge.bus import wire
 from bridge.cli import main
+from bridge.cli.remote import why_no_figures
 from bridge.client import Client
 from bridge.report.build import view_of
 from bridge.report.forms.markdown import markdown
@@ -139,8 +141,8 @@ def test_two_real_runs_from_the_bus_to_every_form(kakeya, client, keyed, git, cl
     # Such a report claims nothing.
     _, text, told = kakeya("list", "--claims")
     assert text == ""
-    (command,) = re.findall(r"kakeya list --claims '(.*)'", told)
-    assert kakeya("list", "--claims", command)[1]
+    (command,) = re.findall(r"kakeya (list --claims .*)", told)
+    assert kakeya(*shlex.split(command))[1]
     code, text, _ = kakeya("list", "--claims", "rel_*")
     assert any(bar in text for bar in "▁█")
 
@@ -257,6 +259,11 @@ def test_without_figures_the_list_of_claims_says_so(kakeya, answered):
     assert (code, text) == (0, "")
     assert told.startswith("no report with figures among the newest 20 requests.")
     assert "`kakeya report` shows the last answer" in told
+
+
+def test_a_name_from_a_report_cannot_end_the_command_that_is_shown():
+    command = why_no_figures(20, ["a branch"], ["x'; touch y; '"], None).rpartition("kakeya ")[2]
+    assert shlex.split(command) == ["list", "--claims", "x'; touch y; '"]
 
 
 def test_without_an_answer_the_list_of_claims_says_so(kakeya, clone):
