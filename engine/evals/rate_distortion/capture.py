@@ -1,7 +1,6 @@
 """Keys and values as a model makes them, to measure codecs on."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
 
 CHUNK = 512  # tokens of the prompt at a time
+TOKENS = 4096  # of a text; each gives a vector for every key-value head and layer
 
 
 def capture(model: nn.Module, tokens: mx.array, most: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -35,16 +35,20 @@ def capture(model: nn.Module, tokens: mx.array, most: int, seed: int = 0) -> dic
     return {name: x[np.sort(rng.permutation(len(x))[:most])] for name, x in together.items()}
 
 
-def capture_from(path: str, text: Path, most: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Load an mlx-lm model (a folder or a hub id), run a text file through it, and :func:``capture``."""
-    from engine.lm import mlx_lm
+def capture_from(name: str, text: Path, most: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Load a model by any name that :func:``engine.models.load`` takes, and :func:``capture`` from the start of a text.
+
+    Raises:
+        BadInput: no such model, or a text that cannot be read or is empty.
+    """
+    from engine.models import load
 
     try:
         words = text.read_text(encoding="utf-8")
-        model, tokenizer = mlx_lm.load(path)
     except (OSError, ValueError) as error:
-        raise BadInput(f"cannot run {text} through {path}: {error}") from error
-    ids: Any = tokenizer.encode(words)
+        raise BadInput(f"cannot read {text}: {error}") from error
+    pair = load(name, False, dtype="stored")
+    ids = list(pair.tokenizer.encode(words))[:TOKENS]
     if not ids:
         raise BadInput(f"{text} is empty")
-    return capture(model, mx.array(ids)[None], most, seed)
+    return capture(pair.target, mx.array(ids)[None], most, seed)

@@ -108,7 +108,7 @@ def test_a_model_that_is_not_there(tmp_path, capsys):
     (tmp_path / "t.txt").write_text("words")
     (tmp_path / "model").mkdir()
     assert _run("--model", str(tmp_path / "model"), "--text", str(tmp_path / "t.txt")) == 2
-    assert "cannot run" in capsys.readouterr().err
+    assert "has no config.json" in capsys.readouterr().err
 
 
 def test_nothing_to_measure(capsys):
@@ -164,3 +164,11 @@ def test_affine_bits_are_the_bytes():
 
 def test_a_zero_vector_has_no_error():
     assert rel_errors(mx.zeros((2, 8)), mx.zeros((2, 8))).tolist() == [0, 0]
+
+
+def test_a_bundled_model_gives_vectors_by_its_name(tmp_path, capfd):
+    text = tmp_path / "long.txt"
+    text.write_text("def first(items):\n    return items[0]\n" * 4000, encoding="utf-8")
+
+    assert _run("--model", "tiny", "--text", str(text), "--n-vectors", "64", "--json") == 0
+    assert {"keys 64", "values 64"} <= {row["distribution"] for row in json.loads(capfd.readouterr().out)["rows"]}
