@@ -25,7 +25,10 @@ CODECS = ("raw", "affine", "classic", "voronoi")
 @option("--q-ranges", ListOf((2, 4, 7, 10, 31, 38, 152)), "4,7,10,38")
 @option("--effort", click.Choice(["fast", "normal", "best"]), "normal")
 @option("--distributions", ListOf(DISTRIBUTIONS), ",".join(DISTRIBUTIONS), show_default=False)
-@option("--model", help="Measure on keys and values of this model instead, a name, folder or hub id (with --text).")
+@option(
+    "--model",
+    help="Measure on keys and values of this model instead, a name, folder or hub id (with --text).",
+)
 @option("--text", FILE, help="Text for --model to read: its first 4,096 tokens.")
 @option("--out", FILE, help="Write the report to this file.")
 @flag("--json as_json", "Print the report instead of a table.")

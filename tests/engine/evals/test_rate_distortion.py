@@ -171,4 +171,6 @@ def test_a_bundled_model_gives_vectors_by_its_name(tmp_path, capfd):
     text.write_text("def first(items):\n    return items[0]\n" * 4000, encoding="utf-8")
 
     assert _run("--model", "tiny", "--text", str(text), "--n-vectors", "64", "--json") == 0
-    assert {"keys 64", "values 64"} <= {row["distribution"] for row in json.loads(capfd.readouterr().out)["rows"]}
+    assert {"keys 64", "values 64"} <= {
+        row["distribution"] for row in json.loads(capfd.readouterr().out)["rows"]
+    }
