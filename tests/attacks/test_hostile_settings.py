@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from bridge.checks import SIGNATURE
 from bridge.client import Client
-from bridge.verify.signature import NAME as SIGNATURE
 
 pytestmark = pytest.mark.bus
 

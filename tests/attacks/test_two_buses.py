@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bridge.bus import objects, wire
+from bridge.checks import SIGNATURE
 from bridge.client import Client
 from bridge.system.git import Git
-from bridge.verify.signature import NAME as SIGNATURE
 
 pytestmark = pytest.mark.bus
 

@@ -17,6 +17,7 @@ from runner.job.logs import LogSink
 from runner.job.sandbox import bubblewrap, choose
 from runner.job.workspace import workspace
 from runner.policy import Bus, Policy
+from tests import system
 from tests.engine import evals_world as world
 
 DOUBLE = Problem(
@@ -98,7 +99,7 @@ def test_a_user_without_an_entry_in_the_list_of_users_is_no_obstacle(monkeypatch
 
 @pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
 def test_in_a_runners_sandbox_it_runs(tmp_path):
-    if not any(Path(name).exists() for name in bubblewrap.PROGRAMS):
+    if not system.program(*bubblewrap.PROGRAMS):
         pytest.skip("bubblewrap is not installed")
     box = choose(Policy(schema_version=1, bus=Bus(url=str(tmp_path)), state=tmp_path), lambda _: None)
     module = "from engine.evals.solutions.execution import *; check_confined(); print(run_tests('assert True').passed)"
