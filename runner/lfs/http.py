@@ -62,7 +62,11 @@ def endpoint_of(bus: Bus) -> str:
 
 
 class LfsServer:
-    """The LFS server of a bus. Raises Missing if the bus has none."""
+    """The LFS server of a bus.
+
+    Raises:
+        Missing: the bus has none.
+    """
 
     def __init__(self, bus: Bus, secret: str | None, hosts: Sequence[str]) -> None:
         self._endpoint = endpoint_of(bus)
@@ -80,12 +84,20 @@ class LfsServer:
         self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
     def announce(self, wanted: Sequence[Pointer]) -> None:
-        """Ask for the objects' addresses, a hundred at a time. Raises Missing if none of them can be had."""
+        """Ask for the objects' addresses, a hundred at a time.
+
+        Raises:
+            Missing: none of them can be had.
+        """
         for start in range(0, len(wanted), _BATCH):
             self._ask(wanted[start : start + _BATCH])
 
     def read(self, wanted: Pointer) -> Iterator[bytes]:
-        """Yield an object's content in pieces of at most a megabyte. Raises Missing if it cannot be had."""
+        """Yield an object's content in pieces of at most a megabyte.
+
+        Raises:
+            Missing: it cannot be had.
+        """
         action = self._actions.get(wanted.oid, "the bus did not say where it is")
         if isinstance(action, str):
             raise Missing(action)

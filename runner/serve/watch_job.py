@@ -101,7 +101,11 @@ class Keepalive:
         self._known: int | None = None
 
     def check(self, step: int | None = None) -> None:
-        """Push a heartbeat if it is time. Raises RunStopped if the request must end."""
+        """Push a heartbeat if it is time.
+
+        Raises:
+            RunStopped: the request must end.
+        """
         context = self._context
         context.heartbeat.touch()
         if context.stop.is_set() and context.policy.on_stop == "hand_back":

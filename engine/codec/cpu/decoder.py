@@ -1,4 +1,4 @@
-"""Decodes rows in NumPy: the numbers of :func:`engine.codec.cosets.point_of`, bit for bit, with less work.
+"""Decodes rows in NumPy: the numbers of :func:``engine.codec.cosets.point_of``, bit for bit, with less work.
 
 Coordinates are kept in units that make a period of the lattice 2^8, or 2^16 for more than four bits. An integer of that
 many bits then holds each of them reduced, without a single operation: it wraps around.

@@ -1,4 +1,4 @@
-"""Normalises and rotates vectors in NumPy: the numbers of :mod:`engine.codec.hadamard`, bit for bit."""
+"""Normalises and rotates vectors in NumPy: the numbers of :mod:``engine.codec.hadamard``, bit for bit."""
 
 import numpy as np
 
