@@ -101,7 +101,7 @@ def data_home() -> Path:
 
 
 def fetched_model(name: str) -> Path:
-    """Return the folder of a model that ``kakeya-engine models get`` fetches for this user, whether it exists or not."""
+    """Return the folder of a model that ``kakeya-engine models get`` gets, whether it exists or not."""
     return data_home() / "models" / name
 
 
