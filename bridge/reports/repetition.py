@@ -1,4 +1,7 @@
-"""Answers that repeat themselves. They are easy to guess, so their speed and their acceptance prove nothing."""
+"""Answers that repeat themselves, and prompts that repeat each other.
+
+Such answers are easy to guess, so their speed and their acceptance prove nothing. Such prompts count as one.
+"""
 
 from __future__ import annotations
 
@@ -38,3 +41,8 @@ def repeating_arms(rows: Iterable[Row]) -> dict[str, tuple[int, int]]:
         looping[row["arm"]][row["prompt"]] = earlier or known[tokens]
     counts = {arm: (sum(answers.values()), len(answers)) for arm, answers in looping.items()}
     return {arm: (some, every) for arm, (some, every) in counts.items() if some > MOST * every}
+
+
+def words_of(text: str) -> str:
+    """Return a text with each run of blanks as one space: prompts of equal words count as one."""
+    return " ".join(text.split())

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from bridge.reports import kinds
+from bridge.reports.repetition import words_of
 from engine.cache import make_caches
 from engine.cache.protocol import Cache
 from engine.cache.proxy import CacheProxy
@@ -23,7 +24,7 @@ from engine.evals.storage import HOLDERS, halved, read_back, stored
 from engine.lm import cache as lm_cache
 from engine.measure.arm import Arm
 from engine.measure.job import Job, config_of, sections
-from engine.measure.prompts import Prompt, Workload, words_of
+from engine.measure.prompts import Prompt, Workload
 from engine.measure.rows import Row
 from engine.measure.schedule import Turn, interleave
 from engine.models import Pair

@@ -11,6 +11,7 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
+from bridge.reports.repetition import words_of
 from engine.errors import BadInput
 from engine.tokens import Tokenizer
 
@@ -130,11 +131,6 @@ def published_file(name: str) -> Path:
     if spec is None or spec.origin is None:
         raise BadInput(f"the prompts {name} are not installed", f"pip install {package.replace('_', '-')}")
     return Path(spec.origin).parent / file
-
-
-def words_of(text: str) -> str:
-    """Return a text with each run of blanks as one space: prompts of equal words count as one."""
-    return " ".join(text.split())
 
 
 def refuse_repeats(workloads: Iterable[Workload]) -> None:

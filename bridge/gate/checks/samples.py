@@ -22,6 +22,7 @@ from bridge.reports.kinds import (
     TIMED,
     VERIFY_L,
 )
+from bridge.reports.repetition import words_of
 
 # Rows that may be set aside: the first run, and a profiled run.
 _SET_ASIDE = 2
@@ -129,7 +130,7 @@ def prompts_differ(index: ReportIndex) -> Iterator[str]:
         if times > 1:
             yield f"{times} prompts have the digest {digest[:19]}..."
     texts = {prompt.sha256: prompt.text for prompt in index.all_prompts if prompt.text is not None}
-    for text, times in Counter(" ".join(text.split()) for text in texts.values()).items():
+    for text, times in Counter(map(words_of, texts.values())).items():
         if times > 1:
             yield f"{times} prompts differ only in blanks: {text[:60]!r}"
 
