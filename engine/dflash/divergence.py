@@ -93,10 +93,11 @@ def classify(
     single = logits.astype(mx.float32)
     margin = number(single.max() - mx.minimum(single[ours[at]], single[theirs[at]]))
     rounding = mx.finfo(logits.dtype).eps * number(mx.abs(single).max())
+    loop = with_products(target)
     for rows in blocks:
         if margin <= SLACK * rounding:
             break
-        block = last_logits(with_products(target), make_caches(), common, len(prompt), rows=rows, chunk=chunk)
+        block = last_logits(loop, make_caches(), common, len(prompt), rows=rows, chunk=chunk)
         rounding = max(rounding, number(mx.abs(single - block).max()))
     kind = "tie" if margin <= SLACK * rounding else "fault"
     return Divergence(at, ours[at], theirs[at], margin, rounding, kind)
