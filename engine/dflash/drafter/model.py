@@ -150,7 +150,7 @@ class BoundDrafter:
             pick: from logits ``[1, rows, choices]`` to indices ``[1, rows]``; None takes the largest. DFlash2
                 and DSpark call it once a row, since what a row picks changes the next row's logits.
         """
-        hidden = self._hidden(bonus, taps, context, n_drafts)
+        hidden = self.states(bonus, taps, context, n_drafts)
         raw = self.embeddings.logits(hidden)
         logits = self.embeddings.cap(raw)[None]
         before = bonus.reshape(1) if isinstance(bonus, mx.array) else mx.array([bonus])
@@ -169,7 +169,7 @@ class BoundDrafter:
         tokens = mx.argmax(raw, axis=-1)[None] if pick is None else pick(logits)
         return Proposal(tokens, logits)
 
-    def _hidden(
+    def states(
         self, bonus: int | mx.array, taps: mx.array | None, context: DraftContext, n_drafts: int
     ) -> mx.array:
         """Return the normed rows of the drafts, ``[n_drafts, hidden]``."""

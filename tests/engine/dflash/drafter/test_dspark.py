@@ -38,7 +38,7 @@ def _bound(target=None, **kind):
 def test_the_heads_as_in_numpy(kind):
     model, bound = _bound(**kind)
     context = bound.make_cache()
-    states = np.array(bound._hidden(7, drafts.taps(9), context, 5))
+    states = np.array(bound.states(7, drafts.taps(9), context, 5))
     got = bound.propose(7, None, context, 5)
     logits = np.array(bound.embeddings.logits(mx.array(states)))
     w1, w2 = (np.array(part.weight) for part in (model.markov_head.markov_w1, model.markov_head.markov_w2))
@@ -64,8 +64,8 @@ def test_the_anchor_row_predicts_the_first_draft():
     """A block with an anchor row that predicts has the rows of a DFlash block of one draft fewer."""
     _, anchored = _bound()
     _, other = _bound(sample_from_anchor=False)
-    first = anchored._hidden(7, drafts.taps(9), anchored.make_cache(), 5)
-    second = other._hidden(7, drafts.taps(9), other.make_cache(), 4)
+    first = anchored.states(7, drafts.taps(9), anchored.make_cache(), 5)
+    second = other.states(7, drafts.taps(9), other.make_cache(), 4)
     np.testing.assert_allclose(first[1:], second, rtol=0, atol=1e-5)
     assert anchored.config.verified_rows == other.config.verified_rows + 1 == 9
 
