@@ -63,13 +63,13 @@ def test_row_109_a_large_report_is_judged_for_a_limited_time(large, monkeypatch)
 
 
 def test_row_109_many_large_reports_have_this_time_together(large, monkeypatch):
-    monkeypatch.setattr(limits, "JUDGE_S", 1.0)
+    monkeypatch.setattr(limits, "JUDGE_S", 0.2)  # a fast machine judges fifty in a second
     began = time.monotonic()
 
     judged = gate.judge({f"{i}.json": large for i in range(1000)})
 
     assert time.monotonic() - began < limits.JUDGE_S + SOON_S
-    assert late(judged)
+    assert len(late(judged)) > gate.MAX_VIOLATIONS / 2
     assert len(judged.violations) <= gate.MAX_VIOLATIONS
     assert not judged.accepted
 
