@@ -170,4 +170,4 @@ def _remove_leftovers(policy: Policy, tell: Callable[[str], None]) -> None:
         archive.mend(policy.archive, tell)
     except (KakeyaError, OSError) as error:
         # Requests are served without it, and nothing is deleted before it is mended.
-        tell(f"the archive is damaged and cannot be mended now: {error}")
+        tell(f"the archive is damaged and cannot be repaired now: {error}")

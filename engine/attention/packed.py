@@ -41,7 +41,7 @@ class _Part(NamedTuple):
         return self.position is None or token < self.position + self.shape[2]
 
     def masked(self, scores: mx.array, start: int, stop: int) -> mx.array:
-        """Return the scores of tokens ``start`` to ``stop``, those of tokens that a row may not see lowered."""
+        """Return the scores of tokens ``start`` to ``stop``. What a row may not see gets the lowest score."""
         mask = None if self.mask is None else self.mask[..., start:stop]
         if self.position is not None and stop > self.position + 1:
             rows = mx.arange(self.position, self.position + self.shape[2])

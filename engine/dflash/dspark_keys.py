@@ -1,4 +1,4 @@
-"""The keys of DSpark checkpoints, brought to those of :mod:``engine.dflash.config``; what they leave open is refused.
+"""Translates the keys of DSpark checkpoints into those of :mod:``engine.dflash.config``; refuses what they leave open.
 
 Two layouts are read: DeepSpec's own (``Qwen3DSparkModel``), with every key at the top and blocks in which the last
 committed token's row predicts the first draft; and ``DSparkDraftModel``, whose keys may also stand under
@@ -28,7 +28,7 @@ MOVED = ("mask_token_id", "target_layer_ids")  # from the top into dflash_config
 
 
 def normalize(data: Any) -> Any:
-    """Return the configuration with the keys of a DFlash one beside those of the heads; any other as it is.
+    """Return a DSpark configuration under DFlash's keys, with those of its heads; return any other unchanged.
 
     Raises:
         BadInput: a DSpark checkpoint of another layout, with another head, or that leaves open which row predicts

@@ -58,7 +58,7 @@ def finish_replacing(store: Path) -> None:
 def salvage(store: Path, new: Path, *, unpacks: bool = False) -> None:
     """Make a new bare repository, without references, of the intact objects.
 
-    With ``unpacks`` these include those of damaged packs, each of which is read whole into memory.
+    With ``unpacks``, intact objects in damaged packs count too; each such pack is read whole into memory.
     """
     shutil.rmtree(new, ignore_errors=True)
     git = _isolated(new)

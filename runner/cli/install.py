@@ -50,7 +50,7 @@ def command(
     if name and not system:
         raise UsageError("--as needs --system: a user service always runs as you")
     who = find_user(name, system=system)
-    # Under sudo the settings are still those of the user.
+    # Under sudo, the policy is still read from the home of the user who called it.
     file = policy or (Path(who.pw_dir) / ".config/kakeya/runner.yaml" if system else default_path())
     rules = load_policy(file)
     service = (

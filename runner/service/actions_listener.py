@@ -19,7 +19,7 @@ _SCRIPT = "job-started.sh"
 def hook_script(python: Path, policy: Path) -> bytes:
     """Return the script. It does not depend on the folder, the PATH or the environment in which it starts.
 
-    It passes on only GitHub's own variables. HOME and PATH are those of the user who installs it.
+    It passes on GitHub's own variables and no others. HOME and PATH are those of the user who installs it.
     """
     words = {"home": Path.home(), "path": search_path(), "python": python, "policy": policy}
     arguments = "".join(f'    {name}="${name}" \\\n' for name in VARIABLES)

@@ -34,7 +34,7 @@ def store(git: Git, archive: Path, tips: Mapping[str, str], tell: Tell = lambda 
     name git cannot hold beside that of an earlier one is kept below ``refs/apart/``. A damaged archive is mended first.
 
     Raises:
-        InfrastructureError: they did not arrive, or the archive cannot be mended.
+        InfrastructureError: the branches did not arrive, or the damaged archive cannot be repaired.
     """
     try:
         _store(git, archive, tips)

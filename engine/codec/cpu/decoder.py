@@ -101,7 +101,7 @@ def point_of(fields: np.ndarray, bits: int) -> np.ndarray:
     x ^= take.astype(unsigned) << top
     moves = size == np.where(take, least, most)
     moves &= np.where(take, odd_half, odd).astype(bool)
-    # Wide enough for x less or plus a period: all bits above those of a period change.
+    # XOR with -period flips every bit from the period's up: it takes a period from x, or adds one to a negative x.
     points: np.ndarray = x.view(integers.signed).astype(wide)
     points ^= moves * wide(-period)
     points >>= integers.bits - bits - 4

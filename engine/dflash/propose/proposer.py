@@ -25,7 +25,7 @@ class Proposer:
         start: how many tokens the target's caches hold already. The drafter has not seen them.
 
     Attributes:
-        block: the most rows to verify: the last committed token and the drafts of a block as it was trained.
+        block: the most rows to verify: the last committed token, and as many drafts as a block had in training.
         bound: the drafter with the target's embeddings and head.
 
     Raises:

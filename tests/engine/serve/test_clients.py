@@ -51,7 +51,10 @@ def chatting(tmp_path_factory):
 
 
 def alone(package, client, *args):
-    """Call a client in a process of its own: some leave event loops and connections behind."""
+    """Call a client in a process of its own: some leave event loops and connections behind.
+
+    They are in release/requirements/parity.txt, but for instructor, which holds openai at an older version.
+    """
     if util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:

@@ -68,7 +68,7 @@ LESSONS = [
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """A server of the model, as it was trained and in MXFP4, the form in which gpt-oss is published."""
+    """A server with two forms of the model: as trained, and in MXFP4, in which gpt-oss is published."""
     folder = tmp_path_factory.mktemp("gpt")
     plain, packed = folder / "gpt-oss", folder / "gpt-oss-mxfp4"
     write_model(plain)

@@ -474,7 +474,7 @@ def test_a_runner_serves_while_its_archive_cannot_be_mended(host, flood, request
     monkeypatch.setattr(archives, "salvage", full)
 
     assert host.answer(requester.send(requester.manifest())).state is State.SUCCEEDED
-    assert any("cannot be mended now" in line for line in host.told)
+    assert any("cannot be repaired now" in line for line in host.told)
     assert (archive / "HEAD").exists()
 
 
