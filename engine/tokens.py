@@ -7,43 +7,29 @@ from engine.errors import BadInput
 
 
 class Tokenizer(Protocol):
-    """From text to token ids and back."""
+    """From text to token ids and back.
 
-    @property
-    def eos_token_id(self) -> int:
-        """The token that ends a text."""
+    Attributes:
+        eos_token_id: the token that ends a text.
+        eos_token_ids: the tokens that end an answer.
+        has_chat_template: whether :meth:``apply_chat_template`` has a template.
+        think_start: what begins a thought; None for a model without thoughts.
+        think_end: what ends a thought; None for a model without thoughts.
+        think_end_tokens: the tokens that end a thought.
+        tool_call_start: what begins a call of a tool; None for a model whose calls are not known.
+        tool_call_end: what ends a call of a tool; empty if only the end of the answer does.
+        tool_parser: the parser of a call's text, given the tools or None: returns one call or a list of them.
+    """
 
-    @property
-    def eos_token_ids(self) -> Collection[int]:
-        """The tokens that end an answer."""
-
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether :meth:``apply_chat_template`` has a template."""
-
-    @property
-    def think_start(self) -> str | None:
-        """What begins a thought; None for a model without thoughts."""
-
-    @property
-    def think_end(self) -> str | None:
-        """What ends a thought; None for a model without thoughts."""
-
-    @property
-    def think_end_tokens(self) -> Sequence[int] | None:
-        """The tokens that end a thought."""
-
-    @property
-    def tool_call_start(self) -> str | None:
-        """What begins a call of a tool; None for a model whose calls are not known."""
-
-    @property
-    def tool_call_end(self) -> str | None:
-        """What ends a call of a tool; empty if only the end of the answer does."""
-
-    @property
-    def tool_parser(self) -> Callable[[str, Any], Any] | None:
-        """The parser of a call's text, given the tools or None: returns one call or a list of them."""
+    eos_token_id: int
+    eos_token_ids: Collection[int]
+    has_chat_template: bool
+    think_start: str | None
+    think_end: str | None
+    think_end_tokens: Sequence[int] | None
+    tool_call_start: str | None
+    tool_call_end: str | None
+    tool_parser: Callable[[str, Any], Any] | None
 
     def encode(self, text: str, **options: Any) -> list[int]:
         """Return the ids of a text."""
