@@ -1,14 +1,16 @@
 """``kakeya-engine train restorer``."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from bridge.common.cli.commands import flag, option
+from bridge.common.cli.progress import progress
 from engine.cli.options import eviction
-from engine.cli.train.common import carry_out, for_a_target
-from engine.cli.train.common import seed as seed_option
-from engine.cli.types import Numbers
+from engine.cli.train.common import carry_out, for_a_target, seed, write_description
+
+DILATIONS = (1, 4, 16)  # of a restorer's convolutions
 
 
 @click.command()
@@ -18,7 +20,6 @@ from engine.cli.types import Numbers
     help="First steps, which train only the error of keys and values.",
 )  # fmt: skip
 @option("--width", click.IntRange(8, 8192), 96, help="Width of the restorer's states.")
-@option("--dilations", Numbers(1, 4096), "1,4,16", help="Dilations of its convolutions.")
 @eviction("Last tokens that are never evicted.")
 @option("--task-share", click.FloatRange(0, 1), 0.75, help="Share of rows with generated retrieval tasks.")
 @option("--length", click.IntRange(16, 65536), 512, help="Tokens per row.")
@@ -32,25 +33,9 @@ from engine.cli.types import Numbers
     help="Layers to restore. Sliding layers need --from-drafter.",
 )  # fmt: skip
 @option("--rank", click.IntRange(1, 8192), 192, help="Width of the states with --from-drafter.")
-@seed_option
+@seed
 def command(
-    *,
-    name: str,
-    out: Path,
-    text: tuple[Path, ...],
-    steps: int,
-    alone: int,
-    width: int,
-    dilations: tuple[int, ...],
-    sink: int,
-    window: int,
-    task_share: float,
-    length: int,
-    rows: int,
-    from_drafter: bool,
-    layers: str,
-    rank: int,
-    seed: int,
+    *, name: str, out: Path, text: tuple[Path, ...], from_drafter: bool, layers: str, **options: Any
 ) -> None:
     """Train a restorer for any target that mlx-lm loads; after ^C, run again to continue.
 
@@ -58,40 +43,75 @@ def command(
     checkpoint, a log, and at the end restore/, which `eval restored-prefill --restorer` loads. With --from-drafter, it
     is computed from the keys and values of the target's drafter, in closed form and without checkpoints.
     """
-    if from_drafter:
-        from engine.cli.train.fitted import fit_restorer
-
-        fit_restorer(
-            name, out, text,
-            layers=layers, rank=rank, rows=steps * rows, length=length, task_share=task_share, seed=seed,
-        )  # fmt: skip
-        return
-    if layers == "sliding":
+    if layers == "sliding" and not from_drafter:
         raise click.UsageError("sliding layers are restored from the drafter alone: add --from-drafter")
     from engine import models
+
+    pair = models.load(name, draft=None if from_drafter else False)
+    learn = _fit if from_drafter else _train
+    learn(pair, out, text, layers=layers, **options)
+
+
+def _source(pair: Any, out: Path, text: tuple[Path, ...], task_share: float, length: int) -> Any:
+    """Return the source of rows, and make the output folder, which keeps the text's tokens."""
+    from engine.train.data import mixed
+    from engine.train.data import text as sources
+
+    out.mkdir(parents=True, exist_ok=True)
+    ids = sources.token_ids(pair.tokenizer, text, out / "text.npy")
+    return mixed.source(pair.tokenizer, ids, task_share=task_share, length=length)
+
+
+def _train(pair: Any, out: Path, text: tuple[Path, ...], *, task_share: float, **options: Any) -> None:
     from engine.mx import mx
     from engine.restore.learned import config_for
     from engine.restore.restorer import Restorer
     from engine.restore.weights import save_restorer, target_digest
-    from engine.train.data import mixed
-    from engine.train.data import text as sources
-    from engine.train.restorer import recipe as learning
+    from engine.train.restorer.recipe import RestorerLearner, RestorerPlan
     from engine.train.run import Pool, Trainer
 
-    pair = models.load(name, draft=False)
     digest = target_digest(pair.parts["target"].folder)
-    mx.random.seed(seed)
-    model = Restorer(config_for(pair.target, digest, width=width, dilations=dilations))
-    plan = learning.RestorerPlan(
-        steps=steps, rows=rows, length=length, alone=alone, sink=sink, window=window, seed=seed
-    )
-    out.mkdir(parents=True, exist_ok=True)
-    ids = sources.token_ids(pair.tokenizer, text, out / "text.npy")
-    source = mixed.source(pair.tokenizer, ids, task_share=task_share, length=length)
-    learner = learning.RestorerLearner(model, pair.target, plan)
+    mx.random.seed(options["seed"])
+    model = Restorer(config_for(pair.target, digest, width=options["width"], dilations=DILATIONS))
+    names = ("steps", "rows", "length", "alone", "sink", "window", "seed")
+    plan = RestorerPlan(**{each: options[each] for each in names})
+    source = _source(pair, out, text, task_share, plan.length)
+    learner = RestorerLearner(model, pair.target, plan)
     carry_out(
         Trainer(learner, Pool(learner.read, source, plan), out, plan),
         out / "restore",
         lambda folder: save_restorer(model, folder),
         {"target": pair.name, "task_share": task_share},
     )
+
+
+def _fit(pair: Any, out: Path, text: tuple[Path, ...], *, task_share: float, **options: Any) -> None:
+    import numpy as np
+
+    from engine.errors import BadInput
+    from engine.restore.cache import restored_layers
+    from engine.restore.drafted import save_drafted
+    from engine.restore.weights import target_digest
+    from engine.train.restorer.fit import fit, relative_errors
+
+    if pair.draft is None:
+        raise BadInput(f"{pair.name} has no drafter to read", "train one: kakeya-engine train drafter")
+    layers, seed, length = (options[each] for each in ("layers", "seed", "length"))
+    rows = options["steps"] * options["rows"]
+    restored = restored_layers(pair.target, sliding=layers == "sliding")
+    source = _source(pair, out, text, task_share, length)
+    *read, unseen = source(np.random.default_rng(seed), rows + 1).tolist()
+    digests = target_digest(pair.parts["target"].folder), target_digest(pair.parts["draft"].folder)
+    with progress("fit", "rows") as (on_start, on_row):
+        on_start(rows)
+        restorer = fit(
+            pair.target, pair.draft.bind(pair.target), restored, read,
+            rank=options["rank"], digests=digests, on_row=on_row,
+        )  # fmt: skip
+    errors = [round(error, 4) for error in relative_errors(restorer, pair.target, unseen)]
+    save_drafted(restorer, out / "restore")
+    plan = {
+        "rows": rows, "length": length, "rank": restorer.config.rank, "task_share": task_share, "seed": seed,
+        "layers": layers,
+    }  # fmt: skip
+    write_description(out / "restore", {"target": pair.name, "plan": plan, "held_out_error": errors})
