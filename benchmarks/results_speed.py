@@ -6,7 +6,7 @@ import statistics
 
 from benchmarks.results_kept import Row
 from bridge.reports.claims import decoding as claims
-from engine.evals.speculation import arms, package
+from engine.evals.speculation import arms
 
 KIND = "kakeya.spec-bench"
 HEADLINE = "adaptive/auto"
@@ -32,10 +32,10 @@ def show(made: Row) -> None:
             goals = f" (goals {MEDIAN}, {WORST})" if arm["name"] == HEADLINE else ""
             print(f"    {statistics.median(times):.2f}x mlx-lm, worst {min(times):.2f}x{goals}")
             print(f"    {_details(arm['name'], made, rows)}")
-    if package.NAME in rows.rows:
-        times = rows.ratios(package.NAME, arms.NATIVE, claims.decode_rate)
+    if arms.PACKAGE in rows.rows:
+        times = rows.ratios(arms.PACKAGE, arms.NATIVE, claims.decode_rate)
         print(f"  dflash package: {statistics.median(times):.2f}x mlx-lm, worst {min(times):.2f}x")
-        over = rows.ratios(HEADLINE, package.NAME, claims.decode_rate)
+        over = rows.ratios(HEADLINE, arms.PACKAGE, claims.decode_rate)
         print(f"  {HEADLINE} over the package: {statistics.median(over):.2f}x (goal {PACKAGE})")
     else:
         print("  the dflash package is not installed: not compared")

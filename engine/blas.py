@@ -13,7 +13,8 @@ The libraries are tried in this order:
 3. The system's.
 
 A library that is absent is never an error; :func:``in_use`` says what is really bound. OpenBLAS reads the number
-of its threads from ``OPENBLAS_NUM_THREADS`` when it is loaded.
+of its threads from ``OPENBLAS_NUM_THREADS`` when it is loaded; it can change while a process runs. Accelerate and a
+GPU schedule their work themselves, and MLX's own BLAS has one thread.
 """
 
 import ctypes
@@ -30,6 +31,8 @@ VARIABLE = "KAKEYA_OPENBLAS"
 PACKAGE = "scipy_openblas32"
 SYSTEM = "libopenblas.so.0"
 PRODUCT = "cblas_sgemm"  # the name by which MLX calls it
+# OpenBLAS reads the first of these variables that is set when it is loaded.
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 # OpenBLAS's names for the cores (AVX-512) for which it has kernels for small products.
 _WITH_SMALL_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 
@@ -139,21 +142,51 @@ def in_use() -> Blas:
 
 
 @cache
+def _openblas() -> ctypes.CDLL | None:
+    """Return the OpenBLAS that MLX is bound to; None for another BLAS, or if its functions have other names."""
+    try:
+        library = ctypes.CDLL(in_use().library) if in_use().name == "openblas" else None
+        if library is not None:
+            library.openblas_set_num_threads.argtypes = [ctypes.c_int]
+            library.openblas_get_corename.restype = ctypes.c_char_p
+    except (AttributeError, OSError):
+        return None
+    return library
+
+
 def core() -> str:
     """Return OpenBLAS's name for the CPU cores that it computes for, such as ``Haswell``; empty for another BLAS."""
-    if in_use().name != "openblas":
-        return ""
-    try:
-        name = ctypes.CDLL(in_use().library).openblas_get_corename
-    except (AttributeError, OSError):
-        return ""
-    name.restype = ctypes.c_char_p
-    return str(name().decode())
+    library = _openblas()
+    return "" if library is None else str(library.openblas_get_corename().decode())
 
 
 def has_small_kernels() -> bool:
     """Return whether OpenBLAS multiplies small matrices as they are, without copying them into another order first."""
     return core() in _WITH_SMALL_KERNELS
+
+
+def most_threads() -> int | None:
+    """Return the number of processors that OpenBLAS may use; None if its threads cannot be set."""
+    library = _openblas()
+    return None if library is None else int(library.openblas_get_num_procs())
+
+
+def threads() -> int | None:
+    """Return the number of threads that OpenBLAS computes with now; None if it cannot be set."""
+    library = _openblas()
+    return None if library is None else int(library.openblas_get_num_threads())
+
+
+def use_threads(count: int) -> None:
+    """Compute with this many threads from now on. Call this only while no product is being computed."""
+    library = _openblas()
+    if library is not None:
+        library.openblas_set_num_threads(count)
+
+
+def threads_are_given() -> bool:
+    """Return whether the environment sets the number of threads."""
+    return any(environment.get(name) for name in THREAD_VARIABLES)
 
 
 def _global_sgemm() -> str:

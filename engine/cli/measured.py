@@ -27,14 +27,7 @@ def carry_out(
 ) -> Sections:
     """Run a job of :mod:``engine.measure.job``, put its report out and return it.
 
-    Args:
-        job: what is measured.
-        title: the word beside the bar.
-        unit: what a step is, in the plural.
-        show: prints the report.
-        out: where it goes.
-        as_json: print it as JSON instead.
-        picture: its plot, as SVG.
+    ``title`` is the word beside the bar, ``unit`` what a step is, in the plural; ``picture`` draws its plot, as SVG.
     """
     from engine.measure.job import run
 
@@ -55,10 +48,7 @@ def tell_left_out(arms: dict[str, str]) -> None:
 def choose_threads(pair: Any, requested: int | None, out: Path | None) -> Any:
     """Choose and set the BLAS threads, and say on standard error which; see :mod:``engine.measure.threads``.
 
-    Args:
-        pair: the loaded models.
-        requested: the option ``--threads``.
-        out: the report's file: an interrupted run of it keeps the number that it began with.
+    An interrupted run of the report ``out`` keeps the number that it began with.
     """
     from engine.measure import threads
     from engine.measure.journal import chosen_before
@@ -78,7 +68,12 @@ def show_tables(report: Sections, claims: Collection[str] = ()) -> None:
 
     chosen = [claim for claim in claims_in(report) if claim.name in claims and not claim.where]
     for table in (*shown(report)[0], *claims_tables(chosen)[:1]):
-        rich_console(width=max(rich_console().width, WIDTH)).print(rich_table(table, max_rows=None))
+        print_table(rich_table(table, max_rows=None))
+
+
+def print_table(table: Any) -> None:
+    """Print a table of rich's."""
+    rich_console(width=max(rich_console().width, WIDTH)).print(table)
 
 
 def plots(report: Sections) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from bridge.common.cli.commands import FILE, Decorator, flag, option, options
-from engine.cli.types import DTYPES, CacheSpecs, EmbedScale, Numbers
+from engine.cli.types import CACHE_SPECS, DTYPES, EmbedScale, numbers
 
 model = options(
     option("--model", str, "tiny", help="tiny, tiny-hybrid, qwen3-8b, ..., folder or hub id."),
@@ -75,9 +75,9 @@ prompts = options(
 def needles(lengths: str, depths: str) -> Decorator:
     """Return the options of needle prompts, with these defaults."""
     return options(
-        option("--lengths", Numbers(32, 1 << 20), lengths, help="Prompt lengths in tokens."),
+        option("--lengths", numbers(32, 1 << 20), lengths, help="Prompt lengths in tokens."),
         option(
-            "--depths", Numbers(0, 1, float), depths,
+            "--depths", numbers(0, 1, float), depths,
             help="Positions of the code in the padding; 0 is the start.",
         ),
         option("--samples", click.IntRange(1, 1000), 5, help="Prompts per length and depth."),
@@ -87,7 +87,7 @@ def needles(lengths: str, depths: str) -> Decorator:
 
 def caches(default: str, about: str, **settings: Any) -> Decorator:
     """Return ``--caches``."""
-    return option("--caches", CacheSpecs(), default, help=about, **settings)
+    return option("--caches", CACHE_SPECS, default, help=about, **settings)
 
 
 def eviction(window: str) -> Decorator:

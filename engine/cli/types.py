@@ -1,6 +1,6 @@
 """Parameter types that several commands share."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -10,84 +10,72 @@ from bridge.reports.cache_spec import split_list
 
 # What a model computes in; "stored" is the type of its files. Plain names, so that `--help` does not load MLX.
 DTYPES = ("float32", "float16", "bfloat16", "stored")
-
-
 MOST_SCALE = 1e6
 
 
-class _List(click.ParamType[tuple[Any, ...]]):
-    """A comma-separated list in one argument, without repetitions."""
+class Items(click.ParamType[tuple[Any, ...]]):
+    """A list in one argument, without repetitions.
+
+    Args:
+        split: from the argument to its items; the message of a ValueError is shown.
+        metavar: what the help shows.
+    """
 
     name = "list"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Any, ...]:  # noqa: ARG002
+    def __init__(self, split: Callable[[str], Iterable[Any]], metavar: str | None = None) -> None:
+        self.split, self.metavar = split, metavar
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        """Show the choices or the range in the help."""
+        return self.metavar or super().get_metavar(param, ctx)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[Any, ...]:
         """Return the items."""
-        return tuple(dict.fromkeys(self.items(value) if isinstance(value, str) else value))
-
-    def items(self, text: str) -> Iterable[Any]:
-        """Return the items of an argument."""
-        return (item.strip() for item in text.split(","))
-
-
-class Names(_List):
-    """A list of names."""
-
-    def items(self, text: str) -> Iterable[str]:  # noqa: D102
-        return filter(None, super().items(text))
+        try:
+            return tuple(dict.fromkeys(self.split(value) if isinstance(value, str) else value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
-class CacheSpecs(_List):
-    """A list of cache specs; ``k=...,v=...`` is one of them."""
-
-    def items(self, text: str) -> Iterable[str]:  # noqa: D102
-        return split_list(text)
+def _between_commas(text: str) -> Iterable[str]:
+    return (item.strip() for item in text.split(","))
 
 
-class ListOf(_List):
-    """A list whose items are among a fixed choice: ``2,3`` becomes ``(2, 3)``."""
-
-    def __init__(self, choices: Iterable[int | str]) -> None:
-        self.known = {str(choice): choice for choice in choices}
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
-        """Show the choices in the help."""
-        return f"LIST OF [{'|'.join(self.known)}]"
-
-    def items(self, text: str) -> Iterable[int | str]:  # noqa: D102
-        for item in super().items(text):
-            if item not in self.known:
-                self.fail(f"{item!r} is not one of {', '.join(self.known)}")
-            yield self.known[item]
+NAMES = Items(lambda text: filter(None, _between_commas(text)))
+CACHE_SPECS = Items(split_list)  # `k=...,v=...` is one of them
 
 
-class Numbers(_List):
-    """A list of numbers: ``1,2,4`` becomes ``(1, 2, 4)``.
+def list_of(choices: Iterable[int | str]) -> Items:
+    """Return the type of lists of fixed choices: ``2,3`` becomes ``(2, 3)``."""
+    known = {str(choice): choice for choice in choices}
 
-    Args:
-        least: the smallest allowed.
-        most: the largest.
-        kind: ``int`` for whole numbers, written in digits alone, or ``float``.
+    def split(text: str) -> Iterable[int | str]:
+        for item in _between_commas(text):
+            if item not in known:
+                raise ValueError(f"{item!r} is not one of {', '.join(known)}")
+            yield known[item]
+
+    return Items(split, f"LIST OF [{'|'.join(known)}]")
+
+
+def numbers(least: float, most: float, kind: type = int) -> Items:
+    """Return the type of lists of numbers from ``least`` to ``most``: ``1,2,4`` becomes ``(1, 2, 4)``.
+
+    ``kind`` is ``int`` for whole numbers, written in digits alone, or ``float``.
     """
 
-    name = "numbers"
-
-    def __init__(self, least: float, most: float, kind: type = int) -> None:
-        self.least, self.most, self.kind = least, most, kind
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
-        """Show the range in the help."""
-        return f"LIST OF {self.least}..{self.most}"
-
-    def items(self, text: str) -> Iterable[float]:  # noqa: D102
-        return (self._number(item) for item in super().items(text))
-
-    def _number(self, text: str) -> float:
-        if self.kind is float or (text.isascii() and text.isdigit()):
+    def number(text: str) -> float:
+        if kind is float or (text.isascii() and text.isdigit()):
             with suppress(ValueError):
-                number: float = self.kind(text)
-                if self.least <= number <= self.most:
-                    return number
-        return self.fail(f"{text!r} is not a number from {self.least} to {self.most}")
+                value: float = kind(text)
+                if least <= value <= most:
+                    return value
+        raise ValueError(f"{text!r} is not a number from {least} to {most}")
+
+    return Items(lambda text: map(number, _between_commas(text)), f"LIST OF {least}..{most}")
 
 
 class EmbedScale(click.ParamType[float | str]):

@@ -7,14 +7,16 @@ that recall compares with the figures published there. How prompts are sized and
 
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.errors import BadInput
 from engine.measure import prompts
 from engine.tokens import Tokenizer
 
+T = TypeVar("T")
 WORKLOAD = "needles"
 PREFIXES = (
     *("ALPHA", "BETA", "GAMMA", "DELTA", "EPSILON", "ZETA", "ETA", "THETA"),
@@ -50,6 +52,11 @@ class Needle:
         """The prompt's id."""
         return self.prompt.id
 
+    @property
+    def question_at(self) -> int:
+        """How many tokens are before the question."""
+        return len(self.prompt.ids) - self.question_tokens
+
     def section(self) -> dict[str, Any]:
         """Return its entry in a report."""
         about = {"expected": self.expected, "length": self.length, "depth": self.depth}
@@ -66,7 +73,7 @@ def make(
         tokenizer: mlx-lm's wrapper.
         lengths: in tokens, a chat template's included.
         depths: between 0 and 1.
-        samples: of each bucket.
+        samples: of each length and depth.
         seed: the same seed gives the same prompts.
         chat: ask as a user's message, without ``Answer:``.
         on_made: called after each prompt.
@@ -92,41 +99,22 @@ def make(
 def _make(
     tokenizer: Tokenizer, rng: random.Random, secret: str, length: int, depth: float, name: str, *, chat: bool
 ) -> Needle:
-    numbers = [rng.randint(1000, 9999) for _ in range(length)]
-    low, high = 2, max(3, length // 8)  # a note is longer than eight tokens
-    best = None
-    while low <= high:  # the most notes that fit
-        middle = (low + high) // 2
-        text = _text(numbers[:middle], secret, depth, chat=chat)
-        prompt = _encode(tokenizer, name, text, chat=chat)
-        if len(prompt.ids) <= length:
-            best, low = prompt, middle + 1
-        else:
-            high = middle - 1
-    if best is None:
+    notes = [NOTE.format(rng.randint(1000, 9999)) for _ in range(length)]
+    question = CHAT_QUESTION if chat else QUESTION
+
+    def encode(count: int, question: str) -> prompts.Prompt:
+        at = round(depth * count)
+        text = "".join((*notes[:at], NEEDLE.format(secret), *notes[at:count], question))
+        return prompts.encode([prompts.Prompt(name, text)], tokenizer, chat=chat)[0]
+
+    counts = range(2, max(3, length // 8) + 1)  # a note is longer than eight tokens
+    fitting = bisect_right(counts, length, key=lambda count: len(encode(count, question).ids))
+    if not fitting:
         raise BadInput(
             f"{length} tokens hold no two notes, a needle and its question", "ask for longer prompts"
         )
-    question = CHAT_QUESTION if chat else QUESTION
-    before = _encode(tokenizer, name, best.text.removesuffix(question), chat=chat).ids
-    same = _common(before, best.ids)
-    return Needle(best, secret, length, depth, len(best.ids) - same)
-
-
-def _text(numbers: Sequence[int], secret: str, depth: float, *, chat: bool) -> str:
-    notes = [NOTE.format(number) for number in numbers]
-    position = round(depth * len(notes))
-    question = CHAT_QUESTION if chat else QUESTION
-    return "".join(notes[:position]) + NEEDLE.format(secret) + "".join(notes[position:]) + question
-
-
-def _encode(tokenizer: Tokenizer, name: str, text: str, *, chat: bool) -> prompts.Prompt:
-    return prompts.encode([prompts.Prompt(name, text)], tokenizer, chat=chat)[0]
-
-
-def _common(first: Sequence[object], second: Sequence[object]) -> int:
-    pairs: Iterator[bool] = (a == b for a, b in zip(first, second, strict=False))
-    return next((i for i, equal in enumerate(pairs) if not equal), min(len(first), len(second)))
+    prompt, before = (encode(counts[fitting - 1], end) for end in (question, ""))
+    return Needle(prompt, secret, length, depth, len(prompt.ids) - len(_common(before.ids, prompt.ids)))
 
 
 def directly(needles: Sequence[Needle]) -> list[Needle]:
@@ -137,21 +125,22 @@ def directly(needles: Sequence[Needle]) -> list[Needle]:
     ]
 
 
-def workload(needles: Sequence[Needle], *, chat: bool) -> dict[str, Any]:
-    """Return the ``workloads`` section: the texts that all prompts begin and end with are said as they are."""
+def workload(needles: Sequence[Needle], name: str = WORKLOAD) -> prompts.Workload:
+    """Return needles as a workload, with the texts that all of its prompts begin and end with."""
     texts = [needle.prompt.text for needle in needles]
-    ends = [text[::-1] for text in texts]
-    return {
-        WORKLOAD: {
-            "task": "recall",
-            "source": "generated: numbered notes of padding around one secret code",
-            "shared_prefix": _shared(texts),
-            "shared_suffix": _shared(ends)[::-1],
-            "chat_template": chat,
-        }
+    shared = {
+        "shared_prefix": _shared(texts),
+        "shared_suffix": _shared([text[::-1] for text in texts])[::-1],
     }
+    source = "generated: numbered notes of padding around one secret code"
+    return prompts.Workload(name, [needle.prompt for needle in needles], "recall", source, shared)
 
 
 def _shared(texts: Sequence[str]) -> str:
-    first, last = min(texts), max(texts)
-    return first[: _common(first, last)]
+    return "".join(_common(min(texts), max(texts)))
+
+
+def _common(first: Sequence[T], second: Sequence[T]) -> list[T]:
+    """Return what two sequences begin with."""
+    pairs = zip(first, second, strict=False)
+    return [a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)]

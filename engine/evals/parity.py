@@ -16,12 +16,12 @@ from engine.dflash import Tapped, load_draft
 from engine.dflash.divergence import first_difference
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.errors import BadInput
+from engine.inject.package import load_drafter
 from engine.lm import cache as lm_cache
-from engine.measure.arm import Arm
+from engine.measure.arm import Arm, Turn, interleave
 from engine.measure.job import Job, sections
 from engine.measure.prompts import Prompt, Workload
 from engine.measure.rows import Row
-from engine.measure.schedule import Turn, interleave
 from engine.models import Pair
 from engine.mx import DTYPES, integers, mx, nn, number
 
@@ -41,8 +41,6 @@ class Drafted(NamedTuple):
 
 # Arguments: the last committed token, the taps since the last call, and the number of drafts.
 Draft = Callable[[int, mx.array, int], Drafted]
-
-
 # One of the two implementations; for each prompt it creates a function that drafts.
 Side = Arm[Draft]
 
@@ -78,46 +76,44 @@ def sides_of(pair: Pair, against: str, dtype: str) -> tuple[Side, Side]:
     if pair.draft is None:
         raise BadInput(f"{pair.name} has no drafter", "name one with --draft")
     if against == "package":
-        return _package(pair), _ours(pair, "candidate", None)
+        return _package(pair), _own(pair, "candidate", OURS)
     if against == "torch":
-        return _torch(pair), _ours(pair, "candidate", "float32")
-    return _ours(pair, "reference", "float32"), _ours(pair, "candidate", dtype)
+        from engine.dflash.drafter.in_torch import VERSION, TorchDrafter
+
+        torch = _own(
+            pair, "reference", TORCH, "float32", lambda draft: TorchDrafter(draft, "cpu"), version=VERSION
+        )
+        return torch, _own(pair, "candidate", OURS, "float32")
+    return _own(pair, "reference", OURS, "float32"), _own(pair, "candidate", OURS, dtype)
 
 
-def _side(pair: Pair, role: str, loop: str, start: Callable[[], Draft], **options: Any) -> Side:
+def _side(
+    pair: Pair, role: str, loop: str, start: Callable[[], Draft], dtype: mx.Dtype, **options: Any
+) -> Side:
+    options["dtype"] = str(dtype).removeprefix("mlx.core.")
+    options["embed_scale"] = _embed_scale(pair)
     name = {"reference": "reference", "candidate": "engine"}[role]
-    options["embed_scale"] = DraftEmbeddings(TargetEmbeddings.of(pair.target), pair.draft.config).scale
     return Arm(name, role, loop, lambda _: start(), options=options)
 
 
-def _ours(pair: Pair, role: str, dtype: str | None) -> Side:
-    """Return this engine's drafter; with a type, drafter, embeddings and head are all in it."""
+def _embed_scale(pair: Pair) -> float:
+    return DraftEmbeddings(TargetEmbeddings.of(pair.target), pair.draft.config).scale
+
+
+def _own(
+    pair: Pair, role: str, loop: str, dtype: str | None = None,
+    form: Callable[[Any], Any] = lambda draft: draft, **options: Any,
+) -> Side:  # fmt: skip
+    """Return this engine's drafter, in some form; with a type, drafter, embeddings and head are all in it."""
     draft, target = pair.draft, pair.target
     if dtype is not None:
-        draft = _loaded(pair, DTYPES[dtype])
+        draft = load_draft(pair.parts["draft"].folder, dtype=DTYPES[dtype])
+        draft.config = pair.draft.config  # with the pair's factor of the embeddings
         target = pair.another_target()
         target.set_dtype(DTYPES[dtype])
-    type_ = str(draft.fc.weight.dtype).removeprefix("mlx.core.")
-    start = _walker(draft, target, draft.fc.weight.dtype)
-    return _side(pair, role, OURS if dtype is None else f"{OURS} {dtype}", start, dtype=type_)
-
-
-def _loaded(pair: Pair, dtype: mx.Dtype) -> Any:
-    """Return the drafter in a type, with the embeddings' factor that the pair's has."""
-    draft = load_draft(pair.parts["draft"].folder, dtype=dtype)
-    draft.config = pair.draft.config
-    return draft
-
-
-def _torch(pair: Pair) -> Side:
-    """Return the drafter's layers in torch on the CPU, in float32, with the target's ends in MLX."""
-    from engine.dflash.drafter.in_torch import VERSION, TorchDrafter
-
-    target = pair.another_target()
-    target.set_dtype(mx.float32)
-    draft = TorchDrafter(_loaded(pair, mx.float32), "cpu")
-    start = _walker(draft, target, mx.float32)
-    return _side(pair, "reference", f"{TORCH} float32", start, dtype="float32", version=VERSION)
+        loop = f"{loop} {dtype}"
+    type_ = draft.fc.weight.dtype
+    return _side(pair, role, loop, _walker(form(draft), target, type_), type_, **options)
 
 
 def _walker(draft: Any, target: nn.Module, dtype: mx.Dtype) -> Callable[[], Draft]:
@@ -151,24 +147,16 @@ def check_package() -> None:
 
 def _package(pair: Pair) -> Side:
     check_package()
-    from dflash import model_mlx as package
-
-    fetch = package.snapshot_download
-    package.snapshot_download = lambda *_, **__: str(pair.parts["draft"].folder)
-    try:
-        draft = package.load_draft(pair.parts["draft"].id)
-    finally:
-        package.snapshot_download = fetch
-    draft.set_dtype(pair.draft.fc.weight.dtype)
+    _, draft = load_drafter(pair)
     draft.bind(pair.target)
-    # Both implementations get the checkpoint's factor for the embeddings.
-    draft.embed_scale = DraftEmbeddings(TargetEmbeddings.of(pair.target), pair.draft.config).scale
+    draft.embed_scale = _embed_scale(pair)  # both implementations get the checkpoint's factor
+    dtype = draft.fc.weight.dtype
 
     def start() -> Draft:
         cache = draft.make_cache()
 
         def step(bonus: int, taps: mx.array, count: int) -> Drafted:
-            taps = taps.astype(draft.fc.weight.dtype)
+            taps = taps.astype(dtype)
             block = mx.array([[bonus, *[draft.config.mask_token_id] * count]])
             if hasattr(draft, "candidate_selector"):
                 tokens, _, _ = draft.propose(block, taps, cache, 0.0, logits_start=1)
@@ -178,9 +166,7 @@ def _package(pair: Pair) -> Side:
 
         return step
 
-    version = metadata.version("dflash")
-    type_ = str(draft.fc.weight.dtype).removeprefix("mlx.core.")
-    return _side(pair, "reference", PACKAGE, start, version=version, dtype=type_)
+    return _side(pair, "reference", PACKAGE, start, dtype, version=metadata.version("dflash"))
 
 
 def walk(target: nn.Module, layers: Sequence[int], ids: Sequence[int], count: int) -> Walk:
@@ -200,13 +186,9 @@ def walk(target: nn.Module, layers: Sequence[int], ids: Sequence[int], count: in
 
 
 def rounds(walked: Walk, sides: Sequence[Side], block: int, most: int) -> Iterator[dict[str, Any]]:
-    """Yield a row, but for its prompt, for each block that both drafters draft along a continuation.
+    """Yield a row, but for its prompt, for each of at most ``most`` blocks that both sides draft along a continuation.
 
-    Args:
-        walked: the continuation.
-        sides: reference and candidate.
-        block: tokens of a block, the committed one among them.
-        most: blocks.
+    ``block`` is the number of tokens of a block, the committed one among them.
     """
     drafters = [side.make(None) for side in sides]
     at, read = 0, 0
@@ -247,23 +229,12 @@ def _error(reference: Drafted, candidate: Drafted) -> dict[str, Any]:
 
 
 def job(
-    pair: Pair,
-    sides: tuple[Side, Side],
-    prompts: Sequence[Prompt],
-    config: dict[str, Any],
-    *,
-    block: int,
-    blocks: int,
-) -> Job:
-    """Return a function that compares both sides on every prompt.
+    pair: Pair, sides: tuple[Side, Side], prompts: Sequence[Prompt], config: dict[str, Any],
+    *, block: int, blocks: int,
+) -> Job:  # fmt: skip
+    """Return the job that lets both sides draft together on every prompt, which is encoded.
 
-    Args:
-        pair: with a drafter.
-        sides: reference and candidate, which draft together.
-        prompts: encoded.
-        config: every option of the run, ``prompts`` among them.
-        block: tokens of a block, the committed one among them.
-        blocks: the most on a prompt.
+    ``block`` is the number of tokens of a block, the committed one among them; ``blocks`` is the most on a prompt.
     """
 
     def measure(turn: Turn[tuple[Side, Side], Prompt]) -> Iterator[Row]:

@@ -1,14 +1,39 @@
 """How far a cache moves a model's predictions within a prompt: the divergence, which is finer than recall."""
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from engine.cache.protocol import Cache
 from engine.evals.needles import Needle
-from engine.measure.arm import Arm
-from engine.measure.schedule import Turn
+from engine.measure.arm import Arm, Turn
 from engine.mx import mx, nn, number
+
+
+def log_probabilities(
+    model: nn.Module, tokens: mx.array, caches: list[Cache], *, chunk: int, behind: int = 0
+) -> mx.array:
+    """Return the log-probabilities after the tokens from ``behind`` on, float32 ``[tokens - behind, vocabulary]``.
+
+    ``tokens``, int ``[1, n]``, are read ``chunk`` at a time; ``behind`` is a multiple of it.
+    """
+    parts = []
+    for start in range(0, tokens.shape[1], chunk):
+        logits = model(tokens[:, start : start + chunk], cache=caches)[0].astype(mx.float32)
+        if start >= behind:
+            parts.append(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
+        mx.eval(logits, *parts[-1:])
+    return mx.concatenate(parts)
+
+
+def distance(raw: mx.array, other: mx.array) -> dict[str, Any]:
+    """Return the distance of log-probabilities ``[positions, vocabulary]`` from those of the raw cache, summed."""
+    kl = mx.maximum((mx.exp(raw) * (raw - other)).sum(axis=-1), 0)
+    same_top = mx.argmax(raw, axis=-1) == mx.argmax(other, axis=-1)
+    return {
+        "n_positions": raw.shape[0],
+        "sum_kl": number(kl.sum()),
+        "same_top": int(number(same_top.sum())),
+    }
 
 
 class Predictions:
@@ -22,7 +47,7 @@ class Predictions:
 
     def __init__(self, model: nn.Module, whole: Arm[list[Cache]], window: int) -> None:
         self._model, self._whole, self._window = model, whole, window
-        self._known = lru_cache(maxsize=1)(self._read_whole)
+        self._of_whole = lru_cache(maxsize=1)(lambda needle: self._read(needle, whole, whole.make(needle)))
         self._scored: dict[tuple[str, str], dict[str, Any]] = {}
 
     def __call__(self, turn: Turn[Arm[list[Cache]], Needle]) -> dict[str, Any]:
@@ -36,30 +61,12 @@ class Predictions:
         caches = arm.make(needle)
         if not caches or len(needle.prompt.ids) <= 2 * self._window:
             return {}
-        wanted, top = self._known(needle)
-        predicted = wanted if arm is self._whole else self._read(needle.prompt.ids, arm, caches)
-        kl = mx.maximum((mx.exp(wanted) * (wanted - predicted)).sum(axis=-1), 0)
-        same = mx.argmax(predicted, axis=-1) == top
-        counted = {
-            "n_positions": predicted.shape[0],
-            "sum_kl": number(kl.sum()),
-            "same_top": int(number(same.sum())),
+        whole = self._of_whole(needle)
+        return {
+            "prediction": distance(whole, whole if arm is self._whole else self._read(needle, arm, caches))
         }
-        return {"prediction": counted}
 
-    def _read_whole(self, needle: Needle) -> tuple[mx.array, mx.array]:
-        predicted = self._read(needle.prompt.ids, self._whole, self._whole.make(needle))
-        return predicted, mx.argmax(predicted, axis=-1)
-
-    def _read(self, ids: Sequence[int], arm: Arm[list[Cache]], caches: list[Cache]) -> mx.array:
-        """Return log-probabilities behind two windows, float32 ``[positions, vocabulary]``."""
-        tokens, parts = mx.array(list(ids))[None], []
+    def _read(self, needle: Needle, arm: Arm[list[Cache]], caches: list[Cache]) -> mx.array:
+        tokens = mx.array(list(needle.prompt.ids))[None]
         with arm.attention():
-            for start in range(0, len(ids), self._window):
-                logits = self._model(tokens[:, start : start + self._window], cache=caches)[0].astype(
-                    mx.float32
-                )
-                if start >= 2 * self._window:
-                    parts.append(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
-                mx.eval(logits, *parts[-1:])
-        return mx.concatenate(parts)
+            return log_probabilities(self._model, tokens, caches, chunk=self._window, behind=2 * self._window)

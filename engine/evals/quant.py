@@ -19,14 +19,15 @@ from engine.codec.kinds import make_codec
 from engine.errors import BadInput
 from engine.evals.controls import control_caches, noise, same
 from engine.evals.liveness import counters
+from engine.evals.predictions import distance as divergence
+from engine.evals.predictions import log_probabilities
 from engine.evals.recall import usable
-from engine.evals.storage import HOLDERS, halved, read_back, stored
+from engine.evals.storage import HOLDERS, HalfCache, halved, read_back, stored
 from engine.lm import cache as lm_cache
-from engine.measure.arm import Arm
-from engine.measure.job import Job, config_of, sections
+from engine.measure.arm import Arm, Turn, interleave
+from engine.measure.job import Job, sections
 from engine.measure.prompts import Prompt, Workload
 from engine.measure.rows import Row
-from engine.measure.schedule import Turn, interleave
 from engine.models import Pair
 from engine.mx import mx, nn, number
 from engine.tokens import Tokenizer
@@ -59,10 +60,6 @@ class QuantPlan:
     store: str = "float16"
     boundary: int = 0
 
-    def config(self) -> dict[str, Any]:
-        """Return the ``config`` of the report."""
-        return config_of(self)
-
 
 def arms_of(model: nn.Module, plan: QuantPlan) -> tuple[list[CacheArm], dict[str, str]]:
     """Return the raw cache, the plan's caches and the controls; and the caches left out, with the reason.
@@ -71,7 +68,7 @@ def arms_of(model: nn.Module, plan: QuantPlan) -> tuple[list[CacheArm], dict[str
         BadInput: the model can use none of the caches.
     """
     usable_here, left_out = usable(model, plan.caches, plan.boundary)
-    half = plan.store == "float16" and _is_wide(model)
+    half = plan.store == "float16" and any(cache.keys.dtype == mx.float32 for cache in _tried(model))
 
     def arm(name: str, role: str, make: Callable[[], list[Cache]], **more: Any) -> CacheArm:
         options = {"stored_as": "float16" if half else "model", **more.pop("options", {})}
@@ -87,11 +84,11 @@ def arms_of(model: nn.Module, plan: QuantPlan) -> tuple[list[CacheArm], dict[str
     return arms, left_out
 
 
-def _is_wide(model: nn.Module) -> bool:
-    """Return whether the model's keys come in float32."""
+def _tried(model: nn.Module) -> list[Any]:
+    """Return the model's own caches that hold keys and values, after one token."""
     caches = lm_cache.make_prompt_cache(model)
     mx.eval(model(mx.zeros((1, 1), dtype=mx.int32), cache=caches))
-    return any(isinstance(c, HOLDERS) and c.keys.dtype == mx.float32 for c in caches)
+    return [cache for cache in caches if isinstance(cache, HOLDERS)]
 
 
 def _nominal(spec: str, model: nn.Module) -> dict[str, Any]:
@@ -99,9 +96,7 @@ def _nominal(spec: str, model: nn.Module) -> dict[str, Any]:
     parsed = parse(spec)
     if parsed.family != "classic":
         return {}
-    caches = lm_cache.make_prompt_cache(model)
-    mx.eval(model(mx.zeros((1, 1), dtype=mx.int32), cache=caches))
-    dims = [x.shape[-1] for c in caches if isinstance(c, HOLDERS) for x in (c.keys, c.values)]
+    dims = [x.shape[-1] for cache in _tried(model) for x in (cache.keys, cache.values)]
     bits = sum(make_codec(parsed, dim).bits_per_vector for dim in dims)
     return {"nominal_bits_per_value": bits / sum(dims)}
 
@@ -129,54 +124,49 @@ class Reference:
 
     Attributes:
         logprobs: float32 ``[tokens - 1, vocabulary]``.
-        pairs: keys and values of each layer that has a cache of its own, ``[1, heads, tokens, dim]``.
-        layers: the indices of these layers' caches.
+        pairs: keys and values, ``[1, heads, tokens, dim]``, by the index of their cache.
     """
 
     logprobs: mx.array
-    pairs: list[tuple[mx.array, mx.array]]
-    layers: list[int]
+    pairs: dict[int, tuple[mx.array, mx.array]]
 
 
 def teacher_forced(model: nn.Module, tokens: mx.array, caches: list[Cache]) -> mx.array:
     """Return the log-probabilities after each token but the last, float32 ``[tokens - 1, vocabulary]``."""
-    parts = []
-    for start in range(0, tokens.shape[1], CHUNK):
-        logits = model(tokens[:, start : start + CHUNK], cache=caches)[0].astype(mx.float32)
-        parts.append(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
-        mx.eval(parts[-1])
-    return mx.concatenate(parts)[:-1]
+    return log_probabilities(model, tokens, caches, chunk=CHUNK)[:-1]
 
 
 def reference(model: nn.Module, tokens: mx.array, arm: CacheArm) -> Reference:
     """Run the raw cache over tokens, int ``[1, n]``."""
     caches = arm.make(None)
-    layers = [i for i, cache in enumerate(caches) if "inner" in vars(cache) or isinstance(cache, HOLDERS)]
-    recorders = {i: _Recorder(caches[i]) for i in layers}
+    recorders = {
+        i: _Recorder(cache)
+        for i, cache in enumerate(caches)
+        if "inner" in vars(cache) or isinstance(cache, HOLDERS)
+    }
     with arm.attention():
         logprobs = teacher_forced(model, tokens, [recorders.get(i, c) for i, c in enumerate(caches)])
-    pairs = [recorder.joined() for recorder in recorders.values()]
-    mx.eval(pairs)
-    return Reference(logprobs, pairs, layers)
+    pairs = {i: recorder.joined() for i, recorder in recorders.items()}
+    mx.eval(list(pairs.values()))
+    return Reference(logprobs, pairs)
 
 
 def score(model: nn.Module, tokens: mx.array, arm: CacheArm, known: Reference) -> dict[str, Any]:
     """Return a row without its names: bits and error on the captured vectors, and the model's predictions."""
     fresh = arm.make(None)
-    fed = [fresh[i] for i in known.layers]
     error = energy = 0.0
     count = 0
-    for cache, pair in zip(fed, known.pairs, strict=True):
-        for x, back in zip(pair, read_back(cache, *pair), strict=True):
-            came = _as_stored(x, cache)
-            error += number(mx.square(back[..., -x.shape[2] :, :] - came).sum())
+    as_stored = {i: [_as_stored(x, fresh[i]) for x in pair] for i, pair in known.pairs.items()}
+    for i, pair in known.pairs.items():
+        for came, back in zip(as_stored[i], read_back(fresh[i], *pair), strict=True):
+            error += number(mx.square(back[..., -came.shape[2] :, :] - came).sum())
             energy += number(mx.square(came).sum())
-            count += x.size
+            count += came.size
     caches = arm.make(None)
     with arm.attention():
         logprobs = teacher_forced(model, tokens, caches)
     return {
-        "memory": stored(fed, [[_as_stored(x, c) for x in p] for c, p in zip(fed, known.pairs, strict=True)]),
+        "memory": stored([fresh[i] for i in as_stored], list(as_stored.values())),
         "n_values": count,
         "sum_squared_error": error,
         "sum_squares": energy,
@@ -187,37 +177,17 @@ def score(model: nn.Module, tokens: mx.array, arm: CacheArm, known: Reference) -
 
 def _as_stored(x: mx.array, cache: Any) -> mx.array:
     """Return what an uncompressed cache would store for ``x``, float32: the reference for errors."""
-    half = type(cache).__name__ == "HalfCache"
-    return (x.astype(mx.float16) if half else x).astype(mx.float32)
+    return (x.astype(mx.float16) if isinstance(cache, HalfCache) else x).astype(mx.float32)
 
 
 def distance(raw: mx.array, other: mx.array, tokens: mx.array) -> dict[str, Any]:
     """Return the distance of log-probabilities ``[tokens - 1, vocabulary]`` from those of the raw cache, summed."""
-    kl = mx.maximum((mx.exp(raw) * (raw - other)).sum(axis=-1), 0)
-    top = mx.argmax(raw, axis=-1) == mx.argmax(other, axis=-1)
     nll = -mx.take_along_axis(other, tokens[0, 1:, None], axis=-1)
-    return {
-        "n_positions": raw.shape[0],
-        "sum_kl": number(kl.sum()),
-        "same_top": int(number(top.sum())),
-        "sum_nll": number(nll.sum()),
-    }
+    return {**divergence(raw, other), "sum_nll": number(nll.sum())}
 
 
-def job(
-    pair: Pair,
-    arms: Sequence[CacheArm],
-    workloads: Sequence[Workload],
-    config: dict[str, Any],
-) -> Job:
-    """Return a function that scores every cache on every text.
-
-    Args:
-        pair: the model.
-        arms: the caches, the raw one first.
-        workloads: the texts, encoded.
-        config: every option of the run.
-    """
+def job(pair: Pair, arms: Sequence[CacheArm], workloads: Sequence[Workload], config: dict[str, Any]) -> Job:
+    """Return the job that scores every cache, the raw one first, on every text, which is encoded."""
     model = pair.target
     prompts = [prompt for workload in workloads for prompt in workload.prompts]
 

@@ -1,6 +1,6 @@
 """Needle recall: whether a model finds one code in padding, with each cache as with the raw one."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,16 +13,15 @@ from engine.cache.spec import parse
 from engine.cache.wrapping import left_raw
 from engine.dflash.step import Step
 from engine.errors import BadInput
-from engine.evals.controls import control_caches, noise, same
+from engine.evals.controls import Change, control_caches, noise, same
 from engine.evals.liveness import counters
 from engine.evals.needles import Needle, workload
 from engine.evals.predictions import Predictions
 from engine.lm import generate_step
 from engine.measure import rows
-from engine.measure.arm import Arm, Decode
-from engine.measure.job import Job, config_of
+from engine.measure.arm import Arm, Decode, Turn, interleave
+from engine.measure.job import Job, config_of, sections
 from engine.measure.rows import CHUNK, Row
-from engine.measure.schedule import Turn, interleave
 from engine.measure.steady import until_steady
 from engine.models import Pair
 from engine.mx import mx, nn
@@ -35,8 +34,8 @@ TRY = 4  # tokens that show whether a model takes a cache at all
 
 
 @dataclass(frozen=True)
-class RecallPlan:
-    """What is measured.
+class NeedlePlan:
+    """What is measured with needles.
 
     Attributes:
         caches: specs of :func:``engine.cache.make_caches``, without ``raw``, which always runs.
@@ -46,8 +45,6 @@ class RecallPlan:
         max_tokens: of an answer.
         seed: of prompts and noise.
         chat: ask through the tokenizer's chat template.
-        boundary: key-value layers left raw at either end.
-        chunk: tokens of a prompt at once.
     """
 
     caches: Sequence[str] = ("e8v@4.25",)
@@ -57,12 +54,23 @@ class RecallPlan:
     max_tokens: int = 16
     seed: int = 42
     chat: bool = False
-    boundary: int = 0
-    chunk: int = CHUNK
 
     def config(self) -> dict[str, Any]:
         """Return the ``config`` of the report."""
         return config_of(self) | {"temperature": 0.0}
+
+
+@dataclass(frozen=True)
+class RecallPlan(NeedlePlan):
+    """The same, for caches that hold all positions.
+
+    Attributes:
+        boundary: key-value layers left raw at either end.
+        chunk: tokens of a prompt at once.
+    """
+
+    boundary: int = 0
+    chunk: int = CHUNK
 
 
 def stock(model: nn.Module, chunk: int) -> Decode:
@@ -81,40 +89,31 @@ def stock(model: nn.Module, chunk: int) -> Decode:
 def arms_of(model: nn.Module, plan: RecallPlan) -> tuple[list[NeedleArm], dict[str, str]]:
     """Return the raw cache, each cache of a plan and the controls; and the caches left out, with the reason.
 
+    The controls store everything before the question unchanged, and replaced by noise.
+
     Raises:
         BadInput: the model can use none of the caches.
     """
     tried, left_out = usable(model, plan.caches, plan.boundary)
     decode = stock(model, plan.chunk)
+
+    def arm(name: str, role: str, make: Callable[[Needle], list[Cache]], **more: Any) -> NeedleArm:
+        return Arm(name, role, STOCK_LOOP, make, decode, oracle=BASELINE, **more)
+
+    def control(name: str, role: str, change: Callable[[], Change]) -> NeedleArm:
+        where = {"positions": "before the question"}
+        return arm(name, role, lambda n: control_caches(model, change(), n.question_at), options=where)
+
     arms = [Arm(BASELINE, "baseline", STOCK_LOOP, lambda _: make_caches(model, "raw"), decode)]
-    for spec, role in tried.items():
-        options = {"boundary": plan.boundary, "raw_layers": role.raw_layers}
+    for spec, cache in tried.items():
+        options = {"boundary": plan.boundary, "raw_layers": cache.raw_layers}
         make = lambda _, s=spec: make_caches(model, s, plan.boundary)  # noqa: E731
-        arms.append(
-            Arm(
-                spec, "candidate", STOCK_LOOP, make, decode,
-                oracle=BASELINE, cache=spec, patches=role.patches, options=options,
-            )
-        )  # fmt: skip
-    return [*arms, *_controls(model, plan, decode)], left_out
-
-
-def _controls(model: nn.Module, plan: RecallPlan, decode: Decode) -> Iterator[NeedleArm]:
-    """Yield two controls: everything before the question stored unchanged, and replaced by noise."""
-
-    def put_back(needle: Needle) -> list[Cache]:
-        return control_caches(model, same, _before(needle))
-
-    def poison(needle: Needle) -> list[Cache]:
-        return control_caches(model, noise(plan.seed), _before(needle))
-
-    where = {"positions": "before the question"}
-    yield Arm(IDENTITY, "identity", STOCK_LOOP, put_back, decode, oracle=BASELINE, options=where)
-    yield Arm(POISON, "poison", STOCK_LOOP, poison, decode, oracle=BASELINE, options=where)
-
-
-def _before(needle: Needle) -> int:
-    return len(needle.prompt.ids) - needle.question_tokens
+        arms.append(arm(spec, "candidate", make, cache=spec, patches=cache.patches, options=options))
+    controls = (
+        control(IDENTITY, "identity", lambda: same),
+        control(POISON, "poison", lambda: noise(plan.seed)),
+    )
+    return [*arms, *controls], left_out
 
 
 class Tried(NamedTuple):
@@ -158,21 +157,15 @@ def _attempt(model: nn.Module, spec: str, boundary: int) -> Tried:
 def row(
     turn: Turn[NeedleArm, Needle], pair: Pair, most: int, *, ends: bool = True, warmup: bool = False
 ) -> Row:
-    """Let an arm answer a prompt; return the row, but for its names.
+    """Let an arm answer a prompt with at most ``most`` tokens; return the row, but for its names.
 
-    Args:
-        turn: who, on what.
-        pair: what decodes.
-        most: tokens.
-        ends: whether tokens that end answers end this one.
-        warmup: mark the row as one that does not count.
+    With ``ends`` False, no token ends the answer; ``warmup`` marks the row as one that does not count.
     """
-    ids, caches = turn.prompt.prompt.ids, turn.arm.make(turn.prompt)
     stops = set(pair.tokenizer.eos_token_ids) if ends else set[int]()
-    decoded, _ = rows.decode(turn.arm, ids, most, stops, caches)
-    text = pair.tokenizer.decode(decoded["tokens"])
+    caches = turn.arm.make(turn.prompt)
+    decoded, _ = rows.decode(turn.arm, turn.prompt.prompt.ids, most, stops, caches)
     mark = {"warmup": True} if warmup else {}
-    return {**decoded, **mark, "text": text, "counters": counters(caches)}
+    return {**decoded, **mark, "text": pair.tokenizer.decode(decoded["tokens"]), "counters": counters(caches)}
 
 
 def job(
@@ -180,45 +173,40 @@ def job(
     pair: Pair,
     arms: Sequence[NeedleArm],
     needles: Sequence[Needle],
+    plan: NeedlePlan,
     config: dict[str, Any],
     *,
-    most: int,
-    chat: bool,
     repeats: int = 1,
     max_repeats: int | None = None,
-    ends: bool = True,
+    fixed_length: bool = False,
     predictions: Predictions | None = None,
 ) -> Job:
-    """Return a function with which every arm answers every prompt.
+    """Return the job with which every arm answers every prompt.
 
     Args:
         kind: ``kakeya.recall`` or ``kakeya.restored-prefill``.
         pair: what decodes.
         arms: what is compared.
         needles: the prompts.
-        config: every option of the run.
-        most: tokens of an answer.
-        chat: whether the prompts are in the chat template.
+        plan: what is measured.
+        config: every other option of the run.
         repeats: of each arm on each prompt; with more than one, another one before them warms up.
         max_repeats: where their times differ much, as many; None for no more.
-        ends: whether tokens that end answers end these.
+        fixed_length: let no token end an answer.
         predictions: compares the predictions within each prompt; None compares answers alone.
     """
     warms = repeats > 1
-    sections = {
-        "models": pair.describe(),
-        "workloads": workload(needles, chat=chat),
-        "prompts": [needle.section() for needle in needles],
-        "arms": [arm.section() for arm in arms],
-    }
+
+    def measure(turn: Turn[NeedleArm, Needle]) -> list[Row]:
+        answer = row(turn, pair, plan.max_tokens, ends=not fixed_length, warmup=warms and turn.repeat == 0)
+        return [answer | (predictions(turn) if predictions else {})]
+
+    prompts = {"prompts": [needle.section() for needle in needles]}
     return Job(
         kind,
-        sections,
-        config,
+        sections(pair, [workload(needles)], arms, chat=plan.chat) | prompts,
+        {**plan.config(), **config},
         turns=list(interleave(arms, needles, range(repeats + warms))),
         further=until_steady(arms, needles, repeats, max_repeats or repeats),
-        measure=lambda turn: [
-            row(turn, pair, most, ends=ends, warmup=warms and turn.repeat == 0)
-            | (predictions(turn) if predictions else {})
-        ],
+        measure=measure,
     )

@@ -6,19 +6,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridge.reports import kinds
+from bridge.reports.claims.recall import RECOMPUTE
 from bridge.reports.kinds import STOCK_LOOP
 from engine.cache import make_caches
 from engine.cache.kinds import growing
 from engine.cache.packed import PackedMixin
+from engine.cache.protocol import Cache
 from engine.cache.spec import parse
+from engine.dflash.step import Step
 from engine.errors import BadInput
 from engine.evals.controls import noise
 from engine.evals.needles import Needle
-from engine.evals.pace import recompute
-from engine.evals.recall import NeedleArm, stock, usable
+from engine.evals.recall import BASELINE, IDENTITY, POISON, NeedleArm, NeedlePlan, stock, usable
 from engine.measure.arm import Arm
-from engine.measure.job import config_of
-from engine.mx import nn
+from engine.measure.rows import CHUNK
+from engine.mx import mx, nn, number
 from engine.restore import Compressed, Exact, Noise, Source, restored_caches
 from engine.restore.cache import restored_layers
 from engine.restore.drafted import DraftedRestorer, drafted_sources
@@ -26,24 +28,20 @@ from engine.restore.learned import learned_sources
 from engine.restore.restorer import Restorer
 
 KIND = kinds.RESTORED
-BASELINE, IDENTITY, POISON, EVICTED = "raw", "identity", "poison", "evicted"
-LEARNED, SHUFFLED = "restored learned", "shuffled"
+RECOMPUTE_LOOP = "engine.bench.recompute"
+EVICTED, LEARNED, SHUFFLED = "evicted", "restored learned", "shuffled"
+
+# From a prompt and a layer to where attention gets that layer's evicted positions.
+Sources = Callable[[Needle], Callable[[int], Source | None]]
 
 
 @dataclass(frozen=True)
-class RestoredPlan:
-    """What is measured.
+class RestoredPlan(NeedlePlan):
+    """What is measured. Each of ``caches`` holds evicted positions, and is an arm.
 
     Attributes:
-        caches: specs in which evicted positions are kept; each is an arm.
         sink: first positions that stay.
-        window: last positions that stay; prompts are read in chunks as long.
-        lengths: of the prompts, in tokens.
-        depths: of the needles; those within the window of the question are not evicted.
-        samples: prompts of each length and depth.
-        max_tokens: of an answer.
-        seed: of prompts and noise.
-        chat: ask through the tokenizer's chat template.
+        window: last positions that stay; prompts are read in chunks as long. Needles within it are not evicted.
         repeats: of each arm on each prompt; more than one are timed, after a warm-up.
         max_repeats: where their times differ much, as many; None for no more.
         fixed_length: decode past the tokens that end answers, always ``max_tokens`` tokens.
@@ -52,32 +50,19 @@ class RestoredPlan:
             their exact keys and values.
     """
 
-    caches: Sequence[str] = ("e8v@4.25",)
     sink: int = 4
     window: int = 64
     lengths: Sequence[int] = (512, 1024)
     depths: Sequence[float] = (0.1, 0.4, 0.7)
-    samples: int = 5
-    max_tokens: int = 16
-    seed: int = 42
-    chat: bool = False
     repeats: int = 1
     max_repeats: int | None = None
     fixed_length: bool = False
     recompute: bool = False
     layers: str = "full"
 
-    @property
-    def chunk(self) -> int:
-        """Tokens of a prompt at once."""
-        return self.window
-
     def config(self) -> dict[str, Any]:
         """Return the ``config`` of the report."""
-        return config_of(self) | {
-            "temperature": 0.0,
-            "chunk": self.chunk,
-        }
+        return super().config() | {"chunk": self.window}
 
 
 def arms_of(
@@ -89,30 +74,21 @@ def arms_of(
     All read prompts in the same chunks. ``identity`` gives back what was evicted, ``poison`` noise, ``evicted``
     nothing, ``shuffled`` what the restorer makes of the prompt's tokens in another order.
 
-    Args:
-        model: the target.
-        plan: what is measured.
-        restorer: made for this model, or None.
+    A ``restorer`` was made for this model.
 
     Raises:
         BadInput: the model has no full-attention layer, or can use none of the caches.
     """
     sliding = plan.layers == "sliding"
     restored_caches(model, plan.sink, plan.window, lambda _: None, sliding=sliding)
-    decode = stock(model, plan.chunk)
+    decode = stock(model, plan.window)
+    where = {"sink": plan.sink, "window": plan.window, "layers": "sliding" if sliding else "full attention"}
 
-    def arm(
-        name: str, role: str, cache: str, source: Callable[[Needle], Callable[[int], Source | None]]
-    ) -> NeedleArm:
-        options = {
-            "sink": plan.sink,
-            "window": plan.window,
-            "layers": "sliding" if sliding else "full attention",
-        }
-        make = lambda needle: restored_caches(  # noqa: E731
-            model, plan.sink, plan.window, source(needle), sliding=sliding
-        )
-        return Arm(name, role, STOCK_LOOP, make, decode, oracle=BASELINE, cache=cache, options=options)
+    def arm(name: str, role: str, cache: str, source: Sources) -> NeedleArm:
+        def make(needle: Needle) -> list[Cache]:
+            return restored_caches(model, plan.sink, plan.window, source(needle), sliding=sliding)
+
+        return Arm(name, role, STOCK_LOOP, make, decode, oracle=BASELINE, cache=cache, options=where)
 
     if "raw" in plan.caches:
         raise BadInput("evicted positions kept raw are the identity arm, which always runs")
@@ -133,6 +109,24 @@ def arms_of(
         other = "full-attention" if sliding else "sliding"
         reasons[LEARNED] = f"the restorer was made for {other} layers"
     return arms, reasons
+
+
+def recompute(model: nn.Module, oracle: str) -> Arm[list[Cache]]:
+    """Return the arm that reads the whole text again for each token, as a measure of what caching saves."""
+
+    def decode(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
+        context = list(ids)
+        for _ in range(most):
+            caches[:] = make_caches(model, "raw")
+            for at in range(0, len(context), CHUNK):
+                logits = model(mx.array(context[at : at + CHUNK])[None], cache=caches)
+                mx.eval(logits)
+            context.append(int(number(mx.argmax(logits[0, -1]))))
+            yield Step((context[-1],))
+
+    return Arm(
+        RECOMPUTE, "reference", RECOMPUTE_LOOP, lambda _: make_caches(model, "raw"), decode, oracle=oracle
+    )
 
 
 def layers_for(model: nn.Module, restorer: Restorer | DraftedRestorer | None) -> str:
@@ -193,7 +187,5 @@ def _learned(
 def reachable(needles: Sequence[Needle], plan: RestoredPlan) -> list[str]:
     """Return the ids of prompts whose needle is never evicted, so that nothing has to be put back."""
     return [
-        needle.prompt.id
-        for needle in needles
-        if (1 - needle.depth) * (len(needle.prompt.ids) - needle.question_tokens) < 2 * plan.window
+        needle.prompt.id for needle in needles if (1 - needle.depth) * needle.question_at < 2 * plan.window
     ]

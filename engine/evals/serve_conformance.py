@@ -6,20 +6,19 @@ otherwise than one over a single row. Requests enter at the HTTP routes as JSON,
 """
 
 import asyncio
+import functools
 import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from bridge.reports import kinds
-from engine.cache import make_caches
-from engine.cache.protocol import Cache
-from engine.dflash.divergence import classify, last_logits
 from engine.errors import EngineError
+from engine.evals.speculation.bench import divergence_section
+from engine.measure.job import config_of
 from engine.measure.report import OpenReport
-from engine.mx import number
 from engine.serve.dialects import completions
 from engine.serve.errors import ApiError
 from engine.serve.models import Resident
@@ -49,7 +48,15 @@ COUNTERS = ("rounds", "proposed", "accepted", "cached_tokens", "cache_bytes", "t
 MOST_CLIENTS = 8
 CHUNK = 64
 
-Cell = tuple[str, str, bool, int, str]
+
+class Cell(NamedTuple):
+    """A combination. ``warm``: the prompt's blocks are cached; ``clients`` ask at the same time."""
+
+    draft: str
+    cache: str
+    warm: bool
+    clients: int
+    form: str
 
 
 @dataclass(frozen=True)
@@ -72,10 +79,10 @@ class Matrix:
 
     @property
     def cells(self) -> list[Cell]:
-        """Draft, cache, warmth, clients and form of each cell. The reference cells come first."""
-        oracles = [("none", cache, False, 1, form) for cache in self.caches for form in self.forms]
+        """All cells. The reference cells come first."""
+        oracles = [Cell("none", cache, False, 1, form) for cache in self.caches for form in self.forms]
         others = itertools.product(self.drafts, self.caches, (False, True), self.clients, self.forms)
-        return [*oracles, *(cell for cell in others if cell not in oracles)]
+        return [*oracles, *(cell for cell in itertools.starmap(Cell, others) if cell not in oracles)]
 
 
 def measured(
@@ -83,7 +90,7 @@ def measured(
     draft: str | None,
     dtype: str | None,
     matrix: Matrix,
-    asked_cache: str,
+    cache_option: str,
     on_start: Callable[[int], None],
     on_cell: Callable[[], None],
 ) -> dict[str, Any]:
@@ -111,14 +118,10 @@ def measured(
             "seed": 0,
             "model": resident.pair.name,
             "dtype": dtype,
-            "drafts": list(matrix.drafts),
             "left_out": left_out,
-            "cache": asked_cache,
-            "caches": list(matrix.caches),
+            "cache": cache_option,
             "warm": [False, True],
-            "clients": list(matrix.clients),
-            "forms": list(matrix.forms),
-            "max_tokens": matrix.max_tokens,
+            **config_of(matrix),
         }
         report = OpenReport(KIND, config, models=resident.pair.describe())
         answers = asyncio.run(_answers(server, matrix, report, began, on_cell))
@@ -148,21 +151,16 @@ class Answer:
 
 
 async def _answers(
-    server: Server,
-    matrix: Matrix,
-    report: OpenReport,
-    began: float,
-    on_cell: Callable[[], None],
+    server: Server, matrix: Matrix, report: OpenReport, began: float, on_cell: Callable[[], None]
 ) -> list[Answer]:
     most, answers = max(matrix.clients), []
     for cell in matrix.cells:
-        draft, _, warm, clients, _ = cell
-        oracle = draft == "none" and not warm and clients == 1
-        questions = range(most if oracle else clients)
-        if warm:
+        oracle = cell.draft == "none" and not cell.warm and cell.clients == 1
+        questions = range(most if oracle else cell.clients)
+        if cell.warm:
             for question in questions:
                 await _answer(server, matrix, cell, question, began)
-        for together in [questions] if clients > 1 else [[question] for question in questions]:
+        for together in [questions] if cell.clients > 1 else [[question] for question in questions]:
             pending = (_answer(server, matrix, cell, question, began) for question in together)
             for answer in await asyncio.gather(*pending):
                 report.add(answer.row)
@@ -173,27 +171,23 @@ async def _answers(
 
 
 async def _answer(server: Server, matrix: Matrix, cell: Cell, question: int, began: float) -> Answer:
-    draft, cache, warm, clients, form = cell
-    end = f"def read_{question}(path):\n" if form == "free" else f'{{"path":"file{question}","lines":1}}\n'
+    free = cell.form == "free"
+    end = f"def read_{question}(path):\n" if free else f'{{"path":"file{question}","lines":1}}\n'
     body: dict[str, Any] = {
         "model": next(iter(server.names)),
-        "prompt": COMMON[form] + end,
+        "prompt": COMMON[cell.form] + end,
         "max_tokens": matrix.max_tokens,
         "temperature": 0,
-        "x_kakeya": {"draft": draft, "cache": cache, "prefix": warm, "token_ids": True},
+        "x_kakeya": {"draft": cell.draft, "cache": cell.cache, "prefix": cell.warm, "token_ids": True},
     }
-    if form == "json_schema":
+    if not free:
         body["response_format"] = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
     started = time.monotonic() - began
     begun = await completions.begin(server, parse(CompletionRequest, json.dumps(body).encode()))
     whole_body = await completions.whole(begun)
     choice, about = whole_body["choices"][0], whole_body["x_kakeya"]
     row = {
-        "draft": draft,
-        "cache": cache,
-        "warm": warm,
-        "clients": clients,
-        "form": form,
+        **cell._asdict(),
         "question": question,
         "tokens": about["token_digest"],
         "n_tokens": whole_body["usage"]["completion_tokens"],
@@ -212,41 +206,18 @@ def tell_partings(answers: Sequence[Answer], resident: Resident) -> None:
     It says at which token they part, and how close the logits of the two tokens are there. It is None if one answer is
     the beginning of the other.
     """
+
+    @functools.cache
+    def parting(cache: str, prompt: str, ours: tuple[int, ...], theirs: tuple[int, ...]) -> dict[str, Any]:
+        ids = resident.encode(prompt, begins=True)
+        return divergence_section(resident.pair, cache, ids, ours, theirs, chunk=CHUNK, parting=True)
+
     alone: dict[tuple[Any, ...], Answer] = {}
-    known: dict[tuple[Any, ...], dict[str, Any] | None] = {}
     for answer in answers:
         row = answer.row
         other = alone.setdefault((row["cache"], row["form"], row["question"]), answer)
-        if answer.tokens == other.tokens:
-            continue
-        key = (row["cache"], answer.prompt, *answer.tokens)
-        if key not in known:
-            known[key] = _parting(resident, row["cache"], answer, other)
-        row["divergence"] = known[key]
-
-
-def _parting(resident: Resident, cache: str, ours: Answer, theirs: Answer) -> dict[str, Any] | None:
-    """Return where two answers part, None if one is the beginning of the other."""
-    target, prompt = resident.pair.target, resident.encode(ours.prompt, begins=True)
-
-    def fresh() -> list[Cache]:
-        return make_caches(target, cache)
-
-    divergence = classify(target, fresh, prompt, ours.tokens, theirs.tokens, chunk=CHUNK)
-    if divergence is None or divergence.kind == "length":
-        return None
-    ids = [*prompt, *theirs.tokens[: divergence.position]]
-    logits = last_logits(target, fresh(), ids, len(prompt), rows=1, chunk=CHUNK)
-    pair = [
-        [side[divergence.position], number(logits[side[divergence.position]])]
-        for side in (theirs.tokens, ours.tokens)
-    ]
-    return {
-        "index": divergence.position,
-        "best": sorted(pair, key=lambda each: -each[1]),
-        "kind": divergence.kind,
-        "margin": divergence.margin,
-        "rounding": divergence.rounding,
-        "ours": ours.tokens,
-        "theirs": theirs.tokens,
-    }
+        if answer.tokens != other.tokens:
+            section = parting(row["cache"], answer.prompt, tuple(answer.tokens), tuple(other.tokens))
+            is_beginning = section["kind"] == "length"
+            tokens = {"ours": answer.tokens, "theirs": other.tokens}
+            row["divergence"] = None if is_beginning else section | tokens

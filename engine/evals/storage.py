@@ -1,6 +1,6 @@
 """What a cache stores: kept in half precision under a float32 model, counted array by array, and read back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from engine.attention.views import PackedView
@@ -56,39 +56,31 @@ def stored(caches: Sequence[Cache], pairs: Sequence[Sequence[mx.array]]) -> dict
 
 
 def _layer(cache: Any, pair: Sequence[mx.array]) -> dict[str, Any]:
-    kind, arrays = type(inmost(cache)).__name__, []
-    codecs = classic(cache)
-    if codecs:
-        kind = "packed by engine.codec.classic_store"
-        arrays = [classic_store.pack(codecs[x.shape[-1]], x) for x in pair]
-    else:
-        innermost = inmost(cache)
-        sides = [x if isinstance(x, tuple | list) else (x,) for x in (innermost.keys, innermost.values)]
-        arrays = [x[..., : cache.offset, :] for side in sides for x in side]
-    about = [{"shape": list(x.shape), "dtype": str(x.dtype).removeprefix("mlx.core.")} for x in arrays]
-    return {"kind": kind, "nbytes": sum(x.nbytes for x in arrays), "arrays": about}
+    inmost = [*_behind(cache)][-1]
+    if codecs := classic(cache):
+        packed = [classic_store.pack(codecs[x.shape[-1]], x) for x in pair]
+        return memory.layer("packed by engine.codec.classic_store", packed)
+    sides = [x if isinstance(x, tuple | list) else (x,) for x in (inmost.keys, inmost.values)]
+    return memory.layer(type(inmost).__name__, [x[..., : cache.offset, :] for side in sides for x in side])
 
 
 def classic(cache: Any) -> dict[int, ClassicCodec]:
     """Return the published codecs of a cache, by head size; empty for other caches."""
-    while not isinstance(cache, KakeyaLatticeMLXCache):
-        if "inner" not in vars(cache):
-            return {}
-        cache = cache.inner
-    return {dim: codec for dim, codec in cache.codecs.items() if isinstance(codec, ClassicCodec)}
+    codecs = next((part.codecs for part in _behind(cache) if isinstance(part, KakeyaLatticeMLXCache)), {})
+    return {dim: codec for dim, codec in codecs.items() if isinstance(codec, ClassicCodec)}
 
 
-def inmost(cache: Any) -> Any:
-    """Return the cache behind all wrappers."""
+def _behind(cache: Any) -> Iterator[Any]:
+    """Yield a cache and those behind it, from wrapper to wrapper."""
+    yield cache
     while "inner" in vars(cache):
         cache = cache.inner
-    return cache
+        yield cache
 
 
 def read_back(cache: Any, keys: mx.array, values: mx.array) -> list[mx.array]:
     """Give a fresh cache keys and values, ``[1, heads, tokens, dim]``, and return what attention would read."""
-    stored = cache.update_and_fetch(keys, values)
-    return [_dense(x, cache) for x in stored]
+    return [_dense(x, cache) for x in cache.update_and_fetch(keys, values)]
 
 
 def _dense(x: Any, cache: Any) -> mx.array:

@@ -1,9 +1,9 @@
 """Measures the cost of verifying L tokens: one forward pass after a context, rolled back afterwards."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
-from pathlib import Path
 from typing import NamedTuple
 
 from bridge.reports import kinds
@@ -11,17 +11,12 @@ from engine.cache import make_caches
 from engine.dflash.rollback import Rollback, rollback_for
 from engine.dflash.target.quick import quick_copy
 from engine.measure import prompts
-from engine.measure.job import Job, Sections, run_all
-from engine.measure.journal import Journal
-from engine.measure.rows import CHUNK, Row, Timed, timed
-from engine.measure.schedule import Turn, interleave
+from engine.measure.arm import Turn, interleave
+from engine.measure.job import Job, config_of
+from engine.measure.rows import CHUNK, Row
 from engine.measure.threads import Threads
 from engine.models import Pair
 from engine.mx import mx
-
-KIND = kinds.VERIFY_L
-LENGTHS = (1, 2, 4, 6, 8, 12, 16)
-CONTEXTS = (128, 1024)
 
 
 @dataclass(frozen=True)
@@ -34,15 +29,13 @@ class Sweep:
         caches: specs of caches.
         repeats: counted passes of each; one more, before them, is not counted.
         left_out: caches that the model cannot use, with the reason.
-        threads: the BLAS threads that were chosen.
     """
 
-    lengths: Sequence[int] = LENGTHS
-    contexts: Sequence[int] = CONTEXTS
-    caches: Sequence[str] = ("raw",)
-    repeats: int = 10
+    lengths: Sequence[int]
+    contexts: Sequence[int]
+    caches: Sequence[str]
+    repeats: int
     left_out: Mapping[str, str] = field(default_factory=dict)
-    threads: Threads | None = None
 
 
 class FilledCache:
@@ -66,22 +59,18 @@ class FilledCache:
             self._rollback.commit(len(ids[start : start + CHUNK]))
             mx.eval([cache.state for cache in self.caches])
 
-    def seconds(self, ids: Sequence[int]) -> float:
-        """Return how long a pass over ``ids`` takes, with the likeliest token of each row on the host."""
-        return self.timed(ids).at[0]
+    def measure(self, ids: Sequence[int]) -> tuple[float, float]:
+        """Return when a pass over ``ids`` began, by the performance counter, and how many seconds it took.
 
-    def timed(self, ids: Sequence[int]) -> Timed:
-        """Return when a pass over ``ids`` began and how long it took."""
+        It ends when the likeliest token of each row is on the host, and is then taken back.
+        """
         tokens = mx.array(list(ids))[None]
         mx.eval(tokens)
-        return timed(self._pass(tokens))[1]
-
-    def _pass(self, tokens: mx.array) -> Iterator[None]:
-        """Yield once, when the likeliest token of each row is there; then take the pass back."""
-        logits = self._rollback.forward(self._model, tokens)
-        mx.argmax(logits, axis=-1).tolist()
-        yield
+        started = time.perf_counter()
+        mx.argmax(self._rollback.forward(self._model, tokens), axis=-1).tolist()
+        seconds = time.perf_counter() - started
         self._rollback.commit(0)
+        return started, seconds
 
 
 class Pass(NamedTuple):
@@ -91,15 +80,11 @@ class Pass(NamedTuple):
     length: int
 
 
-def job(pair: Pair, sweep: Sweep) -> Job:
-    """Return a function that times every pass.
+def job(pair: Pair, sweep: Sweep, threads: Threads | None = None) -> Job:
+    """Return the job that times every pass, with a report for each spec; ``sequence`` in their rows is the order.
 
     On each context, lengths and caches take turns; the order moves on by one from repeat to repeat, and
     repeat 0 warms up. The tokens are Python code, for what a mixture of experts does depends on them.
-
-    Args:
-        pair: what computes.
-        sweep: what is measured.
     """
     passes = [Pass(spec, length) for length in sweep.lengths for spec in sweep.caches]
     turns = [
@@ -120,47 +105,25 @@ def job(pair: Pair, sweep: Sweep) -> Job:
             filled.clear()  # those of the context before
             filled[context] = {spec: FilledCache(pair, spec, contexts[context]) for spec in sweep.caches}
         number, ids = passed[turn]
-        started, at = filled[context][turn.arm.cache].timed(ids)
-        return [{"warmup": turn.repeat == 0, "seconds": at[0], "sequence": number, "started_s": started}]
+        started, seconds = filled[context][turn.arm.cache].measure(ids)
+        return [{"warmup": turn.repeat == 0, "seconds": seconds, "sequence": number, "started_s": started}]
 
+    config = {"seed": 0, "model": pair.name, **config_of(sweep)}
     return Job(
-        KIND,
+        kinds.VERIFY_L,
         {"models": pair.describe()},
-        {
-            "seed": 0, "model": pair.name, "repeats": sweep.repeats, "caches": list(sweep.caches),
-            "left_out": dict(sweep.left_out), "lengths": list(sweep.lengths), "contexts": list(sweep.contexts),
-            **(sweep.threads.config() if sweep.threads else {}),
-        },
+        config | (threads.config() if threads else {}),
         turns=turns,
         names=_names,
         measure=measure,
         reports={spec: {"cache": spec} for spec in sweep.caches},
         report_of=lambda row: str(row["cache"]),
-    )  # fmt: skip
+    )
 
 
 def _names(turn: Turn[Pass, int]) -> Row:
     arm = turn.arm
     return {"cache": arm.cache, "context": turn.prompt, "length": arm.length, "repeat": turn.repeat}
-
-
-def reports(
-    pair: Pair,
-    sweep: Sweep,
-    out: Path | None = None,
-    on_start: Callable[[int], None] = lambda _: None,
-    on_pass: Callable[[], None] = lambda: None,
-) -> tuple[dict[str, Sections], Journal]:
-    """Measure and return a report for each spec; ``sequence`` in their rows says how they took turns.
-
-    Args:
-        pair: what computes.
-        sweep: what is measured.
-        out: the report's file, beside which the rows are kept; None keeps them in memory.
-        on_start: told the number of passes.
-        on_pass: called after each.
-    """
-    return run_all(job(pair, sweep), out, on_start, on_pass)
 
 
 def _text(pair: Pair) -> Iterator[int]:

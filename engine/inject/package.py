@@ -25,6 +25,16 @@ class NotInjectedError(EngineError):
     """The package cannot, or did not, use caches of ours; nothing was generated."""
 
 
+def load_drafter(pair: Pair) -> tuple[Any, Any]:
+    """Return the package's module, and a pair's drafter that it loads from the same folder in the type of ours."""
+    from dflash import model_mlx
+
+    with replaced(model_mlx, "snapshot_download", lambda *_, **__: str(pair.parts["draft"].folder)):
+        draft = model_mlx.load_draft(pair.parts["draft"].id)
+    draft.set_dtype(pair.draft.fc.weight.dtype)
+    return model_mlx, draft
+
+
 class Package:
     """The package with a pair's target and drafter.
 
@@ -44,16 +54,11 @@ class Package:
             raise NotInjectedError("the dflash package is not installed", "pip install '.[parity]'")
         if pair.draft is None:
             raise NotInjectedError(f"no DFlash drafter is loaded for {pair.name}")
-        from dflash import model_mlx
-
-        self._module: Any = model_mlx
-        with replaced(model_mlx, "snapshot_download", lambda *_, **__: str(pair.parts["draft"].folder)):
-            self.draft = model_mlx.load_draft(pair.parts["draft"].id)
-        self.draft.set_dtype(pair.draft.fc.weight.dtype)
+        self._module, self.draft = load_drafter(pair)
         self.target, self._tokenizer = pair.another_target(), pair.tokenizer
         self.nbytes = sum(leaf.nbytes for _, leaf in tree.tree_flatten(self.draft.parameters()))
         self.block = int(self.draft.config.block_size)
-        self.decision: Decision = decide(model_mlx, self.target)
+        self.decision: Decision = decide(self._module, self.target)
         if self.decision.strategy == NONE:
             raise NotInjectedError("this version of the dflash package takes no caches from callers")
 

@@ -1,6 +1,6 @@
-"""The arms of a comparison: systems with names and roles, each of which starts afresh on every prompt."""
+"""The arms of a comparison: systems with names and roles, each of which starts afresh on every prompt, in turns."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -10,6 +10,8 @@ from engine.cache.protocol import Cache
 from engine.dflash.step import Step
 
 Fresh = TypeVar("Fresh")
+A = TypeVar("A")
+P = TypeVar("P")
 # Maps token ids, the most tokens and caches to steps. All of it is timed.
 Decode = Callable[[Sequence[int], int, list[Cache]], Iterator[Step]]
 
@@ -54,3 +56,33 @@ class Arm(Generic[Fresh]):
         """Return the context to run it in: mlx-lm's own attention, unless the arm replaces it."""
         replaced = any(patch.endswith(router.NAME) for patch in self.patches)
         return nullcontext() if replaced else router.unrouted()
+
+
+@dataclass(frozen=True)
+class Turn(Generic[A, P]):
+    """One run of an arm on a prompt.
+
+    Attributes:
+        repeat: which one; where repeats are counted, 0 warms up.
+        profile: whether the arm tells drafting and verifying apart, which takes time.
+    """
+
+    arm: A
+    prompt: P
+    repeat: int = 0
+    profile: bool = False
+
+
+def interleave(
+    arms: Sequence[A], prompts: Sequence[P], repeats: Iterable[int] = (0,)
+) -> Iterator[Turn[A, P]]:
+    """Yield every arm on every prompt in every repeat.
+
+    In each cell (a prompt, a repeat) every arm runs once. The order moves on by one arm from prompt to prompt and
+    from repeat to repeat, so none runs more than twice without each other one in between.
+    """
+    for repeat in repeats:
+        for i, prompt in enumerate(prompts):
+            at = (repeat + i) % len(arms)
+            for arm in (*arms[at:], *arms[:at]):
+                yield Turn(arm, prompt, repeat)

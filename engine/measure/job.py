@@ -3,33 +3,23 @@
 import gc
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from engine.measure import provenance
-from engine.measure.arm import Arm
+from engine.measure.arm import Arm, Turn
 from engine.measure.journal import Journal
 from engine.measure.prompts import Workload, refuse_repeats
 from engine.measure.report import OpenReport
 from engine.measure.rows import Row
-from engine.measure.schedule import Turn
 from engine.measure.steady import Further
 from engine.measure.threads import CHOSEN
 from engine.models import Pair
 
 Sections = dict[str, Any]
 ONLY = ""  # the name of the only report of most jobs
-
-
-def _nothing(_: list[Row]) -> None:
-    """Leave the rows as they are."""
-
-
-def _no_turns(_: Sequence[Row]) -> Iterator[list[Turn[Any, Any]]]:
-    """Add none."""
-    return iter(())
 
 
 def config_of(plan: Any) -> Sections:
@@ -50,14 +40,9 @@ def sections(
     chat: bool = False,
     oracle: bool = True,
 ) -> Sections:
-    """Return the sections of a report.
+    """Return the sections of a report on arms that run on encoded prompts.
 
-    Args:
-        pair: the models.
-        workloads: with encoded prompts.
-        arms: what is compared.
-        chat: whether the prompts are in the chat template.
-        oracle: whether arms are compared with an oracle.
+    ``chat`` says whether the prompts are in the chat template, and ``oracle`` whether arms are compared with an oracle.
 
     Raises:
         BadInput: two prompts have the same text.
@@ -95,8 +80,8 @@ class Job:
     turns: Sequence[Turn[Any, Any]]
     measure: Callable[[Turn[Any, Any]], Iterable[Row]]
     names: Callable[[Turn[Any, Any]], Row] = by_turn
-    further: Further = _no_turns
-    finish: Callable[[list[Row]], None] = _nothing
+    further: Further = lambda _: iter(())
+    finish: Callable[[list[Row]], None] = lambda _: None
     reports: Mapping[str, Sections] = field(default_factory=lambda: {ONLY: {}})
     report_of: Callable[[Row], str] = lambda _: ONLY
 
@@ -114,7 +99,7 @@ def run_all(
 
     Args:
         job: what is measured.
-        out: the report's file, beside which the rows are kept; None keeps them in memory.
+        out: the report's file, beside which the rows are saved; None keeps them in memory.
         on_start: called with the number of turns, and again if there are more.
         on_step: called after each turn.
     """
@@ -158,13 +143,8 @@ def run_all(
     }, journal
 
 
-def run(
-    job: Job,
-    out: Path | None = None,
-    on_start: Callable[[int], None] = lambda _: None,
-    on_step: Callable[[], None] = lambda: None,
-) -> tuple[Sections, Journal]:
+def run(job: Job, out: Path | None = None, *callbacks: Callable[..., None]) -> tuple[Sections, Journal]:
     """Measure, and return the one report and the journal to close; arguments are those of :func:``run_all``."""
-    reports, journal = run_all(job, out, on_start, on_step)
+    reports, journal = run_all(job, out, *callbacks)
     (report,) = reports.values()
     return report, journal

@@ -41,14 +41,13 @@ class Journal:
         chosen: Mapping[str, Any] | None = None,
     ) -> None:
         self.key = tuple(key)
-        self.rows: list[dict[str, Any]] = []
-        self._known: set[tuple[Any, ...]] = set()
-        self.resumed = 0
         self._began = time.perf_counter()
         self.path = _beside(out) if out else None
         digest = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
-        if self.path is not None:
-            self._open(self.path, {"run": digest, "chosen": dict(chosen or {})})
+        head = {"run": digest, "chosen": dict(chosen or {})}
+        self.rows = self._open(self.path, head) if self.path else []
+        self._known = {self._key(row) for row in self.rows}
+        self.resumed = len(self.rows)
 
     def __contains__(self, key: tuple[Any, ...]) -> bool:
         return key in self._known
@@ -71,23 +70,20 @@ class Journal:
     def _key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(row[name] for name in self.key)
 
-    def _open(self, path: Path, head: dict[str, Any]) -> None:
+    @staticmethod
+    def _open(path: Path, head: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the rows of an interrupted run, without what the interruption cut short, and write them again."""
         try:
-            lines = path.read_bytes().split(b"\n") if path.is_file() else []
-            whole = [
-                json.loads(line) for line in lines[:-1]
-            ]  # what an interruption cut short is behind the last
-            if whole and whole[0] != head:
+            lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+            whole = [json.loads(line) for line in lines] or [head]
+            if whole[0] != head:
                 raise BadInput(f"{path} holds rows of another run", "remove it, or choose another --out")
             path.parent.mkdir(parents=True, exist_ok=True)
-            text = "".join(json.dumps(line) + "\n" for line in whole or [head])
             with written_whole(path) as part:
-                part.write_text(text, encoding="utf-8")
+                part.write_text("".join(json.dumps(line) + "\n" for line in whole), encoding="utf-8")
         except (OSError, ValueError) as error:
             raise BadInput(f"{path} cannot be used: {error}", "remove it, or choose another --out") from error
-        self.rows = whole[1:]
-        self._known = {self._key(row) for row in self.rows}
-        self.resumed = len(self.rows)
+        return whole[1:]
 
 
 def chosen_before(out: Path | None) -> dict[str, Any]:
@@ -104,5 +100,4 @@ def chosen_before(out: Path | None) -> dict[str, Any]:
 
 
 def _beside(out: Path) -> Path:
-    """Return the journal's file."""
     return out.with_name(f"{out.name}.rows.jsonl")

@@ -15,7 +15,7 @@ def live(caches: Sequence[Cache], peak: int | None = None) -> dict[str, Any]:
         caches: one a layer, after the last token. What they allocated counts, filled or not.
         peak: the most bytes that MLX held during the run.
     """
-    return {**section(map(_layer, caches)), "peak_bytes": peak}
+    return {**section(layer(type(cache).__name__, arrays(cache)) for cache in caches), "peak_bytes": peak}
 
 
 def section(layers: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -28,10 +28,11 @@ def section(layers: Iterable[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _layer(cache: Any) -> dict[str, Any]:
-    live = [array for array in arrays(cache) if array.size]
+def layer(kind: str, arrays: Iterable[mx.array]) -> dict[str, Any]:
+    """Return one layer of a ``memory``; empty arrays do not count."""
+    live = [array for array in arrays if array.size]
     return {
-        "kind": type(cache).__name__,
+        "kind": kind,
         "nbytes": sum(array.nbytes for array in live),
         "arrays": [
             {"shape": list(array.shape), "dtype": str(array.dtype).removeprefix("mlx.core.")}

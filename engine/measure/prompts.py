@@ -86,9 +86,7 @@ class Workload:
 def read_sets(names: Sequence[str], most: int | None) -> list[Workload]:
     """Read several sets of prompts, each a workload of its name; their prompts' ids begin with it.
 
-    Args:
-        names: of :data:``BUNDLED`` or :data:``PUBLISHED``, or paths of files as :func:``read`` takes them.
-        most: only the first so many of each; see :func:``read``.
+    For the arguments see :func:``read_set``.
 
     Raises:
         BadInput: as :func:``read``, or two files of one name.
@@ -107,11 +105,11 @@ def read_sets(names: Sequence[str], most: int | None) -> list[Workload]:
 
 
 def read_set(name: str, most: int | None, called: str) -> Workload:
-    """Read one set of prompts as a workload; for the arguments see :func:``read_sets``.
+    """Read one set of prompts as a workload.
 
     Args:
-        name: of :data:``BUNDLED`` or :data:``PUBLISHED``, or the path of a file.
-        most: only the first so many.
+        name: of :data:``BUNDLED`` or :data:``PUBLISHED``, or the path of a file as :func:``read`` takes it.
+        most: only the first so many; see :func:``read``.
         called: the workload's name.
 
     Raises:
@@ -119,9 +117,9 @@ def read_set(name: str, most: int | None, called: str) -> Workload:
     """
     path = published_file(name) if name in PUBLISHED else BUNDLED.get(name, Path(name))
     prompts = read(path, most)
-    asks = {prompt.task for prompt in prompts}
+    tasks = {prompt.task for prompt in prompts}
     source = "bundled" if name in BUNDLED else name if name in PUBLISHED else str(path)
-    return Workload(called, prompts, (asks.pop() if len(asks) == 1 else None) or TASK, source)
+    return Workload(called, prompts, (tasks.pop() if len(tasks) == 1 else None) or TASK, source)
 
 
 def published_file(name: str) -> Path:
@@ -167,10 +165,8 @@ def read(path: Path | None = None, most: int | None = None) -> list[Prompt]:
         lines = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8").splitlines()
     except (OSError, EOFError, ValueError, zlib.error) as error:
         sets = ", ".join(BUNDLED)
-        raise BadInput(
-            f"the prompts {path} cannot be read: {error}",
-            f"give a file of JSON lines; the sets here are {sets}",
-        ) from error
+        fix = f"give a file of JSON lines; the sets here are {sets}"
+        raise BadInput(f"the prompts {path} cannot be read: {error}", fix) from error
     prompts: dict[str, Prompt] = {}
     for number, line in enumerate(lines, start=1):
         if line.strip():
@@ -180,13 +176,13 @@ def read(path: Path | None = None, most: int | None = None) -> list[Prompt]:
             prompts[prompt.id] = prompt
     if not prompts:
         raise BadInput(f"{path} holds no prompt")
-    if path in BUNDLED.values() and most is not None and most > len(prompts):
-        raise BadInput(
-            f"the set {path.stem} has {len(prompts)} prompts, and {most} are asked for",
-            f"ask for at most {len(prompts)}, or give a file of your own",
-        )
-    if path in BUNDLED.values() and most is None:
-        most = FIRST
+    if path in BUNDLED.values():
+        if most is not None and most > len(prompts):
+            raise BadInput(
+                f"the set {path.stem} has {len(prompts)} prompts, and {most} are asked for",
+                f"ask for at most {len(prompts)}, or give a file of your own",
+            )
+        most = most or FIRST
     return list(prompts.values())[:most]
 
 

@@ -52,18 +52,11 @@ def code(folder: Path = _ENGINE, shared: Sequence[Path] = _SHARED) -> dict[str, 
     sources = (path for part in (folder, *shared) for path in part.rglob("*") if path.suffix in _SOURCES)
     identity = commit.of(folder)
     return {
-        "version": _version(),
+        "version": host.version("kakeya-bridge") or "not installed",
         "digest": digest(sources, folder.parent),
         "commit": identity[0] if identity else None,
         "dirty": identity[1] if identity else None,
     }
-
-
-def _version() -> str:
-    try:
-        return metadata.version("kakeya-bridge")
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def modified(package: str = "mlx-lm") -> list[str]:

@@ -1,23 +1,35 @@
-"""The JSON reports that the engine writes: one envelope for all kinds."""
+"""The JSON reports that the engine writes: one envelope for all kinds.
+
+In a job of a runner, the digests that bind a report to its run are printed while it is measured
+(:mod:``bridge.reports.digests``).
+"""
 
 import datetime as dt
 import json
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bridge.common import environment
 from bridge.common.whole_files import written_whole
-from bridge.reports import SCHEMA_VERSION
+from bridge.reports import SCHEMA_VERSION, digests
 from bridge.reports.claims import derive_claims
 from engine.errors import BadInput
 from engine.measure import provenance
-from engine.measure.chain import DigestLog, run_id
+
+EVERY_S = 1.0  # at most so often, the digest of the rows so far is printed
+
+
+def run_id() -> str | None:
+    """Return the id that a runner gave this job; None if no runner started it."""
+    value = environment.get(digests.VARIABLE)
+    return value if value and digests.RUN_ID.fullmatch(value) else None
 
 
 class OpenReport:
     """A report that is being measured. Its header is fixed now, and its rows are added as they are measured.
-
-    In a job of a runner, the digests of header and rows are printed (:mod:``bridge.reports.digests``).
 
     Args:
         kind: the report's kind, such as ``kakeya.codec-rd``.
@@ -26,24 +38,32 @@ class OpenReport:
     """
 
     def __init__(self, kind: str, config: Mapping[str, Any], **sections: Any) -> None:
-        run = run_id()
+        self._run = run_id()
         self._header = {
             "kind": kind,
             "schema_version": SCHEMA_VERSION,
             "identity": provenance.identity(),
             "config": dict(config),
             **sections,
-            **({"run": {"id": run}} if run else {}),
+            **({"run": {"id": self._run}} if self._run else {}),
         }
-        self._log = DigestLog(self._header)
+        self._digest = digests.header_digest(_as_written(self._header))
+        self._id = self._digest[: digests.ID_LENGTH]
+        self._count, self._printed, self._last = 0, 0, time.monotonic()
+        self._print(f"{digests.REPORT} {self._digest}")
 
     def add(self, row: Mapping[str, Any], *, is_new: bool = True) -> None:
         """Add the digest of a row. ``is_new`` is False for a row that an earlier, interrupted run left."""
-        self._log.add(row, is_new=is_new)
+        (self._digest,) = digests.row_digests([_as_written(row)], self._digest)
+        self._count += 1
+        if is_new and time.monotonic() - self._last >= EVERY_S:
+            self.flush()
 
     def flush(self) -> None:
-        """Print the digest of the rows so far, for rows that began together."""
-        self._log.flush()
+        """Print the digest of all rows so far, unless it has been printed."""
+        if self._count > self._printed:
+            self._print(f"{digests.ROWS} {self._id} {self._count} {self._digest}")
+            self._printed, self._last = self._count, time.monotonic()
 
     def close(self, rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
         """Return the whole report.
@@ -61,8 +81,19 @@ class OpenReport:
             "seconds": round(seconds, 3),
         }
         report["claims"] = derive_claims(report)
-        self._log.close(report)
+        self.flush()
+        self._print(f"{digests.END} {self._id} {digests.report_digest(_as_written(report))}")
         return report
+
+    def _print(self, line: str) -> None:
+        if self._run is not None:
+            print(line, file=sys.stderr, flush=True)
+
+
+def _as_written(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return JSON as a reader of the file will have it: tuples are lists, and names are texts."""
+    written: dict[str, Any] = json.loads(_compact(value))
+    return written
 
 
 def write(path: Path, report: Mapping[str, Any]) -> None:

@@ -2,8 +2,8 @@
 
 import gc
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from engine.cache.protocol import Cache
 from engine.dflash.step import Step
@@ -15,36 +15,6 @@ from engine.mx import mx
 CHUNK = 512  # tokens of a prompt at once
 
 Row = dict[str, Any]
-T = TypeVar("T")
-
-
-class Timed(NamedTuple):
-    """What steps took.
-
-    Attributes:
-        started: by the performance counter.
-        at: seconds from there until each step was there.
-    """
-
-    started: float
-    at: list[float]
-
-
-class Decoded(NamedTuple):
-    """A run's row, but for its names, and the steps that it was made from."""
-
-    row: Row
-    steps: list[Step]
-
-
-def timed(steps: Iterable[T]) -> tuple[list[T], Timed]:
-    """Run through steps, and return them with the times at which they were there."""
-    done, at = [], []
-    started = time.perf_counter()
-    for step in steps:
-        at.append(time.perf_counter() - started)
-        done.append(step)
-    return done, Timed(started, at)
 
 
 def decode(
@@ -55,8 +25,8 @@ def decode(
     caches: list[Cache],
     *,
     profile: bool = False,
-) -> Decoded:
-    """Decode once after a prompt.
+) -> tuple[Row, list[Step]]:
+    """Decode once after a prompt; return a run's row, but for its names, and the steps that it was made from.
 
     ``decode_s`` is the time from the first token to the last, and ``decode_tokens`` are those but the first. A
     loop whose first round gives several tokens has that whole round in ``decode_s``, or some of its tokens
@@ -75,12 +45,22 @@ def decode(
         raise TypeError(f"the arm {arm.name} does not decode")
     _rest()
     mx.reset_peak_memory()
+    steps: list[Step] = []
+    at: list[float] = []  # seconds until each step was there
     with arm.attention():
-        steps, (started, at) = timed(_until(begin(ids, most, caches), ends))
+        stream = begin(ids, most, caches)
+        started = time.perf_counter()
+        for step in stream:
+            at.append(time.perf_counter() - started)
+            steps.append(step)
+            if step.tokens and step.tokens[-1] in ends:  # whether or not the loop itself stops there
+                break
+        del stream  # which closes it
     mx.eval([array for cache in caches for array in memory.arrays(cache)])
     tokens = [token for step in steps for token in step.tokens]
     end = at[max(i for i, step in enumerate(steps) if step.tokens)]
     prefill = at[0] if len(steps[0].tokens) == 1 else steps[0].prefill
+    reason = "stop" if steps[-1].finish_reason == "stop" else "length"
     row = {
         "started_s": started,
         "prefill_s": prefill,
@@ -88,10 +68,10 @@ def decode(
         "decode_tokens": len(tokens) - 1,
         "e2e_s": end,
         "tokens": tokens,
-        "stop": _stop(steps[-1].finish_reason, tokens, ends),
+        "stop": "eos" if tokens[-1] in ends else reason,
         "memory": memory.live(caches, mx.get_peak_memory()),
     }
-    return Decoded(row, steps)
+    return row, steps
 
 
 def _rest() -> None:
@@ -100,17 +80,3 @@ def _rest() -> None:
     mx.synchronize(generation_stream)
     gc.collect()
     mx.clear_cache()
-
-
-def _until(steps: Iterator[Step], ends: Collection[int]) -> Iterator[Step]:
-    """Yield steps up to the one that ends an answer, whether or not the loop itself stops there."""
-    for step in steps:
-        yield step
-        if step.tokens and step.tokens[-1] in ends:
-            break
-
-
-def _stop(reason: str | None, tokens: Sequence[int], ends: Collection[int]) -> str:
-    if tokens[-1] in ends:
-        return "eos"
-    return "stop" if reason == "stop" else "length"

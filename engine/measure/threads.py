@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from bridge.reports.statistics import bounds_of_median
-from engine import blas_threads
+from engine import blas
 from engine.cache import make_caches
 from engine.errors import BadInput
 from engine.models import Pair
@@ -63,7 +63,7 @@ def choose(pair: Pair, requested: int | None = None, recorded: Mapping[str, Any]
     Raises:
         BadInput: ``requested`` is more than the machine has, or nothing can be set here.
     """
-    most = blas_threads.most() if mx.default_device().type == mx.cpu else None
+    most = blas.most_threads() if mx.default_device().type == mx.cpu else None
     if most is None:
         if requested is not None:
             raise BadInput(
@@ -76,13 +76,13 @@ def choose(pair: Pair, requested: int | None = None, recorded: Mapping[str, Any]
         )
     if requested is not None:
         chosen = Threads(requested, "option")
-    elif blas_threads.is_given():
-        chosen = Threads(blas_threads.current(), "environment")
+    elif blas.threads_are_given():
+        chosen = Threads(blas.threads(), "environment")
     elif recorded is not None and recorded.get("threads_by") == "measured":
         chosen = Threads.of(recorded)
     else:
         chosen = _measured(pair, candidates(min(most, psutil.cpu_count(logical=False) or most)))
-    blas_threads.use(chosen.count or 1)
+    blas.use_threads(chosen.count or 1)
     return chosen
 
 
@@ -128,7 +128,7 @@ def _rates(pair: Pair, counts: Sequence[int]) -> dict[int, list[float]]:
         began = time.perf_counter()
         while not samples[counts[-1]] or time.perf_counter() - began < SECONDS:
             for count in counts:
-                blas_threads.use(count)
+                blas.use_threads(count)
                 samples[count].append(tokens / _seconds(loop, tokens))
             if tokens == 1:  # the first round says how many tokens a short run has
                 pace = statistics.median(rates[0] for rates in samples.values())

@@ -14,7 +14,7 @@ from engine.evals import needles
 from engine.evals.recall import RecallPlan, arms_of, row
 from engine.evals.speculation import bench as spec
 from engine.measure import prompts
-from engine.measure.schedule import Turn, interleave
+from engine.measure.arm import Turn, interleave
 
 pytestmark = pytest.mark.integration
 

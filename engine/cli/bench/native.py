@@ -20,8 +20,8 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     was slowed down.
     """
     from engine.cli.bench.show import spec_table
-    from engine.evals.speculation import job as spec_report
-    from engine.evals.speculation.bench import SpeculationPlan
+    from engine.evals.speculation.arms import SpeculationPlan
+    from engine.evals.speculation.bench import WORKLOAD, baseline
     from engine.measure import prompts
     from engine.models import load
 
@@ -30,7 +30,7 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     lengths = {name: options[name] for name in ("cache", "max_tokens", "repeats", "max_repeats")}
     plan = SpeculationPlan(drafters=(), rollbacks=(), package=False, **lengths)
     name = options["prompts"] or prompts.DEFAULT
-    workload = prompts.read_set(name, options["max_prompts"], spec_report.WORKLOAD)
+    workload = prompts.read_set(name, options["max_prompts"], WORKLOAD)
     threads = choose_threads(pair, options["threads"], out)
-    job = spec_report.baseline(pair, workload, plan, chat=chat, threads=threads)
+    job = baseline(pair, workload, plan, chat=chat, threads=threads)
     carry_out(job, "decoding", "runs", spec_table, out, as_json=as_json)

@@ -1,21 +1,20 @@
 """Benchmarks on a terminal: a table at the end."""
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 from rich import box
 from rich.table import Table
 
-from bridge.common.cli.terminal import rich_console
 from bridge.reports.claims.decoding import Table as Rows
 from bridge.reports.claims.decoding import acceptance_rate, decode_rate, one_graph_loses, paired_speedups, tau
 from bridge.reports.claims.unclaimed import why_no_speed
 from bridge.reports.claims.verify import passes_of
+from engine.cli.measured import print_table
 from engine.evals.speculation.arms import NATIVE
 
-WIDTH = 100  # where the terminal is narrower, or there is none
 LEGEND = """\
 tok/s: decoding speed, median over prompts of the median over repeats; quartiles: of all runs
 x, worst: speed relative to the fastest loop without drafts, median and worst prompt; x mlx-lm: to native
@@ -27,41 +26,35 @@ ROUND_LEGEND = (
 )
 
 
-def _repeats(rows: Sequence[dict[str, Any]]) -> int:
-    return len({row["repeat"] for row in rows if not row["warmup"]})
-
-
 def spec_table(report: dict[str, Any]) -> None:
     """Print one line per arm: rates, ratios, acceptance, shares of time, bytes, identity."""
     rows = Rows(report["rows"])
     config = report["config"]
+    repeats = len({row["repeat"] for row in report["rows"] if not row["warmup"]})
     shown = _table(
-        f"{config['model']}: {len(report['prompts'])} prompts, {_repeats(report['rows'])} repeats, up to "
+        f"{config['model']}: {len(report['prompts'])} prompts, {repeats} repeats, up to "
         f"{config['max_tokens']} tokens, {config['cache']} caches",
         "arm", "tok/s", "quartiles", "x", "worst", "x mlx-lm", "tau", "acc", "syncs", "d/v/o %", "KiB", "same",
     )  # fmt: skip
-    shares = _shares(report["rows"])
     paired = paired_speedups(rows, report["arms"])
     for arm in report["arms"]:
         over = [statistics.median(ratios.values()) for ratios in paired.get(arm["name"], {}).values()]
-        shown.add_row(*_cells(arm, rows, over, shares.get(arm["name"])))
-    _print(shown)
+        profiles = [
+            row["profile"] for row in report["rows"] if row["arm"] == arm["name"] and "profile" in row
+        ]
+        shown.add_row(*_cells(arm, rows, over, profiles))
+    print_table(shown)
     click.echo(LEGEND)
     for sentence in (*_headline(report["claims"]), *why_no_speed(report)):
         click.echo(sentence)
     _show_scales(report["arms"], rows)
-    _show_crossings(report["rows"])
     if any("round_s" in row for row in report["rows"]):
         _rounds_table(report)
 
 
 def _headline(claims: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Yield the greatest claimed speed-up as a sentence."""
-    speedups = [
-        claim
-        for claim in claims
-        if claim["name"] == "plain_speedup" and not claim.get("where", {}).get("workload")
-    ]
+    speedups = [c for c in claims if c["name"] == "plain_speedup" and not c.get("where", {}).get("workload")]
     if speedups:
         best = max(speedups, key=lambda claim: float(claim["value"]))
         low, high = best["interval"]
@@ -77,32 +70,16 @@ def _show_scales(arms: Sequence[dict[str, Any]], rows: Rows) -> None:
         return
     for name, scale in scales.items():
         accepted = sum(sum(row["accepted"]) for row in rows.all(name))
-        drafted = _sums(rows.all(name))[1]
+        drafted = sum(sum(row.get("drafted", ())) for row in rows.all(name))
         click.echo(f"{name}: embeddings times {scale:g}, {accepted} of {drafted} drafts accepted")
-
-
-def _show_crossings(rows: Sequence[dict[str, Any]]) -> None:
-    """Print the data that crosses between torch and MLX in a round."""
-    by_arm: dict[str, list[dict[str, int]]] = {}
-    for row in rows:
-        if "crossings" in row.get("counters", {}):
-            by_arm.setdefault(row["arm"], []).append(row["counters"])
-    for arm, some in by_arm.items():
-        rounds, crossings, nbytes = (
-            sum(counters[name] for counters in some) for name in ("rounds", "crossings", "crossed_bytes")
-        )
-        click.echo(
-            f"{arm}: {crossings / rounds:.1f} crossings and {nbytes / rounds / 1024:.1f} KiB a round, prompt included"
-        )
 
 
 def _rounds_table(report: dict[str, Any]) -> None:
     """Print the time per round of each loop and context, and from which context on one graph is slower."""
-    sizes: dict[str, list[int]] = {}
-    for prompt in report["prompts"]:
-        sizes.setdefault(prompt["workload"], []).append(prompt["n_tokens"])
-    contexts = {name: max(some) for name, some in sizes.items()}
     of = {prompt["id"]: prompt["workload"] for prompt in report["prompts"]}
+    contexts: dict[str, int] = {}
+    for prompt in report["prompts"]:
+        contexts[of[prompt["id"]]] = max(contexts.get(of[prompt["id"]], 0), prompt["n_tokens"])
     shown = _table("ms a round", "arm", "context", "draft", "verify", "wait", "longest wait")
     seconds: dict[tuple[str, str], dict[str, list[float]]] = {}
     for row in report["rows"]:
@@ -113,7 +90,7 @@ def _rounds_table(report: dict[str, Any]) -> None:
     for (arm, workload), parts in seconds.items():
         middles = [f"{1000 * statistics.median(parts[name]):.2f}" for name in ("draft", "verify", "wait")]
         shown.add_row(arm, str(contexts[workload]), *middles, f"{1000 * max(parts['wait']):.2f}")
-    _print(shown)
+    print_table(shown)
     click.echo(ROUND_LEGEND)
     for (arm, other), least in one_graph_loses(report["claims"], contexts).items():
         if least is None:
@@ -135,11 +112,7 @@ def verify_table(reports: dict[str, dict[str, Any]]) -> None:
                 took = middle[context, n]
                 times = f"{took / single:.2f}" if single else ""
                 shown.add_row(spec, str(context), str(n), f"{1000 * took:.2f}", times)
-    _print(shown)
-
-
-def _print(shown: Table) -> None:
-    rich_console(width=max(rich_console().width, WIDTH)).print(shown)
+    print_table(shown)
 
 
 def _table(title: str, *headings: str) -> Table:
@@ -150,7 +123,7 @@ def _table(title: str, *headings: str) -> Table:
 
 
 def _cells(
-    arm: dict[str, Any], rows: Rows, over: Sequence[float], shares: Sequence[float] | None
+    arm: dict[str, Any], rows: Rows, over: Sequence[float], profiles: Sequence[dict[str, float]]
 ) -> list[str]:
     name = arm["name"]
     runs = rows.all(name)
@@ -164,33 +137,14 @@ def _cells(
     quotients = rows.ratios(name, NATIVE, decode_rate) if name != NATIVE else []
     cells += [f"{statistics.median(over):.2f}", f"{min(over):.2f}"] if over else ["", ""]
     cells.append(f"{statistics.median(quotients):.2f}" if quotients else "")
-    rounds, _, syncs = _sums(runs)
+    rounds = sum(len(row.get("commits", ())) for row in runs)
+    syncs = sum(row.get("counters", {}).get("syncs", 0) for row in runs)
     cells.append(f"{tau(runs):.2f}" if rounds else "")
     accepted = acceptance_rate(runs)
     cells.append(f"{accepted:.0%}" if accepted is not None else "")
     cells.append(f"{syncs / rounds:.2f}" if rounds and syncs else "")
-    cells.append("/".join(f"{100 * share:.0f}" for share in shares) if shares else "")
+    parts = [[profile[f"{part}_share"] for profile in profiles] for part in ("draft", "verify", "overhead")]
+    cells.append("/".join(f"{100 * statistics.median(part):.0f}" for part in parts) if profiles else "")
     cells.append(f"{max(row['memory']['cache_bytes'] for row in runs) / 1024:.0f}")
     same = rows.identical(name, arm["oracle"]) if arm["oracle"] else []
     return [*cells, f"{sum(same)}/{len(same)}" if same else ""]
-
-
-def _sums(runs: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
-    """Return rounds, drafts and synchronisations of some runs; zeros if they were not counted."""
-    return (
-        sum(len(row.get("commits", ())) for row in runs),
-        sum(sum(row.get("drafted", ())) for row in runs),
-        sum(row.get("counters", {}).get("syncs", 0) for row in runs),
-    )
-
-
-def _shares(rows: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
-    """Return the medians of draft, verify and overhead shares of the arms that were profiled."""
-    shares: dict[str, list[tuple[float, ...]]] = {}
-    for row in rows:
-        if "profile" in row:
-            parts = tuple(row["profile"][f"{name}_share"] for name in ("draft", "verify", "overhead"))
-            shares.setdefault(row["arm"], []).append(parts)
-    return {
-        arm: [statistics.median(part) for part in zip(*parts, strict=True)] for arm, parts in shares.items()
-    }

@@ -1,16 +1,39 @@
 """``kakeya-engine bench spec``: speculative decoding compared with plain decoding."""
 
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 
-from bridge.common.cli.commands import flag, option
+from bridge.common.cli.commands import flag, option, options
 from engine.cli import options as shared
-from engine.cli.bench import speculation
+from engine.cli.measured import carry_out, choose_threads
+from engine.cli.types import list_of
 
 NEEDLES = 5
 SHORTEST = 256
+DRAFTERS = ("dflash", "lookup", "adaptive")
+ROLLBACKS = ("auto", "late", "trim", "carry")
+LOOPS = ("lazy", "fused", "two-phase", "eager")
+
+speculative = options(
+    option("--drafters", list_of((*DRAFTERS, "torch")), ",".join(DRAFTERS)),
+    option("--rollbacks", list_of(ROLLBACKS), "auto"),
+    option(
+        "--loops", list_of(LOOPS), "lazy",
+        help="How a round runs: lazy and fused wait for the device once, two-phase twice, eager per draft.",
+    ),
+    option("--block-size", click.IntRange(1, 64), help="Maximum tokens verified per pass; 1: no drafts."),
+    option("--package/--no-package", bool, True, help="Also run the dflash package."),
+    flag("--content-channel", "Chat models: begin answers behind the content channel's mark."),
+    option(
+        "--torch-device", click.Choice(["cpu", "mps", "cuda"]),
+        help="For the drafter torch.  [default: the best one]",
+    ),
+    shared.fixed_length,
+)  # fmt: skip
 
 
 @click.command()
@@ -21,7 +44,7 @@ SHORTEST = 256
 @option("--needles", click.IntRange(128, 1 << 20), help="Use needle prompts of N tokens, not --prompts.")
 @flag("--spread", "With --needles N: also use N/8 and N/4 tokens (if at least 256).")
 @flag("--direct-answer", "With --needles and a chat model: ask for the code and nothing else.")
-@speculation.speculative
+@speculative
 @shared.out_and_json
 @click.pass_context
 def command(ctx: click.Context, /, *, out: Path | None, as_json: bool, **options: Any) -> None:
@@ -36,45 +59,75 @@ def command(ctx: click.Context, /, *, out: Path | None, as_json: bool, **options
     """
     if options["needles"] and options["prompts"]:
         raise click.UsageError("--prompts or --needles, not both")
-    if options["direct_answer"] and not options["needles"]:
-        raise click.UsageError("--direct-answer goes with --needles")
-    if options["spread"] and not options["needles"]:
-        raise click.UsageError("--spread goes with --needles")
-    from engine.models import load
-
-    pair = load(options["model"], options["draft"], dtype=options["dtype"]).with_embed_scale(
-        options["embed_scale"]
-    )
-    chat = pair.chats if options["chat"] is None else options["chat"]
+    for name in ("direct_answer", "spread"):
+        if options[name] and not options["needles"]:
+            raise click.UsageError(f"--{name.replace('_', '-')} goes with --needles")
+    pair, chat = load_drafting(options)
     if options["direct_answer"] and not chat:
         raise click.UsageError("--direct-answer is for chat models: add --chat")
     workloads = workloads_of(pair, options, chat=chat)
-    speculation.compare(ctx, pair, workloads, options, chat=chat, out=out, as_json=as_json)
+    compare(ctx, pair, workloads, options, chat=chat, out=out, as_json=as_json)
+
+
+def load_drafting(options: dict[str, Any]) -> tuple[Any, bool]:
+    """Return the pair that options name, and whether its prompts go through the chat template."""
+    from engine.models import load
+
+    pair = load(options["model"], options["draft"], dtype=options["dtype"])
+    pair = pair.with_embed_scale(options["embed_scale"])
+    return pair, pair.chats if options["chat"] is None else options["chat"]
 
 
 def workloads_of(pair: Any, options: dict[str, Any], *, chat: bool) -> list[Any]:
     """Return the prompts that options ask for, by workload."""
     from engine.dflash.target.context import check_context
     from engine.evals import needles
-    from engine.evals.speculation import job as spec_report
+    from engine.evals.speculation.bench import WORKLOAD
     from engine.measure import prompts
 
     if not options["needles"]:
         name = options["prompts"] or prompts.DEFAULT
-        return [prompts.read_set(name, options["max_prompts"], spec_report.WORKLOAD)]
+        return [prompts.read_set(name, options["max_prompts"], WORKLOAD)]
     check_context(pair.target, pair.name, options["needles"] + options["max_tokens"])
-    count = options["max_prompts"] or NEEDLES
     lengths = [options["needles"]]
     if options["spread"]:
         lengths = [n for n in (lengths[0] // 8, lengths[0] // 4) if n >= SHORTEST] + lengths
-    drawn = needles.make(pair.tokenizer, lengths, [0.5], count, 0, chat=chat)
+    drawn = needles.make(pair.tokenizer, lengths, [0.5], options["max_prompts"] or NEEDLES, 0, chat=chat)
     drawn = needles.directly(drawn) if options["direct_answer"] else drawn
-    workloads = []
-    for length in lengths:
-        mine = [needle for needle in drawn if needle.length == length]
-        section = needles.workload(mine, chat=chat)[needles.WORKLOAD]
-        shared = {name: section[name] for name in ("shared_prefix", "shared_suffix")}
-        name = f"{needles.WORKLOAD}-{length}" if len(lengths) > 1 else spec_report.WORKLOAD
-        own = [needle.prompt for needle in mine]
-        workloads.append(prompts.Workload(name, own, section["task"], section["source"], shared))
-    return workloads
+    return [
+        needles.workload(
+            [needle for needle in drawn if needle.length == length],
+            f"{needles.WORKLOAD}-{length}" if len(lengths) > 1 else WORKLOAD,
+        )
+        for length in lengths
+    ]
+
+
+def plan_of(options: dict[str, Any]) -> Any:
+    """Return the :class:``engine.evals.speculation.arms.SpeculationPlan`` that options ask for."""
+    from engine.evals.speculation.arms import RESCALED, SpeculationPlan
+
+    if options["embed_scale"] == "both":
+        options = {**options, "drafters": (*options["drafters"], RESCALED)}
+    names = {field.name for field in fields(SpeculationPlan)} - {"block"}
+    return SpeculationPlan(block=options["block_size"], **{name: options[name] for name in names})
+
+
+def compare(
+    ctx: click.Context, pair: Any, workloads: Sequence[Any], options: dict[str, Any], *,
+    chat: bool, out: Path | None, as_json: bool, **kind: str,
+) -> None:  # fmt: skip
+    """Measure and write the report; fail if our own loop decoded other tokens than its oracle."""
+    from engine.cli.bench.show import spec_table
+    from engine.evals.speculation.bench import acceptance_warning, faults, speculation
+
+    threads = choose_threads(pair, options["threads"], out)
+    job, arms = speculation(pair, workloads, plan_of(options), chat=chat, threads=threads, **kind)
+    report = carry_out(job, "decoding", "runs", spec_table, out, as_json=as_json)
+    if warning := acceptance_warning(report["rows"]):
+        click.echo(f"warning: {warning}", err=True)
+    problems = faults(report["rows"], arms)
+    for fault in problems:
+        click.echo(f"error: {fault}, and no near tie explains it", err=True)
+    if problems:
+        ctx.exit(1)

@@ -9,7 +9,7 @@ import click
 from bridge.common.cli.commands import FILE, flag, option
 from bridge.common.cli.progress import progress
 from engine.cli.measured import put_out, show_tables
-from engine.cli.types import ListOf
+from engine.cli.types import list_of
 
 DISTRIBUTIONS = ("gaussian", "t4", "outliers")
 CODECS = ("raw", "affine", "classic", "voronoi")
@@ -19,12 +19,12 @@ CODECS = ("raw", "affine", "classic", "voronoi")
 @option("--dim", click.Choice([64, 80, 96, 112, 128, 256, 512]), 128)
 @option("--n-vectors", click.IntRange(64, 1 << 20), 4096)
 @option("--seed", click.IntRange(0, 2**32 - 1), 0)
-@option("--codecs", ListOf(CODECS), ",".join(CODECS))
-@option("--bits", ListOf((2, 3, 4, 5, 6, 8)), "2,3,4,5,6,8")
-@option("--groups", ListOf((32, 64, 128)), "64,128")
-@option("--q-ranges", ListOf((2, 4, 7, 10, 31, 38, 152)), "4,7,10,38")
+@option("--codecs", list_of(CODECS), ",".join(CODECS))
+@option("--bits", list_of((2, 3, 4, 5, 6, 8)), "2,3,4,5,6,8")
+@option("--groups", list_of((32, 64, 128)), "64,128")
+@option("--q-ranges", list_of((2, 4, 7, 10, 31, 38, 152)), "4,7,10,38")
 @option("--effort", click.Choice(["fast", "normal", "best"]), "normal")
-@option("--distributions", ListOf(DISTRIBUTIONS), ",".join(DISTRIBUTIONS), show_default=False)
+@option("--distributions", list_of(DISTRIBUTIONS), ",".join(DISTRIBUTIONS), show_default=False)
 @option(
     "--model",
     help="Measure on keys and values of this model instead, a name, folder or hub id (with --text).",
@@ -58,7 +58,7 @@ def command(*, out: Path | None, as_json: bool, **config: object) -> None:
 
 def _data(config: dict[str, Any]) -> dict[str, Any]:
     if config["model"]:
-        from engine.evals.rate_distortion.capture import capture_from
+        from engine.evals.rate_distortion.sources import capture_from
 
         return capture_from(config["model"], Path(config["text"]), config["n_vectors"], config["seed"])
     from engine.evals.rate_distortion.sources import draw

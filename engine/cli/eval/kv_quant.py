@@ -9,7 +9,7 @@ import click
 from bridge.common.cli.commands import FILE, option
 from engine.cli import options
 from engine.cli.measured import carry_out, plots, show_tables
-from engine.cli.types import CacheSpecs, Names
+from engine.cli.types import NAMES
 from engine.tokens import Tokenizer
 
 CACHES = (
@@ -20,15 +20,9 @@ CACHES = (
 
 @click.command(name="kv-quant")
 @options.model
+@options.caches(CACHES, f"Caches to compare with raw.  [default: {CACHES}]", show_default=False)
 @option(
-    "--caches",
-    CacheSpecs(),
-    CACHES,
-    show_default=False,
-    help=f"Caches to compare with raw.  [default: {CACHES}]",
-)
-@option(
-    "--prompts", Names(),
+    "--prompts", NAMES,
     help="Text sets: code, functions, sums, chat, prose, humaneval, or JSON lines files.  [default: code]",
 )  # fmt: skip
 @option("--text", FILE, help="Use pieces of this text instead.")
@@ -52,6 +46,7 @@ def command(
     if prompts and text:
         raise click.UsageError("--prompts or --text, not both")
     from engine.evals import quant
+    from engine.measure.job import config_of
     from engine.models import load
 
     plan = quant.QuantPlan(**config)
@@ -60,22 +55,14 @@ def command(
     workloads = _texts(pair.tokenizer, prompts, text, plan.tokens, max_prompts)
     source = ", ".join(workload.source for workload in workloads)
     config = {
-        "model": model,
-        "dtype": dtype,
-        "source": source,
-        "max_prompts": max_prompts,
-        "left_out": left_out,
-    }
-    job = quant.job(pair, arms, workloads, {**plan.config(), **config})
+        "model": model, "dtype": dtype, "source": source, "max_prompts": max_prompts, "left_out": left_out,
+    }  # fmt: skip
+    job = quant.job(pair, arms, workloads, {**config_of(plan), **config})
     carry_out(job, "caches", "texts", show, out, as_json=as_json, picture=plots)
 
 
 def _texts(
-    tokenizer: Tokenizer,
-    prompts: tuple[str, ...] | None,
-    text: Path | None,
-    tokens: int,
-    most: int,
+    tokenizer: Tokenizer, prompts: tuple[str, ...] | None, text: Path | None, tokens: int, most: int
 ) -> list[Any]:
     from engine.errors import BadInput
     from engine.evals import quant

@@ -37,9 +37,8 @@ from engine.cli.measured import carry_out
 @options.out_and_json
 @click.pass_context
 def command(
-    ctx: click.Context, /, *, model: str, draft: str | None, dtype: str | None, out: Path | None, as_json: bool,
-    least: float | None, **asked: Any,
-) -> None:  # fmt: skip
+    ctx: click.Context, /, *, out: Path | None, as_json: bool, least: float | None, **settings: Any
+) -> None:
     """Run two drafters on the same inputs, step by step, and count the tokens on which they agree.
 
     Also counts the candidate's drafts that the target accepts. With --embed-scale both, all of this is done with the
@@ -50,22 +49,23 @@ def command(
     from engine.measure.prompts import encode, read
     from engine.models import load
 
-    if asked["against"] == "package":
+    against, half = settings["against"], settings["half"]
+    if against == "package":
         evaluation.check_package()
-    pair = load(model, draft, dtype=dtype).with_embed_scale(asked["embed_scale"])
-    sides = evaluation.sides_of(pair, asked["against"], asked["half"])
-    prompts = encode(read(asked["prompts"], asked["max_prompts"]), pair.tokenizer, chat=False)
-    block = max(2, asked["block_size"] or int(pair.draft.config.block_size))
-    source = str(asked["prompts"] or "bundled")
-    config = {**asked, "model": model, "draft": draft, "dtype": dtype, "prompts": source}
-    config["block_size"] = asked["block_size"] or block
+    pair = load(settings["model"], settings["draft"], dtype=settings["dtype"])
+    pair = pair.with_embed_scale(settings["embed_scale"])
+    sides = evaluation.sides_of(pair, against, half)
+    prompts = encode(read(settings["prompts"], settings["max_prompts"]), pair.tokenizer, chat=False)
+    block = max(2, settings["block_size"] or int(pair.draft.config.block_size))
+    source = str(settings["prompts"] or "bundled")
+    config = {**settings, "prompts": source, "block_size": settings["block_size"] or block}
     pairs = []
-    for scaled, path in both(pair, out) if asked["embed_scale"] == "both" else [(pair, out)]:
+    for scaled, path in both(pair, out) if settings["embed_scale"] == "both" else [(pair, out)]:
         if scaled is not pair:
-            sides = evaluation.sides_of(scaled, asked["against"], asked["half"])
-        job = evaluation.job(scaled, sides, prompts, config, block=block, blocks=asked["blocks"])
+            sides = evaluation.sides_of(scaled, against, half)
+        job = evaluation.job(scaled, sides, prompts, config, block=block, blocks=settings["blocks"])
         pairs.append(carry_out(job, "drafting", "prompts", show, path, as_json=as_json)["claims"][0]["value"])
-    wanted = least if least is not None else float(asked["against"] != "float32")
+    wanted = least if least is not None else float(against != "float32")
     if min(pairs) < wanted:
         click.echo(f"error: agreement is {min(pairs):.4f}, below {wanted:g}", err=True)
         ctx.exit(1)

@@ -38,12 +38,12 @@ def command(
     from engine.models import load
 
     check_confined()
-    asked = problems.read(max_prompts)
+    posed = problems.read(max_prompts)
     pair = load(model, draft, dtype=dtype)
     arms, left_out = solutions.arms_of(pair, caches, chat=chat)
     config = {
-        "model": pair.name, "prompts": problems.NAME, "max_prompts": len(asked), "caches": ["raw", *caches],
+        "model": pair.name, "prompts": problems.NAME, "max_prompts": len(posed), "caches": ["raw", *caches],
         "left_out": left_out, "max_tokens": max_tokens, "chat": chat, "temperature": 0.0, "seed": 0,
     }  # fmt: skip
-    job = solutions.job(pair, arms, asked, config, most=max_tokens, chat=chat)
+    job = solutions.job(pair, arms, posed, config, most=max_tokens, chat=chat)
     carry_out(job, "solving", "solutions", show_tables, out, as_json=as_json)

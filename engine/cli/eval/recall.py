@@ -1,13 +1,15 @@
 """``kakeya-engine eval recall``."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from bridge.common.cli.commands import flag, option
+from bridge.common.cli.commands import flag
+from bridge.common.cli.progress import progress
 from engine.cli import options
-from engine.cli.eval import common
+from engine.cli.measured import carry_out, plots, show_tables
 
 
 @click.command()
@@ -15,7 +17,6 @@ from engine.cli.eval import common
 @options.caches("e8v@4.25,e8v@2.25,affine@4g64", "Caches to test, besides raw.")
 @options.needles("256,512,1024", "0.1,0.5,0.9")
 @options.boundary
-@option("--chunk", click.IntRange(1, 1 << 16), 512, help="Prompt tokens per forward pass.")
 @flag("--chat", "Use the chat template.")
 @options.seed
 @options.out_and_json
@@ -30,6 +31,41 @@ def command(*, model: str, dtype: str | None, out: Path | None, as_json: bool, *
     plan = evaluation.RecallPlan(**config)
     pair = load(model, draft=False, dtype=dtype)
     arms, left_out = evaluation.arms_of(pair.target, plan)
-    needles = common.make_needles(pair, plan)
+    needles = make_needles(pair, plan)
     config = {"model": model, "dtype": dtype, "left_out": left_out}
-    common.find_needles(evaluation.KIND, pair, arms, needles, plan, config, out, as_json=as_json)
+    find_needles(evaluation.KIND, pair, arms, needles, plan, config, out, as_json=as_json)
+
+
+def make_needles(pair: Any, plan: Any) -> list[Any]:
+    """Return the prompts of a plan, and show progress while they are made.
+
+    Raises:
+        BadInput: the model cannot read prompts of these lengths.
+    """
+    from engine.dflash.target.context import check_context
+    from engine.evals import needles
+
+    check_context(pair.target, pair.name, max(plan.lengths) + plan.max_tokens)
+    with progress("prompts", "prompts") as (on_start, on_made):
+        on_start(len(plan.lengths) * len(plan.depths) * plan.samples)
+        return needles.make(
+            pair.tokenizer,
+            plan.lengths,
+            plan.depths,
+            plan.samples,
+            plan.seed,
+            chat=plan.chat,
+            on_made=on_made,
+        )
+
+
+def find_needles(
+    kind: str, pair: Any, arms: list[Any], needles: list[Any], plan: Any, config: dict[str, Any],
+    out: Path | None, *, as_json: bool, **more: Any,
+) -> None:  # fmt: skip
+    """Decode every arm on every needle, and put out a report of ``kind``; see :func:``engine.evals.recall.job``."""
+    from engine.evals import recall
+
+    job = recall.job(kind, pair, arms, needles, plan, config, **more)
+    show = partial(show_tables, claims=("recall", "prompt_kl"))
+    carry_out(job, "needles", "answers", show, out, as_json=as_json, picture=plots)

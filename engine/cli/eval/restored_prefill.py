@@ -7,7 +7,7 @@ import click
 
 from bridge.common.cli.commands import EXISTING_FOLDER, flag, option
 from engine.cli import options
-from engine.cli.eval import common
+from engine.cli.eval.recall import find_needles, make_needles
 from engine.cli.measured import choose_threads
 
 
@@ -55,7 +55,7 @@ def command(
     if plan.layers == "auto":
         plan = replace(plan, layers=restored.layers_for(pair.target, pair.restorer))
     arms, left_out = restored.arms_of(pair.target, plan, pair.restorer)
-    needles = common.make_needles(pair, plan)
+    needles = make_needles(pair, plan)
     near = restored.reachable(needles, plan)
     if near:
         raise BadInput(
@@ -66,7 +66,6 @@ def command(
     config = {"model": model, "dtype": dtype, "restorer": learned, "left_out": left_out}
     if plan.repeats > 1 or threads is not None:
         config |= choose_threads(pair, threads, out).config()
-    predictions = Predictions(pair.target, arms[0], plan.window)
-    common.find_needles(
-        restored.KIND, pair, arms, needles, plan, config, out, as_json=as_json, predictions=predictions
-    )
+    more = {name: getattr(plan, name) for name in ("repeats", "max_repeats", "fixed_length")}
+    more["predictions"] = Predictions(pair.target, arms[0], plan.window)
+    find_needles(restored.KIND, pair, arms, needles, plan, config, out, as_json=as_json, **more)

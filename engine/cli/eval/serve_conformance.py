@@ -9,7 +9,7 @@ from bridge.common.cli.commands import option
 from bridge.common.cli.progress import progress
 from engine.cli import options
 from engine.cli.measured import put_out, show_tables
-from engine.cli.types import Numbers
+from engine.cli.types import numbers
 
 
 @click.command(name="serve-conformance")
@@ -19,11 +19,11 @@ from engine.cli.types import Numbers
     "--cache", str, "all",
     help="Packed cache beside raw ones: e8v@4.25, affine@4g64, ...; all stands for these two, raw for none.",
 )  # fmt: skip
-@option("--clients", Numbers(1, 8), "1,4", help="Clients at once.")
+@option("--clients", numbers(1, 8), "1,4", help="Clients at once.")
 @option("--max-tokens", click.IntRange(24, 1 << 12), 32)
 @options.out_and_json
 def command(
-    *, model: str, draft: str | None, dtype: str | None, out: Path | None, as_json: bool, **asked: Any
+    *, model: str, draft: str | None, dtype: str | None, out: Path | None, as_json: bool, **settings: Any
 ) -> None:
     """Ask the server in every combination of drafts, caches, kept prompts, clients and grammars.
 
@@ -34,10 +34,10 @@ def command(
     from engine.cache.spec import parse
     from engine.evals import serve_conformance as conformance
 
-    only = asked["cache"] != "all"
-    caches = tuple(dict.fromkeys(("raw", parse(asked["cache"]).text))) if only else conformance.CACHES
-    clients = tuple(dict.fromkeys(asked["clients"]))
-    matrix = conformance.Matrix(caches=caches, clients=clients, max_tokens=asked["max_tokens"])
+    only = settings["cache"] != "all"
+    caches = tuple(dict.fromkeys(("raw", parse(settings["cache"]).text))) if only else conformance.CACHES
+    clients = tuple(dict.fromkeys(settings["clients"]))
+    matrix = conformance.Matrix(caches=caches, clients=clients, max_tokens=settings["max_tokens"])
     with progress("asking", "cells") as (on_start, on_cell):
-        report = conformance.measured(model, draft, dtype, matrix, asked["cache"], on_start, on_cell)
+        report = conformance.measured(model, draft, dtype, matrix, settings["cache"], on_start, on_cell)
     put_out(report, out, show_tables, as_json=as_json)

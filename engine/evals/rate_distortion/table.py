@@ -39,22 +39,16 @@ class RatePlan:
     effort: str
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A codec in the table: its name, and a function from ``[n, dim]`` to the decoded array and its bytes."""
+# From vectors, ``[n, dim]``, to the decoded ones and the bytes that they were stored in.
+Run = Callable[[mx.array], tuple[mx.array, float]]
+# What a row says of a codec, and the codec. ``nominal``: the bits are the formula's, nothing is stored.
+Entry = tuple[dict[str, Any], Run]
 
-    codec: str
-    bits: int
-    run: Callable[[mx.array], tuple[mx.array, float]]
-    group: int = 0
-    rotated: bool = False
-    nominal: bool = False
 
-    @property
-    def columns(self) -> dict[str, Any]:
-        """What a row says of the codec. ``nominal``: the bits are the formula's, nothing is stored."""
-        names = ("codec", "bits", "group", "rotated", "nominal")
-        return {name: getattr(self, name) for name in names}
+def _entry(
+    codec: str, bits: int, run: Run, group: int = 0, *, rotated: bool = False, nominal: bool = False
+) -> Entry:
+    return {"codec": codec, "bits": bits, "group": group, "rotated": rotated, "nominal": nominal}, run
 
 
 def table(
@@ -74,11 +68,11 @@ def table(
     rows, began = [], time.perf_counter()
     for distribution, array in data.items():
         x = mx.array(array)
-        for entry in entries(array.shape[-1], plan):
+        for columns, run in entries(array.shape[-1], plan):
             started = time.perf_counter() - began
-            decoded, nbytes = entry.run(x)
+            decoded, nbytes = run(x)
             about = {"distribution": distribution, "n_vectors": x.shape[0], "dim": x.shape[-1]}
-            rows.append({**entry.columns, **about, **measure(x, decoded, nbytes), "started_s": started})
+            rows.append({**columns, **about, **measure(x, decoded, nbytes), "started_s": started})
             on_row(rows[-1])
     if not rows:
         raise BadInput(
@@ -89,33 +83,20 @@ def table(
 
 def entries(dim: int, plan: RatePlan) -> Iterator[Entry]:
     """Yield the codecs of a plan that exist at this size."""
-    for name, of_codec in ENTRIES.items():
-        if name in plan.codecs:
-            yield from of_codec(dim, plan)
-
-
-def _raw(dim: int, plan: RatePlan) -> Iterator[Entry]:  # noqa: ARG001
-    yield Entry("raw", 16, lambda x: (x.astype(mx.bfloat16).astype(mx.float32), 2 * x.size))
-
-
-def _affine(dim: int, plan: RatePlan) -> Iterator[Entry]:
-    groups = [group for group in plan.groups if dim % group == 0]
-    for group, bits, rotated in itertools.product(groups, plan.bits, (False, True)):
-        yield Entry("affine", bits, _stored(AffineCodec(dim, bits, group, rotated)), group, rotated)
-
-
-def _classic(dim: int, plan: RatePlan) -> Iterator[Entry]:
-    lattices = [] if dim & (dim - 1) else sorted(SIZES)
-    for lattice, q in itertools.product(lattices, plan.q_ranges):
-        yield Entry(f"{lattice} Q{q}", q, _nominal(ClassicCodec(lattice, dim, q)), rotated=True, nominal=True)
-
-
-def _voronoi(dim: int, plan: RatePlan) -> Iterator[Entry]:
-    for bits in (bits for bits in plan.bits if bits in BITS):
-        yield Entry("voronoi", bits, _stored(VoronoiCodec(dim, bits, plan.effort)), rotated=True)
-
-
-ENTRIES = {"raw": _raw, "affine": _affine, "classic": _classic, "voronoi": _voronoi}
+    if "raw" in plan.codecs:
+        yield _entry("raw", 16, lambda x: (x.astype(mx.bfloat16).astype(mx.float32), 2 * x.size))
+    if "affine" in plan.codecs:
+        groups = [group for group in plan.groups if dim % group == 0]
+        for group, bits, rotated in itertools.product(groups, plan.bits, (False, True)):
+            run = _stored(AffineCodec(dim, bits, group, rotated))
+            yield _entry("affine", bits, run, group, rotated=rotated)
+    if "classic" in plan.codecs and dim & (dim - 1) == 0:
+        for lattice, q in itertools.product(sorted(SIZES), plan.q_ranges):
+            run = _nominal(ClassicCodec(lattice, dim, q))
+            yield _entry(f"{lattice} Q{q}", q, run, rotated=True, nominal=True)
+    if "voronoi" in plan.codecs:
+        for bits in (bits for bits in plan.bits if bits in BITS):
+            yield _entry("voronoi", bits, _stored(VoronoiCodec(dim, bits, plan.effort)), rotated=True)
 
 
 def measure(x: mx.array, decoded: mx.array, nbytes: float) -> dict[str, float]:
@@ -136,7 +117,7 @@ def rel_errors(x: mx.array, decoded: mx.array) -> mx.array:
     return error / mx.maximum(mx.square(x).sum(axis=-1), mx.finfo(mx.float32).smallest_normal)
 
 
-def _stored(codec: Any) -> Callable[[mx.array], tuple[mx.array, float]]:
+def _stored(codec: Any) -> Run:
     def run(x: mx.array) -> tuple[mx.array, float]:
         packed = codec.encode(x)
         return codec.decode(packed), packed.nbytes
@@ -144,5 +125,5 @@ def _stored(codec: Any) -> Callable[[mx.array], tuple[mx.array, float]]:
     return run
 
 
-def _nominal(codec: ClassicCodec) -> Callable[[mx.array], tuple[mx.array, float]]:
+def _nominal(codec: ClassicCodec) -> Run:
     return lambda x: (codec.roundtrip(x), codec.bits_per_vector * x.shape[0] / 8)

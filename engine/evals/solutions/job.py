@@ -18,13 +18,11 @@ from engine.evals.solutions import problems
 from engine.evals.solutions.execution import run_tests
 from engine.evals.solutions.problems import Problem
 from engine.evals.speculation.arms import OUR_LOOP
-from engine.evals.speculation.bench import explain
-from engine.evals.speculation.rounds import rounds
-from engine.measure.arm import Arm
+from engine.evals.speculation.bench import explain, rounds
+from engine.measure.arm import Arm, Turn, interleave
 from engine.measure.job import Job, sections
 from engine.measure.prompts import Prompt, Workload
 from engine.measure.rows import Row
-from engine.measure.schedule import Turn, interleave
 from engine.models import Pair
 
 KIND = kinds.SOLUTIONS
@@ -91,26 +89,15 @@ def solve(arm: SolvingArm, prompt: Prompt, most: int) -> Row:
 
 
 def job(
-    pair: Pair,
-    arms: Sequence[SolvingArm],
-    asked: Sequence[Problem],
-    config: dict[str, Any],
-    *,
-    most: int,
-    chat: bool,
-) -> Job:
-    """Return what lets every arm solve every problem.
+    pair: Pair, arms: Sequence[SolvingArm], posed: Sequence[Problem], config: dict[str, Any],
+    *, most: int, chat: bool,
+) -> Job:  # fmt: skip
+    """Return the job with which every arm solves every problem in at most ``most`` tokens.
 
-    Args:
-        pair: the model.
-        arms: of :func:``arms_of``.
-        asked: the problems.
-        config: every option of the run.
-        most: tokens of an answer.
-        chat: ask as a user's message.
+    With ``chat``, problems are asked as a user's message.
     """
-    known = {problem.id: problem for problem in asked}
-    prompts = problems.prompts_of(asked, pair.tokenizer, chat=chat)
+    known = {problem.id: problem for problem in posed}
+    prompts = problems.prompts_of(posed, pair.tokenizer, chat=chat)
     shared = {"shared_prefix": problems.PREFIX, "shared_suffix": problems.SUFFIX} if chat else {}
     workload = Workload(problems.NAME, prompts, "code", problems.NAME, shared)
 

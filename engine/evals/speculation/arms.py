@@ -2,8 +2,9 @@
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from importlib import metadata, util
+from typing import Any
 
 from bridge.reports.kinds import STOCK_LOOP
 from engine.cache import make_caches
@@ -18,8 +19,11 @@ from engine.dflash.step import Step
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.dflash.target.products import form_of
 from engine.dflash.target.rotary import tables_pay
+from engine.inject import NAME as PACKAGE
+from engine.inject.package import load_drafter, steps
+from engine.inject.strategy import MAKER, replaced
 from engine.lm import stream_generate as native_stream
-from engine.measure.arm import Arm, Decode
+from engine.measure.arm import Arm
 from engine.measure.rows import CHUNK
 from engine.models import Pair
 from engine.mx import mx, number
@@ -27,9 +31,47 @@ from engine.tokens import Tokenizer
 
 OUR_LOOP = "engine.dflash.stream_generate"
 NATIVE, VERIFY1, INCREMENTAL = "native", "verify1", "incremental"
-# The draft model alone, with another factor of the embeddings than the other arms.
+# Also ``torch``: the draft model with its layers in torch; and ``rescaled``: with the other factor of embeddings.
+DRAFTERS = ("dflash", "lookup", "adaptive")
 RESCALED = "rescaled"
 MODEL_ALONE = {"dflash", "torch", RESCALED}
+
+SpeculationArm = Arm[list[Cache]]
+
+
+@dataclass(frozen=True)
+class SpeculationPlan:
+    """What is measured.
+
+    Attributes:
+        drafters: of :data:``DRAFTERS``, ``torch`` or ``rescaled``; those that need a draft model are left out of a pair
+            without one, and ``rescaled`` if both factors are the same.
+        rollbacks: each drafter runs with each; those that the model's caches cannot have are left out.
+        loops: each drafter runs with each; see :func:``engine.dflash.stream_generate``. With others than ``lazy``,
+            rows say what each round's draft, verification and wait took.
+        cache: the caches' spec, for all arms but the package, which takes raw ones only.
+        block: the most rows to verify at once; None takes the drafter's own.
+        max_tokens: decoded after each prompt, at most.
+        repeats: counted runs of each arm on each prompt; one more, before them, is not counted.
+        max_repeats: as many while times differ much or a speed-up is not known within 5 %; None for no more.
+        package: whether the ``dflash`` package takes part where it is installed.
+        content_channel: begin answers behind the mark of the content channel; for chat models.
+        torch_device: where torch drafts: ``cpu``, ``mps`` or ``cuda``; None for the best one.
+        fixed_length: decode past the tokens that end answers, always ``max_tokens`` tokens.
+    """
+
+    drafters: Sequence[str] = DRAFTERS
+    rollbacks: Sequence[str] = ("auto",)
+    loops: Sequence[str] = ("lazy",)
+    cache: str = "raw"
+    block: int | None = None
+    max_tokens: int = 128
+    repeats: int = 5
+    max_repeats: int | None = None
+    package: bool = True
+    fixed_length: bool = False
+    content_channel: bool = False
+    torch_device: str | None = None
 
 
 def is_stock(cache: str) -> bool:
@@ -37,13 +79,10 @@ def is_stock(cache: str) -> bool:
     return kind_of(parse(cache)).stock
 
 
-def native(pair: Pair, cache: str, *, ends: bool = True) -> Arm[list[Cache]]:
+def native(pair: Pair, cache: str, *, ends: bool = True) -> SpeculationArm:
     """mlx-lm's own generation, over a cache of its own: a baseline. Over another one: a reference, named after it.
 
-    Args:
-        pair: what decodes.
-        cache: the caches' spec.
-        ends: whether tokens that end answers end this one.
+    With ``ends`` False, no token ends an answer.
     """
     tokenizer = pair.tokenizer if ends else endless(pair.tokenizer)
 
@@ -57,7 +96,7 @@ def native(pair: Pair, cache: str, *, ends: bool = True) -> Arm[list[Cache]]:
     return Arm(name, role, STOCK_LOOP, decode=start, options=through, **_over(pair, cache))
 
 
-def verify1(pair: Pair, cache: str, *, ends: bool = True) -> Arm[list[Cache]]:
+def verify1(pair: Pair, cache: str, *, ends: bool = True) -> SpeculationArm:
     """One forward pass and one wait per token. No baseline may be slower than this."""
     stops = set(pair.tokenizer.eos_token_ids) if ends else set[int]()
 
@@ -77,32 +116,19 @@ def verify1(pair: Pair, cache: str, *, ends: bool = True) -> Arm[list[Cache]]:
     return Arm(VERIFY1, "verify1", "engine.bench.verify1", decode=start, oracle=NATIVE, **_over(pair, cache))
 
 
-def incremental(pair: Pair, cache: str, *, ends: bool = True) -> Arm[list[Cache]]:
+def incremental(pair: Pair, cache: str, *, ends: bool = True) -> SpeculationArm:
     """Our loop without any drafts."""
     config = {"block_size": 1, "lookup": False, "adaptive": False}
     return _ours(pair, INCREMENTAL, "reference", cache, None, config, ends=ends)
 
 
-class Decoding(Protocol):
-    """What all arms of a plan share; see :class:``engine.evals.speculation.bench.SpeculationPlan``."""
-
-    @property
-    def cache(self) -> str: ...  # noqa: D102
-    @property
-    def block(self) -> int | None: ...  # noqa: D102
-    @property
-    def fixed_length(self) -> bool: ...  # noqa: D102
-    @property
-    def torch_device(self) -> str | None: ...  # noqa: D102
-
-
-def speculative(pair: Pair, drafter: str, rollback: str, plan: Decoding, loop: str) -> Arm[list[Cache]]:
+def speculative(pair: Pair, drafter: str, rollback: str, plan: SpeculationPlan, loop: str) -> SpeculationArm:
     """Our loop with drafts. The arm is named after drafter, rollback and, unless it is lazy, loop.
 
     Args:
-        pair: what decodes.
-        drafter: ``dflash`` (the model alone), ``torch`` (the same in torch), ``rescaled`` (the same
-            for a pair whose drafter has another factor), ``lookup`` (the text alone) or ``adaptive`` (whichever pays).
+        pair: what decodes; its drafter has another factor for ``rescaled``.
+        drafter: one of a plan's: ``lookup`` drafts from the text alone, ``adaptive`` with whichever pays, the others
+            with the model alone.
         rollback: see :func:``engine.dflash.rollback.rollback_for``.
         plan: caches, block and length.
         loop: see :func:``engine.dflash.stream_generate``.
@@ -114,46 +140,27 @@ def speculative(pair: Pair, drafter: str, rollback: str, plan: Decoding, loop: s
         "rollback": rollback,
         "loop": loop,
     }
+    name = f"{drafter}/{rollback}" + (f"/{loop}" if loop != "lazy" else "")
     draft = None if drafter == "lookup" else pair.draft
+    ends = not plan.fixed_length
     if drafter == "torch":
-        return _hybrid(pair, arm_name(drafter, rollback, loop), plan, config)
-    return _ours(
-        pair,
-        arm_name(drafter, rollback, loop),
-        "candidate",
-        plan.cache,
-        draft,
-        config,
-        ends=not plan.fixed_length,
-    )
+        from engine.dflash.drafter.in_torch import TorchDrafter
+
+        hybrid = TorchDrafter(pair.draft, plan.torch_device)
+        return _counting(_ours(pair, name, "candidate", plan.cache, hybrid, config, ends=ends), hybrid)
+    return _ours(pair, name, "candidate", plan.cache, draft, config, ends=ends)
 
 
-def _hybrid(pair: Pair, name: str, plan: Decoding, config: dict[str, Any]) -> Arm[list[Cache]]:
-    """Return an arm whose draft model runs in torch; it counts what crosses between torch and MLX."""
-    from engine.dflash.drafter.in_torch import TorchDrafter
-
-    draft = TorchDrafter(pair.draft, plan.torch_device)
-    arm = _ours(pair, name, "candidate", plan.cache, draft, config, ends=not plan.fixed_length)
-
-    def begin(decode: Decode | None) -> Decode | None:
-        def start(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
-            draft.crossings.clear()
-            return decode(ids, most, caches) if decode else iter(())
-
-        return start if decode else None
+def _counting(arm: SpeculationArm, hybrid: Any) -> SpeculationArm:
+    """Return an arm whose draft model runs in torch, and which counts what crosses between torch and MLX."""
+    hybrid.crossings.clear()
 
     def counted() -> dict[str, int]:
-        return {"crossings": draft.crossings.count, "crossed_bytes": draft.crossings.nbytes}
+        counts = {"crossings": hybrid.crossings.count, "crossed_bytes": hybrid.crossings.nbytes}
+        hybrid.crossings.clear()
+        return counts
 
-    options = {**arm.options, "runtime": f"torch {draft.device}"}
-    return replace(
-        arm, decode=begin(arm.decode), profile=begin(arm.profile), counted=counted, options=options
-    )
-
-
-def arm_name(drafter: str, rollback: str, loop: str) -> str:
-    """Return the name of a candidate."""
-    return f"{drafter}/{rollback}" + (f"/{loop}" if loop != "lazy" else "")
+    return replace(arm, counted=counted, options={**arm.options, "runtime": f"torch {hybrid.device}"})
 
 
 def endless(tokenizer: Tokenizer) -> Tokenizer:
@@ -165,7 +172,7 @@ def endless(tokenizer: Tokenizer) -> Tokenizer:
 
 def _ours(
     pair: Pair, name: str, role: str, cache: str, draft: Any, config: dict[str, Any], *, ends: bool
-) -> Arm[list[Cache]]:
+) -> SpeculationArm:
     stops = {} if ends else {"stop_tokens": ()}
     policy = Adaptive() if config["adaptive"] else False  # as a server keeps what it has learnt
 
@@ -184,8 +191,8 @@ def _ours(
         **config,
         "rotary_tables": tables_pay(),
         "early_layers": starts_early(config.get("loop", "lazy")),
+        "products": form_of(pair.target),
     }
-    options["products"] = form_of(pair.target)
     if draft is not None:
         options["embed_scale"] = DraftEmbeddings(TargetEmbeddings.of(pair.target), draft.config).scale
     return Arm(
@@ -197,3 +204,45 @@ def _over(pair: Pair, cache: str) -> dict[str, Any]:
     """Return an arm's facts about its caches: their spec, their factory, and the names replaced in mlx-lm."""
     patches = patches_of(pair.target, make_caches(pair.target, cache))
     return {"cache": cache, "patches": patches, "make": lambda _: make_caches(pair.target, cache)}
+
+
+def package_arm(pair: Pair, block: int | None) -> SpeculationArm | None:
+    """The ``dflash`` package; None if it is not installed or the pair has no drafter.
+
+    It leaves hooks on the target that it is given, so it gets a model object of its own over the same arrays. It
+    takes no caches, and makes them through a name in its module; for the length of a run that name leads to a
+    function that notes what it makes. ``block`` is the most rows to verify at once; None takes the drafter's own.
+    """
+    # A block of one token drafts nothing, which the package does not support.
+    if pair.draft is None or block == 1 or util.find_spec("dflash") is None:
+        return None
+    package, draft = load_drafter(pair)
+    target = pair.another_target()
+
+    def start(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
+        def make(model: Any, *args: Any, **kwargs: Any) -> list[Any]:
+            built: list[Cache] = original(model, *args, **kwargs)
+            if model is target:
+                caches.extend(built)
+            return built
+
+        original = getattr(package, MAKER)
+        with replaced(package, MAKER, make):
+            yield from steps(
+                package.stream_generate(
+                    target, draft, pair.tokenizer, mx.array(list(ids)), block_size=block, max_tokens=most
+                ),
+                block or int(draft.config.block_size),
+                most,
+            )
+
+    return Arm(
+        PACKAGE,
+        "reference",
+        "dflash.model_mlx.stream_generate",
+        lambda _: [],  # the package makes its own
+        start,
+        oracle=NATIVE,
+        patches=(f"dflash.model_mlx.{MAKER}",),
+        options={"version": metadata.version("dflash"), "block_size": block},
+    )

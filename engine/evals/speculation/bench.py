@@ -1,8 +1,10 @@
 """Compares speculative with plain decoding: the same prompts, interleaved arms, every run in the report."""
 
+import functools
+import itertools
 import statistics
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, replace
 from typing import Any
 
 from bridge.reports import kinds
@@ -11,68 +13,32 @@ from engine.cache import make_caches
 from engine.cache.protocol import Cache
 from engine.dflash.divergence import classify, last_logits
 from engine.dflash.rollback import rollback_for
-from engine.dflash.step import AcceptanceWatch
+from engine.dflash.step import AcceptanceWatch, Step
 from engine.errors import BadInput, MissingPackage
-from engine.evals.speculation import arms as made
-from engine.evals.speculation.package import package_arm
-from engine.evals.speculation.rounds import rounds, shares
+from engine.evals.speculation.arms import (
+    OUR_LOOP,
+    RESCALED,
+    SpeculationArm,
+    SpeculationPlan,
+    incremental,
+    is_stock,
+    native,
+    package_arm,
+    speculative,
+    verify1,
+)
 from engine.measure import rows
-from engine.measure.arm import Arm
-from engine.measure.prompts import Prompt
-from engine.measure.schedule import Turn
+from engine.measure.arm import Turn, interleave
+from engine.measure.job import Job, sections
+from engine.measure.prompts import CONTENT_CHANNEL, Prompt, Workload, encode
 from engine.measure.steady import Further, is_tight, until_steady
+from engine.measure.threads import Threads
 from engine.models import Pair
 from engine.mx import integers, mx, number
 
-KIND = kinds.SPEC_BENCH
-OUR_LOOP = made.OUR_LOOP
-# Also ``torch``: the draft model with its layers in torch; and ``rescaled``: with the other factor of
-# embeddings.
-DRAFTERS = ("dflash", "lookup", "adaptive")
-RESCALED = made.RESCALED
+WORKLOAD = "prompts"
 SAME = "both scalings of the embeddings are the same: the target multiplies them by 1"
-
-SpeculationArm = Arm[list[Cache]]
-
-
-@dataclass(frozen=True)
-class SpeculationPlan:
-    """What is measured.
-
-    Attributes:
-        drafters: of :data:``DRAFTERS``, ``torch`` or ``rescaled``; those that need a draft model are left out of a pair
-            without one, and ``rescaled`` if both factors are the same.
-        rollbacks: each drafter runs with each; those that the model's caches cannot have are left out.
-        loops: each drafter runs with each; see :func:``engine.dflash.stream_generate``. With others than ``lazy``,
-            rows say what each round's draft, verification and wait took.
-        cache: the caches' spec, for all arms but the package, which takes raw ones only.
-        block: the most rows to verify at once; None takes the drafter's own.
-        max_tokens: decoded after each prompt, at most.
-        repeats: counted runs of each arm on each prompt; one more, before them, is not counted.
-        max_repeats: as many while times differ much or a speed-up is not known within 5 %; None for no more.
-        package: whether the ``dflash`` package takes part where it is installed.
-        content_channel: begin answers behind the mark of the content channel; for chat models.
-        torch_device: where torch drafts: ``cpu``, ``mps`` or ``cuda``; None for the best one.
-        fixed_length: decode past the tokens that end answers, always ``max_tokens`` tokens.
-    """
-
-    drafters: Sequence[str] = DRAFTERS
-    rollbacks: Sequence[str] = ("auto",)
-    loops: Sequence[str] = ("lazy",)
-    cache: str = "raw"
-    block: int | None = None
-    max_tokens: int = 128
-    repeats: int = 5
-    max_repeats: int | None = None
-    package: bool = True
-    fixed_length: bool = False
-    content_channel: bool = False
-    torch_device: str | None = None
-
-    @property
-    def tells_times(self) -> bool:
-        """Whether rows hold the seconds of each round."""
-        return tuple(self.loops) != ("lazy",)
+DIGITS = 7  # of a second: what a clock tells of a round
 
 
 def arms_of(pair: Pair, plan: SpeculationPlan) -> tuple[list[SpeculationArm], dict[str, str]]:
@@ -81,49 +47,41 @@ def arms_of(pair: Pair, plan: SpeculationPlan) -> tuple[list[SpeculationArm], di
     Where the plan's cache is none of mlx-lm's own, the baselines keep the raw one, and mlx-lm's generation over
     the plan's is there beside them: what ours over that cache has to repeat.
     """
-    stock = plan.cache if made.is_stock(plan.cache) else "raw"
+    stock = plan.cache if is_stock(plan.cache) else "raw"
     ends = not plan.fixed_length
-    arms = [made.native(pair, stock, ends=ends), made.verify1(pair, stock, ends=ends)]
+    arms = [native(pair, stock, ends=ends), verify1(pair, stock, ends=ends)]
     if stock != plan.cache:
-        arms.append(made.native(pair, plan.cache, ends=ends))
-    arms.append(made.incremental(pair, plan.cache, ends=ends))
+        arms.append(native(pair, plan.cache, ends=ends))
+    arms.append(incremental(pair, plan.cache, ends=ends))
     left_out = {}
-    for rollback in plan.rollbacks:
-        for drafter in plan.drafters:
-            name = f"{drafter}/{rollback}"
-            mine = pair.rescaled() if drafter == RESCALED else pair
-            if drafter != "lookup" and pair.draft is None:
-                left_out[name] = "no draft model"
-                continue
-            if mine is None:
-                left_out[name] = SAME
-                continue
-            try:
-                rollback_for(make_caches(pair.target, plan.cache), rollback, pair.target)
-            except BadInput as error:
-                left_out[name] = error.message
-                continue
-            try:
-                arms += [made.speculative(mine, drafter, rollback, plan, loop) for loop in plan.loops]
-            except MissingPackage as error:
-                left_out[name] = f"{error.message}; {error.fix}"
-    if plan.package and plan.cache == "raw" and ends:
-        arm = package_arm(pair, plan.block)
-        if arm is not None:
-            arms.append(arm)
+    for rollback, drafter in itertools.product(plan.rollbacks, plan.drafters):
+        name = f"{drafter}/{rollback}"
+        drafting = pair.rescaled() if drafter == RESCALED else pair
+        if drafter != "lookup" and pair.draft is None:
+            left_out[name] = "no draft model"
+            continue
+        if drafting is None:
+            left_out[name] = SAME
+            continue
+        try:
+            rollback_for(make_caches(pair.target, plan.cache), rollback, pair.target)
+        except BadInput as error:
+            left_out[name] = error.message
+            continue
+        try:
+            arms += [speculative(drafting, drafter, rollback, plan, loop) for loop in plan.loops]
+        except MissingPackage as error:
+            left_out[name] = f"{error.message}; {error.fix}"
+    if plan.package and plan.cache == "raw" and ends and (package := package_arm(pair, plan.block)):
+        arms.append(package)
     return arms, left_out
 
 
 def further(arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], plan: SpeculationPlan) -> Further:
     """Return what follows: repeats until times and speed-ups are steady, and drafting arms once more with a profile."""
     sections = [arm.section() for arm in arms]
-    more = until_steady(
-        arms,
-        prompts,
-        plan.repeats,
-        plan.max_repeats or plan.repeats,
-        lambda found: has_tight(found, sections),
-    )
+    most = plan.max_repeats or plan.repeats
+    more = until_steady(arms, prompts, plan.repeats, most, lambda measured: has_tight(measured, sections))
 
     def follow(measured: Sequence[rows.Row]) -> Iterator[list[Turn[SpeculationArm, Prompt]]]:
         last = plan.repeats
@@ -139,10 +97,6 @@ def has_tight(measured: Sequence[rows.Row], arms: Sequence[dict[str, Any]]) -> b
     """Return whether each candidate's speed-up over the fastest plain loop is known within 5 %.
 
     What counts is how the paired quotients of all prompts and repeats spread about the median of their prompt.
-
-    Args:
-        measured: the rows so far.
-        arms: the report's section.
     """
     for prompts in paired_speedups(Table(measured), arms).values():
         spread = [
@@ -159,13 +113,9 @@ def has_tight(measured: Sequence[rows.Row], arms: Sequence[dict[str, Any]]) -> b
 def row(
     turn: Turn[SpeculationArm, Prompt], most: int, ends: Collection[int], *, times: bool = False
 ) -> rows.Row:
-    """Run a turn, and return its row, but for its names.
+    """Run a turn of at most ``most`` tokens, which ``ends`` end, and return its row, but for its names.
 
-    Args:
-        turn: who, on what.
-        most: tokens.
-        ends: tokens that end an answer.
-        times: say what each round took.
+    ``times`` says what each round took.
     """
     arm = turn.arm
     decoded, steps = rows.decode(
@@ -183,23 +133,22 @@ def explain(
 ) -> None:
     """Add to each row that diverges from its oracle the position, and how close the oracle's logits were there.
 
-    ``best`` holds the oracle's two likeliest tokens with their logits; ``kind`` is that of
-    :class:``engine.dflash.divergence.Divergence``.
+    ``kind`` is that of :class:``engine.dflash.divergence.Divergence``.
     """
     ids = {prompt.id: prompt.ids for prompt in prompts}
     about = {arm.name: arm for arm in arms}
     tokens = {(row["arm"], *_turn(row)): row["tokens"] for row in measured}
-    known: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    @functools.cache
+    def section(cache: str, prompt: str, ours: tuple[int, ...], theirs: tuple[int, ...]) -> dict[str, Any]:
+        return divergence_section(pair, cache, ids[prompt], ours, theirs)
+
     for row in measured:
         turn = _turn(row)
         arm = about[row["arm"]]
         theirs = tokens.get((arm.oracle, *turn)) or tokens.get((arm.oracle, turn[0], 0, True))
-        if theirs is None or row["tokens"] == theirs:
-            continue
-        key = (arm.cache, row["prompt"], tuple(row["tokens"]), tuple(theirs))
-        if key not in known:
-            known[key] = divergence_section(pair, arm.cache, ids[row["prompt"]], row["tokens"], theirs)
-        row["divergence"] = known[key]
+        if theirs is not None and row["tokens"] != theirs:
+            row["divergence"] = section(arm.cache, row["prompt"], tuple(row["tokens"]), tuple(theirs))
 
 
 def _turn(row: rows.Row) -> tuple[str, int, bool]:
@@ -208,20 +157,26 @@ def _turn(row: rows.Row) -> tuple[str, int, bool]:
 
 
 def divergence_section(
-    pair: Pair, cache: str, prompt: Sequence[int], ours: list[int], theirs: list[int]
-) -> dict[str, Any]:
-    """Return the ``divergence`` of a row whose tokens leave the oracle's ``theirs``."""
+    pair: Pair, cache: str, prompt: Sequence[int], ours: Sequence[int], theirs: Sequence[int],
+    *, chunk: int = rows.CHUNK, parting: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the ``divergence`` of a row whose tokens differ from the oracle's ``theirs``.
+
+    ``best`` holds the oracle's two likeliest tokens at the position with their logits; with ``parting``, the two tokens
+    that were decoded there. ``chunk`` is the number of tokens of the prompt that were read at once.
+    """
 
     def fresh() -> list[Cache]:
         return make_caches(pair.target, cache)
 
-    divergence = classify(pair.target, fresh, prompt, ours, theirs)
+    divergence = classify(pair.target, fresh, prompt, ours, theirs, chunk=chunk)
     if divergence is None:
         raise ValueError("the tokens are equal")
     at = divergence.position
-    ids = [*prompt, *theirs[:at]]
-    logits = last_logits(pair.target, fresh(), ids, len(prompt), rows=1, chunk=rows.CHUNK)
+    logits = last_logits(pair.target, fresh(), [*prompt, *theirs[:at]], len(prompt), rows=1, chunk=chunk)
     best = integers(mx.argsort(-logits)[:2])
+    if parting and divergence.kind != "length":
+        best = sorted((theirs[at], ours[at]), key=lambda token: -number(logits[token]))
     return {
         "index": at,
         "best": [[token, number(logits[token])] for token in best],
@@ -247,3 +202,115 @@ def faults(measured: Sequence[rows.Row], arms: Sequence[SpeculationArm]) -> list
         if row["arm"] in ours and row.get("divergence", {"kind": "tie"})["kind"] != "tie"
     }
     return sorted(wrong)
+
+
+def rounds(steps: Sequence[Step], *, times: bool = False) -> dict[str, Any]:
+    """Return what each round did, and the sums; the package's first token comes from the prompt, no round.
+
+    With ``times``, also what each round took: ``draft`` and ``verify`` until they were queued or, if the loop waits for
+    the draft, computed; ``wait`` for the outcome.
+    """
+    verified = [step for step in steps if step.tokens and step.drafter != "prefill"]
+    drafters = [step.drafter for step in verified]
+    syncs = {"syncs": steps[-1].syncs} if steps[-1].syncs else {}
+    timed = {"round_s": _times(verified)} if times else {}
+    return timed | {
+        "commits": [len(step.tokens) for step in verified],
+        "drafted": [step.proposed for step in verified],
+        "accepted": [step.accepted for step in verified],
+        "counters": {
+            "rounds": len(verified),
+            **syncs,
+            **{f"rounds_{name}": drafters.count(name) for name in sorted(set(drafters))},
+        },
+    }
+
+
+def _times(steps: Sequence[Step]) -> dict[str, list[float]]:
+    each = [(step.timing.draft, step.timing.verify - step.timing.wait, step.timing.wait) for step in steps]
+    names = ("draft", "verify", "wait")
+    return {name: [round(t[i], DIGITS) for t in each] for i, name in enumerate(names)}
+
+
+def shares(steps: Sequence[Step]) -> dict[str, float]:
+    """Return which shares of the time went into drafting, verifying and the rest."""
+    parts = {
+        name: sum(getattr(step.timing, name) for step in steps) for name in ("draft", "verify", "overhead")
+    }
+    whole = sum(parts.values()) or 1.0
+    return {f"{name}_share": seconds / whole for name, seconds in parts.items()}
+
+
+def speculation(
+    pair: Pair,
+    workloads: Sequence[Workload],
+    plan: SpeculationPlan,
+    *,
+    chat: bool = False,
+    kind: str = kinds.SPEC_BENCH,
+    threads: Threads | None = None,
+) -> tuple[Job, list[SpeculationArm]]:
+    """Return the job that measures speculative decoding beside plain decoding, and its arms.
+
+    ``kind`` is ``kakeya.spec-bench`` or ``kakeya.acceptance``: the same measurement of one workload or of several.
+
+    Raises:
+        BadInput: nothing drafts: the pair has no drafter, or no cache of the model can be rolled back so.
+    """
+    arms, left_out = arms_of(pair, plan)
+    if not any(arm.role == "candidate" for arm in arms):
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise BadInput(f"no drafter is left to measure ({reasons})", "choose other drafters or rollbacks")
+    return _job(kind, pair, workloads, arms, plan, threads, chat=chat, left_out=left_out), arms
+
+
+def baseline(
+    pair: Pair,
+    workload: Workload,
+    plan: SpeculationPlan,
+    *,
+    chat: bool = False,
+    threads: Threads | None = None,
+) -> Job:
+    """Return the job that measures only mlx-lm's own generation and one forward pass per token.
+
+    Of the plan, caches, lengths, repeats and their maximum count.
+
+    Raises:
+        BadInput: the cache is none of mlx-lm's own.
+    """
+    if not is_stock(plan.cache):
+        raise BadInput(
+            f"mlx-lm does not decode over {plan.cache} by itself, and a baseline runs as it was installed",
+            "keep raw or affine@... here; bench spec --cache compares with others",
+        )
+    ends = not plan.fixed_length
+    arms = [make(pair, plan.cache, ends=ends) for make in (native, verify1)]
+    return _job(kinds.NATIVE, pair, [workload], arms, plan, threads, chat=chat)
+
+
+def _job(
+    kind: str, pair: Pair, workloads: Sequence[Workload], arms: Sequence[SpeculationArm], plan: SpeculationPlan,
+    threads: Threads | None, *, chat: bool, **config: Any,
+) -> Job:  # fmt: skip
+    if plan.content_channel and not chat:
+        raise BadInput("only chat models have a content channel", "use the chat template: --chat")
+    begin = CONTENT_CHANNEL if plan.content_channel else ""
+    encoded = [
+        replace(workload, prompts=encode(workload.prompts, pair.tokenizer, chat=chat, begin=begin))
+        for workload in workloads
+    ]
+    prompts = [prompt for workload in encoded for prompt in workload.prompts]
+    ends = set[int]() if plan.fixed_length else set(pair.tokenizer.eos_token_ids)
+    sources = ", ".join(workload.source for workload in workloads)
+    options = {"temperature": 0.0, "seed": 0, "model": pair.name, "prompts": sources, "chat": chat}
+    times = tuple(plan.loops) != ("lazy",)
+    return Job(
+        kind,
+        sections(pair, encoded, arms, chat=chat),
+        {**options, **asdict(plan), **config, **(threads.config() if threads else {})},
+        turns=list(interleave(arms, prompts, range(plan.repeats + 1))),  # repeat 0 is warm-up
+        further=further(arms, prompts, plan),
+        measure=lambda turn: [row(turn, plan.max_tokens, ends, times=times)],
+        finish=lambda rows: explain(rows, arms, prompts, pair),
+    )

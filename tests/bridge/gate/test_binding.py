@@ -412,10 +412,9 @@ def test_a_report_without_a_run_is_incomplete():
 
 def test_the_engine_prints_the_lines_that_the_gate_reads(monkeypatch, capsys):
     pytest.importorskip("mlx")
-    chain = importlib.import_module("engine.measure.chain")
     engine_report = importlib.import_module("engine.measure.report")
     monkeypatch.setenv(digests.VARIABLE, reports.RUN)
-    monkeypatch.setattr(chain, "EVERY_S", 0.0)
+    monkeypatch.setattr(engine_report, "EVERY_S", 0.0)
     sections = {name: REPORT[name] for name in ("models",)}
     began = datetime.now(UTC)
 
@@ -434,12 +433,14 @@ def test_the_engine_prints_the_lines_that_the_gate_reads(monkeypatch, capsys):
 @pytest.mark.parametrize("value", ["", "x" * 64, "a" * 63])
 def test_without_a_run_the_engine_prints_no_digest(monkeypatch, capsys, value):
     pytest.importorskip("mlx")
-    chain = importlib.import_module("engine.measure.chain")
+    engine_report = importlib.import_module("engine.measure.report")
     monkeypatch.setenv(digests.VARIABLE, value)
 
-    log = chain.DigestLog({"a": (1, 2)})
-    log.add({"b": 1})
-    log.close({"a": [1, 2]})
+    open_report = engine_report.OpenReport(REPORT["kind"], REPORT["config"])
+    for row in REPORT["rows"]:
+        open_report.add(row)
+    report = open_report.close(REPORT["rows"], 1.0)
 
     assert capsys.readouterr().err == ""
-    assert chain.run_id() is None
+    assert engine_report.run_id() is None
+    assert "run" not in report

@@ -9,7 +9,7 @@ from engine import models
 from engine.cli.bench import show
 from engine.errors import BadInput
 from engine.evals import needles
-from engine.evals.speculation import bench, job
+from engine.evals.speculation import bench
 from engine.measure.job import run
 from engine.measure.prompts import CONTENT_CHANNEL, Prompt, Workload, encode
 from tests.engine import evals_world, folders
@@ -31,7 +31,7 @@ def report(tmp_path_factory):
         Workload(name, [Prompt(f"{name}/{i}", text.format(i * 7)) for i in (1, 2)], "code", "the test")
         for name, text in texts.items()
     ]
-    made, _ = run(job.speculation(pair, workloads, PLAN)[0])
+    made, _ = run(bench.speculation(pair, workloads, PLAN)[0])
     return made
 
 
@@ -112,7 +112,7 @@ def test_chat_prompts_may_ask_for_the_code_alone_and_begin_in_the_content_channe
         for begin in ("", CONTENT_CHANNEL)
     )
 
-    assert needles.workload(made, chat=True)[needles.WORKLOAD]["shared_suffix"].endswith(needles.DIRECTLY)
+    assert needles.workload(made).shared["shared_suffix"].endswith(needles.DIRECTLY)
     assert behind[: len(plain)] == plain
     assert pair.tokenizer.decode(list(behind[len(plain) :])) == CONTENT_CHANNEL
 
@@ -120,4 +120,4 @@ def test_chat_prompts_may_ask_for_the_code_alone_and_begin_in_the_content_channe
 def test_a_content_channel_without_a_chat_is_refused():
     workload = Workload("prompts", [Prompt("one", "def f(a):")], "code", "the test")
     with pytest.raises(BadInput, match="content channel"):
-        job.speculation(models.load("tiny"), [workload], replace(PLAN, content_channel=True))
+        bench.speculation(models.load("tiny"), [workload], replace(PLAN, content_channel=True))

@@ -68,7 +68,7 @@ def test_errors_are_the_codecs():
     known = quant.reference(model, tokens, arms["raw"])
     row = quant.score(model, tokens, arms["e8v@4.25"], known)
     error = energy = 0.0
-    for pair in known.pairs:
+    for pair in known.pairs.values():
         for x in pair:
             half = x.astype(mx.float16)
             back = VoronoiCodec(64, 4.25).roundtrip(half)

@@ -5,8 +5,7 @@ import pytest
 
 from engine import cli
 from engine.codec.affine import AffineCodec
-from engine.evals.rate_distortion.capture import capture
-from engine.evals.rate_distortion.sources import DISTRIBUTIONS, draw
+from engine.evals.rate_distortion.sources import DISTRIBUTIONS, capture, draw
 from engine.evals.rate_distortion.table import RatePlan, rel_errors, table
 from engine.mx import mx
 from tests.engine import small_models as models

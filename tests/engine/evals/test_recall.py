@@ -61,7 +61,7 @@ def test_prompts_follow_the_seed_and_share_no_code():
 
 def test_the_shared_texts_are_said():
     made = needles.make(Words(), [100], [0.2, 0.8], 3, 1, chat=False)
-    about = needles.workload(made, chat=False)[needles.WORKLOAD]
+    about = needles.workload(made).section(chat=False)
     assert about["shared_suffix"].endswith(needles.QUESTION)
     assert all(n.prompt.text.endswith(about["shared_suffix"]) for n in made)
     assert all(n.prompt.text.startswith(about["shared_prefix"]) for n in made)

@@ -14,12 +14,11 @@ from engine.cache import make_caches
 from engine.cli.bench import show
 from engine.dflash.step import Step
 from engine.errors import BadInput
-from engine.evals.speculation import arms, package
+from engine.evals.speculation import arms
 from engine.evals.speculation import bench as spec
-from engine.evals.speculation import job as spec_report
 from engine.measure import job as evals_job
 from engine.measure import memory, prompts, rows
-from engine.measure.schedule import interleave
+from engine.measure.arm import interleave
 from engine.mx import mx
 from tests.engine import evals_world, folders
 
@@ -29,8 +28,8 @@ installed = pytest.mark.skipif(importlib.util.find_spec("dflash") is None, reaso
 
 def benchmark(pair, some, plan):
     """Return the report of one workload, and what the engine's loop decoded wrongly, a line each."""
-    workloads = [prompts.Workload(spec_report.WORKLOAD, some, "code", "the test")]
-    job, made = spec_report.speculation(pair, workloads, plan)
+    workloads = [prompts.Workload(spec.WORKLOAD, some, "code", "the test")]
+    job, made = spec.speculation(pair, workloads, plan)
     report, _ = evals_job.run(job)
     return report, spec.faults(report["rows"], made)
 
@@ -182,13 +181,13 @@ def test_an_arm_without_patches_runs_in_mlx_lm_as_it_is_installed(pair):
 def test_a_baseline_over_a_cache_of_ours_is_refused(pair, asked):
     workload = prompts.Workload("w", asked, "code", "the test")
     with pytest.raises(BadInput, match=r"does not decode over e8v@4\.25 by itself"):
-        spec_report.baseline(pair, workload, replace(PLAN, cache="e8v@4.25"))
+        spec.baseline(pair, workload, replace(PLAN, cache="e8v@4.25"))
 
 
 @pytest.mark.long
 def test_an_interrupted_benchmark_goes_on_where_it_stopped(pair, asked, tmp_path, monkeypatch):
     plan = replace(PLAN, drafters=("lookup",), package=False, repeats=1, max_tokens=4)
-    job, _ = spec_report.speculation(pair, [prompts.Workload("w", asked, "code", "the test")], plan)
+    job, _ = spec.speculation(pair, [prompts.Workload("w", asked, "code", "the test")], plan)
     calls, run = [], rows.decode
 
     def stopping(*args, **kwargs):
@@ -215,11 +214,11 @@ def test_the_package_runs_on_a_target_of_its_own(pair, report):
     assert type(pair.target.model.layers[1]).__name__ == "TransformerBlock"
     assert model_mlx.make_prompt_cache.__module__ == "mlx_lm.models.cache"
     assert model_mlx.snapshot_download.__module__.startswith("huggingface_hub")
-    row = next(row for row in report["rows"] if row["arm"] == package.NAME)
+    row = next(row for row in report["rows"] if row["arm"] == arms.PACKAGE)
     assert sum(layer["count"] for layer in row["memory"]["layers"]) == 2
     assert sum(row["commits"]) == len(row["tokens"]) - 1
     assert row["drafted"][0] == 7
-    told = next(arm for arm in report["arms"] if arm["name"] == package.NAME)
+    told = next(arm for arm in report["arms"] if arm["name"] == arms.PACKAGE)
     assert told["patches"] == ["dflash.model_mlx.make_prompt_cache"]
 
 
@@ -238,7 +237,7 @@ def test_without_a_drafter_or_a_sound_rollback_arms_are_left_out(pair, walker, t
 
 
 def _decoded(arm, ids, most):
-    return rows.decode(arm, ids, most, {0}, arm.make(None)).row
+    return rows.decode(arm, ids, most, {0}, arm.make(None))[0]
 
 
 def _rows(both, encoded):
@@ -599,7 +598,7 @@ def test_the_command_measures_writes_and_shows(walker, tmp_path, capsys):
 
 
 def test_the_command_fails_where_our_loop_does(report, walker, monkeypatch, capsys):
-    module = importlib.import_module("engine.cli.bench.speculation")
+    module = importlib.import_module("engine.cli.bench.spec")
     monkeypatch.setattr(module, "carry_out", lambda *_, **__: report)
     monkeypatch.setattr(spec, "faults", lambda *_: ["dflash/auto on one leaves native at token 5"])
     code, said = _run(capsys, "spec", "--model", str(walker))

@@ -6,8 +6,8 @@ import pytest
 from bridge.reports.claims.verify import passes_of, verify_claims
 from engine import models
 from engine.cli.bench import show
-from engine.evals import verify_cost as verify
-from engine.evals.verify_cost import FilledCache, Sweep
+from engine.evals.verify_cost import FilledCache, Sweep, job
+from engine.measure.job import run_all
 from tests.engine import evals_world, folders
 
 SWEEP = Sweep(lengths=(1, 3), contexts=(5, 40), caches=("raw", "affine@4g64"), repeats=5)
@@ -23,7 +23,7 @@ def pair(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def reports(pair):
-    return json.loads(json.dumps(verify.reports(pair, SWEEP)[0], allow_nan=False))
+    return json.loads(json.dumps(run_all(job(pair, SWEEP))[0], allow_nan=False))
 
 
 def test_lengths_and_caches_take_turns(reports):
@@ -67,8 +67,8 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(pair, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        verify.reports(pair, SWEEP, out, on_pass=stopping)
-    found, journal = verify.reports(pair, SWEEP, out)
+        run_all(job(pair, SWEEP), out, on_step=stopping)
+    found, journal = run_all(job(pair, SWEEP), out)
     assert journal.resumed == 5
     sequence = [row["sequence"] for report in found.values() for row in report["rows"]]
     assert sorted(sequence) == [*range(PASSES)]
@@ -87,7 +87,7 @@ def test_a_pass_leaves_the_context_as_it_was(pair):
     held = FilledCache(pair, "raw", [*range(1, 41)])
     before = [[cache.offset, *cache.state] for cache in held.caches]
     for length in (1, 3, 20, 2):
-        assert held.seconds([7] * length) > 0
+        assert held.measure([7] * length)[1] > 0
     after = [[cache.offset, *cache.state] for cache in held.caches]
     assert [cache[0] for cache in after] == [40, 40]
     for one, other in zip(before, after, strict=True):

@@ -6,10 +6,9 @@ import time
 import pytest
 
 from bridge.reports import digests
-from engine.measure import chain
-from engine.measure.arm import Arm
+from engine.measure import report as reports
+from engine.measure.arm import Arm, interleave
 from engine.measure.job import Job, run
-from engine.measure.schedule import interleave
 
 ARM = Arm("one", "reference", "a loop", lambda _: None)
 
@@ -25,7 +24,7 @@ def job():
 
 def test_rows_that_began_together_are_told_together(job, monkeypatch, capsys):
     monkeypatch.setenv(digests.VARIABLE, "0" * 64)
-    monkeypatch.setattr(chain, "EVERY_S", 1e9)
+    monkeypatch.setattr(reports, "EVERY_S", 1e9)
 
     report, journal = run(job)
 

@@ -6,7 +6,7 @@ from bridge.gate.checks.timing import DECODE_SPREAD, PREFILL_SPREAD
 from engine.errors import BadInput
 from engine.measure import job as jobs
 from engine.measure import steady as at
-from engine.measure.schedule import interleave
+from engine.measure.arm import interleave
 from engine.measure.steady import BEGINS_WITHIN, steady, until_steady
 
 

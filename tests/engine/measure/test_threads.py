@@ -3,10 +3,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine import blas_threads, models
+from engine import blas, models
 from engine.errors import BadInput
 from engine.evals.speculation import bench
-from engine.evals.speculation import job as spec_report
 from engine.measure import job as jobs
 from engine.measure import prompts, threads
 from engine.measure.journal import chosen_before
@@ -26,10 +25,10 @@ def pair(tmp_path_factory):
 def machine(monkeypatch):
     """A machine with four cores and OpenBLAS; return what it was set to, in order."""
     used = []
-    monkeypatch.setattr(blas_threads, "most", lambda: 4)
-    monkeypatch.setattr(blas_threads, "current", lambda: 3)
-    monkeypatch.setattr(blas_threads, "is_given", lambda: False)
-    monkeypatch.setattr(blas_threads, "use", used.append)
+    monkeypatch.setattr(blas, "most_threads", lambda: 4)
+    monkeypatch.setattr(blas, "threads", lambda: 3)
+    monkeypatch.setattr(blas, "threads_are_given", lambda: False)
+    monkeypatch.setattr(blas, "use_threads", used.append)
     monkeypatch.setattr(threads.psutil, "cpu_count", lambda logical: 8 if logical else 4)
     monkeypatch.setattr(threads, "SECONDS", 0.0)
     return used
@@ -72,7 +71,7 @@ def test_the_plain_loop_is_measured_with_each_number(pair, machine):
 def test_an_option_comes_before_the_environment_and_that_before_measuring(pair, machine, monkeypatch):
     kept = Threads(2, "measured", {"1": 1.0, "2": 9.0})
     assert choose(pair, recorded=kept.config()) == kept
-    monkeypatch.setattr(blas_threads, "is_given", lambda: True)
+    monkeypatch.setattr(blas, "threads_are_given", lambda: True)
     assert choose(pair, recorded=kept.config()) == Threads(3, "environment")
     assert choose(pair, 4, kept.config()) == Threads(4, "option")
     assert machine == [2, 3, 4]
@@ -86,7 +85,7 @@ def test_more_threads_than_processors_are_refused(pair, machine):
 
 
 def test_without_openblas_nothing_is_set(pair, machine, monkeypatch):
-    monkeypatch.setattr(blas_threads, "most", lambda: None)
+    monkeypatch.setattr(blas, "most_threads", lambda: None)
     assert choose(pair) == Threads()
     assert Threads().config() == {"threads": None, "threads_by": None}
     with pytest.raises(BadInput, match="--threads sets the threads of OpenBLAS"):
@@ -98,7 +97,7 @@ def test_an_interrupted_run_keeps_the_number_that_it_began_with(pair, tmp_path):
     out, chosen = tmp_path / "out.json", Threads(2, "measured", {"1": 1.0, "2": 2.0})
     workload = prompts.Workload("prompts", [prompts.Prompt("one", "def f(a):\n")], "code", "the test")
     plan = bench.SpeculationPlan(max_tokens=4, repeats=1)
-    job = spec_report.baseline(pair, workload, plan, threads=chosen)
+    job = bench.baseline(pair, workload, plan, threads=chosen)
     assert chosen_before(out) == chosen_before(None) == {}
 
     def stop(turn):
@@ -108,7 +107,7 @@ def test_an_interrupted_run_keeps_the_number_that_it_began_with(pair, tmp_path):
         jobs.run(replace(job, measure=stop), out)
     kept = chosen_before(out)
     assert Threads.of(kept) == chosen
-    again = spec_report.baseline(pair, workload, plan, threads=Threads.of(kept))
+    again = bench.baseline(pair, workload, plan, threads=Threads.of(kept))
     report, journal = jobs.run(again, out)
     journal.close()
     assert json.loads(json.dumps(report["config"]))["threads_rates"] == {"1": 1.0, "2": 2.0}

@@ -9,7 +9,7 @@ from engine import models
 from engine.dflash import load_draft
 from engine.dflash.loop import stream_generate
 from engine.errors import BadInput
-from engine.evals.speculation import bench, job
+from engine.evals.speculation import bench
 from engine.measure.job import run
 from engine.measure.prompts import Prompt, Workload
 from engine.mx import mx
@@ -69,7 +69,7 @@ def test_reports_count_crossings_of_the_hybrid_alone(tmp_path):
         ("torch", "dflash"), max_tokens=6, repeats=1, package=False, torch_device="cpu"
     )
     workload = Workload("prompts", [Prompt("one", "def f(a):")], "code", "the test")
-    made, _ = run(job.speculation(pair, [workload], plan)[0])
+    made, _ = run(bench.speculation(pair, [workload], plan)[0])
 
     arms = {arm["name"]: arm for arm in made["arms"]}
     assert arms["torch/auto"]["options"]["runtime"] == "torch cpu"
