@@ -10,9 +10,8 @@ are therefore taken to be finer than one unit in the last place of the largest o
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise, zip_longest
-from typing import Any
 
 from engine.cache.protocol import Cache
 from engine.dflash.target.products import with_products
@@ -36,6 +35,7 @@ class Divergence:
             largest difference of any logit there, token by token against in blocks of the sizes tried.
         kind: ``tie`` where the margin is within rounding, ``fault`` where it is not, ``length`` where one
             decoding is the beginning of the other.
+        logits: float32 ``[vocabulary]`` after the common part, computed token by token.
     """
 
     position: int
@@ -44,10 +44,7 @@ class Divergence:
     margin: float
     rounding: float
     kind: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data, for reports."""
-        return asdict(self)
+    logits: mx.array
 
 
 def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
@@ -63,7 +60,6 @@ def classify(
     ours: Sequence[int],
     theirs: Sequence[int],
     *,
-    blocks: Sequence[int] = BLOCKS,
     chunk: int = 512,
 ) -> Divergence | None:
     """Return how two greedy decodings of a prompt differ; None if they do not.
@@ -79,34 +75,33 @@ def classify(
         prompt: its token ids.
         ours: one decoding.
         theirs: the other.
-        blocks: rows at once, one run for each.
         chunk: tokens of the prompt at once, as it was decoded.
     """
     at = first_difference(ours, theirs)
     if at is None:
         return None
-    if at >= min(len(ours), len(theirs)):
-        our_token, their_token = ((side[at] if at < len(side) else None) for side in (ours, theirs))
-        return Divergence(at, our_token, their_token, 0.0, 0.0, "length")
     common = [*prompt, *ours[:at]]
-    logits = _last(target, make_caches(), common, len(prompt), rows=1, chunk=chunk)
+    logits = last_logits(target, make_caches(), common, len(prompt), rows=1, chunk=chunk)
     single = logits.astype(mx.float32)
+    if at == min(len(ours), len(theirs)):
+        our_token, their_token = ((side[at] if at < len(side) else None) for side in (ours, theirs))
+        return Divergence(at, our_token, their_token, 0.0, 0.0, "length", single)
     margin = number(single.max() - mx.minimum(single[ours[at]], single[theirs[at]]))
     rounding = mx.finfo(logits.dtype).eps * number(mx.abs(single).max())
     loop = with_products(target)
-    for rows in blocks:
+    for rows in BLOCKS:
         if margin <= SLACK * rounding:
             break
         block = last_logits(loop, make_caches(), common, len(prompt), rows=rows, chunk=chunk)
-        rounding = max(rounding, number(mx.abs(single - block).max()))
+        rounding = max(rounding, number(mx.abs(single - block.astype(mx.float32)).max()))
     kind = "tie" if margin <= SLACK * rounding else "fault"
-    return Divergence(at, ours[at], theirs[at], margin, rounding, kind)
+    return Divergence(at, ours[at], theirs[at], margin, rounding, kind, single)
 
 
 def last_logits(
     target: nn.Module, caches: list[Cache], ids: Sequence[int], prompt: int, *, rows: int, chunk: int
 ) -> mx.array:
-    """Return the float32 logits ``[vocabulary]`` after ``ids``.
+    """Return the logits ``[vocabulary]`` after ``ids``, in the type that they were computed in.
 
     Args:
         target: the model.
@@ -116,13 +111,6 @@ def last_logits(
         rows: tokens at once behind the prompt.
         chunk: tokens at once in it.
     """
-    return _last(target, caches, ids, prompt, rows=rows, chunk=chunk).astype(mx.float32)
-
-
-def _last(
-    target: nn.Module, caches: list[Cache], ids: Sequence[int], prompt: int, *, rows: int, chunk: int
-) -> mx.array:
-    """Return the same in the type that they were computed in."""
     tokens = mx.array(list(ids))[None]
     ends = [*range(0, prompt - 1, chunk), *range(prompt - 1, len(ids), rows), len(ids)]
     for start, end in pairwise(ends):

@@ -11,7 +11,7 @@ from bridge.reports import kinds
 from bridge.reports.claims.decoding import Table, paired_speedups
 from engine.cache import make_caches
 from engine.cache.protocol import Cache
-from engine.dflash.divergence import classify, last_logits
+from engine.dflash.divergence import classify
 from engine.dflash.rollback import rollback_for
 from engine.dflash.step import AcceptanceWatch, Step
 from engine.errors import BadInput, MissingPackage
@@ -172,8 +172,7 @@ def divergence_section(
     divergence = classify(pair.target, fresh, prompt, ours, theirs, chunk=chunk)
     if divergence is None:
         raise ValueError("the tokens are equal")
-    at = divergence.position
-    logits = last_logits(pair.target, fresh(), [*prompt, *theirs[:at]], len(prompt), rows=1, chunk=chunk)
+    at, logits = divergence.position, divergence.logits
     best = integers(mx.argsort(-logits)[:2])
     if parting and divergence.kind != "length":
         best = sorted((theirs[at], ours[at]), key=lambda token: -number(logits[token]))
