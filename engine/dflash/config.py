@@ -3,13 +3,16 @@
 The layout is that of the DFlash checkpoints (https://github.com/z-lab/dflash): a Qwen3 configuration, and
 under ``dflash_config`` what only a drafter has. Keys that change nothing in this engine are ignored; keys that
 ask for something it does not have are refused.
+
+DSpark checkpoints come in two layouts: DeepSpec's own (``Qwen3DSparkModel``), with every key at the top and blocks in
+which the last committed token's row predicts the first draft; and ``DSparkDraftModel``, whose keys may also stand under
+``dflash_config``, and of which checkpoints with either kind of block are published.
 """
 
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 from engine.dflash.config_checks import DFLASH2_COUNTS, HEADS, contradictions, wrong_values
-from engine.dflash.dspark_keys import normalize
 from engine.dflash.shape import DFLASH, DFLASH2, DSPARK, FULL, SLIDING, Shape
 from engine.errors import BadInput
 
@@ -18,6 +21,20 @@ NESTED = ("mask_token_id", "target_layer_ids", "embed_scale", "input_embedding_s
 NESTED2 = DFLASH2_COUNTS
 KNOWN = (DFLASH, DFLASH2, DSPARK)
 EITHER = ("block_size", "final_logit_softcapping", *HEADS)  # in either place
+NATIVE = "Qwen3DSparkModel"
+ANCHOR = "sample_from_anchor"
+# What this engine's DSpark does; a key with any other value asks for something else.
+DSPARK_ONLY: dict[str, Any] = {
+    "markov_head_type": "vanilla",
+    "projector_type": "dspark",
+    "attention_mode": "gqa",
+    "log_snr_conditioning": False,
+    "topk_context": 0,
+    "draft_adapter_rank": 0,
+    "attention_sink": False,
+    "gated_q_proj": False,
+}
+DSPARK_FIX = "take a DSpark checkpoint with a Qwen3 body and a vanilla Markov head"
 FIX = "take config.json and the weights from the same checkpoint, one of DFlash's"
 
 
@@ -46,7 +63,7 @@ class DraftConfig(Shape):
                 type or a feature that this engine does not have.
         """
         try:
-            return cls(**_published(normalize(data)))
+            return cls(**_published(_without_dspark_keys(data)))
         except BadInput as error:
             raise BadInput(f"{source}: {error.message}", error.fix) from error
 
@@ -75,6 +92,38 @@ class DraftConfig(Shape):
             "use_sliding_window": SLIDING in self.layer_types,
             "dflash_config": nested,
         }
+
+
+def _without_dspark_keys(data: Any) -> Any:
+    """Return a DSpark configuration under DFlash's keys, with those of its heads; return any other unchanged."""
+    names = data.get("architectures") if isinstance(data, dict) else None
+    if names not in ([NATIVE], [DSPARK]):
+        return data
+    nested = data.get("dflash_config") or {}
+    if "transformer_layer_config" in data or not isinstance(nested, dict):
+        raise BadInput(
+            "this is a DSpark drafter in the layout of speculators, with its body's keys nested", DSPARK_FIX
+        )
+    for key, only in DSPARK_ONLY.items():
+        for value in (data.get(key), nested.get(key)):
+            if value not in (None, only):
+                raise BadInput(f"{key} is {value!r}, only {only!r} is known here", DSPARK_FIX)
+    if data.get("draft_vocab_size") not in (None, data.get("vocab_size")):
+        raise BadInput(
+            f"draft_vocab_size is {data['draft_vocab_size']}, not the target's vocabulary", DSPARK_FIX
+        )
+    if names == [DSPARK] and data.get(ANCHOR) is None and nested.get(ANCHOR) is None:
+        raise BadInput(
+            f"there is no {ANCHOR}: {DSPARK} checkpoints of both layouts are published",
+            f'add "{ANCHOR}": true if the last committed token\'s row predicts the first draft, else false',
+        )
+    moved = {name: data[name] for name in ("mask_token_id", "target_layer_ids") if data.get(name) is not None}
+    for name, value in moved.items():
+        if nested.get(name) not in (None, value):
+            raise BadInput(f"{name} is {value} at the top, {nested[name]} in dflash_config", DSPARK_FIX)
+    anchor = next((x for x in (data.get(ANCHOR), nested.get(ANCHOR)) if x is not None), True)
+    rest = {name: value for name, value in data.items() if name not in moved}
+    return {**rest, "architectures": [DSPARK], ANCHOR: anchor, "dflash_config": {**nested, **moved}}
 
 
 def _published(data: Any) -> dict[str, Any]:

@@ -1,61 +1,13 @@
 """What can be wrong with a drafter's configuration, in the order in which it is looked for."""
 
-from collections.abc import Iterator, Mapping
-from math import isfinite
+from collections.abc import Callable, Iterator, Mapping
+from math import inf, isfinite
 from typing import Any
 
 from engine.dflash.shape import DFLASH2, DSPARK, FULL, SLIDING, Shape
 
 
-def _count(value: Any, least: int = 1) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _whole(value: Any) -> bool:
-    return _count(value, least=0)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-
-
-def _share(value: Any) -> bool:
-    return _number(value) and 0 <= value <= 1
-
-
-def _layer_ids(value: Any) -> bool:
-    return isinstance(value, tuple) and value != () and all(map(_whole, value))
-
-
-def _window(value: Any) -> bool:
-    return value is None or _count(value, least=2)
-
-
-def _optional_number(value: Any) -> bool:
-    return value is None or _number(value)
-
-
-def _boolean(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _causal(value: Any) -> bool:
-    return value is None or isinstance(value, bool)
-
-
-def _scaling(value: Any) -> bool:
-    return value is None or (isinstance(value, dict) and not any(isinstance(x, dict) for x in value.values()))
-
-
-def _identity(value: Any) -> bool:
-    return value is None or (
-        isinstance(value, dict) and all(isinstance(x, str) for pair in value.items() for x in pair)
-    )
-
-
-def _strings(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(x, str) for x in value)
-
+Test = Callable[[Any], bool]
 
 COUNTS = (
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
@@ -65,32 +17,64 @@ HEADS = (
     *("markov_rank", "enable_confidence_head", "confidence_head_with_markov", "confidence_threshold"),
     "sample_from_anchor",
 )
+NUMBERS = ("rms_norm_eps", "rope_theta", "input_embedding_scale", "output_multiplier")
+SWITCHES = (
+    "tie_word_embeddings",
+    "enable_confidence_head",
+    "confidence_head_with_markov",
+    "sample_from_anchor",
+)
 DFLASH2_COUNTS = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
 
+
+def _whole(least: int) -> Test:
+    return lambda x: type(x) is int and x >= least
+
+
+def _number(least: float = -inf, most: float = inf) -> Test:
+    return lambda x: (
+        isinstance(x, int | float) and not isinstance(x, bool) and isfinite(x) and least <= x <= most
+    )
+
+
+def _optional(test: Test) -> Test:
+    return lambda x: x is None or test(x)
+
+
+def _boolean(x: Any) -> bool:
+    return isinstance(x, bool)
+
+
+def _layer_ids(x: Any) -> bool:
+    return isinstance(x, tuple) and x != () and all(map(_whole(0), x))
+
+
+def _strings(x: Any) -> bool:
+    return isinstance(x, tuple) and all(isinstance(item, str) for item in x)
+
+
+def _scaling(x: Any) -> bool:
+    return isinstance(x, dict) and not any(isinstance(value, dict) for value in x.values())
+
+
+def _identity(x: Any) -> bool:
+    return isinstance(x, dict) and _strings((*x, *x.values()))
+
+
 # A field's test, and what a value has to be.
-KINDS = {
-    **dict.fromkeys(COUNTS, (_count, "a whole number of at least 1")),
-    **dict.fromkeys(("mask_token_id", "markov_rank", *DFLASH2_COUNTS), (_whole, "a whole number")),
-    **dict.fromkeys(("rms_norm_eps", "rope_theta"), (_number, "a number")),
-    **dict.fromkeys(("input_embedding_scale", "output_multiplier"), (_number, "a number")),
+KINDS: dict[str, tuple[Test, str]] = {
+    **dict.fromkeys(COUNTS, (_whole(1), "a whole number of at least 1")),
+    **dict.fromkeys(("mask_token_id", "markov_rank", *DFLASH2_COUNTS), (_whole(0), "a whole number")),
+    **dict.fromkeys(NUMBERS, (_number(), "a number")),
+    **dict.fromkeys(SWITCHES, (_boolean, "true or false")),
+    **dict.fromkeys(("final_logit_softcapping", "embed_scale"), (_optional(_number()), "a number")),
     "target_layer_ids": (_layer_ids, "a list of layers"),
     "layer_types": (_strings, "a list of names"),
-    "sliding_window": (_window, "a whole number of at least 2"),
-    "is_causal": (_causal, "true or false"),
-    **dict.fromkeys(
-        (
-            "tie_word_embeddings",
-            "enable_confidence_head",
-            "confidence_head_with_markov",
-            "sample_from_anchor",
-        ),
-        (_boolean, "true or false"),
-    ),
-    "confidence_threshold": (_share, "a number from 0 to 1"),
-    "final_logit_softcapping": (_optional_number, "a number"),
-    "embed_scale": (_optional_number, "a number"),
-    "rope_scaling": (_scaling, "one object for all layers"),
-    "made_for": (_identity, "an object of strings"),
+    "sliding_window": (_optional(_whole(2)), "a whole number of at least 2"),
+    "is_causal": (_optional(_boolean), "true or false"),
+    "confidence_threshold": (_number(0, 1), "a number from 0 to 1"),
+    "rope_scaling": (_optional(_scaling), "one object for all layers"),
+    "made_for": (_optional(_identity), "an object of strings"),
 }
 
 

@@ -6,8 +6,6 @@ from tests.repo.house import ROOT, empty_names, sources
 
 MOST = 100
 FILES_PER_FOLDER = 14
-# Folders that hold more for now, and how many.
-LARGER = {"engine/dflash": 15}
 
 
 def test_few_names_say_nothing():
@@ -17,5 +15,5 @@ def test_few_names_say_nothing():
 
 def test_no_folder_has_many_files_side_by_side():
     counts = Counter(str(file.parent.relative_to(ROOT)) for file in sources())
-    large = {folder: n for folder, n in counts.items() if n > LARGER.get(folder, FILES_PER_FOLDER)}
+    large = {folder: n for folder, n in counts.items() if n > FILES_PER_FOLDER}
     assert large == {}

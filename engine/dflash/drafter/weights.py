@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from engine.checkpoints import files, hub, tensors
-from engine.dflash.config import DraftConfig
+from engine.dflash.config import NATIVE, DraftConfig
 from engine.dflash.drafter.model import Drafter
-from engine.dflash.dspark_keys import NATIVE
 from engine.errors import BadInput
 from engine.mx import DTYPES, mx, tree
 
