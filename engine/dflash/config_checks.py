@@ -6,7 +6,6 @@ from typing import Any
 
 from engine.dflash.shape import DFLASH2, DSPARK, FULL, SLIDING, Shape
 
-
 Test = Callable[[Any], bool]
 
 COUNTS = (
