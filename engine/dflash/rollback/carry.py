@@ -10,8 +10,7 @@ from typing import Any
 
 from engine.cache.kinds import layout_of
 from engine.cache.protocol import Cache
-from engine.dflash.rollback.rollback import Part, Rollback
-from engine.errors import RollbackError
+from engine.dflash.rollback.rollback import Part, Rollback, check_growth
 from engine.mx import mx, tree
 
 # What to save of a cache. What lies behind the offset of a growing one is never read.
@@ -24,27 +23,25 @@ class Carry:
 
     Args:
         cache: what the model is given.
-        held: mlx-lm's cache in it, or itself.
+        inner: mlx-lm's cache in it, or itself.
     """
 
     name = "carry"
 
     def __init__(self, cache: Any, inner: Any) -> None:
-        self.given, self._held = cache, inner
+        self.given, self._inner = cache, inner
         self._names = NAMES[layout_of(inner)]
         self._before: dict[str, Any] = {}
 
     def begin(self) -> None:
         """Save the cache. Arrays are saved as new handles, so MLX copies an array before a write to it."""
-        self._before = {name: _handles(getattr(self._held, name)) for name in self._names}
+        self._before = {name: _handles(getattr(self._inner, name)) for name in self._names}
 
     def check(self, rows: int, keep: int) -> None:
         """See that the forward went into the cache (RollbackError)."""
         del keep
-        if "offset" in self._before and self._held.offset != self._before["offset"] + rows:
-            raise RollbackError(
-                f"a cache of {self._before['offset']} tokens holds {self._held.offset} after a forward over {rows}"
-            )
+        if "offset" in self._before:
+            check_growth(self._inner, self._before["offset"], rows)
 
     def commit(self, rows: int, keep: int) -> None:
         """All of the forward stays."""
@@ -54,28 +51,19 @@ class Carry:
     def abandon(self) -> None:
         """Put the cache back."""
         for name, value in self._before.items():
-            setattr(self._held, name, value)
+            setattr(self._inner, name, value)
         self._before = {}
-
-    def held_bytes(self) -> int:
-        """Return the bytes of the saved arrays."""
-        leaves = tree.tree_flatten(self._before)
-        return sum(x.nbytes for _, x in leaves if isinstance(x, mx.array))
 
 
 class Carrying(Rollback):
-    """See :class:``Rollback``, and this module."""
+    """See :class:``Rollback``, and this module. A round is never shared: a tail belongs in front of its block."""
 
     def __init__(self, parts: Sequence[Part], caches: list[Cache], used: list[Cache]) -> None:
         super().__init__(parts, caches, used)
+        self.joins = False
         self._tail: mx.array | None = None
         self._tokens: mx.array | None = None
         self._skip = 0
-
-    @property
-    def joins(self) -> bool:
-        """No: a tail belongs in front of the block."""
-        return False
 
     @property
     def pending(self) -> int:
@@ -91,18 +79,12 @@ class Carrying(Rollback):
 
     def forward(self, model: Callable[..., Any], tokens: mx.array) -> Any:
         """Run the tail and the block; return the block's rows."""
-        self._open(tokens.shape[1])
+        self.open(tokens.shape[1])
         if self.pending > TAIL:
             self._run_tail(model)
             self._note()
         self._tokens = tokens
         return self._behind_tail(model, tokens)
-
-    def rows(self, output: Any) -> Any:
-        """Drop the tail's rows."""
-        if not self._skip:
-            return output
-        return tree.tree_map(lambda x: None if x is None else x[:, self._skip :], output)
 
     def settle(self, model: Callable[..., Any]) -> None:
         """Abandon an open round and run the tail."""
@@ -127,14 +109,14 @@ class Carrying(Rollback):
             self._tail = more if self._tail is None else mx.concatenate([self._tail, more], axis=1)
 
     def _behind_tail(self, model: Callable[..., Any], tokens: mx.array) -> Any:
-        self._skip = self.pending
-        self.counters.recomputed += self.pending
+        """Return the tokens' rows of arrays ``[1, rows, ...]``, or of tuples of them."""
+        self._skip = skip = self.pending
         inputs = tokens if self._tail is None else mx.concatenate([self._tail, tokens], axis=1)
-        return self.rows(model(inputs, cache=self._given))
+        output = model(inputs, cache=self._given)
+        return tree.tree_map(lambda x: None if x is None else x[:, skip:], output) if skip else output
 
     def _run_tail(self, model: Callable[..., Any]) -> None:
         model(self._tail, cache=self._given)
-        self.counters.recomputed += self.pending
         super()._check(self.pending, self.pending)
         super()._commit(self.pending, self.pending)
         self._tail = None

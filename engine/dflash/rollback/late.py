@@ -18,6 +18,24 @@ from engine.mx import mx
 Pair = tuple[Any, Any]
 
 
+def _stored(name: str, side: int) -> property:
+    """Return a property: the block's keys or values; outside a round the cache's.
+
+    Some models replace what they have just stored, to tie computations together. During a round they replace the block.
+    """
+
+    def read(self: "Late") -> Any:
+        return getattr(self.inner, name) if self.block is None else self.block[side]
+
+    def replace(self: "Late", x: mx.array) -> None:
+        if self.block is None:
+            setattr(self.inner, name, x)
+        else:
+            self.block = (x, self.block[1]) if side == 0 else (self.block[0], x)
+
+    return property(read, replace)
+
+
 class Late(CacheProxy, own=("given", "block", "_store", "_read")):
     """A cache's proxy during rounds: it joins the cache's content with a block, and keeps the block separate.
 
@@ -60,32 +78,7 @@ class Late(CacheProxy, own=("given", "block", "_store", "_read")):
         """Put accepted entries into the cache."""
         raise NotImplementedError
 
-    # Some models replace what they have just stored, to tie computations together. During a round they
-    # replace the block.
-
-    @property
-    def keys(self) -> Any:
-        """The block's keys; outside a round the cache's."""
-        return self.inner.keys if self.block is None else self.block[0]
-
-    @keys.setter
-    def keys(self, keys: mx.array) -> None:
-        if self.block is None:
-            self.inner.keys = keys
-        else:
-            self.block = keys, self.block[1]
-
-    @property
-    def values(self) -> Any:
-        """The block's values; outside a round the cache's."""
-        return self.inner.values if self.block is None else self.block[1]
-
-    @values.setter
-    def values(self, values: mx.array) -> None:
-        if self.block is None:
-            self.inner.values = values
-        else:
-            self.block = self.block[0], values
+    keys, values = _stored("keys", 0), _stored("values", 1)
 
     @property
     def offset(self) -> int:
@@ -112,10 +105,6 @@ class Late(CacheProxy, own=("given", "block", "_store", "_read")):
     def abandon(self) -> None:
         """Forget the block."""
         self.block = None
-
-    def held_bytes(self) -> int:
-        """Return the block's bytes."""
-        return 0 if self.block is None else sum(x.nbytes for x in self.block)
 
 
 class LateGrowing(Late):

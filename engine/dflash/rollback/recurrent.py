@@ -125,11 +125,6 @@ class Recompute(lm_cache.ArraysCache):
         self.inner.cache = self._before
         self._forget()
 
-    def held_bytes(self) -> int:
-        """Return the bytes of the states from before and of the inputs."""
-        inputs = [x for call in self.calls for x in (*call.args, *call.kwargs.values())]
-        return sum(x.nbytes for x in (*self._before, *inputs) if isinstance(x, mx.array))
-
     def _forget(self) -> None:
         self._before, self._after, self.calls, self._open = [], None, [], []
 

@@ -1,7 +1,6 @@
 """Rollback of a round: the caches take a forward over L tokens and keep only the first n of them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from engine.cache.protocol import Cache
@@ -9,37 +8,6 @@ from engine.dflash.rollback.recurrent import recorded
 from engine.errors import RollbackError
 from engine.lm import cache as lm_cache
 from engine.mx import mx
-
-
-@dataclass
-class Counters:
-    """What a generation's rollback did; for reports.
-
-    Attributes:
-        rounds: rounds that were committed.
-        kept: tokens kept over all rounds.
-        dropped: tokens rejected over all rounds.
-        abandoned: rounds that ended without a commit.
-        trimmed: tokens that trimming caches were told to drop, and did.
-        recomputed: kept tokens that were computed again, by recurrent layers or in a carried tail.
-        held_bytes: the most that a round held outside the caches: blocks, layers' inputs, snapshots.
-    """
-
-    rounds: int = 0
-    kept: int = 0
-    dropped: int = 0
-    abandoned: int = 0
-    trimmed: int = 0
-    recomputed: int = 0
-    held_bytes: int = 0
-
-    def count(self, rows: int, keep: int, length: int) -> None:
-        """Take in a committed round."""
-        self.rounds += 1
-        self.kept += keep
-        self.dropped += rows - keep
-        self.held_bytes = max(self.held_bytes, length)
-
 
 Model = TypeVar("Model", bound=Callable[..., Any])
 
@@ -67,8 +35,11 @@ class Part(Protocol):
     def abandon(self) -> None:
         """Return to the state at ``begin``, after a forward pass that may have failed anywhere."""
 
-    def held_bytes(self) -> int:
-        """Return the bytes held outside the cache now."""
+
+def check_growth(cache: Any, before: int, rows: int) -> None:
+    """Check that a forward pass added ``rows`` tokens to a cache of ``before`` tokens (RollbackError)."""
+    if cache.offset != before + rows:
+        raise RollbackError(f"a cache of {before} tokens holds {cache.offset} after a forward over {rows}")
 
 
 class Rollback:
@@ -81,19 +52,17 @@ class Rollback:
         try:
             while ...:
                 logits = rollback.forward(model, block)     # block: [1, L]; logits: [1, L, vocab]
-                taps = rollback.rows(taps)                  # whatever else the model gave, by rows
                 rollback.commit(keep)                       # 0 <= keep <= L
         finally:
             rollback.settle(model)
 
     Between rounds, and after ``settle``, the caches hold exactly the kept tokens and are used as if they had
-    been decoded one by one: run, saved, trimmed, copied. (A carried tail, ``pending`` tokens long, is missing
-    until ``settle``.)
+    been decoded one by one: run, saved, trimmed, copied. (A carried tail is missing until ``settle``.)
 
     Attributes:
         name: the kinds at work, such as ``late+trim``.
         caches: the caller's.
-        counters: see :class:``Counters``.
+        joins: whether a round's forward pass can be shared with other generations.
     """
 
     def __init__(self, parts: Sequence[Part], caches: list[Cache], used: list[Cache]) -> None:
@@ -102,15 +71,10 @@ class Rollback:
         self._given = used  # what the model takes in a round
         names = {part.name for part in parts}
         self.name = "+".join(sorted(names))
-        self.counters = Counters()
-        self._trims, self._recomputes = "trim" in names, "recompute" in names
+        self._recomputes = "recompute" in names
+        self.joins = not self._recomputes
         self._rows: int | None = None
         self._prepared: Callable[..., Any] | None = None
-
-    @property
-    def pending(self) -> int:
-        """Kept tokens that are not in the caches yet."""
-        return 0
 
     def prepare(self, model: Model) -> Model:
         """Return the model to run: the original, unless layers have to expose their inputs.
@@ -140,13 +104,7 @@ class Rollback:
         Raises:
             RollbackError: the round before was neither committed nor abandoned.
         """
-        self._open(tokens.shape[1])
-        return model(tokens, cache=self._given)
-
-    @property
-    def joins(self) -> bool:
-        """Whether a round's forward pass can be shared with other generations."""
-        return not self._recomputes
+        return model(tokens, cache=self.open(tokens.shape[1]))
 
     def open(self, rows: int) -> list[Any]:
         """Open a round; the caller runs a forward pass over ``rows`` tokens. Return the model's input for it.
@@ -154,15 +112,10 @@ class Rollback:
         Raises:
             RollbackError: the round before was neither committed nor abandoned.
         """
-        self._open(rows)
+        self._closed()
+        self._note()
+        self._rows = rows
         return self._given
-
-    def rows(self, output: Any) -> Any:
-        """Drop from arrays ``[1, rows, ...]`` (or a list, tuple or dict of them) the rows of a carried tail.
-
-        ``forward`` has done so for what the model returned; what it left elsewhere, such as taps, comes here.
-        """
-        return output
 
     def commit(self, keep: int) -> None:
         """Close the round: its first ``keep`` tokens stay. Reads nothing from the device.
@@ -179,7 +132,6 @@ class Rollback:
             raise RollbackError(f"{keep} of {rows} tokens cannot be kept")
         self._check(rows, keep)
         self._rows = None
-        self.counters.count(rows, keep, sum(part.held_bytes() for part in self.parts))
         self._commit(rows, keep)
 
     def abandon(self) -> None:
@@ -187,7 +139,6 @@ class Rollback:
         if self._rows is None:
             return
         self._rows = None
-        self.counters.abandoned += 1
         for part in self.parts:
             part.abandon()
 
@@ -195,11 +146,6 @@ class Rollback:
         """Abandon an open round, and compute the kept tokens that are missing in the caches. Call it at the end."""
         del model
         self.abandon()
-
-    def _open(self, rows: int) -> None:
-        self._closed()
-        self._note()
-        self._rows = rows
 
     def _closed(self) -> None:
         if self._rows is not None:
@@ -231,9 +177,6 @@ class Rollback:
     def _commit(self, rows: int, keep: int) -> None:
         for part in self.parts:
             part.commit(rows, keep)
-        if keep < rows:
-            self.counters.trimmed += (rows - keep) * self._trims
-            self.counters.recomputed += keep * self._recomputes
 
 
 def _flat(caches: Sequence[Cache]) -> Iterator[Any]:

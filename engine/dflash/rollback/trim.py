@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from engine.dflash.rollback.rollback import check_growth
 from engine.errors import RollbackError
 
 
@@ -25,10 +26,7 @@ class Trim:
     def check(self, rows: int, keep: int) -> None:
         """See that the forward added ``rows`` entries (RollbackError)."""
         del keep
-        if self.given.offset != self._before + rows:
-            raise RollbackError(
-                f"a cache of {self._before} tokens holds {self.given.offset} after a forward over {rows}"
-            )
+        check_growth(self.given, self._before, rows)
 
     def commit(self, rows: int, keep: int) -> None:
         """Drop the last ``rows - kept`` entries.
@@ -43,10 +41,6 @@ class Trim:
         """Drop the rows that the forward pass added, if it added any."""
         if self.given.offset != self._before:
             self._drop(self.given.offset - self._before)
-
-    def held_bytes(self) -> int:
-        """Nothing is held outside the cache."""
-        return 0
 
     def _drop(self, count: int) -> None:
         length = self.given.offset
