@@ -6,12 +6,13 @@ optional: importing this without it raises MissingPackage.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from engine.dflash.config import DraftConfig
-from engine.dflash.drafter.model import Drafter, Proposal
+from engine.dflash.drafter.model import Drafter, Proposal, token_array
 from engine.dflash.shape import DFLASH
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.dflash.target.rotary import Rotations
@@ -223,10 +224,6 @@ class BoundTorch:
     def absorb(self, taps: mx.array, context: TorchContext) -> None:
         """Append accepted tokens to the context."""
         layers, new = self.drafter.layers, taps.shape[1]
-        if not context.held and not context.offset == context.start:
-            raise BadInput("the context was moved before it was used")
-        if not context.held:
-            context.start = context.offset
         states = layers.fused_taps(self._there(taps))
         at = torch.arange(context.offset, context.offset + new, device=layers.device)
         pairs = [layers.context(i, states, at) for i in range(self.config.num_hidden_layers)]
@@ -251,16 +248,12 @@ class BoundTorch:
             self.absorb(taps, context)
         layers, config, block = self.drafter.layers, self.config, n_drafts + 1
         masks = mx.full((n_drafts,), config.mask_token_id, mx.int32)
-        first = bonus if isinstance(bonus, mx.array) else mx.array([bonus])
-        tokens = mx.concatenate([first.reshape(1).astype(mx.int32), masks])
+        tokens = mx.concatenate([token_array(bonus).astype(mx.int32), masks])
         states = self._there(self.embeddings.embed(tokens)[None])
         at = torch.arange(context.offset, context.offset + block, device=layers.device)[None]
         key_at = torch.arange(context.start, context.offset, device=layers.device)
         for i in range(config.num_hidden_layers):
-            window = config.window(i)
-            visible = torch.ones(1, block, len(key_at), dtype=torch.bool, device=layers.device)
-            if window is not None:
-                visible = at[..., None] - key_at < window
+            visible = at[..., None] - key_at < (config.window(i) or inf)
             before = context.held[i] if context.held else self._nothing()
             states = states + layers.attend(i, states, before, visible, at, block)
             states = states + layers.mlp(i, states)

@@ -14,8 +14,9 @@ accepted tokens, which come from the target's layer outputs (the taps): concaten
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import NamedTuple
 
 from engine.dflash.config import DraftConfig
@@ -123,7 +124,7 @@ class BoundDrafter:
                 hidden]``, as :class:``engine.dflash.target.taps.Tapped`` gives them.
             context: advanced by ``new``.
         """
-        new = self._check(taps)
+        new = self.count(taps)
         cos, sin = self.rotations.at(context.offset, new)
         keys, values = self.context_of(taps.squeeze(0), cos, sin)
         for i, layer in enumerate(context.layers):
@@ -153,7 +154,7 @@ class BoundDrafter:
         hidden = self.states(bonus, taps, context, n_drafts)
         raw = self.embeddings.logits(hidden)
         logits = self.embeddings.cap(raw)[None]
-        before = bonus.reshape(1) if isinstance(bonus, mx.array) else mx.array([bonus])
+        before = token_array(bonus)
         if self.config.is_dflash2:
             selector = self.drafter.candidate_selector
             return Proposal(*selector.select(hidden[None], logits, before, pick or _largest))
@@ -172,41 +173,14 @@ class BoundDrafter:
     def states(
         self, bonus: int | mx.array, taps: mx.array | None, context: DraftContext, n_drafts: int
     ) -> mx.array:
-        """Return the normed rows of the drafts, ``[n_drafts, hidden]``."""
-        if n_drafts < 1:
-            raise BadInput(f"{n_drafts} tokens to draft", "1 or more")
-        new = 0 if taps is None else self._check(taps)
-        idle = 0 if self.config.sample_from_anchor else 1  # rows that predict nothing
-        cos, sin = self.rotations.at(context.offset, new + n_drafts + idle)
-        before = None
-        if taps is not None and new:
-            before = self.context_of(taps.squeeze(0), cos[:new], sin[:new])
-            cos, sin = cos[new:], sin[new:]
-        x = self.embed(bonus, n_drafts + idle - 1)
-        update: mx.array | None = None
-        for i, layer in enumerate(self.drafter.layers):
-
-            def attend(normed: mx.array, i: int = i) -> mx.array:
-                keys, values, queries = self.heads(i, normed, cos, sin)
-                if before:
-                    keys = mx.concatenate([before[0][i : i + 1], keys], axis=2)
-                    values = mx.concatenate([before[1][i : i + 1], values], axis=2)
-                return self.attend(i, queries, *context.layers[i].put(keys, values, new))
-
-            x, update = layer(x, update, attend, partial(self.fused.gate_up, i))
-        context.offset += new
-        return add_norm(x[idle:], None if update is None else update[idle:], self.drafter.norm)[1]
+        """Return the normed rows of the drafts, ``[n_drafts, hidden]``; see :meth:``propose``."""
+        return states_of([Block(self, bonus, taps, context, n_drafts)])[0]
 
     def embed(self, bonus: int | mx.array, n_masks: int) -> mx.array:
         """Return the rows of a block, ``[n_masks + 1, hidden]``."""
-        masks = [self.config.mask_token_id] * n_masks
-        if isinstance(bonus, mx.array) and not n_masks:
-            tokens = bonus.reshape(1)
-        elif isinstance(bonus, mx.array):
-            tokens = mx.concatenate([bonus.reshape(1), mx.array(masks, dtype=bonus.dtype)])
-        else:
-            tokens = mx.array([bonus, *masks])
-        return self.embeddings.embed(tokens)
+        first = token_array(bonus)
+        masks = mx.full((n_masks,), self.config.mask_token_id, first.dtype)
+        return self.embeddings.embed(mx.concatenate([first, masks]))
 
     def context_of(self, taps: mx.array, cos: mx.array, sin: mx.array) -> tuple[mx.array, mx.array]:
         """Return keys and values ``[layers, kv heads, new, head_dim]`` of taps ``[new, chosen * hidden]``."""
@@ -234,13 +208,92 @@ class BoundDrafter:
         out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=self.scale, mask=mask)
         return out.transpose(0, 2, 1, 3).reshape(rows, -1)
 
-    def _check(self, taps: mx.array) -> int:
+    def count(self, taps: mx.array | None) -> int:
+        """Return the positions of taps.
+
+        Raises:
+            BadInput: taps of another shape than ``[1, new, chosen * hidden]``.
+        """
+        if taps is None:
+            return 0
         if (*taps.shape[:-2], taps.shape[-1]) != (1, self.config.taps_size):
             raise BadInput(
                 f"taps are {list(taps.shape)}, not [1, new, {self.config.taps_size}]",
                 f"the outputs of layers {list(self.config.target_layer_ids)}, side by side",
             )
         return taps.shape[1]
+
+
+class Block(NamedTuple):
+    """What one generation drafts from; see :meth:``BoundDrafter.propose``."""
+
+    bound: BoundDrafter
+    bonus: int | mx.array
+    taps: mx.array | None
+    context: DraftContext
+    n_drafts: int
+
+
+def states_of(blocks: Sequence[Block]) -> list[mx.array]:
+    """Return the normed rows of each block's drafts, ``[n_drafts, hidden]``; the contexts take in the taps.
+
+    The layers run once over the rows of all blocks, which share a drafter. Only attention runs for each block, over its
+    own context.
+
+    Raises:
+        BadInput: nothing to draft, or taps of another shape.
+    """
+    if any(block.n_drafts < 1 for block in blocks):
+        raise BadInput(f"{min(block.n_drafts for block in blocks)} tokens to draft", "1 or more")
+    first = blocks[0].bound
+    idle = 0 if first.config.sample_from_anchor else 1  # rows that predict nothing
+    news, rows = [first.count(block.taps) for block in blocks], [block.n_drafts + idle for block in blocks]
+    tables = [
+        block.bound.rotations.at(block.context.offset, new + count)
+        for block, new, count in zip(blocks, news, rows, strict=True)
+    ]
+
+    def joined(cut: Callable[[mx.array, int], mx.array]) -> list[mx.array]:
+        """Return cosines and sines of some rows of each block."""
+        return [mx.concatenate(list(map(cut, side, news))) for side in zip(*tables, strict=True)]
+
+    before: list[list[mx.array]] = []  # keys and values of the taps, by block
+    if taps := [block.taps.squeeze(0) for block in blocks if block.taps is not None and block.taps.size]:
+        pair = first.context_of(mx.concatenate(taps), *joined(lambda table, new: table[:new]))
+        before = [mx.split(x, _ends(news), axis=2) for x in pair]
+    cos, sin = joined(lambda table, new: table[new:])
+    x = mx.concatenate([block.bound.embed(block.bonus, n - 1) for block, n in zip(blocks, rows, strict=True)])
+    update: mx.array | None = None
+    for i, layer in enumerate(first.drafter.layers):
+
+        def attend(normed: mx.array, i: int = i) -> mx.array:
+            heads = [mx.split(x, _ends(rows), axis=2) for x in first.heads(i, normed, cos, sin)]
+            outs = []
+            for j, (keys, values, queries) in enumerate(zip(*heads, strict=True)):
+                pair = [keys, values]
+                if news[j]:
+                    pair = [
+                        mx.concatenate([old[j][i : i + 1], x], axis=2)
+                        for old, x in zip(before, pair, strict=True)
+                    ]
+                outs.append(first.attend(i, queries, *blocks[j].context.layers[i].put(*pair, news[j])))
+            return mx.concatenate(outs)
+
+        x, update = layer(x, update, attend, partial(first.fused.gate_up, i))
+    for block, new in zip(blocks, news, strict=True):
+        block.context.offset += new
+    normed = add_norm(x, update, first.drafter.norm)[1]
+    return [part[idle:] for part in mx.split(normed, _ends(rows))]
+
+
+def _ends(sizes: Sequence[int]) -> list[int]:
+    """Return the ends of all but the last of consecutive parts."""
+    return list(accumulate(sizes[:-1]))
+
+
+def token_array(token: int | mx.array) -> mx.array:
+    """Return a token as an array ``[1]``."""
+    return token.reshape(1) if isinstance(token, mx.array) else mx.array([token])
 
 
 def _largest(logits: mx.array) -> mx.array:

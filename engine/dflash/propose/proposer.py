@@ -1,16 +1,19 @@
 """The draft model's side of a generation: its context of target states, and its drafts."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import NamedTuple, TypeGuard
 
 from engine.dflash.drafter.context import DraftContext
 from engine.dflash.drafter.dspark import confident
-from engine.dflash.drafter.model import Drafter
+from engine.dflash.drafter.model import Block, Drafter, states_of
 from engine.dflash.sampling import Sampler
+from engine.dflash.shape import DFLASH
 from engine.dflash.target.taps import Tapped
 from engine.mx import mx, nn
 
 WAITING = 64  # rows of taps that may wait for the next draft
+Drafts = tuple[mx.array, mx.array | None]
 
 
 class Proposer:
@@ -27,6 +30,7 @@ class Proposer:
     Attributes:
         block: the most rows to verify: the last committed token, and as many drafts as a block had in training.
         bound: the drafter with the target's embeddings and head.
+        unread: the context without the taps that wait.
 
     Raises:
         BadInput: the drafter was made for another target.
@@ -36,48 +40,41 @@ class Proposer:
         self.config = draft.config
         self.block = self.config.verified_rows
         self.bound = draft.bind(target)
-        self._context = self.bound.make_cache()
-        self._context.offset = start
+        self.unread = self.bound.make_cache(start)
         self._waiting: list[mx.array] = []
 
     def tap(self, model: nn.Module) -> Callable[..., tuple[mx.array, mx.array]]:
         """Return a call like the model's that gives logits and taps."""
-        tapped = Tapped(model, self.config.target_layer_ids)
-
-        def run(tokens: mx.array, cache: list[Any]) -> tuple[mx.array, mx.array]:
-            return tapped.forward(tokens, cache)
-
-        return run
+        return Tapped(model, self.config.target_layer_ids).forward
 
     def feed(self, taps: mx.array) -> None:
         """Take in the taps ``[1, rows, chosen * hidden]`` of committed tokens, now or with the next draft."""
         self._waiting.append(taps)
-        if sum(part.shape[1] for part in self._waiting) >= WAITING and (waited := self.waited()) is not None:
-            self.bound.absorb(waited, self._context)
-            mx.async_eval(self._context.state)
+        if sum(part.shape[1] for part in self._waiting) >= WAITING:
+            mx.async_eval(self.context.state)
 
     @property
     def context(self) -> DraftContext:
         """What the drafter has read, with nothing left to wait; to be kept as a copy."""
         if (waited := self.waited()) is not None:
-            self.bound.absorb(waited, self._context)
-        return self._context
+            self.bound.absorb(waited, self.unread)
+        return self.unread
 
     def restore(self, context: DraftContext) -> None:
         """Go on from a context that was kept: a copy, which this generation then writes to."""
-        self._waiting, self._context = [], context
+        self._waiting, self.unread = [], context
 
     @property
     def state(self) -> list[mx.array]:
         """Everything that is kept, to be evaluated."""
-        return [*self._waiting, *self._context.state]
+        return [*self._waiting, *self.unread.state]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the context."""
-        return self._context.nbytes
+        return self.unread.nbytes
 
-    def propose(self, pending: mx.array, n: int, sampler: Sampler) -> tuple[mx.array, mx.array | None]:
+    def propose(self, pending: mx.array, n: int, sampler: Sampler) -> Drafts:
         """Draft the ``n`` tokens after ``pending``; nothing is computed before it is read.
 
         Args:
@@ -97,9 +94,7 @@ class Proposer:
                 drawn.append(probabilities)
             return chosen
 
-        drafts = self.bound.propose(
-            pending, self.waited(), self._context, n, None if sampler.greedy else pick
-        )
+        drafts = self.bound.propose(pending, self.waited(), self.unread, n, None if sampler.greedy else pick)
         if self.config.cuts and drafts.confidences is not None:
             n = confident(drafts.confidences, self.config.confidence_threshold)
         tokens = drafts.tokens[:, :n].astype(mx.int32)
@@ -111,14 +106,54 @@ class Proposer:
             drawn_from = mx.put_along_axis(everything, drafts.candidates, drawn_from, axis=-1)
         return tokens, drawn_from
 
-    @property
-    def unread(self) -> DraftContext:
-        """The context without the waiting taps. A caller that takes these from :meth:``waited`` must append them."""
-        return self._context
-
     def waited(self) -> mx.array | None:
         """Return the taps that wait, ``[1, rows, chosen * hidden]``, which then wait no longer."""
         parts, self._waiting = self._waiting, []
-        if len(parts) < 2:  # noqa: PLR2004 - nothing to join
-            return parts[0] if parts else None
-        return mx.concatenate(parts, axis=1)
+        return mx.concatenate(parts, axis=1) if parts else None
+
+
+class Wanted(NamedTuple):
+    """What one generation wants.
+
+    Attributes:
+        proposer: its side of the drafter.
+        pending: its last committed token, ``[1, 1]``.
+        n: how many tokens to draft.
+        sampler: how drafts are chosen.
+    """
+
+    proposer: Proposer
+    pending: mx.array
+    n: int
+    sampler: Sampler
+
+
+def can_share(proposers: Sequence[Proposer | None]) -> TypeGuard[Sequence[Proposer]]:
+    """Return whether generations can draft together: they share one drafter, whose rows interact only in attention."""
+    present = [each for each in proposers if each is not None]
+    if len(present) < len(proposers) or len({id(each.bound.fused) for each in present}) != 1:
+        return False
+    return present[0].config.architecture == DFLASH
+
+
+def propose_together(wanted: Sequence[Wanted]) -> list[Drafts]:
+    """Return each drafter's drafts and their distributions, as :meth:``Proposer.propose`` does.
+
+    The drafter's layers run once over all blocks. What comes out differs from a draft alone by rounding, which changes
+    what is proposed now and then, and never what the target makes of it.
+    """
+    embeddings = wanted[0].proposer.bound.embeddings
+    hidden = states_of(
+        [
+            Block(each.proposer.bound, each.pending, each.proposer.waited(), each.proposer.unread, each.n)
+            for each in wanted
+        ]
+    )
+    ends = list(accumulate(each.n for each in wanted[:-1]))
+    drafts: list[Drafts] = []
+    for each, raw in zip(wanted, mx.split(embeddings.logits(mx.concatenate(hidden)), ends), strict=True):
+        logits = raw if each.sampler.greedy else embeddings.cap(raw)  # the cap keeps the order
+        tokens, drawn_from = each.sampler.draw(logits[None])
+        drafts.append((tokens.astype(mx.int32), drawn_from))
+    mx.async_eval([tokens for tokens, _ in drafts])
+    return drafts

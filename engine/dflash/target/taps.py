@@ -73,20 +73,18 @@ class Tapped:
         self._order = [recorders[i] for i in layer_ids]
         self._model = with_layers(model, path, [recorders.get(i, layer) for i, layer in enumerate(layers)])
 
-    def forward(
-        self, tokens: mx.array, caches: Sequence[Attended] | None = None
-    ) -> tuple[mx.array, mx.array]:
+    def forward(self, tokens: mx.array, cache: Sequence[Attended] | None = None) -> tuple[mx.array, mx.array]:
         """Return logits and taps, neither computed yet.
 
         Args:
             tokens: ``[batch, length]``.
-            caches: the target's, one for each layer that has one; they advance by ``length``.
+            cache: the target's, one for each layer that has one; they advance by ``length``.
 
         Returns:
             Logits ``[batch, length, vocabulary]`` and the chosen layers' outputs side by side ``[batch,
             length, chosen * hidden]``, before the final norm. What of the logits is not read is not computed.
         """
-        logits = self._model(tokens, cache=caches)
+        logits = self._model(tokens, cache=cache)
         outputs = {id(recorder): recorder.take() for recorder in set(self._order)}
         taps = [outputs[id(recorder)] for recorder in self._order]
         return logits, taps[0] if len(taps) == 1 else mx.concatenate(taps, axis=-1)

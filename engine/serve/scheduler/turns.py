@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from engine.dflash.propose.together import Wanted, can_share, propose_together
+from engine.dflash.propose.proposer import Wanted, can_share, propose_together
 from engine.errors import EngineError
 from engine.mx import mx
 from engine.serve.backend import Failed, Job, Piece

@@ -10,8 +10,7 @@ from engine.checkpoints import files
 from engine.dflash.drafter.dspark import confident
 from engine.dflash.drafter.weights import load_draft, save_draft
 from engine.dflash.loop import stream_generate
-from engine.dflash.propose.proposer import Proposer
-from engine.dflash.propose.together import can_share
+from engine.dflash.propose.proposer import Proposer, can_share
 from engine.dflash.sampling import Sampler, Sampling
 from engine.errors import BadInput
 from engine.mx import load, mx

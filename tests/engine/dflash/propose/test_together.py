@@ -2,8 +2,7 @@
 
 import pytest
 
-from engine.dflash.propose.proposer import Proposer
-from engine.dflash.propose.together import Wanted, can_share, propose_together
+from engine.dflash.propose.proposer import Proposer, Wanted, can_share, propose_together
 from engine.dflash.sampling import Sampler, Sampling
 from engine.models import load
 from engine.mx import mx
