@@ -135,7 +135,7 @@ class Run:
         if self.lookup:
             self.lookup.feed(
                 ids
-            )  # not heeded: what a model writes repeats itself far more than what it reads
+            )  # not observed: what a model writes repeats itself far more than what it reads
         self._prefill = self.clock.restart()
 
     def plan(self) -> RoundPlan:
@@ -149,9 +149,9 @@ class Run:
         return self.lookup.length if self.lookup else 0
 
     @property
-    def tempted(self) -> bool:
+    def wants_drafts(self) -> bool:
         """Whether a looked-up match is worth leaving plain decoding for."""
-        return self.policy.tempting(self.room, self.blocks[0], self.match)
+        return self.policy.wants_drafts(self.room, self.blocks[0], self.match)
 
     def propose(self, plan: RoundPlan) -> tuple[mx.array, mx.array | None]:
         """Return drafts ``[1, n]``, on the device, and the distributions that they were drawn from."""
@@ -220,7 +220,7 @@ class Run:
         self.room -= len(cut.tokens)
         self.pending = mx.array([cut.tokens[-1:]], mx.int32)
         if self.lookup:
-            self.policy.heed(self.lookup.feed(cut.tokens))
+            self.policy.observe_matches(self.lookup.feed(cut.tokens))
         if cut.stopped:
             self.finish_reason = "stop"
         elif not self.room:

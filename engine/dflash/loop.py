@@ -164,7 +164,7 @@ def plain(run: Run, plan: RoundPlan, going: Callable[[], bool] = lambda: True) -
     """
     token, _ = run.sampler.draw(run.advance(run.pending)[:, -1])
     for remaining in range(plan.size - 1, -1, -1):
-        ahead = remaining > 0 and going() and not run.tempted
+        ahead = remaining > 0 and going() and not run.wants_drafts
         if ahead:
             logits, taps = run.forward(token[None])
             following, _ = run.sampler.draw(logits[:, -1])

@@ -12,7 +12,6 @@ a step with each token, so an answer takes at most the time of plain decoding, t
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, inf
-from typing import Protocol
 
 from engine.dflash.propose.acceptance import Acceptance
 from engine.dflash.propose.costs import PLAIN, Measured, Nominal
@@ -39,8 +38,14 @@ class RoundPlan:
     size: int
 
 
-class Policy(Protocol):
-    """Chooses plans, and learns from their outcome. It may be kept from one generation to the next."""
+class Policy:
+    """Chooses plans, and learns how often each drafter is right. It may be kept from one generation to the next."""
+
+    def __init__(self) -> None:
+        self.accepted = {
+            "dflash": Acceptance(0.55),
+            "lookup": Acceptance(0.4, misses=0.67, places=LENGTHS),
+        }
 
     def begin(self) -> None:
         """A generation begins. What earlier ones taught is kept."""
@@ -54,36 +59,19 @@ class Policy(Protocol):
             match: how many tokens agree with the looked-up match; 0 without one.
             model: the most rows of a block of the draft model; 0 without one.
         """
+        raise NotImplementedError
 
-    def tempting(self, room: int, block: int, match: int) -> bool:
+    def wants_drafts(self, room: int, block: int, match: int) -> bool:
         """Return whether a match is worth leaving plain decoding for."""
+        raise NotImplementedError
 
-    def heed(self, met: Iterable[tuple[int, bool]]) -> None:
+    def observe_matches(self, met: Iterable[tuple[int, bool]]) -> None:
         """Record the lengths of matches and whether they predicted the next token of the answer, used or not."""
-
-    def learn(self, plan: RoundPlan, match: int, accepted: int, seconds: float) -> None:
-        """Record the outcome and the cost of one round, or of one plain step."""
-
-
-class EstimatingPolicy:
-    """Base of both policies: estimates how often each drafter is right."""
-
-    def __init__(self) -> None:
-        self.accepted = {
-            "dflash": Acceptance(0.55),
-            "lookup": Acceptance(0.4, misses=0.67, places=LENGTHS),
-        }
-
-    def begin(self) -> None:
-        """See :class:``Policy``."""
-
-    def heed(self, met: Iterable[tuple[int, bool]]) -> None:
-        """See :class:``Policy``."""
         for length, right in met:
             self.accepted["lookup"].learn(1, int(right), length)
 
     def learn(self, plan: RoundPlan, match: int, accepted: int, seconds: float) -> None:  # noqa: ARG002
-        """See :class:``Policy``. Lookup is left out: ``heed`` records how often its matches are right."""
+        """Record the outcome and the cost of one round, or of one plain step. Matches are observed, not learnt here."""
         if plan.drafter == "dflash":
             self.accepted["dflash"].learn(plan.size, accepted)
 
@@ -92,7 +80,7 @@ class EstimatingPolicy:
         return self.accepted[plan.drafter].expected(plan.size, match if plan.drafter == "lookup" else 0)
 
 
-class Fixed(EstimatingPolicy):
+class Fixed(Policy):
     """Always proposes the whole block, from the drafter that is right more often. Uses no clock."""
 
     def choose(self, room: int, block: int, match: int, *, model: int) -> RoundPlan:
@@ -100,12 +88,12 @@ class Fixed(EstimatingPolicy):
         plans = _largest(room, block, match if match >= SURE else 0, model)
         return max(plans, key=lambda plan: self.expected(plan, match), default=RoundPlan(PLAIN, room))
 
-    def tempting(self, room: int, block: int, match: int) -> bool:
+    def wants_drafts(self, room: int, block: int, match: int) -> bool:
         """See :class:``Policy``."""
         return match >= SURE and min(block, room) > 1
 
 
-class Adaptive(EstimatingPolicy):
+class Adaptive(Policy):
     """Chooses the plan with the highest estimated worth, and keeps the account; see the module.
 
     Args:
@@ -157,7 +145,7 @@ class Adaptive(EstimatingPolicy):
         needed = min(CREDIT, self.costs.of(trial.drafter, trial.size) - 1)
         return max(self._trial_in, (needed - self._credit) / SHARE)
 
-    def tempting(self, room: int, block: int, match: int) -> bool:
+    def wants_drafts(self, room: int, block: int, match: int) -> bool:
         """See :class:``Policy``."""
         if self._credit <= 0 or self.costs.stale():
             return False

@@ -58,7 +58,7 @@ class World:
         """A match foretells each committed token or not, whoever drafted it."""
         for i in range(accepted + 1 if match else 0):
             right = i < accepted if plan.drafter == "lookup" else self.rng.random() < self.right["lookup"]
-            policy.heed([(match, right)])
+            policy.observe_matches([(match, right)])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -134,13 +134,13 @@ def test_what_fits_into_the_room():
 
 def test_a_match_interrupts_plain_decoding_only_where_it_pays():
     policy = Adaptive(Nominal())
-    assert policy.tempting(99, 16, 20)
-    assert not policy.tempting(99, 16, 0)
-    assert not policy.tempting(1, 16, 20)
-    assert policy.tempting(99, 16, 3)
-    policy.heed([(20, False)] * 20)
-    assert not policy.tempting(99, 16, 20)
-    assert policy.tempting(99, 16, 3)
+    assert policy.wants_drafts(99, 16, 20)
+    assert not policy.wants_drafts(99, 16, 0)
+    assert not policy.wants_drafts(1, 16, 20)
+    assert policy.wants_drafts(99, 16, 3)
+    policy.observe_matches([(20, False)] * 20)
+    assert not policy.wants_drafts(99, 16, 20)
+    assert policy.wants_drafts(99, 16, 3)
 
 
 def test_acceptance_is_learnt_by_position():
@@ -353,7 +353,7 @@ def test_a_policy_goes_on_with_what_it_learnt():
 
 def test_looked_up_drafts_may_be_longer_than_those_of_the_model():
     policy = Adaptive(Nominal())
-    policy.heed([(20, True)] * 50)
+    policy.observe_matches([(20, True)] * 50)
     assert policy.choose(99, 16, 20, model=8) == RoundPlan("lookup", 11)
     assert Fixed().choose(99, 16, 0, model=8) == RoundPlan("dflash", 7)
     assert policy.choose(99, 4, 0, model=8).size <= 3
