@@ -23,7 +23,7 @@ from engine import blas_speed
 from engine.cache import make_caches
 from engine.dflash.drafter.model import Drafter
 from engine.dflash.rollback import rollback_for
-from engine.dflash.target.quick import quick_copy
+from engine.dflash.target.cpu_fast_path import quick_copy
 from engine.mx import mx, nn, tree
 from engine.train.drafter.begin import draft_config
 

@@ -27,7 +27,7 @@ except ImportError as error:
         install.how(),
     ) from error
 
-__all__ = ["DTYPES", "integers", "load", "mx", "nn", "number", "optimizers", "tree"]
+__all__ = ["DTYPES", "integers", "load", "mx", "nn", "number", "on_cpu", "optimizers", "tree"]
 
 optimizers: Any = _optimizers  # untyped
 tree: Any = _tree  # its types are unions of all that a tree may be
@@ -49,3 +49,8 @@ def number(x: mx.array) -> float:
 def integers(x: mx.array) -> list[int]:
     """Return the values of an array of integers with one axis."""
     return cast("list[int]", x.tolist())
+
+
+def on_cpu() -> bool:
+    """Return whether the default device is a CPU."""
+    return mx.default_device().type == mx.cpu

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
 from engine.cache.protocol import Cache
-from engine.dflash.target.products import with_products
+from engine.dflash.target.small_gemm import with_products
 from engine.mx import mx, nn, number
 
 SLACK = 4.0  # a tie may be this many times as wide as the difference that was seen

@@ -15,9 +15,8 @@ from engine.dflash.rollback import Rollback
 from engine.dflash.sampling import Sampler
 from engine.dflash.step import Step, Timing
 from engine.dflash.stops import Stops
-from engine.dflash.target.quick import quick_copy
-from engine.dflash.target.starts import starts_pay, with_starts
-from engine.mx import integers, mx, nn, tree
+from engine.dflash.target.cpu_fast_path import quick_copy, with_early_eval
+from engine.mx import integers, mx, nn, on_cpu, tree
 
 # How a round's graphs are computed, and how often the host waits. See `stream_generate`.
 LOOPS = ("lazy", "fused", "two-phase", "eager")
@@ -28,9 +27,9 @@ FRESH = 256  # tokens after which MLX's free buffers are given back, as mlx-lm d
 FREED = 512  # the same for tokens of a prompt
 
 
-def starts_early(loop: str) -> bool:
+def evaluates_early(loop: str) -> bool:
     """Return whether a loop lets layers begin as they are built. One graph is there to be compared with."""
-    return loop != "fused" and starts_pay()
+    return loop != "fused" and on_cpu()
 
 
 def blocks_of(proposer: Proposer | None, *, lookup: bool, size: int | None = None) -> tuple[int, int]:
@@ -98,8 +97,8 @@ class Run:
         self.pending = mx.zeros((1, 0), mx.int32)
         self.clock = Clock()
         self._model = rollback.prepare(quick_copy(target))
-        if starts_early(loop):
-            self._model = with_starts(self._model)
+        if evaluates_early(loop):
+            self._model = with_early_eval(self._model)
         # Not a method of this object: a reference to itself would keep the caches until the garbage collector runs.
         self._forward = proposer.tap(self._model) if proposer else _untapped(self._model)
         self._syncs = 0

@@ -7,7 +7,7 @@ from engine.attention.ragged import Offsets, RaggedCache
 from engine.attention.router import route
 from engine.dflash.generation import Run
 from engine.dflash.target.clones import as_kind, with_replaced
-from engine.dflash.target.quick import quick_copy
+from engine.dflash.target.cpu_fast_path import quick_copy
 from engine.dflash.target.rotary import Rotations, TableRope, rotate
 from engine.dflash.target.taps import Tapped
 from engine.lm import cache as lm_cache

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from bridge.reports import kinds
 from engine.cache import make_caches
 from engine.dflash.rollback import Rollback, rollback_for
-from engine.dflash.target.quick import quick_copy
+from engine.dflash.target.cpu_fast_path import quick_copy
 from engine.measure import prompts
 from engine.measure.arm import Turn, interleave
 from engine.measure.job import Job, config_of

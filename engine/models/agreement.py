@@ -12,7 +12,7 @@ from engine.cache import make_caches
 from engine.dflash.generation import BLOCK
 from engine.dflash.rollback import rollback_for
 from engine.dflash.target.context import logits_of
-from engine.dflash.target.quick import quick_copy
+from engine.dflash.target.cpu_fast_path import quick_copy
 from engine.errors import BadInput
 from engine.mx import mx, nn, number
 

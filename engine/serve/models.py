@@ -10,7 +10,7 @@ from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.rollback import rollback_for
 from engine.dflash.step import AcceptanceWatch
 from engine.dflash.target.context import context_of, logits_of, tokens_of
-from engine.dflash.target.products import bytes_of_copies, keep_once
+from engine.dflash.target.small_gemm import bytes_of_copies, keep_once
 from engine.errors import BadInput, EngineError
 from engine.inject import NAME as PACKAGE
 from engine.inject.package import Package

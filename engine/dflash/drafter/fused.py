@@ -4,7 +4,7 @@ import operator
 
 from engine.dflash.config import DraftConfig
 from engine.dflash.drafter.layers import DraftLayer
-from engine.dflash.target.products import Matrix
+from engine.dflash.target.small_gemm import Matrix
 from engine.mx import mx, nn, tree
 
 
@@ -18,7 +18,7 @@ class FusedLayers:
     Args:
         layers: the drafter's.
         config: the drafter's.
-        form: of products over few rows, see :func:``engine.dflash.target.products.form_of``.
+        form: of products over few rows, see :func:``engine.dflash.target.small_gemm.form_of``.
     """
 
     def __init__(self, layers: list[DraftLayer], config: DraftConfig, form: str) -> None:

@@ -26,8 +26,8 @@ from engine.dflash.drafter.dspark import ConfidenceHead, MarkovHead
 from engine.dflash.drafter.fused import FusedLayers
 from engine.dflash.drafter.layers import DraftLayer, add_norm, block_mask, norm_rotate
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
-from engine.dflash.target.products import form_of, with_products
 from engine.dflash.target.rotary import Rotations
+from engine.dflash.target.small_gemm import form_of, with_products
 from engine.errors import BadInput
 from engine.mx import mx, nn
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from engine.dflash.target.embeddings import TargetEmbeddings
-from engine.dflash.target.taps import Recorder, find_layers, with_layers
+from engine.dflash.target.taps import LayerWrapper, find_layers, with_layers
 from engine.mx import mx, nn, number
 
 TOKENS = (1, 2, 3, 4)
@@ -16,7 +16,7 @@ class _ReachedError(Exception):
     """The first layer was reached: the rest of the forward pass is not needed."""
 
 
-class _First(Recorder):
+class _First(LayerWrapper):
     """Stands for the first layer and keeps its input."""
 
     seen: mx.array | None = None

@@ -11,7 +11,7 @@ from typing import Any
 from engine.dflash.config import DraftConfig
 from engine.dflash.target.clones import as_kind, with_replaced
 from engine.lm import rope_utils
-from engine.mx import mx, nn
+from engine.mx import mx, nn, on_cpu
 
 PAGE = 1024  # positions of which a table is made at a time
 
@@ -86,7 +86,7 @@ def with_tables(model: nn.Module) -> nn.Module:
     The model itself is left as it is. What is returned is for one generation: tables are kept in it that another
     thread must not finish.
     """
-    if not tables_pay():
+    if not on_cpu():
         return model
     tables: dict[tuple[Any, ...], Rotations] = {}
 
@@ -100,8 +100,3 @@ def with_tables(model: nn.Module) -> nn.Module:
 
     replaced: nn.Module = with_replaced(model, replace)
     return replaced
-
-
-def tables_pay() -> bool:
-    """Return whether :func:``with_tables`` replaces anything on this device."""
-    return mx.default_device().type == mx.cpu

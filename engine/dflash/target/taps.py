@@ -14,22 +14,27 @@ from engine.errors import BadInput
 from engine.mx import mx, nn
 
 
-class Recorder:
-    """Wraps a layer: calls it and records its output. All other attributes are the layer's."""
+class LayerWrapper:
+    """Stands for a layer in a copy of a model. All attributes but its own are the layer's."""
 
     def __init__(self, layer: nn.Module) -> None:
         self._layer = layer
-        self._returned: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_layer":
+            raise AttributeError(name)
+        return getattr(self._layer, name)
+
+
+class Recorder(LayerWrapper):
+    """Calls a layer and records its output."""
+
+    _returned: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the layer's result."""
         self._returned = self._layer(*args, **kwargs)
         return self._returned
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ("_layer", "_returned"):
-            raise AttributeError(name)
-        return getattr(self._layer, name)
 
     def take(self) -> mx.array:
         """Return the last hidden states and forget them, so that their buffers are not kept alive."""

@@ -13,12 +13,11 @@ from engine.cache.kinds import kind_of
 from engine.cache.protocol import Cache
 from engine.cache.spec import parse
 from engine.dflash import stream_generate
-from engine.dflash.generation import starts_early
+from engine.dflash.generation import evaluates_early
 from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.step import Step
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
-from engine.dflash.target.products import form_of
-from engine.dflash.target.rotary import tables_pay
+from engine.dflash.target.small_gemm import form_of
 from engine.inject import NAME as PACKAGE
 from engine.inject.package import load_drafter, steps
 from engine.inject.strategy import MAKER, replaced
@@ -26,7 +25,7 @@ from engine.lm import stream_generate as native_stream
 from engine.measure.arm import Arm
 from engine.measure.rows import CHUNK
 from engine.models import Pair
-from engine.mx import mx, number
+from engine.mx import mx, number, on_cpu
 from engine.tokens import Tokenizer
 
 OUR_LOOP = "engine.dflash.stream_generate"
@@ -189,8 +188,8 @@ def _ours(
     oracle = NATIVE if is_stock(cache) else f"{NATIVE} {cache}"
     options = {
         **config,
-        "rotary_tables": tables_pay(),
-        "early_layers": starts_early(config.get("loop", "lazy")),
+        "rotary_tables": on_cpu(),
+        "early_layers": evaluates_early(config.get("loop", "lazy")),
         "products": form_of(pair.target),
     }
     if draft is not None:

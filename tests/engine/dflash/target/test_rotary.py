@@ -2,12 +2,12 @@
 
 import pytest
 
-from engine.dflash.target.rotary import TableRope, tables_pay, with_tables
+from engine.dflash.target.rotary import TableRope, with_tables
 from engine.lm import cache as lm_cache
-from engine.mx import mx, nn, tree
+from engine.mx import mx, nn, on_cpu, tree
 from tests.engine import small_models as models
 
-pytestmark = pytest.mark.skipif(not tables_pay(), reason="on a GPU the embedding is one kernel")
+pytestmark = pytest.mark.skipif(not on_cpu(), reason="on a GPU the embedding is one kernel")
 
 KINDS = [
     models.llama,

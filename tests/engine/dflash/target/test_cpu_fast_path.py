@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from engine import dflash
-from engine.dflash.target import starts
-from engine.dflash.target.starts import ROWS, with_starts
+from engine.dflash.target import cpu_fast_path
+from engine.dflash.target.cpu_fast_path import ROWS, with_early_eval
 from engine.lm import cache as lm_cache
-from engine.mx import mx, nn, tree
+from engine.mx import mx, nn, on_cpu, tree
 from tests.engine import small_models as models
 from tests.engine.dflash.target.test_taps import each_kind
 
-pytestmark = pytest.mark.skipif(mx.default_device().type != mx.cpu, reason="a GPU is left alone")
+pytestmark = pytest.mark.skipif(not on_cpu(), reason="a GPU is left alone")
 
 
 @pytest.fixture
@@ -25,8 +25,7 @@ def started(monkeypatch):
         rows.append(hidden.shape[-2])
         mx.async_eval(hidden)
 
-    told = SimpleNamespace(async_eval=noted, default_device=mx.default_device, cpu=mx.cpu)
-    monkeypatch.setattr(starts, "mx", told)
+    monkeypatch.setattr(cpu_fast_path, "mx", SimpleNamespace(async_eval=noted))
     return rows
 
 
@@ -34,7 +33,7 @@ def started(monkeypatch):
 def test_logits_and_caches_are_the_models_own(kind):
     model, tokens = kind(layers=4), models.tokens(45)
     mine, theirs = lm_cache.make_prompt_cache(model), lm_cache.make_prompt_cache(model)
-    early, start = with_starts(model), 0
+    early, start = with_early_eval(model), 0
     for size in (7, 20, 1, 1, 16):
         chunk = tokens[:, start : start + size]
         start += size
@@ -47,7 +46,7 @@ def test_logits_and_caches_are_the_models_own(kind):
 
 
 def test_each_layer_but_the_last_is_begun_where_there_are_few_rows(started):
-    early = with_starts(models.qwen3(layers=4))
+    early = with_early_eval(models.qwen3(layers=4))
     early(models.tokens(ROWS))
     assert started == [ROWS] * 3
     early(models.tokens(ROWS + 1))
@@ -57,7 +56,7 @@ def test_each_layer_but_the_last_is_begun_where_there_are_few_rows(started):
 def test_the_model_is_left_as_it_is():
     model = models.qwen3(layers=4)
     before = [*map(type, model.layers)]
-    early = with_starts(model)
+    early = with_early_eval(model)
     assert [*map(type, model.layers)] == before
     assert early.layers[0].self_attn is model.layers[0].self_attn
     with pytest.raises(AttributeError):
@@ -66,11 +65,10 @@ def test_the_model_is_left_as_it_is():
 
 def test_a_model_without_layers_and_a_gpu_are_left_alone(monkeypatch):
     model = nn.Linear(4, 4)
-    assert with_starts(model) is model
-    gpu = SimpleNamespace(default_device=lambda: mx.Device(mx.gpu), cpu=mx.cpu)
-    monkeypatch.setattr(starts, "mx", gpu)
+    assert with_early_eval(model) is model
+    monkeypatch.setattr(cpu_fast_path, "on_cpu", lambda: False)
     model = models.qwen3(layers=4)
-    assert with_starts(model) is model
+    assert with_early_eval(model) is model
 
 
 def test_one_graph_is_one_graph(started):

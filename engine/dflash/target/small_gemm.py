@@ -17,7 +17,7 @@ from typing import Any
 from bridge.common import host
 from engine import blas
 from engine.dflash.target.clones import as_kind, with_replaced
-from engine.mx import mx, nn
+from engine.mx import mx, nn, on_cpu
 
 ROWS = 32  # the most rows that are few
 TILES = (64, 32, 16)  # outputs of a tile
@@ -34,7 +34,7 @@ _COPYING = threading.Lock()
 
 def form() -> str:
     """Return ``tiled``, ``turned``, or ``plain`` if no gain is known."""
-    if mx.default_device().type != mx.cpu or platform.machine() not in _X86 or not blas.core():
+    if not on_cpu() or platform.machine() not in _X86 or not blas.core():
         return "plain"
     return "tiled" if blas.has_small_kernels() else "turned"
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import blas, dflash
-from engine.dflash.target import products
-from engine.dflash.target.products import (
+from engine.dflash.target import small_gemm
+from engine.dflash.target.small_gemm import (
     ROWS,
     TILES,
     Matrix,
@@ -30,13 +30,13 @@ each_form = pytest.mark.parametrize("form", FORMS)
 @pytest.fixture(autouse=True)
 def for_all_sizes(monkeypatch):
     """Give matrices of every size the form that is asked for."""
-    monkeypatch.setattr(products, "LEAST", dict.fromkeys(products.LEAST, 0))
+    monkeypatch.setattr(small_gemm, "LEAST", dict.fromkeys(small_gemm.LEAST, 0))
 
 
 @pytest.fixture
 def of_form(monkeypatch):
     """Say which form this machine's is."""
-    return lambda form: monkeypatch.setattr(products, "form", lambda: form)
+    return lambda form: monkeypatch.setattr(small_gemm, "form", lambda: form)
 
 
 @pytest.mark.parametrize(("form", "least"), [("tiled", 256), ("turned", 32)])
@@ -135,9 +135,9 @@ def test_a_large_model_is_not_copied(of_form, monkeypatch):
     of_form("tiled")
     model = models.qwen3()
     size = sum(weight.nbytes for name, weight in tree.tree_flatten(model.parameters()) if "norm" not in name)
-    monkeypatch.setattr(products.host, "memory_bytes", lambda: 8 * size)
+    monkeypatch.setattr(small_gemm.host, "memory_bytes", lambda: 8 * size)
     assert form_of(model) == "tiled"
-    monkeypatch.setattr(products.host, "memory_bytes", lambda: 8 * size - 1)
+    monkeypatch.setattr(small_gemm.host, "memory_bytes", lambda: 8 * size - 1)
     assert form_of(model) == "turned"
     made = with_products(model)
     mx.eval(made(models.tokens(8)))
@@ -189,9 +189,9 @@ def test_where_nothing_is_gained_the_model_is_itself(of_form):
 )
 def test_the_form_follows_from_the_device_and_its_cores(device, machine, core, form, monkeypatch):
     monkeypatch.setattr(blas, "core", lambda: core)
-    monkeypatch.setattr(products.platform, "machine", lambda: machine)
-    monkeypatch.setattr(products.mx, "default_device", lambda: mx.Device(device))
-    assert products.form() == form
+    monkeypatch.setattr(small_gemm.platform, "machine", lambda: machine)
+    monkeypatch.setattr(small_gemm.mx, "default_device", lambda: mx.Device(device))
+    assert small_gemm.form() == form
 
 
 @pytest.mark.skipif(blas.in_use().name != "openblas", reason="MLX is bound to another BLAS")
@@ -200,7 +200,7 @@ def test_openblas_names_its_cores():
 
 
 @pytest.mark.skipif(
-    products.form() != "tiled", reason="OpenBLAS has no kernels for small products on these cores"
+    small_gemm.form() != "tiled", reason="OpenBLAS has no kernels for small products on these cores"
 )
 @pytest.mark.parametrize(
     ("outputs", "inputs"), [(256, 256), (512, 256), (256, 512), (2048, 256), (768, 2048)]
