@@ -6,21 +6,20 @@ each layer's raw keys and values. Both maps are linear.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from engine.checkpoints import files, tensors
-from engine.checkpoints.tensors import CONFIG, MISFIT
+from engine.checkpoints.tensors import CONFIG
 from engine.dflash.drafter.model import BoundDrafter
 from engine.errors import BadInput
-from engine.mx import mx, nn, tree
+from engine.mx import mx, nn
 from engine.restore.cache import restored_layers
 from engine.restore.learned import layer_sources
 from engine.restore.sources import Learned, Pair
+from engine.restore.weights import check_digest, read_config
 
-KIND = "kakeya-drafted-restorer"
 AGAIN = "train one for this pair: kakeya-engine train restorer --from-drafter"
 
 
@@ -44,9 +43,17 @@ class DraftedConfig:
     target: str
     draft: str
 
+    def __post_init__(self) -> None:
+        if min(self.inputs, self.rank, *self.sizes) < 1 or len(self.sizes) != len(self.layers):
+            raise BadInput(
+                "inputs, rank and sizes are 1 or more, and each of the layers has one of the sizes"
+            )
+
 
 class DraftedRestorer(nn.Module):
     """The weights, and the drafter that they read (whose weights are not among them)."""
+
+    kind = "kakeya-drafted-restorer"
 
     def __init__(self, config: DraftedConfig, drafter: BoundDrafter) -> None:
         super().__init__()
@@ -127,13 +134,7 @@ def drafted_sources(
 def is_drafted(folder: str | Path) -> bool:
     """Tell whether a folder holds such a restorer, which needs the target's drafter."""
     path = Path(folder) / CONFIG
-    return path.is_file() and files.read_config(Path(folder))["model_type"] == KIND
-
-
-def save_drafted(restorer: DraftedRestorer, folder: Path) -> None:
-    """Write a restorer in half precision; its files are replaced whole or not at all."""
-    weights = {name: x.astype(mx.float16) for name, x in tree.tree_flatten(restorer.parameters())}
-    tensors.save(folder, {"model_type": KIND, **asdict(restorer.config), "dtype": "float16"}, weights)
+    return path.is_file() and files.read_config(Path(folder))["model_type"] == DraftedRestorer.kind
 
 
 def load_drafted(
@@ -151,15 +152,11 @@ def load_drafted(
     Raises:
         BadInput: one for another pair, or weights or a configuration that are damaged or do not fit.
     """
-    config = _config(folder, files.read_config(folder))
-    for name, wanted, digest in zip(
+    config = read_config(folder, DraftedConfig, DraftedRestorer.kind, AGAIN)
+    for role, wanted, digest in zip(
         ("target", "drafter"), (config.target, config.draft), digests, strict=True
     ):
-        if wanted != digest:
-            raise BadInput(
-                f"the restorer in {folder} was made for another {name}: {wanted[:19]}, not {digest[:19]}",
-                AGAIN,
-            )
+        check_digest(folder, role, wanted, digest, AGAIN)
     if config.layers not in kinds_of_layers(target):
         raise BadInput(
             f"the restorer's layers are {config.layers}, not those of one kind of the target's", AGAIN
@@ -179,21 +176,3 @@ def kinds_of_layers(target: nn.Module) -> list[tuple[int, ...]]:
         except BadInput:
             continue
     return kinds
-
-
-def _config(folder: Path, data: dict[str, Any]) -> DraftedConfig:
-    sound = {
-        "layers": _counts(data.get("layers"), least=0),
-        "sizes": _counts(data.get("sizes"), least=1) and len(data["sizes"]) == len(data.get("layers") or ()),
-        **{name: _counts([data.get(name)], least=1) for name in ("inputs", "rank")},
-        **{name: isinstance(data.get(name), str) for name in ("target", "draft")},
-    }
-    unsound = [name for name, good in sound.items() if not good]
-    if unsound:
-        raise BadInput(f"{folder / CONFIG}: {unsound[0]} is missing or does not fit", MISFIT)
-    settings: dict[str, Any] = {name: data[name] for name in sound}
-    return DraftedConfig(**settings | {name: tuple(settings[name]) for name in ("layers", "sizes")})
-
-
-def _counts(values: Any, *, least: int) -> bool:
-    return isinstance(values, list) and bool(values) and all(type(x) is int and x >= least for x in values)

@@ -85,6 +85,8 @@ class Scale(nn.Module):
 class Restorer(nn.Module):
     """The weights. It holds no state of a prompt; see :class:``Reconstruction``."""
 
+    kind = "kakeya-restorer"
+
     def __init__(self, config: RestorerConfig) -> None:
         super().__init__()
         self.config = config

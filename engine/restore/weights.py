@@ -1,8 +1,9 @@
-"""Restorers on disk: ``config.json`` and ``model.safetensors``, made for one target and refused for any other."""
+"""Restorers on disk: ``config.json`` and ``model.safetensors``, made for certain models and refused for any other."""
 
+from collections.abc import Callable
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.checkpoints import digests, files, tensors
 from engine.checkpoints.tensors import CONFIG, MISFIT
@@ -10,8 +11,13 @@ from engine.errors import BadInput
 from engine.mx import mx, tree
 from engine.restore.restorer import Restorer, RestorerConfig
 
-KIND = "kakeya-restorer"
 AGAIN = "train one for this target: kakeya-engine train restorer"
+FITS: dict[Any, Callable[[Any], bool]] = {
+    int: lambda x: type(x) is int,
+    str: lambda x: isinstance(x, str),
+    tuple[int, ...]: lambda x: isinstance(x, list | tuple) and x and all(type(item) is int for item in x),
+}
+Config = TypeVar("Config")
 
 
 def target_digest(folder: Path) -> str:
@@ -19,10 +25,12 @@ def target_digest(folder: Path) -> str:
     return digests.digest(files.weight_files(folder), folder)
 
 
-def save_restorer(restorer: Restorer, folder: Path) -> None:
-    """Write a restorer in half precision; its files are replaced whole or not at all."""
+def save_restorer(restorer: Any, folder: Path) -> None:
+    """Write a restorer of either kind in half precision; its files are replaced whole or not at all."""
     weights = {name: x.astype(mx.float16) for name, x in tree.tree_flatten(restorer.parameters())}
-    tensors.save(folder, {"model_type": KIND, **asdict(restorer.config), "dtype": "float16"}, weights)
+    tensors.save(
+        folder, {"model_type": restorer.kind, **asdict(restorer.config), "dtype": "float16"}, weights
+    )
 
 
 def load_restorer(folder: Path, target: Path, dtype: mx.Dtype | None = None) -> Restorer:
@@ -36,47 +44,46 @@ def load_restorer(folder: Path, target: Path, dtype: mx.Dtype | None = None) -> 
     Raises:
         BadInput: no restorer, one for another target, or weights that are damaged or do not fit.
     """
-    config = read_config(folder)
-    digest = target_digest(target)
-    if config.target != digest:
-        raise BadInput(
-            f"the restorer in {folder} was made for another target: its weights are {config.target[:19]}, "
-            f"those of {target} are {digest[:19]}",
-            AGAIN,
-        )
+    config = read_config(folder, RestorerConfig, Restorer.kind, AGAIN)
+    check_digest(folder, "target", config.target, target_digest(target), AGAIN)
     restorer = Restorer(config)
     tensors.load_into(restorer, folder, dtype)
     restorer.eval()
     return restorer
 
 
-def read_config(folder: Path) -> RestorerConfig:
+def check_digest(folder: Path, role: str, wanted: str, digest: str, fix: str) -> None:
+    """Refuse a restorer that was made for another model (BadInput)."""
+    if wanted != digest:
+        raise BadInput(
+            f"the restorer in {folder} was made for another {role}: {wanted[:19]}, not {digest[:19]}", fix
+        )
+
+
+def read_config(folder: Path, config: type[Config], kind: str, fix: str) -> Config:
     """Return a restorer's configuration.
+
+    Args:
+        folder: of ``config.json``.
+        config: a dataclass with fields of the types in :data:``FITS``.
+        kind: the ``model_type`` that it has to have.
+        fix: what to do about another one.
 
     Raises:
         BadInput: none there, another model's, or one that lacks something or says what cannot be.
     """
     data = files.read_config(folder)
-    if data["model_type"] != KIND:
-        raise BadInput(f"{folder} holds a {data['model_type']}, not a restorer", AGAIN)
-    wanted = {field.name: field for field in fields(RestorerConfig)}
-    missing = [name for name, field in wanted.items() if field.default is MISSING and name not in data]
-    if missing or not isinstance(data.get("target"), str):
-        raise BadInput(f"{folder / CONFIG} lacks {', '.join(missing) or 'target'}", MISFIT)
-    settings = {name: data[name] for name in wanted if name in data}
-    unsound = [name for name, value in settings.items() if name != "target" and not _is_numbers(name, value)]
-    if unsound:
-        raise BadInput(f"{folder / CONFIG}: {unsound[0]} is {settings[unsound[0]]!r}", MISFIT)
+    if data["model_type"] != kind:
+        raise BadInput(f"{folder} holds a {data['model_type']}, not a restorer", fix)
+    values: dict[str, Any] = {}
+    for field in fields(config):  # type: ignore[arg-type] # a dataclass
+        value = data.get(field.name, field.default)
+        if value in (None, MISSING):
+            raise BadInput(f"{folder / CONFIG} lacks {field.name}", MISFIT)
+        if not FITS[field.type](value):
+            raise BadInput(f"{folder / CONFIG}: {field.name} is {value!r}", MISFIT)
+        values[field.name] = tuple(value) if isinstance(value, list) else value
     try:
-        values: dict[str, Any] = {
-            name: tuple(x) if isinstance(x, list) else x for name, x in settings.items()
-        }
-        return RestorerConfig(**values)
+        return config(**values)
     except BadInput as error:
         raise BadInput(f"{folder / CONFIG}: {error.message}", error.fix) from error
-
-
-def _is_numbers(name: str, value: Any) -> bool:
-    listed = name in {"layers", "dilations"}
-    items = value if listed and isinstance(value, list) else [] if listed else [value]
-    return bool(items) and all(type(item) is int for item in items)

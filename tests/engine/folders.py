@@ -8,8 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from engine.models import load
 from engine.mx import mx
 from engine.restore.cache import restored_layers
-from engine.restore.drafted import save_drafted
-from engine.restore.weights import target_digest
+from engine.restore.weights import save_restorer, target_digest
 from engine.train.restorer.fit import fit
 
 VOCAB = 320
@@ -122,7 +121,7 @@ def write_restorer(pair, folder):
     layers = restored_layers(loaded.target, sliding=True)
     digests = (target_digest(pair / "target"), target_digest(pair / "draft"))
     rows = [np.random.default_rng(i).integers(1, MASK, 64).tolist() for i in range(3)]
-    save_drafted(
+    save_restorer(
         fit(loaded.target, loaded.draft.bind(loaded.target), layers, rows, rank=16, digests=digests), folder
     )
     return folder

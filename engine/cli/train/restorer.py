@@ -90,8 +90,7 @@ def _fit(pair: Any, out: Path, text: tuple[Path, ...], *, task_share: float, **o
 
     from engine.errors import BadInput
     from engine.restore.cache import restored_layers
-    from engine.restore.drafted import save_drafted
-    from engine.restore.weights import target_digest
+    from engine.restore.weights import save_restorer, target_digest
     from engine.train.restorer.fit import fit, relative_errors
 
     if pair.draft is None:
@@ -109,7 +108,7 @@ def _fit(pair: Any, out: Path, text: tuple[Path, ...], *, task_share: float, **o
             rank=options["rank"], digests=digests, on_row=on_row,
         )  # fmt: skip
     errors = [round(error, 4) for error in relative_errors(restorer, pair.target, unseen)]
-    save_drafted(restorer, out / "restore")
+    save_restorer(restorer, out / "restore")
     plan = {
         "rows": rows, "length": length, "rank": restorer.config.rank, "task_share": task_share, "seed": seed,
         "layers": layers,

@@ -13,8 +13,8 @@ from engine.evals.restored import layers_for
 from engine.models import registry
 from engine.mx import mx
 from engine.restore.cache import restored_layers
-from engine.restore.drafted import features, load_drafted, save_drafted
-from engine.restore.weights import target_digest
+from engine.restore.drafted import features, load_drafted
+from engine.restore.weights import save_restorer, target_digest
 from engine.train.restorer.fit import fit, relative_errors
 from tests.engine import evals_world as world
 from tests.engine import small_models
@@ -63,7 +63,7 @@ def test_a_fit_explains_more_than_half_of_a_row_that_it_has_not_seen(pair, fitte
 
 @pytest.mark.long
 def test_it_is_loaded_as_it_was_saved(pair, bound, fitted, rows, tmp_path):
-    save_drafted(fitted, tmp_path / "restore")
+    save_restorer(fitted, tmp_path / "restore")
     found = load_drafted(tmp_path / "restore", bound, pair.target, DIGESTS, mx.float32)
     assert found.config == fitted.config
     for i in range(len(found.config.layers)):
@@ -76,7 +76,7 @@ def test_it_is_loaded_as_it_was_saved(pair, bound, fitted, rows, tmp_path):
     [(("sha256:x", DIGESTS[1]), "another target"), ((DIGESTS[0], "sha256:x"), "another drafter")],
 )
 def test_another_pair_is_refused(pair, bound, fitted, tmp_path, digests, message):
-    save_drafted(fitted, tmp_path / "restore")
+    save_restorer(fitted, tmp_path / "restore")
     with pytest.raises(BadInput, match=message):
         load_drafted(tmp_path / "restore", bound, pair.target, digests, None)
 
@@ -92,7 +92,7 @@ def test_another_pair_is_refused(pair, bound, fitted, tmp_path, digests, message
     ],
 )
 def test_configurations_that_do_not_fit_are_refused(pair, bound, fitted, tmp_path, change, message):
-    save_drafted(fitted, tmp_path / "restore")
+    save_restorer(fitted, tmp_path / "restore")
     path = tmp_path / "restore" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(BadInput, match=message):
