@@ -6,7 +6,6 @@ It leaves hooks on the target that it is given, so it gets a model object of its
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from importlib import util
-from inspect import signature
 from typing import Any
 
 from engine.cache.protocol import Cache
@@ -78,8 +77,6 @@ class Package:
             NotInjectedError: the package would roll these caches back wrongly, or did not use them.
         """
         check_caches(caches)
-        known = signature(self._module.stream_generate).parameters
-        steps = {"prefill_step_size": chunk} if "prefill_step_size" in known else {}
         with injected(self.decision, self._module, self.target, caches) as injection:
             responses = self._module.stream_generate(
                 self.target,
@@ -87,9 +84,8 @@ class Package:
                 self._tokenizer,
                 mx.array(list(ids)),
                 max_tokens=most,
-                **steps,
+                prefill_step_size=chunk,
                 **sampling,
-                **injection.kwargs,
             )
             first = next(responses, None)  # the caches are taken before the prompt is read
         try:
@@ -112,15 +108,9 @@ def check_options(*, guided: bool, min_p: float, drawn_by_seed: bool) -> None:
 def rounds(
     package: Package, run: Run, ids: Sequence[int], most: int, *, chunk: int, **sampling: float
 ) -> Iterator[Step]:
-    """Yield the steps of an answer. The package fills the run's caches; the run handles stops and text.
+    """Yield the steps of an answer; see :meth:``Package.stream``.
 
-    Args:
-        package: loaded for the run's target.
-        run: over fresh caches; its clock runs.
-        ids: see :meth:``Package.stream``.
-        most: see :meth:``Package.stream``.
-        chunk: see :meth:``Package.stream``.
-        sampling: see :meth:``Package.stream``.
+    The package fills the run's caches, which are fresh. The run, whose clock runs, handles stops and text.
 
     Raises:
         EngineError: before the first step: the package does not use these caches.
@@ -163,10 +153,10 @@ def check_caches(caches: Sequence[Any]) -> None:
             raise NotInjectedError("the dflash package would patch recurrent layers for all answers")
 
 
-def _verify(first: int | None, caches: Sequence[Any], prompt: int) -> None:
+def _verify(times_taken: int, caches: Sequence[Any], prompt: int) -> None:
     """Check the caches' content after the prompt, because the decision itself does not prove that they are used."""
-    if first not in (None, 1):
-        raise NotInjectedError(f"the dflash package took the caches {first} times instead of once")
+    if times_taken != 1:
+        raise NotInjectedError(f"the dflash package took the caches {times_taken} times instead of once")
     for cache in caches:
         fired = getattr(cache, "fired", None)
         if cache.offset != prompt or fired == 0 or getattr(cache, "codec_id", None) == "":

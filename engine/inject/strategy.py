@@ -4,7 +4,6 @@ The package makes its caches itself. What it looks up for that is replaced for t
 object: the target. The drafter's caches stay the package's own.
 """
 
-import inspect
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,8 +12,7 @@ from typing import Any
 
 from engine.cache.protocol import Cache
 
-KWARG, MAKE_CACHE, PROMPT_CACHE, NONE = "kwarg", "model-make-cache", "module-prompt-cache", "none"
-KWARGS = ("target_cache", "caches", "target_caches", "prompt_cache")
+MAKE_CACHE, PROMPT_CACHE, NONE = "model-make-cache", "module-prompt-cache", "none"
 MAKER = "make_prompt_cache"
 _PATCHING = threading.RLock()  # a module's name is everybody's
 
@@ -24,8 +22,8 @@ class Decision:
     """How the target's caches get into the package.
 
     Attributes:
-        strategy: ``kwarg``, ``model-make-cache``, ``module-prompt-cache`` or ``none``.
-        name: the argument or attribute that it goes by.
+        strategy: ``model-make-cache``, ``module-prompt-cache`` or ``none``.
+        name: the attribute that it goes by.
     """
 
     strategy: str
@@ -34,15 +32,9 @@ class Decision:
 
 @dataclass
 class Injection:
-    """The result of an injection.
+    """How often the package took the caches."""
 
-    Attributes:
-        kwargs: arguments to call the package's function with.
-        times_taken: how often the package took the caches; counted by what it called, None if nothing can count it.
-    """
-
-    kwargs: dict[str, Any]
-    times_taken: int | None = 0
+    times_taken: int = 0
 
 
 def decide(package: Any, target: Any) -> Decision:
@@ -53,10 +45,6 @@ def decide(package: Any, target: Any) -> Decision:
             it in the module that it came from would change nothing.
         target: the model object.
     """
-    parameters = inspect.signature(package.stream_generate).parameters
-    for name in KWARGS:
-        if name in parameters:
-            return Decision(KWARG, name)
     if callable(getattr(target, "make_cache", None)):
         return Decision(MAKE_CACHE, "make_cache")
     if callable(getattr(package, MAKER, None)):
@@ -71,30 +59,21 @@ def injected(decision: Decision, package: Any, target: Any, caches: Sequence[Cac
     Raises:
         RuntimeError: no such strategy.
     """
+    if decision.strategy not in (MAKE_CACHE, PROMPT_CACHE):
+        raise RuntimeError(f"no strategy {decision.strategy!r} gives the package caches")
+    injection = Injection()
     with _PATCHING:
-        injection = Injection({})
+        holder = target if decision.strategy == MAKE_CACHE else package
+        original = getattr(holder, decision.name)
 
-        def hand_out() -> list[Cache]:
-            assert injection.times_taken is not None  # noqa: S101 - counted from the start
+        def make(*args: Any, **kwargs: Any) -> Any:
+            if holder is package and args[0] is not target:
+                return original(*args, **kwargs)
             injection.times_taken += 1
             return list(caches)
 
-        if decision.strategy == KWARG:
-            injection.kwargs, injection.times_taken = {decision.name: list(caches)}, None
+        with replaced(holder, decision.name, make):
             yield injection
-        elif decision.strategy == MAKE_CACHE:
-            with replaced(target, decision.name, hand_out):
-                yield injection
-        elif decision.strategy == PROMPT_CACHE:
-            original = getattr(package, decision.name)
-
-            def prompt_cache(model: Any, *args: Any, **kwargs: Any) -> Any:
-                return hand_out() if model is target else original(model, *args, **kwargs)
-
-            with replaced(package, decision.name, prompt_cache):
-                yield injection
-        else:
-            raise RuntimeError(f"no strategy {decision.strategy!r} gives the package caches")
 
 
 @contextmanager

@@ -5,7 +5,6 @@ import types
 
 import pytest
 
-from engine.inject import strategy
 from engine.inject.strategy import Decision, decide, injected
 
 
@@ -30,19 +29,7 @@ def own(model, *_):
     return model.make_cache() if hasattr(model, "make_cache") else ["its own"]
 
 
-def test_a_keyword_comes_first():
-    for name in strategy.KWARGS:
-        namespace = {}
-        exec(f"def stream_generate(model, *, {name}=None): return {name}", namespace)
-        made = package(namespace["stream_generate"], own)
-        decision = decide(made, WithMaker())
-        assert decision == Decision("kwarg", name)
-        with injected(decision, made, Model(), ["ours"]) as injection:
-            assert made.stream_generate(None, **injection.kwargs) == ["ours"]
-            assert injection.times_taken is None  # nothing was called that could count
-
-
-def test_the_models_own_maker_comes_next():
+def test_the_models_own_maker_comes_first():
     target, other = WithMaker(), WithMaker()
     made = package(maker=own)
     decision = decide(made, target)
