@@ -6,9 +6,9 @@ from typing import Any
 from bridge.reports.cache_spec import CacheSpec
 from engine.attention.router import patched
 from engine.cache import kinds
+from engine.cache.compatibility import refusal
 from engine.cache.protocol import Cache
 from engine.cache.spec import parse
-from engine.cache.trial import refusal
 from engine.cache.wrapping import wrap_caches
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache

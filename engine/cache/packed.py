@@ -32,15 +32,11 @@ class PackedMixin(Mixed):
             copy).
     """
 
-    spec: str
-    views: bool
+    spec: str = DEFAULT
+    views: bool = False
     blank: bool = False
-    codecs: tuple[RowCodec, RowCodec] | None
-    dtype: str
-
-    def _init(self, spec: str, *, views: bool) -> None:
-        self.spec, self.views = spec, views
-        self.codecs, self.dtype = None, "float16"
+    codecs: tuple[RowCodec, RowCodec] | None = None
+    dtype: str = "float16"
 
     @property
     def codec_id(self) -> str:
@@ -105,9 +101,13 @@ class PackedMixin(Mixed):
     @state.setter
     def state(self, v: tuple[Any, ...]) -> None:
         codec_id, *rest = v
-        if getattr(self, "codecs", None) is not None and codec_id != self.codec_id:
+        if self.codecs is not None and codec_id != self.codec_id:
             raise BadInput(f"saved with codec {codec_id!r}, this cache has {self.codec_id!r}")
-        self._read(codec_id, rest[0], rest[1])
+        if codec_id:
+            for rows, codec in zip(rest[:2], CodecId.parse(codec_id).codecs, strict=True):
+                if rows is None or rows.dtype != mx.uint8 or rows.shape[-1] != codec.row_bytes:
+                    raise BadInput(f"the saved rows are not of codec {codec_id!r}")
+            self.use_codec(codec_id)
         super(PackedMixin, type(self)).state.fset(self, tuple(rest))
 
     @property
@@ -137,20 +137,9 @@ class PackedMixin(Mixed):
             return first, second
         return of_keys.pack(keys), of_values.pack(values)
 
-    def _read(self, codec_id: str, keys: mx.array | None, values: mx.array | None) -> None:
-        """Make the codecs that an id names, and check that the rows are theirs."""
-        if not hasattr(self, "views"):
-            self._init(DEFAULT, views=False)
-        if not codec_id:
-            return
-        for rows, codec in zip((keys, values), CodecId.parse(codec_id).codecs, strict=True):
-            if rows is None or rows.dtype != mx.uint8 or rows.shape[-1] != codec.row_bytes:
-                raise BadInput(f"the saved rows are not of codec {codec_id!r}")
-        self.use_codec(codec_id)
-
     def like(self, other: "PackedMixin") -> Self:
         """Take over another cache's codec."""
-        self._init(other.spec, views=other.views)
+        self.spec, self.views = other.spec, other.views
         self.codecs, self.dtype = other.codecs, other.dtype
         return self
 
@@ -169,7 +158,7 @@ class PackedKVCache(PackedMixin, lm_cache.KVCache):
 
     def __init__(self, spec: str = DEFAULT, *, views: bool = False) -> None:
         super().__init__()
-        self._init(spec, views=views)
+        self.spec, self.views = spec, views
 
     @classmethod
     def merge(cls, caches: Sequence["PackedKVCache"]) -> "BatchPackedKVCache":
@@ -182,7 +171,7 @@ class PackedRotatingKVCache(PackedMixin, lm_cache.RotatingKVCache):
 
     def __init__(self, max_size: int, keep: int = 0, spec: str = DEFAULT, *, views: bool = False) -> None:
         super().__init__(max_size, keep)
-        self._init(spec, views=views)
+        self.spec, self.views = spec, views
 
     @classmethod
     def merge(cls, caches: Sequence["PackedRotatingKVCache"]) -> "BatchPackedRotatingKVCache":
@@ -228,10 +217,6 @@ class BatchPackedKVCache(_BatchMixin, lm_cache.BatchKVCache):
 
     single = PackedKVCache
 
-    def __init__(self, left_padding: list[int]) -> None:
-        super().__init__(left_padding)
-        self._init(DEFAULT, views=False)
-
     @classmethod
     def _merged(cls, caches: list[Any]) -> Self:
         if all(cache.keys is None for cache in caches):
@@ -243,7 +228,3 @@ class BatchPackedRotatingKVCache(_BatchMixin, lm_cache.BatchRotatingKVCache):
     """mlx-lm's left-padded batch of rings over packed rows."""
 
     single = PackedRotatingKVCache
-
-    def __init__(self, max_size: int, left_padding: list[int]) -> None:
-        super().__init__(max_size, left_padding)
-        self._init(DEFAULT, views=False)

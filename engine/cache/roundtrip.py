@@ -46,19 +46,15 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Append the decoded codes of both, and return what the inner cache returns."""
-        pair: tuple[mx.array, mx.array] = self.inner.update_and_fetch(*self.through(keys, values))
+        pair: tuple[mx.array, mx.array] = self.inner.update_and_fetch(*self.pack(keys, values))
         return pair
-
-    def pack(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Return what the inner cache stores; see :meth:``through``."""
-        return self.through(keys, values)
 
     def read(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Return what attention gets for stored keys and values: the same."""
         return keys, values
 
-    def through(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Return the decoded codes of both, storing nothing."""
+    def pack(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Return what the inner cache stores: the decoded codes of both."""
         try:
             codecs = [self._codec(x.shape[-1]) for x in (keys, values)]
         except EngineError as error:

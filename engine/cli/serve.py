@@ -125,7 +125,7 @@ def command(
     if not models:  # the bundled model that answers has no drafter
         models = (DEFAULT,) if options["draft"] in WITHOUT_DRAFTER else (DRAFTING,)
     key = _key(api_key_file)
-    from engine.cache.spec import parse
+    from bridge.reports.cache_spec import parse
     from engine.serve.http.guard import is_loopback
     from engine.serve.settings import Settings
 
