@@ -30,7 +30,7 @@ try:
         import mlx_lm
         from mlx_lm import utils
         from mlx_lm.generate import generate_step, generation_stream, stream_generate
-        from mlx_lm.models import base, cache, rope_utils
+        from mlx_lm.models import base, cache, qwen3, rope_utils
         from mlx_lm.sample_utils import make_sampler
         from transformers import PreTrainedTokenizerFast
 except ImportError as error:
@@ -50,6 +50,7 @@ __all__ = [
     "generation_stream",
     "make_sampler",
     "mlx_lm",
+    "qwen3",
     "rope_utils",
     "stream_generate",
     "utils",

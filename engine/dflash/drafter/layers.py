@@ -5,8 +5,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from engine.dflash.config import DraftConfig
 from engine.dflash.target.rotary import rotate
+from engine.lm import qwen3
 from engine.mx import mx, nn
 
 Rows = Callable[[mx.array], mx.array]
@@ -62,39 +62,8 @@ def block_mask(context: int, rows: int, window: int | None, *, causal: bool) -> 
     return mx.array(visible)
 
 
-class DraftAttention(nn.Module):
-    """The weights of one layer's attention."""
-
-    def __init__(self, config: DraftConfig) -> None:
-        super().__init__()
-        size, dim = config.hidden_size, config.head_dim
-        self.q_proj = nn.Linear(size, config.num_attention_heads * dim, bias=False)
-        self.k_proj = nn.Linear(size, config.num_key_value_heads * dim, bias=False)
-        self.v_proj = nn.Linear(size, config.num_key_value_heads * dim, bias=False)
-        self.o_proj = nn.Linear(config.num_attention_heads * dim, size, bias=False)
-        self.q_norm = nn.RMSNorm(dim, eps=config.rms_norm_eps)
-        self.k_norm = nn.RMSNorm(dim, eps=config.rms_norm_eps)
-
-
-class DraftMLP(nn.Module):
-    """The weights of one layer's gated MLP."""
-
-    def __init__(self, config: DraftConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-
-
-class DraftLayer(nn.Module):
+class DraftLayer(qwen3.TransformerBlock):
     """One layer; who calls it says how rows attend and how the MLP's two inputs are made."""
-
-    def __init__(self, config: DraftConfig) -> None:
-        super().__init__()
-        self.self_attn = DraftAttention(config)
-        self.mlp = DraftMLP(config)
-        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def __call__(
         self, x: mx.array, update: mx.array | None, attend: Rows, gate_up: Rows
