@@ -1,9 +1,10 @@
 """The state of one generation: what the draft-verify loop reads and advances."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from engine.cache.protocol import Cache
@@ -46,11 +47,8 @@ def blocks_of(proposer: Proposer | None, *, lookup: bool, size: int | None = Non
     return max(model, BLOCK if lookup else 1), model
 
 
-def _untapped(model: nn.Module) -> Callable[[mx.array, list[Any]], tuple[mx.array, None]]:
-    def forward(tokens: mx.array, cache: list[Any]) -> tuple[mx.array, None]:
-        return model(tokens, cache=cache), None
-
-    return forward
+def _untapped(model: nn.Module, tokens: mx.array, cache: list[Any]) -> tuple[mx.array, None]:
+    return model(tokens, cache=cache), None
 
 
 class Run:
@@ -100,17 +98,12 @@ class Run:
         if evaluates_early(loop):
             self._model = with_early_eval(self._model)
         # Not a method of this object: a reference to itself would keep the caches until the garbage collector runs.
-        self._forward = proposer.tap(self._model) if proposer else _untapped(self._model)
+        self._forward = proposer.tap(self._model) if proposer else partial(_untapped, self._model)
         self._syncs = 0
         self._prefill = 0.0
 
-    def read_prompt(self, ids: Sequence[int], chunk: int) -> None:
-        """Run all of the prompt but its last token through the target, once, handing on the taps."""
-        for _ in self.reading(ids, chunk):
-            pass
-
     def reading(self, ids: Sequence[int], chunk: int, start: int = 0) -> Iterator[int]:
-        """Read the prompt as :meth:``read_prompt`` does, yielding after each chunk.
+        """Run all of the prompt but its last token through the target, handing on the taps; yield after each chunk.
 
         Args:
             ids: all of the prompt.
@@ -131,10 +124,8 @@ class Run:
             yield end
         self.pending = prompt[:, -1:]
         self.policy.begin()
-        if self.lookup:
-            self.lookup.feed(
-                ids
-            )  # not observed: what a model writes repeats itself far more than what it reads
+        if self.lookup:  # not observed: what a model writes repeats itself far more than what it reads
+            self.lookup.feed(ids)
         self._prefill = self.clock.restart()
 
     def plan(self) -> RoundPlan:

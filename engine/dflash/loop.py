@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from engine.cache import make_caches
 from engine.cache.protocol import Cache
 from engine.dflash.generation import LOOPS, Run, blocks_of
 from engine.dflash.interrupts import whole
@@ -100,8 +101,6 @@ def stream_generate(
     if blocks[0] < 1:
         raise BadInput(f"block_size is {block_size}", "1 decodes plainly, 2 and more verify drafts")
     if caches is None:
-        from engine.cache import make_caches
-
         caches = make_caches(target, "raw")
     run = Run(
         target,
@@ -122,7 +121,8 @@ def stream_generate(
 def _decode(run: Run, ids: list[int], chunk: int) -> Generator[Step, None, None]:
     with run.closing():
         run.clock.restart()
-        run.read_prompt(ids, chunk)
+        for _ in run.reading(ids, chunk):
+            pass
         yield from whole(rounds(run))
 
 

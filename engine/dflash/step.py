@@ -7,10 +7,8 @@ from typing import Any
 
 from engine.cache.protocol import Cache
 
-WATCHED_DRAFTS, LEAST_ACCEPTED = (
-    200,
-    0.05,
-)  # fewer accepted than this share of so many drafts are worth a warning
+# Fewer accepted than this share of so many drafts are worth a warning.
+WATCHED_DRAFTS, LEAST_ACCEPTED = 200, 0.05
 
 
 @dataclass(frozen=True)

@@ -52,55 +52,46 @@ class Stops:
         self.tokens = frozenset(ends_of(tokenizer) if tokens is None else tokens)
         self.strings = tuple(strings)
         self._text = Detokenizer(tokenizer) if tokenizer is not None else None
-        self._held = ""
+        self._waiting = ""
         self.matched: str | None = None
 
     def take(self, tokens: Sequence[int]) -> Cut:
         """Return the next tokens up to the first stop."""
-        if not self.strings:
-            end = next((i for i, token in enumerate(tokens) if token in self.tokens), None)
-            plain = tokens if end is None else tokens[:end]
-            text = self._text.add(plain) if self._text and plain else ""
-            before_end = tokens if end is None else tokens[: end + 1]
-            return Cut(tuple(before_end), text + (self.flush() if end is not None else ""), end is not None)
-        released = ""
-        for i, token in enumerate(tokens):
-            if token in self.tokens:
-                return Cut(tuple(tokens[: i + 1]), released + self.flush(), stopped=True)
-            self._held += self._text.add([token]) if self._text else ""
-            starts = [at for at in map(self._held.find, self.strings) if at >= 0]
+        end = next((i for i, token in enumerate(tokens) if token in self.tokens), len(tokens))
+        stopped, text = end < len(tokens), ""
+        if not self.strings and self._text and end:
+            text = self._text.add(tokens[:end])
+        for i, token in enumerate(tokens[:end] if self.strings else ()):
+            self._waiting += self._text.add([token]) if self._text else ""
+            starts = [at for at in map(self._waiting.find, self.strings) if at >= 0]
             if starts:
-                self.matched = next(s for s in self.strings if self._held.startswith(s, min(starts)))
-                released, self._held = released + self._held[: min(starts)], ""
+                self.matched = next(s for s in self.strings if self._waiting.startswith(s, min(starts)))
+                text, self._waiting = text + self._waiting[: min(starts)], ""
                 self._text = None
-                return Cut(tuple(tokens[: i + 1]), released, stopped=True)
-            safe = len(self._held) - self._hopeful()
-            released, self._held = released + self._held[:safe], self._held[safe:]
-        return Cut(tuple(tokens), released, stopped=False)
+                return Cut(tuple(tokens[: i + 1]), text, stopped=True)
+            safe = len(self._waiting) - self._hopeful()
+            text, self._waiting = text + self._waiting[:safe], self._waiting[safe:]
+        return Cut(tuple(tokens[: end + stopped]), text + (self.flush() if stopped else ""), stopped)
 
     def flush(self) -> str:
         """Return the text that was held back, at the end of the answer; nothing after a stop string."""
         if self._text is None:
             return ""
-        text, self._held = self._held + self._text.flush(), ""
+        text, self._waiting = self._waiting + self._text.flush(), ""
         ends = [at for at in map(text.find, self.strings) if at >= 0]
         return text[: min(ends)] if ends else text
 
     def _hopeful(self) -> int:
         """Return how many characters at the end could be the beginning of a stop string."""
-        most = min(len(self._held), max(map(len, self.strings)) - 1)
+        most = min(len(self._waiting), max(map(len, self.strings)) - 1)
         return next(
-            (n for n in range(most, 0, -1) if any(s.startswith(self._held[-n:]) for s in self.strings)), 0
+            (n for n in range(most, 0, -1) if any(s.startswith(self._waiting[-n:]) for s in self.strings)), 0
         )
 
 
 def ends_of(tokenizer: Tokenizer | None) -> frozenset[int]:
     """Return the tokens that end an answer, by the tokenizer: one number or several."""
-    if tokenizer is None:
-        return frozenset()
     ids = getattr(tokenizer, "eos_token_ids", None)
     if ids is None:
         ids = getattr(tokenizer, "eos_token_id", None)
-    if ids is None:
-        return frozenset()
-    return frozenset([ids] if isinstance(ids, int) else ids)
+    return frozenset(() if ids is None else [ids] if isinstance(ids, int) else ids)

@@ -27,9 +27,8 @@ class Detokenizer:
         self._tokenizer = tokenizer
         self._window: list[int] = []
         self._given = 0  # characters of the window's text that were given out
-        self._bytes: dict[
-            int, int | None
-        ] = {}  # by token, of the tokens seen so far; None for all other tokens
+        # By token, of the tokens so far; None for tokens that stand for no byte.
+        self._bytes: dict[int, int | None] = {}
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._in_bytes = False  # whether the last token stands for a byte
 

@@ -24,5 +24,6 @@ def begun(pair, ids, spec="raw", *, sampler=None):
         room=1000,
         blocks=(16, 16),
     )
-    run.read_prompt(ids, 64)
+    for _ in run.reading(ids, 64):
+        pass
     return run

@@ -156,10 +156,8 @@ class Measured(Nominal):
                 self._line.forget(self.changed)
                 rest = steps - counted
             self._enter(drafter, earlier, counted + rest)
-        elif took < expected - max(
-            self.doubtful, (expected - 1) / 2
-        ):  # nothing makes a round cheap by chance
-            self._line.forget(self.changed)
+        elif took < expected - max(self.doubtful, (expected - 1) / 2):
+            self._line.forget(self.changed)  # nothing makes a round cheap by chance
         self._enter(drafter, drafts, took)
         return took + rest
 

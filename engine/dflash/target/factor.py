@@ -12,10 +12,6 @@ NEAR = 0.01
 DIGITS = 3
 
 
-class _ReachedError(Exception):
-    """The first layer was reached: the rest of the forward pass is not needed."""
-
-
 class _First(LayerWrapper):
     """Stands for the first layer and keeps its input."""
 
@@ -24,7 +20,7 @@ class _First(LayerWrapper):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         arrays = (value for value in (*args, *kwargs.values()) if isinstance(value, mx.array))
         self.seen = next(arrays, None)
-        raise _ReachedError
+        return self._layer(*args, **kwargs)
 
 
 def factor_of(target: nn.Module) -> float:
@@ -49,8 +45,5 @@ def factor_of(target: nn.Module) -> float:
 def _first_input(target: nn.Module, tokens: mx.array) -> mx.array | None:
     path, layers = find_layers(target)
     first = _First(layers[0])
-    try:
-        with_layers(target, path, [first, *layers[1:]])(tokens)
-    except _ReachedError:
-        return first.seen
-    return None
+    with_layers(target, path, [first, *layers[1:]])(tokens)  # the rest of the pass is never computed
+    return first.seen

@@ -39,7 +39,8 @@ def begun(pair, spec, length, *, drafts):
         room=100,
         blocks=(8, 8),
     )
-    run.read_prompt([3 + i * 7 % 2000 for i in range(length)], 64)
+    for _ in run.reading([3 + i * 7 % 2000 for i in range(length)], 64):
+        pass
     return run
 
 
