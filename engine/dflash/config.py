@@ -69,26 +69,23 @@ class DraftConfig(Shape):
 
     def to_json(self) -> dict[str, Any]:
         """Return the published keys, so that the ``dflash`` package can load files written by this engine."""
-        values = asdict(self)
-        nested = {name: values.pop(name) for name in NESTED + NESTED2}
-        nested["target_layer_ids"] = list(self.target_layer_ids)
-        if self.embed_scale is None:
-            del nested["embed_scale"]
-        if not self.is_dflash2:
-            nested = {name: nested[name] for name in NESTED if name in nested}
-        if not self.is_dspark:
-            for name in HEADS:
-                del values[name]
-        del values["architecture"]
-        if self.made_for is None:
-            del values["made_for"]
+        absent = {"architecture"} | {
+            *(name for name in ("embed_scale", "made_for") if getattr(self, name) is None),
+            *(() if self.is_dflash2 else NESTED2),
+            *(() if self.is_dspark else HEADS),
+        }
+        values = {
+            name: list(x) if isinstance(x, tuple) else x
+            for name, x in asdict(self).items()
+            if name not in absent
+        }
+        nested = {name: values.pop(name) for name in NESTED + NESTED2 if name in values}
         return {
             "architectures": [self.architecture],
             "model_type": "qwen3",
             "hidden_act": "silu",
             "attention_bias": False,
             **values,
-            "layer_types": list(self.layer_types),
             "use_sliding_window": SLIDING in self.layer_types,
             "dflash_config": nested,
         }

@@ -194,21 +194,12 @@ class TorchDrafter:
 
 @dataclass
 class TorchContext:
-    """Keys and values of each layer, of all accepted tokens; attributes as of ``DraftContext``."""
+    """Keys and values of each layer, of all accepted tokens; ``state`` as of ``DraftContext``."""
 
     offset: int = 0
-    held: list[Pair] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
     state: list[mx.array] = field(default_factory=list)
     start: int = 0
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of keys and values."""
-        return sum(x.nbytes for pair in self.held for x in pair)
-
-    def copy(self) -> "TorchContext":
-        """Return a copy; tensors are never written to, so that it may share them."""
-        return TorchContext(self.offset, list(self.held), [], self.start)
 
 
 class BoundTorch:
@@ -227,12 +218,12 @@ class BoundTorch:
         states = layers.fused_taps(self._there(taps))
         at = torch.arange(context.offset, context.offset + new, device=layers.device)
         pairs = [layers.context(i, states, at) for i in range(self.config.num_hidden_layers)]
-        if context.held:
+        if context.pairs:
             pairs = [
                 (torch.cat([old[0], pair[0]], 2), torch.cat([old[1], pair[1]], 2))
-                for old, pair in zip(context.held, pairs, strict=True)
+                for old, pair in zip(context.pairs, pairs, strict=True)
             ]
-        context.held = pairs
+        context.pairs = pairs
         context.offset += new
 
     def propose(
@@ -254,7 +245,7 @@ class BoundTorch:
         key_at = torch.arange(context.start, context.offset, device=layers.device)
         for i in range(config.num_hidden_layers):
             visible = at[..., None] - key_at < (config.window(i) or inf)
-            before = context.held[i] if context.held else self._nothing()
+            before = context.pairs[i] if context.pairs else self._nothing()
             states = states + layers.attend(i, states, before, visible, at, block)
             states = states + layers.mlp(i, states)
         hidden = self._back(layers.norm(states, "norm")[0, 1:])

@@ -2,16 +2,18 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 
 
 class Acceptance:
     """Recent probability, by position, that a draft is accepted if all drafts before it were.
 
     Args:
-        prior: what is believed of the first place before anything was seen. Of a later one the same is believed
-            as of the one before, but for ``misses``.
-        misses: the share of refusals that is left from one place to the next.
-        weight: how many observations such a belief is worth.
+        prior: the estimate for the first place before anything was seen. Each later place inherits the estimate of the
+            one before, its miss rate scaled by ``misses``.
+        misses: see ``prior``.
+        weight: how many observations such an estimate is worth.
         memory: what an observation is worth after one more at its place.
         places: which positions share a place: the last position of each; those beyond have one more. None: each
             of the first 16 has its own.
@@ -30,8 +32,7 @@ class Acceptance:
         self._places = range(16) if places is None else places
         self._hits = [0.0] * (len(self._places) + 1)
         self._tries = [0.0] * (len(self._places) + 1)
-        self._expected: dict[int, list[float]] = {}
-        self._beliefs: list[float] = []
+        self._expected: dict[int, list[float]] = {}  # by start, for each number of drafts
 
     def learn(self, proposed: int, accepted: int, start: int = 0) -> None:
         """Count one round: the first ``accepted`` of ``proposed`` drafts stayed, the next did not."""
@@ -39,24 +40,18 @@ class Acceptance:
             at = self._at(start + i)
             self._tries[at] = self.memory * self._tries[at] + 1
             self._hits[at] = self.memory * self._hits[at] + (i < accepted)
-        self._expected, self._beliefs = {}, []
+        self._expected = {}
 
     def expected(self, drafts: int, start: int = 0) -> float:
         """Return how many of this many drafts will be accepted, on average, the first at position ``start``."""
-        known = self._expected.setdefault(start, [0.0])
+        known = self._expected.get(start, [])
         if drafts >= len(known):
-            known[:] = self._expect(drafts, start)
+            beliefs = self._beliefs()
+            reached = accumulate((beliefs[self._at(start + i)] for i in range(drafts)), mul)
+            known = self._expected[start] = [0.0, *accumulate(reached)]
         return known[drafts]
 
-    def _expect(self, most: int, start: int) -> list[float]:
-        beliefs = self._beliefs = self._beliefs or self._believe()
-        reached, expected = 1.0, [0.0]
-        for i in range(most):
-            reached *= beliefs[self._at(start + i)]
-            expected.append(expected[-1] + reached)
-        return expected
-
-    def _believe(self) -> list[float]:
+    def _beliefs(self) -> list[float]:
         belief, beliefs = self.prior, []
         for hits, tries in zip(self._hits, self._tries, strict=True):
             belief = (hits + self.weight * belief) / (tries + self.weight)

@@ -110,10 +110,6 @@ class Late(CacheProxy, own=("given", "block", "_store", "_read")):
 class LateGrowing(Late):
     """For growing caches. Joining copies the whole cache in each round, so trimming is cheaper."""
 
-    def make_mask(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the cache's own mask: its length is the length before the block."""
-        return self.inner.make_mask(*args, **kwargs)
-
     def _stored_rows(self) -> Pair | None:
         cache = self.inner
         if cache.keys is None:

@@ -54,10 +54,7 @@ class Recompute(lm_cache.ArraysCache):
 
     def __init__(self, states: lm_cache.ArraysCache) -> None:
         self.inner, self.given = states, self
-        self._before: list[mx.array | None] = []
-        self._after: list[mx.array | None] | None = None
-        self.calls: list[Call] = []
-        self._open: list[Call] = []
+        self._restart([])
 
     @property
     def cache(self) -> list[mx.array | None]:
@@ -85,7 +82,7 @@ class Recompute(lm_cache.ArraysCache):
 
     def begin(self) -> None:
         """Keep the states."""
-        self._before, self._after, self.calls, self._open = list(self.inner.cache), None, [], []
+        self._restart(self.inner.cache)
 
     def check(self, rows: int, keep: int) -> None:
         """Queue the states after the first ``keep`` of the ``rows`` tokens, beside the cache.
@@ -118,15 +115,18 @@ class Recompute(lm_cache.ArraysCache):
         del rows, keep
         if self._after is not None:
             self.inner.cache = self._after
-        self._forget()
+        self._restart([])
 
     def abandon(self) -> None:
         """Put the states back."""
         self.inner.cache = self._before
-        self._forget()
+        self._restart([])
 
-    def _forget(self) -> None:
-        self._before, self._after, self.calls, self._open = [], None, [], []
+    def _restart(self, states: list[mx.array | None]) -> None:
+        self._before = list(states)
+        self._after: list[mx.array | None] | None = None
+        self.calls: list[Call] = []
+        self._open: list[Call] = []
 
     def _cut(self, x: Any, rows: int, keep: int, again: lm_cache.ArraysCache) -> Any:
         """Return an argument for fewer rows: states as they are, and the first rows of arrays with rows."""
