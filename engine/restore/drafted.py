@@ -88,14 +88,14 @@ def features(drafter: BoundDrafter, ids: mx.array) -> mx.array:
     for i, layer in enumerate(drafter.drafter.layers):
 
         def attend(normed: mx.array, i: int = i) -> mx.array:
-            tapped.append(drafter.fused.block(i, normed)[:, :width])
+            tapped.append(drafter.fused.block[i](normed)[:, :width])
             keys, values, queries = drafter.heads(i, normed, cos, sin)
             out = mx.fast.scaled_dot_product_attention(
                 queries, keys, values, scale=drafter.scale, mask="causal"
             )
             return out.transpose(0, 2, 1, 3).reshape(length, -1)
 
-        x, update = layer(x, update, attend, partial(drafter.fused.gate_up, i))
+        x, update = layer(x, update, attend, drafter.fused.gate_up[i])
     return mx.concatenate(tapped, axis=-1)
 
 

@@ -1,7 +1,6 @@
 """Where the keys and values of evicted positions come back from."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.attention.views import PackedView
@@ -114,12 +113,12 @@ class Learned:
         self.count = 0
         # In a closure: the bytes of a cache are those of its arrays, and weights do not count.
         self._cached = lambda start, stop, like: as_cached(attention, reconstruct(start, stop), like, start)
-        self._like: tuple[Like, Like] | None = None
+        self._like: Pair | None = None
 
     def take(self, start: int, keys: mx.array, values: mx.array) -> None:
         """Count as many positions as will have to be made, and keep those that were not of the prompt."""
         if self.start is None:
-            self.start, self._like = start, (Like.of(keys), Like.of(values))
+            self.start, self._like = start, (_empty(keys), _empty(values))
         count = keys.shape[2] if self.stop is None else max(0, min(keys.shape[2], self.stop - start))
         self.count += count
         if count < keys.shape[2]:
@@ -133,31 +132,21 @@ class Learned:
         return pair if self.inner.keys is None else joined(pair, self.inner.give())
 
 
-@dataclass(frozen=True)
-class Like:
-    """How a cache holds keys, or values: heads, values of a head, and their type."""
-
-    heads: int
-    dim: int
-    dtype: mx.Dtype
-
-    @classmethod
-    def of(cls, x: mx.array) -> "Like":
-        """Return the form of an array ``[rows, heads, positions, dim]``."""
-        return cls(x.shape[1], x.shape[3], x.dtype)
+def _empty(x: mx.array) -> mx.array:
+    return mx.zeros((*x.shape[:2], 0, x.shape[3]), x.dtype)
 
 
-def as_cached(attention: nn.Module, raw: Pair, like: tuple[Like, Like], start: int) -> Pair:
+def as_cached(attention: nn.Module, raw: Pair, like: Pair, start: int) -> Pair:
     """Return raw projections ``[rows, positions, heads * dim]`` as the layer's cache would hold them.
 
     Args:
         attention: the layer's module.
         raw: of keys and values.
-        like: heads, sizes and types of both.
+        like: keys and values ``[rows, heads, any, dim]`` of this layer, whose shapes and types are taken.
         start: the first position.
     """
     heads = [
-        x.reshape(*x.shape[:2], side.heads, side.dim).transpose(0, 2, 1, 3)
+        x.reshape(*x.shape[:2], side.shape[1], -1).transpose(0, 2, 1, 3)
         for x, side in zip(raw, like, strict=True)
     ]
     norms = [getattr(attention, name, None) for name in ("k_norm", "v_norm")]

@@ -1,9 +1,11 @@
 """Matrices with the same input, concatenated: one product in place of several."""
 
 import operator
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from engine.dflash.config import DraftConfig
-from engine.dflash.drafter.layers import DraftLayer
+from engine.dflash.drafter.layers import DraftLayer, Rows
 from engine.dflash.target.small_gemm import Matrix
 from engine.mx import mx, nn, tree
 
@@ -19,15 +21,20 @@ class FusedLayers:
         layers: the drafter's.
         config: the drafter's.
         form: of products over few rows, see :func:``engine.dflash.target.small_gemm.form_of``.
+
+    Attributes:
+        block: for each layer, from rows to its values, keys and queries, side by side in this order.
+        gate_up: for each layer, from rows to the two inputs of its MLP, side by side.
     """
 
     def __init__(self, layers: list[DraftLayer], config: DraftConfig, form: str) -> None:
         self.layers, self.config, self.form = layers, config, form
+        self._linears = [_linears(layer) for layer in layers]
         self.plain = all(
-            type(linear) is nn.Linear and "bias" not in linear
-            for layer in layers
-            for linear in _linears(layer)
+            type(linear) is nn.Linear and "bias" not in linear for some in self._linears for linear in some
         )
+        self.block: Sequence[Rows] = [partial(_side_by_side, some[:3]) for some in self._linears]
+        self.gate_up: Sequence[Rows] = [partial(_side_by_side, some[3:]) for some in self._linears]
         if self.plain:
             self._fuse()
         self.keys_norm = mx.stack([layer.self_attn.k_norm.weight for layer in layers])[:, None, None]
@@ -41,62 +48,43 @@ class FusedLayers:
         return len(now) == len(self.sources) and all(map(operator.is_, now, self.sources))
 
     def context(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """Return values and keys of all layers, ``[layers, rows, kv heads * head_dim]`` each.
-
-        Args:
-            x: ``[rows, hidden]``.
-        """
+        """Return values and keys of all layers, ``[layers, rows, kv heads * head_dim]`` each, of ``[rows, hidden]``."""
         if self.plain:
-            values, keys = mx.split(x[None] @ self._context, 2, axis=-1)
-            return values, keys
-        attentions = [layer.self_attn for layer in self.layers]
-        return mx.stack([a.v_proj(x) for a in attentions]), mx.stack([a.k_proj(x) for a in attentions])
-
-    def block(self, layer: int, x: mx.array) -> mx.array:
-        """Return a layer's values, keys and queries of ``x``, side by side in this order."""
-        if self.plain:
-            return self._block[layer](x)
-        attention = self.layers[layer].self_attn
-        return mx.concatenate([attention.v_proj(x), attention.k_proj(x), attention.q_proj(x)], axis=-1)
-
-    def gate_up(self, layer: int, x: mx.array) -> mx.array:
-        """Return the two inputs of a layer's MLP, side by side."""
-        if self.plain:
-            return self._gate_up[layer](x)
-        mlp = self.layers[layer].mlp
-        return mx.concatenate([mlp.gate_proj(x), mlp.up_proj(x)], axis=-1)
+            both = x[None] @ self._context
+        else:
+            both = mx.stack([_side_by_side(some[:2], x) for some in self._linears])
+        values, keys = mx.split(both, 2, axis=-1)
+        return values, keys
 
     def _fuse(self) -> None:
-        attention = mx.stack(
-            [mx.concatenate([a.weight for a in _linears(layer)[:3]]) for layer in self.layers]
-        )
-        mlps = [mx.concatenate([a.weight for a in _linears(layer)[3:]]) for layer in self.layers]
+        attention = mx.stack([mx.concatenate([a.weight for a in some[:3]]) for some in self._linears])
+        mlps = [mx.concatenate([a.weight for a in some[3:]]) for some in self._linears]
         each = [matrix.squeeze(0) for matrix in mx.split(attention, len(mlps))]  # an index would copy
         views = []
-        for layer, heads, mlp in zip(self.layers, each, mlps, strict=True):
-            linears = _linears(layer)
-            views += [*_share(linears[:3], heads), *_share(linears[3:], mlp)]
-        self._block = [Matrix(weight, self.form) for weight in each]
-        self._gate_up = [Matrix(weight, self.form) for weight in mlps]
+        for some, heads, mlp in zip(self._linears, each, mlps, strict=True):
+            views += [*_share(some[:3], heads), *_share(some[3:], mlp)]
+        self.block = [Matrix(weight, self.form) for weight in each]
+        self.gate_up = [Matrix(weight, self.form) for weight in mlps]
         width = 2 * self.config.num_key_value_heads * self.config.head_dim
         self._context = attention[:, :width].swapaxes(1, 2)
         mx.eval(views, each, mlps, self._context)
 
     def _heads_norm(self, layer: DraftLayer) -> mx.array:
         """Return the norms' weights of all key and query heads, ``[kv heads + heads, head_dim]``."""
-        norms = (layer.self_attn.k_norm, layer.self_attn.q_norm)
-        counts = (self.config.num_key_value_heads, self.config.num_attention_heads)
-        rows = [
-            mx.broadcast_to(norm.weight, (n, self.config.head_dim))
-            for norm, n in zip(norms, counts, strict=True)
-        ]
-        return mx.concatenate(rows)
+        config, attention = self.config, layer.self_attn
+        keys = mx.broadcast_to(attention.k_norm.weight, (config.num_key_value_heads, config.head_dim))
+        queries = mx.broadcast_to(attention.q_norm.weight, (config.num_attention_heads, config.head_dim))
+        return mx.concatenate([keys, queries])
 
 
 def _linears(layer: DraftLayer) -> list[nn.Linear]:
     """Return the projections that are fused: of the attention's input, then of the MLP's."""
     attention, mlp = layer.self_attn, layer.mlp
     return [attention.v_proj, attention.k_proj, attention.q_proj, mlp.gate_proj, mlp.up_proj]
+
+
+def _side_by_side(linears: Sequence[Callable[[mx.array], mx.array]], x: mx.array) -> mx.array:
+    return mx.concatenate([linear(x) for linear in linears], axis=-1)
 
 
 def _share(linears: list[nn.Linear], matrix: mx.array) -> list[mx.array]:

@@ -15,7 +15,6 @@ accepted tokens, which come from the target's layer outputs (the taps): concaten
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -195,7 +194,7 @@ class BoundDrafter:
         """Return keys, values and queries ``[1, heads, rows, head_dim]`` of a block's normed rows."""
         config = self.config
         kv_heads, dim = config.num_key_value_heads, config.head_dim
-        mixed = self.fused.block(i, x)
+        mixed = self.fused.block[i](x)
         values = mixed[:, : kv_heads * dim].reshape(1, -1, kv_heads, dim).transpose(0, 2, 1, 3)
         rest = mixed[None, :, kv_heads * dim :]
         heads = norm_rotate(rest, self.fused.heads_norm[i], cos, sin, dim, config.rms_norm_eps)
@@ -279,7 +278,7 @@ def states_of(blocks: Sequence[Block]) -> list[mx.array]:
                 outs.append(first.attend(i, queries, *blocks[j].context.layers[i].put(*pair, news[j])))
             return mx.concatenate(outs)
 
-        x, update = layer(x, update, attend, partial(first.fused.gate_up, i))
+        x, update = layer(x, update, attend, first.fused.gate_up[i])
     for block, new in zip(blocks, news, strict=True):
         block.context.offset += new
     normed = add_norm(x, update, first.drafter.norm)[1]

@@ -16,7 +16,7 @@ from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
 from engine.restore.learned import blocks, check, embed_of, project
 from engine.restore.restorer import Restorer, normed
-from engine.restore.sources import Like, Pair, as_cached
+from engine.restore.sources import Pair, as_cached
 from engine.train import run
 from engine.train.descent import Descent
 from engine.train.restorer.rows import WholeRows
@@ -104,7 +104,7 @@ class RestorerLearner(Descent[RestorerPlan]):
         states, pairs = self.restorer.states(rows.embedded), []
         for i, (block, exact) in enumerate(zip(self.blocks, rows.exact, strict=True)):
             raw = project(block, self.restorer.inputs(i, rows.embedded, states))
-            pairs.append(as_cached(block.self_attn, raw, (Like.of(exact[0]), Like.of(exact[1])), 0))
+            pairs.append(as_cached(block.self_attn, raw, exact, 0))
         return pairs
 
     def divergence(self, rows: Read, restored: Sequence[Pair]) -> mx.array:
