@@ -32,15 +32,9 @@ def backend() -> str | None:
 
 def fits(queries: mx.array, keys: PackedView, values: PackedView, mask: mx.array | str | None) -> bool:
     """Return whether the kernel supports these arguments of :func:``attend``."""
-    few = queries.shape[2] <= MOST_ROWS
+    few, shape = queries.shape[2] <= MOST_ROWS, _shape(keys, values)
     plain = mask is None or (isinstance(mask, str) and mask == "causal")
-    return few and plain and keys.shape[2] > 0 and _alike(keys, values) and _shape(keys, values).fits
-
-
-def _alike(keys: PackedView, values: PackedView) -> bool:
-    """Return whether both are Voronoi codes of the same width."""
-    widths = [x.codec.layout.bits for x in (keys, values) if isinstance(x.codec, VoronoiCodec)]
-    return len(widths) == len("kv") and len(set(widths)) == 1
+    return few and plain and keys.shape[2] > 0 and shape is not None and shape.fits
 
 
 def attend_rows(
@@ -65,6 +59,7 @@ def attend_rows(
     splits = -(-length // TOKENS_A_SPLIT)
     sizes = mx.array([length, splits, heads // kv_heads * rows, rows, int(causal), 0, 0, 0], dtype=mx.int32)
     shape = _shape(keys, values)
+    assert shape is not None  # noqa: S101 - `fits` comes first
     launch = launch or _launcher(backend(), shape)
     flat = mx.contiguous(queries.reshape(-1, dim))
     parts, stats = launch(flat, mx.contiguous(keys.rows), mx.contiguous(values.rows), sizes)
@@ -105,7 +100,8 @@ def _launcher(language: str, shape: Shape) -> Launch:
     return launch
 
 
-def _shape(keys: PackedView, values: PackedView) -> Shape:
-    codec = keys.codec
-    assert isinstance(codec, VoronoiCodec)  # noqa: S101 - `_alike` comes first
-    return Shape(codec.dim, values.codec.dim, codec.layout.bits)
+def _shape(keys: PackedView, values: PackedView) -> Shape | None:
+    """Return what to compile for; None unless both are Voronoi codes of the same width."""
+    widths = {x.codec.layout.bits if isinstance(x.codec, VoronoiCodec) else None for x in (keys, values)}
+    bits = widths.pop()
+    return None if widths or bits is None else Shape(keys.codec.dim, values.codec.dim, bits)

@@ -75,17 +75,7 @@ def attend(
     mask: Parts | None,
     **more: Any,
 ) -> mx.array:
-    """Attend for each sequence by itself.
-
-    Args:
-        attention: attention of one sequence.
-        queries: ``[1, heads, rows, dim]`` of all sequences.
-        keys: of each sequence.
-        values: of each sequence.
-        cache: what gave them.
-        mask: of each sequence, or None.
-        more: what ``attention`` takes beside.
-    """
+    """Attend for each sequence by itself, with ``attention``; queries are those of all, ``[1, heads, rows, dim]``."""
     masks = mask.parts if mask is not None else [None] * len(cache.caches)
     parts = zip(cache.offset.cut(queries), keys.parts, values.parts, cache.caches, masks, strict=True)
     return mx.concatenate(

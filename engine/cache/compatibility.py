@@ -17,12 +17,9 @@ ROWS = (2, 1)  # a block, then a single token: some models treat them differentl
 
 
 def refusal(model: nn.Module, caches: list[Cache], spec: CacheSpec) -> str | None:
-    """Return why a model cannot run over caches, in one line; None if it can.
+    """Return why a model cannot run over fresh caches of a spec, in one line; None if it can.
 
-    Args:
-        model: an mlx-lm model.
-        caches: fresh caches of ``spec`` for it. They are not to be used afterwards.
-        spec: what they hold.
+    The caches are not to be used afterwards.
     """
     raw = lm_cache.make_prompt_cache(model)
     if _error(model, raw):

@@ -67,15 +67,8 @@ def classify(
     The common part is run again on fresh caches, token by token and in blocks: that shows how much rounding
     moves the logits of this model, on this machine, with these caches, at this position. Where caches round, a last
     bit seldom moves a stored value, and then by a whole step, so sizes are tried until one explains the margin. Blocks
-    are computed as our loop computes them, single rows as mlx-lm does.
-
-    Args:
-        target: what decoded.
-        make_caches: gives fresh caches of the kind that was decoded on.
-        prompt: its token ids.
-        ours: one decoding.
-        theirs: the other.
-        chunk: tokens of the prompt at once, as it was decoded.
+    are computed as our loop computes them, single rows as mlx-lm does. The caches have to be of the kind that was
+    decoded on, and ``chunk`` tokens of the prompt are read at once, as for the decoding.
     """
     at = first_difference(ours, theirs)
     if at is None:
@@ -101,15 +94,9 @@ def classify(
 def last_logits(
     target: nn.Module, caches: list[Cache], ids: Sequence[int], prompt: int, *, rows: int, chunk: int
 ) -> mx.array:
-    """Return the logits ``[vocabulary]`` after ``ids``, in the type that they were computed in.
+    """Return the logits ``[vocabulary]`` after one or more ``ids``, in the type that they were computed in.
 
-    Args:
-        target: the model.
-        caches: fresh ones.
-        ids: all tokens, at least one.
-        prompt: how many of them are the prompt, whose last token begins the decoding.
-        rows: tokens at once behind the prompt.
-        chunk: tokens at once in it.
+    The first ``prompt`` ids are the prompt, read ``chunk`` at once. Its last token begins the decoding, ``rows`` at once.
     """
     tokens = mx.array(list(ids))[None]
     ends = [*range(0, prompt - 1, chunk), *range(prompt - 1, len(ids), rows), len(ids)]

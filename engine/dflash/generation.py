@@ -56,20 +56,8 @@ class Run:
 
     Between rounds the caches hold every token that was committed but the last, ``pending``, which the next
     round's forward begins with. So the prompt's last token is pending at first, and the last token of the
-    answer is never computed.
-
-    Args:
-        target: the model.
-        caches: its caches; they may hold earlier tokens.
-        rollback: over these caches.
-        proposer: the draft model's side, or None.
-        lookup: the prompt-lookup drafter, or None.
-        sampler: how tokens are chosen.
-        stops: where the answer ends, and its text.
-        policy: what to do in each round.
-        room: the most tokens to commit.
-        blocks: the most rows to verify at once, of any drafter and of the draft model; see :func:``blocks_of``.
-        loop: one of :data:``LOOPS``.
+    answer is never computed. The caches may hold earlier tokens. At most ``room`` tokens are committed, in rounds of at
+    most as many rows as ``blocks`` says (see :func:``blocks_of``), computed as ``loop`` says, one of :data:``LOOPS``.
     """
 
     def __init__(
@@ -229,13 +217,8 @@ class Run:
     ) -> Step:
         """Return the round's step; the policy learns from the round.
 
-        Args:
-            plan: the round's.
-            match: the looked-up match's length when it was planned.
-            accepted: how many drafts the target agreed with, those behind a stop too.
-            tokens: those committed.
-            text: the text that is final now.
-            verified: how many drafts the target verified, if it did not verify all of them.
+        ``match`` is the looked-up match's length when the round was planned. ``accepted`` counts the drafts that the
+        target agreed with, those behind a stop too; ``verified`` those that it verified, if not all of them.
         """
         timing, prefill = self.clock.stop(), self._prefill
         self._prefill = 0.0

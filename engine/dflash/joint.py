@@ -38,12 +38,7 @@ class Joint:
         return self.refusal is None and run.rollback.joins
 
     def forward(self, runs: Sequence[Run], tokens: Sequence[mx.array]) -> list[tuple[mx.array, Any]]:
-        """Open a round of each generation; return its logits and taps, as :meth:``Run.forward`` does.
-
-        Args:
-            runs: the generations, each between two rounds.
-            tokens: what each of them runs, ``[1, rows]``.
-        """
+        """Open a round of each generation over its tokens ``[1, rows]``; return its logits and taps."""
         rows = [each.shape[1] for each in tokens]
         used = [run.rollback.open(count) for run, count in zip(runs, rows, strict=True)]
         layers: list[RaggedCache] = []

@@ -155,12 +155,8 @@ def speculate(run: Run, plan: RoundPlan) -> Step:
 def plain(run: Run, plan: RoundPlan, going: Callable[[], bool] = lambda: True) -> Iterator[Step]:
     """Decode token by token, each forward queued before the token that it follows is read.
 
-    Such a forward is an open round: it is taken back where its token turns out to be the last.
-
-    Args:
-        run: the run.
-        plan: how many tokens at most.
-        going: tells before each token but the first whether to decode it.
+    Such a forward is an open round: it is taken back where its token turns out to be the last. ``going`` tells before
+    each token but the first whether to decode it.
     """
     token, _ = run.sampler.draw(run.advance(run.pending)[:, -1])
     for remaining in range(plan.size - 1, -1, -1):

@@ -66,12 +66,8 @@ class Package:
     ) -> Generator[Any, None, None]:
         """Yield the package's responses; the first of them when the prompt has been read.
 
-        Args:
-            ids: the prompt.
-            caches: fresh ones for the target.
-            most: the most tokens.
-            chunk: tokens of the prompt to run at once.
-            sampling: ``temperature``, ``top_p`` and ``top_k``.
+        The caches are fresh, ``most`` is the number of tokens at most, ``chunk`` that of the prompt to run at once,
+        and ``sampling`` is ``temperature``, ``top_p`` and ``top_k``.
 
         Raises:
             NotInjectedError: the package would roll these caches back wrongly, or did not use them.

@@ -77,9 +77,7 @@ class DraftedRestorer(nn.Module):
 def features(drafter: BoundDrafter, ids: mx.array) -> mx.array:
     """Return the raw keys and values of all of a drafter's layers, ``[length, layers * 2 * kv heads * head_dim]``.
 
-    Args:
-        drafter: bound to its target.
-        ids: of a text, from its first position.
+    The ids are those of a text from its first position.
     """
     config, length = drafter.config, ids.shape[0]
     width = 2 * config.num_key_value_heads * config.head_dim
@@ -100,12 +98,7 @@ def features(drafter: BoundDrafter, ids: mx.array) -> mx.array:
 
 
 class Drafted:
-    """One prompt as a restorer sees it: one state for each of its positions.
-
-    Args:
-        restorer: the weights.
-        ids: of the prompt.
-    """
+    """One prompt as a restorer sees it: one state for each of its positions."""
 
     def __init__(self, restorer: DraftedRestorer, ids: Sequence[int]) -> None:
         # In a closure, because weights do not count as bytes of a cache.

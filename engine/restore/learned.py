@@ -68,15 +68,9 @@ def check(restorer: Restorer, target: nn.Module) -> None:
 
 
 def learned_sources(restorer: Restorer, target: nn.Module, ids: Sequence[int]) -> Callable[[int], Learned]:
-    """Return a fresh source for each restored layer of a model that reads one prompt.
+    """Return a function from the index of a restored layer to a fresh source for it.
 
-    Args:
-        restorer: checked to fit the model; see :func:``check``.
-        target: an mlx-lm model.
-        ids: of the prompt. What comes after it is kept as it is.
-
-    Returns:
-        From the index of a layer to its source.
+    The restorer has to fit the model (:func:``check``). What comes after the prompt of ``ids`` is kept as it is.
     """
     layers = restorer.config.layers
     reconstruction, modules = Reconstruction(restorer, embed_of(target), ids), blocks(target, layers)

@@ -117,13 +117,7 @@ def normed(rows: mx.array) -> mx.array:
 
 
 class Reconstruction:
-    """One prompt as a restorer sees it: all that is kept of its evicted positions is one state each.
-
-    Args:
-        restorer: the weights.
-        embed: the target's table, from ids to rows.
-        ids: of the prompt.
-    """
+    """One prompt as a restorer sees it: all that is kept of its evicted positions is one state each."""
 
     def __init__(self, restorer: Restorer, embed: Embed, ids: Sequence[int]) -> None:
         # In a closure, because weights do not count as bytes of a cache.

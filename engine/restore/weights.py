@@ -61,13 +61,7 @@ def check_digest(folder: Path, role: str, wanted: str, digest: str, fix: str) ->
 
 
 def read_config(folder: Path, config: type[Config], kind: str, fix: str) -> Config:
-    """Return a restorer's configuration.
-
-    Args:
-        folder: of ``config.json``.
-        config: a dataclass with fields of the types in :data:``FITS``.
-        kind: the ``model_type`` that it has to have.
-        fix: what to do about another one.
+    """Return a restorer's configuration, a dataclass with fields of the types in :data:``FITS``.
 
     Raises:
         BadInput: none there, another model's, or one that lacks something or says what cannot be.

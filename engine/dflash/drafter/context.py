@@ -69,11 +69,7 @@ class DraftContext:
 
     Args:
         windows: each layer's window, None for full layers.
-        offset: the position of the first token to come; those before it are never seen.
-
-    Attributes:
-        offset: the position of the next token.
-        layers: one :class:``LayerContext`` each.
+        offset: the position of the next token; what is before the first one is never seen.
     """
 
     def __init__(self, windows: list[int | None], offset: int = 0) -> None:

@@ -55,11 +55,6 @@ class ConfidenceHead(nn.Module):
 
 
 def confident(confidences: mx.array, threshold: float) -> int:
-    """Return how many drafts stand before the first one below the threshold, at least 1. Waits for the device.
-
-    Args:
-        confidences: ``[1, n]``.
-        threshold: 0 to 1.
-    """
+    """Return how many drafts stand before the first one below the threshold, at least 1. Waits for the device."""
     sure = mx.cumprod((confidences[0] >= threshold).astype(mx.int32))
     return max(1, *integers(sure.sum()[None]))

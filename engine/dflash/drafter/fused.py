@@ -15,12 +15,8 @@ class FusedLayers:
 
     Where a projection is not a plain matrix (a quantized one, an adapter), the layers' own are called instead.
     The views share memory with the matrices, so that nothing is held twice. Once a parameter is replaced, as
-    training does, :meth:``fits`` says no and another is to be made.
-
-    Args:
-        layers: the drafter's.
-        config: the drafter's.
-        form: of products over few rows, see :func:``engine.dflash.target.small_gemm.form_of``.
+    training does, :meth:``fits`` says no and another is to be made. Products over few rows have the form that
+    :func:``engine.dflash.target.small_gemm.form_of`` says.
 
     Attributes:
         block: for each layer, from rows to its values, keys and queries, side by side in this order.

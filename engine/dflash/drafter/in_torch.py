@@ -33,14 +33,7 @@ VERSION = str(torch.__version__)
 
 
 class TorchLayers:
-    """The arithmetic of the layers.
-
-    Args:
-        config: the drafter's.
-        weights: by their published names.
-        device: where the weights lie.
-        dtype: of matrix products.
-    """
+    """The arithmetic of the layers, over weights by their published names; ``dtype`` is that of matrix products."""
 
     def __init__(
         self, config: DraftConfig, weights: dict[str, torch.Tensor], device: str, dtype: torch.dtype

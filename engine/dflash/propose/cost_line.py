@@ -15,9 +15,6 @@ class CostLine:
 
     One line for all sizes forgets what a busy moment made of one of them, and says of each what the others took.
     Nominal costs count as a few measurements, in the proportion that rounds have shown.
-
-    Args:
-        nominal: returns the nominal cost of a round, by drafter and number of drafts.
     """
 
     memory = 0.96  # what a measurement is worth after one more

@@ -20,12 +20,7 @@ class Proposer:
     """A drafter bound to a target, with the context of one generation.
 
     Taps are taken in with the next draft, which reads them anyway; while nothing is drafted they wait, a
-    bounded number of rows of them.
-
-    Args:
-        draft: the drafter.
-        target: the model that it is for.
-        start: how many tokens the target's caches hold already. The drafter has not seen them.
+    bounded number of rows of them. The first ``start`` tokens in the target's caches are never seen.
 
     Attributes:
         block: the most rows to verify: the last committed token, and as many drafts as a block had in training.
@@ -113,14 +108,7 @@ class Proposer:
 
 
 class Wanted(NamedTuple):
-    """What one generation wants.
-
-    Attributes:
-        proposer: its side of the drafter.
-        pending: its last committed token, ``[1, 1]``.
-        n: how many tokens to draft.
-        sampler: how drafts are chosen.
-    """
+    """What one generation wants: ``n`` drafts after its last committed token ``pending``, ``[1, 1]``."""
 
     proposer: Proposer
     pending: mx.array

@@ -19,12 +19,7 @@ TAIL = 16  # a longer tail goes through the model by itself, and is done with
 
 
 class Carry:
-    """A cache that is saved before a forward pass and restored after it.
-
-    Args:
-        cache: what the model is given.
-        inner: mlx-lm's cache in it, or itself.
-    """
+    """A cache that is saved before a forward pass and restored after it; ``inner`` is mlx-lm's in it, or itself."""
 
     name = "carry"
 

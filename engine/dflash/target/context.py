@@ -74,11 +74,7 @@ def check_ids(target: nn.Module, ids: Sequence[int]) -> None:
 
 
 def room(target: nn.Module, tokens: int) -> int | None:
-    """Return how many tokens fit behind a prompt; None if any number does.
-
-    Args:
-        target: the model.
-        tokens: of the prompt, and of what its caches hold before it.
+    """Return how many tokens fit behind these of a prompt and the caches before it; None if any number does.
 
     Raises:
         BadInput: none fits.

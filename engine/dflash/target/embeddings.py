@@ -82,10 +82,7 @@ def embed_scale_of(config: DraftConfig, embeddings: TargetEmbeddings) -> float:
 class DraftEmbeddings:
     """The same embeddings and head, changed as a drafter's configuration says.
 
-    Args:
-        ends: the target's.
-        config: the drafter's.
-        embed_scale: factor of the target's embeddings in place of :func:``embed_scale_of``.
+    ``embed_scale`` is the factor of the target's embeddings in place of :func:``embed_scale_of``.
     """
 
     def __init__(
