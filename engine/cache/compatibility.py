@@ -1,12 +1,12 @@
 """Can a model run over caches of a spec? Tried without computing anything: MLX checks shapes when it queues work."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from bridge.reports.cache_spec import CacheSpec
 from engine.cache.packed import PackedMixin
 from engine.cache.protocol import Cache
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
+from engine.cache.wrapping import flat
 from engine.codec.kinds import make_codec
 from engine.errors import EngineError
 from engine.lm import cache as lm_cache
@@ -24,10 +24,8 @@ def refusal(model: nn.Module, caches: list[Cache], spec: CacheSpec) -> str | Non
     raw = lm_cache.make_prompt_cache(model)
     if _error(model, raw):
         return None  # it runs over no caches at all: running it says why
-    plain = dict(_holders(raw))
-    for index, cache in _holders(caches):
-        counterpart = plain.get(index)
-        if counterpart is None or counterpart.keys is None:
+    for counterpart, cache in zip(flat(raw), flat(caches), strict=True):
+        if getattr(counterpart, "keys", None) is None:
             continue
         for x, side in zip((counterpart.keys, counterpart.values), spec.sides, strict=True):
             if reason := _misfit(cache, x.shape[-1], side):
@@ -37,7 +35,7 @@ def refusal(model: nn.Module, caches: list[Cache], spec: CacheSpec) -> str | Non
 
 
 def _error(model: nn.Module, caches: list[Cache]) -> str | None:
-    for _, cache in _holders(caches):
+    for cache in flat(caches):
         if isinstance(cache, PackedMixin):
             cache.blank = True  # queuing the search for codes takes long
     try:
@@ -73,12 +71,3 @@ def _affine_misfit(dim: int, bits: int, group: int) -> str | None:
             f"needs {packed}"
         )
     return None
-
-
-def _holders(caches: list[Cache]) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """Yield the caches of keys and values with their positions, including those in lists."""
-    for i, cache in enumerate(caches):
-        if isinstance(cache, lm_cache.CacheList):
-            yield from (((i, *index), inner) for index, inner in _holders(list(cache.caches)))
-        elif not isinstance(cache, lm_cache.ArraysCache):
-            yield (i,), cache

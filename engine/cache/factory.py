@@ -9,7 +9,7 @@ from engine.cache import kinds
 from engine.cache.compatibility import refusal
 from engine.cache.protocol import Cache
 from engine.cache.spec import parse
-from engine.cache.wrapping import wrap_caches
+from engine.cache.wrapping import flat, wrap_caches
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.mx import nn
@@ -61,7 +61,4 @@ def _wrapped(model: nn.Module, spec: CacheSpec, boundary: int, *, views: bool = 
 
 def patches_of(model: nn.Module, caches: Sequence[Cache]) -> tuple[str, ...]:
     """Return the names replaced in mlx-lm so that a model can use these caches; empty for its own caches."""
-    views = any(
-        getattr(inner, "views", False) for cache in caches for inner in (cache, *getattr(cache, "caches", ()))
-    )
-    return patched(model) if views else ()
+    return patched(model) if any(getattr(cache, "views", False) for cache in flat(caches)) else ()

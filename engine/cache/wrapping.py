@@ -1,6 +1,6 @@
-"""Finds the caches of a model that hold keys and values, and replaces them by wrappers."""
+"""The caches of a model that hold keys and values: found also in lists of caches, and replaced by wrappers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from engine.cache.protocol import Cache
@@ -10,29 +10,36 @@ from engine.mx import nn
 KEY_VALUE = (lm_cache.KVCache, lm_cache.RotatingKVCache)
 
 
+def flat(caches: Sequence[Any]) -> Iterator[Any]:
+    """Yield caches, in place of lists of caches what is in them."""
+    for cache in caches:
+        if isinstance(cache, lm_cache.CacheList):
+            yield from flat(cache.caches)
+        else:
+            yield cache
+
+
+def with_each(cache: Any, replace: Callable[[Any], Any]) -> Any:
+    """Return what is in place of a cache, or a list with what is in place of each cache in it."""
+    if isinstance(cache, lm_cache.CacheList):
+        return lm_cache.CacheList(*(with_each(inner, replace) for inner in cache.caches))
+    return replace(cache)
+
+
 def wrap_caches(model: nn.Module, boundary: int, wrap: Callable[[Any, nn.Module], Any]) -> list[Cache]:
     """Return the model's caches with ``wrap(cache, layer)`` in place of each cache of keys and values."""
     caches: list[Cache] = lm_cache.make_prompt_cache(model)
     # If layers share caches or have none, no cache belongs to one layer, so the whole model is tried.
     layers = model.layers if len(model.layers) == len(caches) else [model] * len(caches)
-    holders = [i for i, cache in enumerate(caches) if _holds(cache)]
+    holders = left_raw(caches)
     for i in holders[boundary : len(holders) - boundary]:
-        caches[i] = _wrap_one(caches[i], layers[i], wrap)
+        layer = layers[i]
+        caches[i] = with_each(
+            caches[i], lambda cache, layer=layer: wrap(cache, layer) if type(cache) in KEY_VALUE else cache
+        )
     return caches
 
 
 def left_raw(caches: Sequence[Cache]) -> list[int]:
     """Return which of a model's caches hold uncompressed keys and values."""
-    return [i for i, cache in enumerate(caches) if _holds(cache)]
-
-
-def _holds(cache: Any) -> bool:
-    if isinstance(cache, lm_cache.CacheList):
-        return any(_holds(inner) for inner in cache.caches)
-    return type(cache) in KEY_VALUE
-
-
-def _wrap_one(cache: Any, layer: nn.Module, wrap: Callable[[Any, nn.Module], Any]) -> Any:
-    if isinstance(cache, lm_cache.CacheList):
-        return lm_cache.CacheList(*(_wrap_one(inner, layer, wrap) for inner in cache.caches))
-    return wrap(cache, layer) if type(cache) in KEY_VALUE else cache
+    return [i for i, cache in enumerate(caches) if any(type(each) in KEY_VALUE for each in flat([cache]))]

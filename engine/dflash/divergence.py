@@ -96,7 +96,7 @@ def last_logits(
 ) -> mx.array:
     """Return the logits ``[vocabulary]`` after one or more ``ids``, in the type that they were computed in.
 
-    The first ``prompt`` ids are the prompt, read ``chunk`` at once. Its last token begins the decoding, ``rows`` at once.
+    The first ``prompt`` ids are the prompt, read ``chunk`` at once. Its last one begins the decoding, ``rows`` at once.
     """
     tokens = mx.array(list(ids))[None]
     ends = [*range(0, prompt - 1, chunk), *range(prompt - 1, len(ids), rows), len(ids)]

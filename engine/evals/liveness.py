@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.cache.protocol import Cache
+from engine.cache.wrapping import flat
 from engine.lm import cache as lm_cache
 
 NAMES = (
@@ -24,19 +25,16 @@ def counters(caches: Sequence[Cache]) -> dict[str, int]:
       one of them as it was given back.
     """
     total = dict.fromkeys(NAMES, 0)
-    for cache in caches:
-        if isinstance(cache, lm_cache.CacheList):
-            figures = counters(cache.caches)
-        else:
-            positions, nbytes, failures = _look(cache)
-            figures = {
-                "injected_positions": positions,
-                "raw_positions": max(0, getattr(cache, "offset", 0) - getattr(cache, "evicted", positions)),
-                "packed_bytes": nbytes,
-                "codec_failures": failures,
-                "evicted_positions": getattr(cache, "evicted", 0),
-                "injected_reads": getattr(cache, "injected_reads", 0),
-            }
+    for cache in flat(caches):
+        positions, nbytes, failures = _look(cache)
+        figures = {
+            "injected_positions": positions,
+            "raw_positions": max(0, getattr(cache, "offset", 0) - getattr(cache, "evicted", positions)),
+            "packed_bytes": nbytes,
+            "codec_failures": failures,
+            "evicted_positions": getattr(cache, "evicted", 0),
+            "injected_reads": getattr(cache, "injected_reads", 0),
+        }
         total = {name: total[name] + figures[name] for name in total}
     return total
 

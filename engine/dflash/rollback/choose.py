@@ -6,6 +6,7 @@ from typing import Any
 from engine.cache.kinds import CLASSES, layout_of
 from engine.cache.protocol import Cache
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
+from engine.cache.wrapping import with_each
 from engine.dflash.rollback.carry import Carry, Carrying
 from engine.dflash.rollback.late import LateGrowing, LateRing
 from engine.dflash.rollback.recurrent import Recompute
@@ -36,7 +37,12 @@ def rollback_for(caches: list[Cache], kind: str = "auto", model: nn.Module | Non
     if kind not in KINDS:
         raise BadInput(f"no rollback {kind!r}", ", ".join(KINDS))
     parts: list[Part] = []
-    used = [_stand_in(cache, kind, parts) for cache in caches]
+
+    def stand_in(cache: Any) -> Any:
+        parts.append(_part(cache, kind))
+        return parts[-1].given
+
+    used = [with_each(cache, stand_in) for cache in caches]
     recurrent = any(isinstance(part, Recompute) for part in parts)
     if recurrent and model is not None and not _recomputes(model):
         return rollback_for(caches, "carry")
@@ -56,10 +62,7 @@ def _recomputes(model: nn.Module) -> bool:
     return True
 
 
-def _stand_in(cache: Any, kind: str, parts: list[Part]) -> Any:
-    """Add the part that rolls ``cache`` back to ``parts``; return the cache or proxy for the model."""
-    if type(cache) is lm_cache.CacheList:
-        return lm_cache.CacheList(*(_stand_in(inner, kind, parts) for inner in cache.caches))
+def _part(cache: Any, kind: str) -> Part:
     wrapped = cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache
     layout = layout_of(wrapped)
     if layout == "unknown":
@@ -69,8 +72,7 @@ def _stand_in(cache: Any, kind: str, parts: list[Part]) -> Any:
         )
     parts_of = {"growing": _growing, "ring": _ring, "states": _states}
     make = _carry if kind == "carry" else parts_of[layout]
-    parts.append(make(cache, wrapped, kind))
-    return parts[-1].given
+    return make(cache, wrapped, kind)
 
 
 def _carry(cache: Any, inner: Any, kind: str) -> Part:

@@ -1,9 +1,10 @@
 """Rollback of a round: the caches take a forward over L tokens and keep only the first n of them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from engine.cache.protocol import Cache
+from engine.cache.wrapping import flat
 from engine.dflash.rollback.recurrent import recorded
 from engine.errors import RollbackError
 from engine.lm import cache as lm_cache
@@ -171,17 +172,9 @@ class Rollback:
             return False
         fresh = lm_cache.make_prompt_cache(self._prepared)
         self._prepared(mx.zeros((1, 2), mx.int32), cache=fresh)  # queued, never computed
-        is_empty: bool = list(_flat(fresh))[list(_flat(self._given)).index(part.given)].empty()
+        is_empty: bool = list(flat(fresh))[list(flat(self._given)).index(part.given)].empty()
         return is_empty
 
     def _commit(self, rows: int, keep: int) -> None:
         for part in self.parts:
             part.commit(rows, keep)
-
-
-def _flat(caches: Sequence[Cache]) -> Iterator[Any]:
-    for cache in caches:
-        if isinstance(cache, lm_cache.CacheList):
-            yield from _flat(cache.caches)
-        else:
-            yield cache

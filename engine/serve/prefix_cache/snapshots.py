@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.cache import wrapping
 from engine.cache.kinds import layout_of
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
 from engine.dflash.drafter.context import DraftContext, LayerContext
-from engine.lm import cache as lm_cache
 from engine.mx import mx
 
 
@@ -39,13 +39,9 @@ class Snapshot:
 
 def flat(caches: Sequence[Any]) -> list[Any]:
     """Return mlx-lm's caches inside a model's caches, without lists and wrappers."""
-    caches_below = []
-    for cache in caches:
-        if isinstance(cache, lm_cache.CacheList):
-            caches_below += flat(cache.caches)
-        else:
-            caches_below.append(cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache)
-    return caches_below
+    return [
+        cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache for cache in wrapping.flat(caches)
+    ]
 
 
 def take(cache: Any, start: int, end: int) -> Snapshot:
