@@ -26,13 +26,13 @@ class Offsets:
     Attributes:
         firsts: the positions.
         bounds: where the sequences' rows begin and end, one more than there are sequences.
-        held: what is worked out once a forward, by the id of whoever works it out.
+        cached: what is worked out once a forward, by the id of whoever works it out.
     """
 
     def __init__(self, firsts: Sequence[int], rows: Sequence[int]) -> None:
         self.firsts, self.rows = list(firsts), list(rows)
         self.bounds = [sum(self.rows[:i]) for i in range(len(self.rows) + 1)]
-        self.held: dict[int, tuple[mx.array, mx.array]] = {}
+        self.cached: dict[int, tuple[mx.array, mx.array]] = {}
 
     def cut(self, x: mx.array) -> list[mx.array]:
         """Return each sequence's part of ``[1, heads, rows, dim]``."""

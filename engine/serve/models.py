@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from engine.cache import make_caches
 from engine.checkpoints import files
-from engine.dflash.joint import Joint
+from engine.dflash.batched_forward import BatchedForward
 from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.rollback import rollback_for
 from engine.dflash.step import AcceptanceWatch
@@ -38,7 +38,7 @@ class Resident(Model):
     """
 
     pair: Pair
-    joint: Joint = field(repr=False)
+    joint: BatchedForward = field(repr=False)
     agreement: Agreement | None = None
     watch: AcceptanceWatch = field(default_factory=AcceptanceWatch, init=False, repr=False)
     _package: Package | None = field(default=None, init=False, repr=False)
@@ -119,7 +119,7 @@ def resident_of(name: str, pair: Pair) -> Resident:
         caches=tuple(spec for spec in catalogue.offered(name) if _takes(target, name, spec)),
         drafted=pair.draft is not None,
         pair=pair,
-        joint=Joint(target, pair.draft.config.target_layer_ids if pair.draft else ()),
+        joint=BatchedForward(target, pair.draft.config.target_layer_ids if pair.draft else ()),
         agreement=measure_agreement(target, pair.draft),
     )
 

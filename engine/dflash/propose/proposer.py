@@ -124,7 +124,7 @@ def can_share(proposers: Sequence[Proposer | None]) -> TypeGuard[Sequence[Propos
     return present[0].config.architecture == DFLASH
 
 
-def propose_together(wanted: Sequence[Wanted]) -> list[Drafts]:
+def batched_drafts(wanted: Sequence[Wanted]) -> list[Drafts]:
     """Return each drafter's drafts and their distributions, as :meth:``Proposer.propose`` does.
 
     The drafter's layers run once over all blocks. What comes out differs from a draft alone by rounding, which changes

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from engine.dflash.propose.proposer import Wanted, can_share, propose_together
+from engine.dflash.propose.proposer import Wanted, batched_drafts, can_share
 from engine.errors import EngineError
 from engine.mx import mx
 from engine.serve.backend import Failed, Job, Piece
@@ -100,7 +100,7 @@ class Turns:
         proposers = [wanted.run.proposer for _, wanted in drafting]
         if len(drafting) > 1 and can_share(proposers):
             try:
-                outputs = propose_together(
+                outputs = batched_drafts(
                     [
                         Wanted(proposer, wanted.run.pending, wanted.plan.size, wanted.run.sampler)
                         for proposer, (_, wanted) in zip(proposers, drafting, strict=True)

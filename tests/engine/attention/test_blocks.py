@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.cache.packed import PackedMixin
-from engine.dflash.joint import Joint
+from engine.dflash.batched_forward import BatchedForward
 from engine.lm import cache as lm_cache
 from engine.models import load
 from engine.mx import mx
@@ -133,7 +133,7 @@ def test_a_block_is_its_rows(pair, text, spec):
 @pytest.mark.parametrize("spec", SPECS)
 def test_blocks_of_several_answers_are_their_rows(pair, text, spec):
     expected, codes = singles(pair, text, spec)
-    joint, counts = Joint(pair.target), (1, 5, 2, 5)
+    joint, counts = BatchedForward(pair.target), (1, 5, 2, 5)
     runs = [begun(pair, text[: PROMPT + 1], spec) for _ in counts]
     own = []
     for run in runs:

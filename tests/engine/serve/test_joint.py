@@ -3,8 +3,8 @@
 import pytest
 
 from engine.cache import make_caches
+from engine.dflash.batched_forward import BatchedForward
 from engine.dflash.generation import Run
-from engine.dflash.joint import Joint
 from engine.dflash.propose.adaptive import Fixed
 from engine.dflash.propose.lookup import Lookup
 from engine.dflash.propose.proposer import Proposer
@@ -46,7 +46,7 @@ def begun(pair, spec, length, *, drafts):
 
 @pytest.mark.long
 def test_each_gets_what_it_would_get_alone(pair):
-    joint = Joint(pair.target, pair.draft.config.target_layer_ids)
+    joint = BatchedForward(pair.target, pair.draft.config.target_layer_ids)
     assert joint.refusal is None
     drafts = (True, False, True, False)
     given = [mx.array([[5 + 11 * i for i in range(rows)]]) for rows in ROWS]
@@ -70,15 +70,15 @@ def test_each_gets_what_it_would_get_alone(pair):
 
 
 def test_models_that_cannot_say_why():
-    assert Joint(random_models.qwen3()).refusal is None
-    assert Joint(random_models.gemma3()).refusal is None
-    assert "more than keys and values" in Joint(random_models.qwen3_5()).refusal
-    assert Joint(random_models.gemma2()).refusal
+    assert BatchedForward(random_models.qwen3()).refusal is None
+    assert BatchedForward(random_models.gemma3()).refusal is None
+    assert "more than keys and values" in BatchedForward(random_models.qwen3_5()).refusal
+    assert BatchedForward(random_models.gemma2()).refusal
 
 
 def test_refused_run_is_not_taken():
     model = random_models.qwen3()
-    joint = Joint(model)
+    joint = BatchedForward(model)
     caches = make_caches(model, "raw")
 
     class Held:

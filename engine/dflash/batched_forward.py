@@ -17,7 +17,7 @@ CLOSE = 1e-2  # of the largest logit: a joint forward that is wrong is off by fa
 KNOWN = (lm_cache.KVCache, lm_cache.RotatingKVCache)
 
 
-class Joint:
+class BatchedForward:
     """A target that runs the rounds of several generations at once.
 
     Args:
@@ -76,11 +76,11 @@ def _roped(module: nn.Module) -> nn.Module:
 
 def _rows_of(table: Rotations, offsets: Offsets) -> tuple[mx.array, mx.array]:
     """Return the table's rows for all sequences, looked up once a forward."""
-    if id(table) not in offsets.held:
+    if id(table) not in offsets.cached:
         tables = [table.at(first, rows) for first, rows in zip(offsets.firsts, offsets.rows, strict=True)]
         cos, sin = (mx.concatenate(list(parts)) for parts in zip(*tables, strict=True))
-        offsets.held[id(table)] = cos, sin
-    return offsets.held[id(table)]
+        offsets.cached[id(table)] = cos, sin
+    return offsets.cached[id(table)]
 
 
 def _refusal(target: nn.Module, model: nn.Module) -> str | None:

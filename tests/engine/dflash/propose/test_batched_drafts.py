@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.dflash.propose.proposer import Proposer, Wanted, can_share, propose_together
+from engine.dflash.propose.proposer import Proposer, Wanted, batched_drafts, can_share
 from engine.dflash.sampling import Sampler, Sampling
 from engine.models import load
 from engine.mx import mx
@@ -32,7 +32,7 @@ def test_each_gets_what_it_would_get_alone(pair):
     runs, same = ([started(pair, length) for length in LENGTHS] for _ in range(2))
     assert can_share([run.proposer for run in runs])
     for _ in range(3):  # later rounds stand on what the first left in the contexts, and on taps of few tokens
-        together = propose_together(wanted(runs))
+        together = batched_drafts(wanted(runs))
         for run, alone, each, (drafts, drawn_from) in zip(runs, same, wanted(same), together, strict=True):
             expected, _ = alone.proposer.propose(alone.pending, each.n, alone.sampler)
             assert (drafts == expected).all()
@@ -52,7 +52,7 @@ def test_each_gets_what_it_would_get_alone(pair):
 def test_sampled_drafts_come_with_what_they_were_drawn_from(pair):
     runs = [started(pair, length, Sampling(temperature=0.8)) for length in LENGTHS[:2]]
     some = [Wanted(run.proposer, run.pending, 5, run.sampler) for run in runs]
-    for drafts, drawn_from in propose_together(some):
+    for drafts, drawn_from in batched_drafts(some):
         assert drafts.shape == (1, 5)
         assert mx.allclose(drawn_from.sum(-1), mx.ones((1, 5)), atol=1e-4)
         assert (mx.take_along_axis(drawn_from, drafts[..., None], axis=-1) > 0).all()
