@@ -56,9 +56,7 @@ class CostLine:
     def _fit(self) -> None:
         times = max(0.0, self._dearer[0] / self._dearer[1])
         sums = self._without + times * (self._with - self._without) + self._sums
-        base, *more = np.linalg.solve(
-            sums[:, :-1], sums[:, -1]
-        ).tolist()  # the prior makes the matrix regular
+        base, *more = _solved(sums.tolist())
         self._line = (base, *(max(0.0, each) for each in more))
 
 
@@ -70,3 +68,16 @@ def _features(drafter: str, drafts: int) -> tuple[float, ...]:
 def _sums(row: Sequence[float], took: float) -> np.ndarray:
     """Return one measurement's part of the sums for least squares: moments, and at the end the measured cost."""
     return np.outer(row, (*row, took))
+
+
+def _solved(rows: list[list[float]]) -> list[float]:
+    """Return the coefficients with the smallest squared error, to the same bit on every machine."""
+    for i in range(FEATURES):  # the prior makes every pivot positive
+        for j in range(i + 1, FEATURES):
+            share = rows[j][i] / rows[i][i]
+            rows[j] = [low - share * high for low, high in zip(rows[j], rows[i], strict=True)]
+    solution = [0.0] * FEATURES
+    for i in reversed(range(FEATURES)):
+        rest = sum(rows[i][j] * solution[j] for j in range(i + 1, FEATURES))
+        solution[i] = (rows[i][-1] - rest) / rows[i][i]
+    return solution
