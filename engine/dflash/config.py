@@ -12,13 +12,11 @@ which the last committed token's row predicts the first draft; and ``DSparkDraft
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
-from engine.dflash.config_checks import DFLASH2_COUNTS, HEADS, contradictions, wrong_values
-from engine.dflash.shape import DFLASH, DFLASH2, DSPARK, FULL, SLIDING, Shape
+from engine.dflash.shape import DFLASH, DFLASH2, DFLASH2_COUNTS, DSPARK, FULL, HEADS, SLIDING, Shape
 from engine.errors import BadInput
 
 # Keys under dflash_config; the others stand at the top.
 NESTED = ("mask_token_id", "target_layer_ids", "embed_scale", "input_embedding_scale", "output_multiplier")
-NESTED2 = DFLASH2_COUNTS
 KNOWN = (DFLASH, DFLASH2, DSPARK)
 EITHER = ("block_size", "final_logit_softcapping", *HEADS)  # in either place
 NATIVE = "Qwen3DSparkModel"
@@ -43,11 +41,11 @@ class DraftConfig(Shape):
     """A drafter's shape, with values that are consistent with each other."""
 
     def __post_init__(self) -> None:
-        for problem in wrong_values(vars(self)):
+        for problem in self.wrong_values():
             raise BadInput(problem, FIX)
         if not self.layer_types:
             object.__setattr__(self, "layer_types", (FULL,) * self.num_hidden_layers)
-        for problem in contradictions(self):
+        for problem in self.contradictions():
             raise BadInput(problem, FIX)
 
     @classmethod
@@ -71,7 +69,7 @@ class DraftConfig(Shape):
         """Return the published keys, so that the ``dflash`` package can load files written by this engine."""
         absent = {"architecture"} | {
             *(name for name in ("embed_scale", "made_for") if getattr(self, name) is None),
-            *(() if self.is_dflash2 else NESTED2),
+            *(() if self.is_dflash2 else DFLASH2_COUNTS),
             *(() if self.is_dspark else HEADS),
         }
         values = {
@@ -79,7 +77,7 @@ class DraftConfig(Shape):
             for name, x in asdict(self).items()
             if name not in absent
         }
-        nested = {name: values.pop(name) for name in NESTED + NESTED2 if name in values}
+        nested = {name: values.pop(name) for name in NESTED + DFLASH2_COUNTS if name in values}
         return {
             "architectures": [self.architecture],
             "model_type": "qwen3",
@@ -129,8 +127,8 @@ def _published(data: Any) -> dict[str, Any]:
     if not isinstance(nested, dict):
         raise BadInput("there is no dflash_config: this is not a DFlash drafter's configuration", FIX)
     _refuse_unsupported(data)
-    inside = {name: nested.get(name) for name in NESTED + NESTED2 + EITHER}
-    outside = {f.name: data.get(f.name) for f in fields(DraftConfig) if f.name not in NESTED + NESTED2}
+    inside = {name: nested.get(name) for name in NESTED + DFLASH2_COUNTS + EITHER}
+    outside = {f.name: data.get(f.name) for f in fields(DraftConfig) if f.name not in NESTED + DFLASH2_COUNTS}
     for name in EITHER:
         if inside[name] is None:
             inside[name] = outside[name]

@@ -1,10 +1,69 @@
 """What a drafter's configuration consists of; :mod:``engine.dflash.config`` reads, checks and writes it."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from math import inf, isfinite
+from typing import Annotated, Any
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 DFLASH, DFLASH2, DSPARK = "DFlashDraftModel", "DFlash2DraftModel", "DSparkDraftModel"
+
+# The fields that only one architecture has.
+DFLASH2_COUNTS = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
+HEADS = (
+    *("markov_rank", "enable_confidence_head", "confidence_head_with_markov", "confidence_threshold"),
+    "sample_from_anchor",
+)
+Test = Callable[[Any], bool]
+
+
+def _whole(least: int) -> Test:
+    return lambda x: type(x) is int and x >= least
+
+
+def _number(least: float = -inf, most: float = inf) -> Test:
+    return lambda x: (
+        isinstance(x, int | float) and not isinstance(x, bool) and isfinite(x) and least <= x <= most
+    )
+
+
+def _optional(test: Test) -> Test:
+    return lambda x: x is None or test(x)
+
+
+def _boolean(x: Any) -> bool:
+    return isinstance(x, bool)
+
+
+def _layer_ids(x: Any) -> bool:
+    return isinstance(x, tuple) and x != () and all(map(_whole(0), x))
+
+
+def _strings(x: Any) -> bool:
+    return isinstance(x, tuple) and all(isinstance(item, str) for item in x)
+
+
+def _scaling(x: Any) -> bool:
+    return isinstance(x, dict) and not any(isinstance(value, dict) for value in x.values())
+
+
+def _identity(x: Any) -> bool:
+    return isinstance(x, dict) and _strings((*x, *x.values()))
+
+
+# Types of fields, each with a value's test, and what it has to be.
+Count = Annotated[int, _whole(1), "a whole number of at least 1"]
+Whole = Annotated[int, _whole(0), "a whole number"]
+Window = Annotated[int | None, _optional(_whole(2)), "a whole number of at least 2"]
+Number = Annotated[float, _number(), "a number"]
+Share = Annotated[float, _number(0, 1), "a number from 0 to 1"]
+OptionalNumber = Annotated[float | None, _optional(_number()), "a number"]
+Switch = Annotated[bool, _boolean, "true or false"]
+OptionalSwitch = Annotated[bool | None, _optional(_boolean), "true or false"]
+LayerIds = Annotated[tuple[int, ...], _layer_ids, "a list of layers"]
+LayerTypes = Annotated[tuple[str, ...], _strings, "a list of names"]
+Scaling = Annotated[dict[str, Any] | None, _optional(_scaling), "one object for all layers"]
+Identity = Annotated[dict[str, str] | None, _optional(_identity), "an object of strings"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,40 +95,40 @@ class Shape:
         made_for: what the target is known by (:func:``engine.models.fit.identity``); None in published drafters.
     """
 
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    intermediate_size: int
-    vocab_size: int
-    rms_norm_eps: float
-    max_position_embeddings: int
-    num_target_layers: int
-    target_layer_ids: tuple[int, ...]
-    mask_token_id: int
-    block_size: int = 16
-    rope_theta: float = 10000.0
-    rope_scaling: dict[str, Any] | None = None
-    layer_types: tuple[str, ...] = ()
-    sliding_window: int | None = None
-    is_causal: bool | None = None
-    final_logit_softcapping: float | None = None
-    tie_word_embeddings: bool = False
-    embed_scale: float | None = None
-    input_embedding_scale: float = 1.0
-    output_multiplier: float = 1.0
+    hidden_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    num_key_value_heads: Count
+    head_dim: Count
+    intermediate_size: Count
+    vocab_size: Count
+    rms_norm_eps: Number
+    max_position_embeddings: Count
+    num_target_layers: Count
+    target_layer_ids: LayerIds
+    mask_token_id: Whole
+    block_size: Count = 16
+    rope_theta: Number = 10000.0
+    rope_scaling: Scaling = None
+    layer_types: LayerTypes = ()
+    sliding_window: Window = None
+    is_causal: OptionalSwitch = None
+    final_logit_softcapping: OptionalNumber = None
+    tie_word_embeddings: Switch = False
+    embed_scale: OptionalNumber = None
+    input_embedding_scale: Number = 1.0
+    output_multiplier: Number = 1.0
     architecture: str = DFLASH
-    conv_kernel_size: int = 0
-    conv_group_size: int = 0
-    selector_rank: int = 0
-    selector_top_k: int = 0
-    markov_rank: int = 0
-    enable_confidence_head: bool = False
-    confidence_head_with_markov: bool = False
-    confidence_threshold: float = 0.0
-    sample_from_anchor: bool = False
-    made_for: dict[str, str] | None = None
+    conv_kernel_size: Whole = 0
+    conv_group_size: Whole = 0
+    selector_rank: Whole = 0
+    selector_top_k: Whole = 0
+    markov_rank: Whole = 0
+    enable_confidence_head: Switch = False
+    confidence_head_with_markov: Switch = False
+    confidence_threshold: Share = 0.0
+    sample_from_anchor: Switch = False
+    made_for: Identity = None
 
     @property
     def taps_size(self) -> int:
@@ -103,3 +162,53 @@ class Shape:
     def window(self, layer: int) -> int | None:
         """Return the window of a sliding layer, None for a full one."""
         return self.sliding_window if self.layer_types[layer] == SLIDING else None
+
+    def wrong_values(self) -> Iterator[str]:
+        """Yield the faults of single fields."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            test, wanted = getattr(field.type, "__metadata__", (lambda _: True, ""))
+            if not test(value):
+                shown = list(value) if isinstance(value, tuple) else value
+                yield f"{field.name} is {shown!r}, not {wanted}"
+
+    def contradictions(self) -> Iterator[str]:
+        """Yield the contradictions between fields."""
+        if self.num_attention_heads % self.num_key_value_heads:
+            yield f"{self.num_attention_heads} heads are no multiple of {self.num_key_value_heads}"
+        if self.head_dim % 2:
+            yield f"head_dim is {self.head_dim}: rotary positions pair its values"
+        if len(self.layer_types) != self.num_hidden_layers:
+            yield f"layer_types has {len(self.layer_types)} entries for {self.num_hidden_layers} layers"
+        if unknown := sorted(set(self.layer_types) - {FULL, SLIDING}):
+            yield f"layer_types has {', '.join(unknown)}: neither {FULL} nor {SLIDING}"
+        if SLIDING in self.layer_types and self.sliding_window is None:
+            yield f"layer_types has {SLIDING}, and there is no sliding_window"
+        if len(set(self.target_layer_ids)) != len(self.target_layer_ids):
+            yield f"target_layer_ids {list(self.target_layer_ids)} repeats a layer"
+        if max(self.target_layer_ids) >= self.num_target_layers:
+            yield f"target_layer_ids {list(self.target_layer_ids)} reaches beyond {self.num_target_layers} layers"
+        if self.mask_token_id >= self.vocab_size:
+            yield f"mask_token_id is {self.mask_token_id}, with {self.vocab_size} tokens"
+        if self.is_dflash2:
+            yield from self._dflash2()
+        yield from self._dspark()
+
+    def _dflash2(self) -> Iterator[str]:
+        if missing := [name for name in DFLASH2_COUNTS if not getattr(self, name)]:
+            yield f"there is no {', '.join(missing)}, which {DFLASH2} has"
+        elif self.hidden_size % self.conv_group_size:
+            yield f"hidden_size {self.hidden_size} is no multiple of conv_group_size {self.conv_group_size}"
+        elif self.selector_top_k > self.vocab_size:
+            yield f"selector_top_k is {self.selector_top_k}, with {self.vocab_size} tokens"
+
+    def _dspark(self) -> Iterator[str]:
+        if not self.is_dspark:
+            if heads := [name for name in HEADS if getattr(self, name)]:
+                yield f"there is {', '.join(heads)}, which only {DSPARK} has"
+        elif not self.markov_rank:
+            yield f"there is no markov_rank, which {DSPARK} has"
+        elif self.final_logit_softcapping:
+            yield "final_logit_softcapping with a Markov head: whether the cap comes before its term is not known"
+        elif self.confidence_threshold and not self.enable_confidence_head:
+            yield "there is a confidence_threshold, and no confidence head"
