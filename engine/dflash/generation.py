@@ -1,7 +1,7 @@
 """The state of one generation: what the draft-verify loop reads and advances."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -86,7 +86,9 @@ class Run:
         if evaluates_early(loop):
             self._model = with_early_eval(self._model)
         # Not a method of this object: a reference to itself would keep the caches until the garbage collector runs.
-        self._forward = proposer.tap(self._model) if proposer else partial(_untapped, self._model)
+        self._forward: Callable[..., tuple[mx.array, mx.array | None]] = (
+            proposer.tap(self._model) if proposer else partial(_untapped, self._model)
+        )
         self._syncs = 0
         self._prefill = 0.0
 

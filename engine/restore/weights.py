@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from engine.checkpoints import digests, files, tensors
 from engine.checkpoints.tensors import CONFIG, MISFIT
@@ -15,7 +15,9 @@ AGAIN = "train one for this target: kakeya-engine train restorer"
 FITS: dict[Any, Callable[[Any], bool]] = {
     int: lambda x: type(x) is int,
     str: lambda x: isinstance(x, str),
-    tuple[int, ...]: lambda x: isinstance(x, list | tuple) and x and all(type(item) is int for item in x),
+    tuple[int, ...]: lambda x: (
+        isinstance(x, list | tuple) and bool(x) and all(type(item) is int for item in x)
+    ),
 }
 Config = TypeVar("Config")
 
@@ -70,7 +72,7 @@ def read_config(folder: Path, config: type[Config], kind: str, fix: str) -> Conf
     if data["model_type"] != kind:
         raise BadInput(f"{folder} holds a {data['model_type']}, not a restorer", fix)
     values: dict[str, Any] = {}
-    for field in fields(config):  # type: ignore[arg-type] # a dataclass
+    for field in fields(cast("Any", config)):
         value = data.get(field.name, field.default)
         if value in (None, MISSING):
             raise BadInput(f"{folder / CONFIG} lacks {field.name}", MISFIT)

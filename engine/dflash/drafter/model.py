@@ -265,18 +265,19 @@ def states_of(blocks: Sequence[Block]) -> list[mx.array]:
     update: mx.array | None = None
     for i, layer in enumerate(first.drafter.layers):
 
+        def seen(j: int, pair: Sequence[mx.array], i: int = i) -> tuple[mx.array, mx.array]:
+            """Return the keys and values that the rows of a block see."""
+            if news[j]:
+                pair = [
+                    mx.concatenate([old[j][i : i + 1], x], axis=2)
+                    for old, x in zip(before, pair, strict=True)
+                ]
+            return blocks[j].context.layers[i].put(pair[0], pair[1], news[j])
+
         def attend(normed: mx.array, i: int = i) -> mx.array:
             heads = [mx.split(x, _ends(rows), axis=2) for x in first.heads(i, normed, cos, sin)]
-            outs = []
-            for j, (keys, values, queries) in enumerate(zip(*heads, strict=True)):
-                pair = [keys, values]
-                if news[j]:
-                    pair = [
-                        mx.concatenate([old[j][i : i + 1], x], axis=2)
-                        for old, x in zip(before, pair, strict=True)
-                    ]
-                outs.append(first.attend(i, queries, *blocks[j].context.layers[i].put(*pair, news[j])))
-            return mx.concatenate(outs)
+            outs = enumerate(zip(*heads, strict=True))
+            return mx.concatenate([first.attend(i, queries, *seen(j, pair)) for j, (*pair, queries) in outs])
 
         x, update = layer(x, update, attend, first.fused.gate_up[i])
     for block, new in zip(blocks, news, strict=True):

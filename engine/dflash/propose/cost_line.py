@@ -51,7 +51,8 @@ class CostLine:
         """Return the sums of the prior, with this share of the nominal costs beyond a plain step."""
         points = [(_features(kind, n), 1 + share * (self._nominal(kind, n) - 1)) for kind, n in self.prior]
         points.append((self.beyond, (self._nominal("lookup", 1) - 1) * sum(self.beyond)))
-        return self.weight * np.sum([_sums(row, took) for row, took in points], axis=0)
+        sums: np.ndarray = np.sum([_sums(row, took) for row, took in points], axis=0)
+        return self.weight * sums
 
     def _fit(self) -> None:
         times = max(0.0, self._dearer[0] / self._dearer[1])
