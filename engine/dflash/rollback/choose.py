@@ -1,6 +1,5 @@
 """Which rollback a cache gets."""
 
-from collections.abc import Callable
 from typing import Any
 
 from engine.cache.kinds import CLASSES, layout_of
@@ -96,12 +95,12 @@ def _ring(cache: Any, inner: Any, kind: str) -> Part:
             f"a ring of {inner.max_size} tokens that keeps the first {inner.keep} has no room",
             "make a larger ring, or let it keep fewer",
         )
-    return LateRing(inner, *_stores(cache))
+    return LateRing(inner, cache)
 
 
 def _growing(cache: Any, inner: Any, kind: str) -> Part:
     late = kind == "late" and CLASSES[type(inner)].joins
-    return LateGrowing(inner, *_stores(cache)) if late else Trim(cache)
+    return LateGrowing(inner, cache) if late else Trim(cache)
 
 
 def _states(cache: Any, inner: Any, kind: str) -> Part:
@@ -111,12 +110,3 @@ def _states(cache: Any, inner: Any, kind: str) -> Part:
     if inner.lengths is not None or inner.left_padding is not None:
         raise BadInput("recurrent states of a padded batch cannot be taken back", "decode one sequence")
     return Recompute(inner)
-
-
-def _stores(cache: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return how a cache transforms keys and values before it stores them, and when it returns them."""
-    return (cache.pack, cache.read) if hasattr(cache, "pack") else (_as_is, _as_is)
-
-
-def _as_is(keys: Any, values: Any) -> tuple[Any, Any]:
-    return keys, values

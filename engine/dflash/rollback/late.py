@@ -5,7 +5,6 @@ What is rejected never reaches the cache, so there is nothing to undo: a ring ma
 block, and no more than window and block outlives the forward.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,20 +35,19 @@ def _stored(name: str, side: int) -> property:
     return property(read, replace)
 
 
-class Late(CacheProxy, own=("given", "block", "_store", "_read")):
+class Late(CacheProxy, own=("given", "block", "_coded")):
     """A cache's proxy during rounds: it joins the cache's content with a block, and keeps the block separate.
 
     Args:
-        cache: mlx-lm's growing cache or ring, or a packed one of ours.
-        store: from keys and values ``[1, heads, L, dim]`` to what the cache stores of them.
-        read: from stored keys and values to what attention is given.
+        inner: mlx-lm's growing cache or ring, or a packed one of ours.
+        cache: the same, or what encodes before it stores in it.
     """
 
     name = "late"
 
-    def __init__(self, cache: Any, store: Callable[..., Pair], read: Callable[..., Pair]) -> None:
-        super().__init__(cache)
-        self._store, self._read = store, read
+    def __init__(self, inner: Any, cache: Any) -> None:
+        super().__init__(inner)
+        self._coded = cache if hasattr(cache, "pack") else None
         self.given = self
         self.block: Pair | None = None
 
@@ -57,7 +55,7 @@ class Late(CacheProxy, own=("given", "block", "_store", "_read")):
         """Keep a block, and return the cache's content followed by the block."""
         if self.block is not None:
             raise RollbackError("a layer ran twice in one round")
-        self._take(*self._store(keys, values))
+        self._take(*(self._coded.pack(keys, values) if self._coded is not None else (keys, values)))
         return self.keys_and_values()
 
     def _take(self, keys: mx.array, values: mx.array) -> None:
@@ -66,9 +64,8 @@ class Late(CacheProxy, own=("given", "block", "_store", "_read")):
     def keys_and_values(self) -> Pair:
         """Return all that the rows of this round may see."""
         parts = [part for part in (self._stored_rows(), self.block) if part is not None]
-        if len(parts) == 1:
-            return self._read(*parts[0])
-        return self._read(*(mx.concatenate(list(pair), axis=2) for pair in zip(*parts, strict=True)))
+        keys, values = (mx.concatenate(list(pair), axis=2) for pair in zip(*parts, strict=True))
+        return self._coded.read(keys, values) if self._coded is not None else (keys, values)
 
     def _stored_rows(self) -> Pair | None:
         """Return the cache's content before the block; None if it is empty."""

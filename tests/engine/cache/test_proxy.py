@@ -63,7 +63,7 @@ def test_a_copy_stands_for_the_same_cache():
 
 
 @pytest.mark.parametrize(
-    "make", [lambda inner: ControlCache(inner, None, 0), lambda inner: LateRing(inner, None, None)]
+    "make", [lambda inner: ControlCache(inner, None, 0), lambda inner: LateRing(inner, inner)]
 )
 def test_a_model_that_sets_what_a_cache_holds_sets_it_in_the_cache(make):
     inner = lm_cache.RotatingKVCache(8)
