@@ -88,7 +88,7 @@ def stream_generate(
     sampling = Sampling(temperature, top_k, top_p, min_p)
     ids = encode(tokenizer, prompt)
     check_ids(target, ids)
-    left = room(target, _length(caches) + len(ids))
+    fitting = room(target, _length(caches) + len(ids))
     if loop not in LOOPS:
         raise BadInput(f"no loop {loop!r}", f"one of {', '.join(LOOPS)}")
     if loop == "eager" and temperature > 0:
@@ -111,7 +111,7 @@ def stream_generate(
         sampler=Sampler(sampling, seed),
         stops=Stops(tokenizer, stop_tokens, stop),
         policy=_policy(adaptive, repeatable=seed is not None and temperature > 0),
-        room=max_tokens if left is None else min(max_tokens, left),
+        room=max_tokens if fitting is None else min(max_tokens, fitting),
         blocks=blocks,
         loop=loop,
     )

@@ -98,7 +98,7 @@ class Learned:
         reconstruct: from the first position and the one after the last to the raw outputs of the key and the
             value projection, ``[1, positions, heads * dim]`` each: before norm and rotation.
         stop: positions from here on, such as those of an answer, are kept as they were.
-        held: what the reconstruction itself holds, to be counted with this source's bytes.
+        owned: what the reconstruction itself holds, to be counted with this source's bytes.
     """
 
     def __init__(
@@ -106,9 +106,9 @@ class Learned:
         attention: nn.Module,
         reconstruct: Callable[[int, int], Pair],
         stop: int | None = None,
-        held: tuple[Any, ...] = (),
+        owned: tuple[Any, ...] = (),
     ) -> None:
-        self.inner, self.stop, self.caches = Exact(), stop, held
+        self.inner, self.stop, self.caches = Exact(), stop, owned
         self.start: int | None = None
         self.count = 0
         # In a closure: the bytes of a cache are those of its arrays, and weights do not count.

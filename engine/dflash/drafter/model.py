@@ -265,7 +265,7 @@ def states_of(blocks: Sequence[Block]) -> list[mx.array]:
     update: mx.array | None = None
     for i, layer in enumerate(first.drafter.layers):
 
-        def seen(j: int, pair: Sequence[mx.array], i: int = i) -> tuple[mx.array, mx.array]:
+        def visible(j: int, pair: Sequence[mx.array], i: int = i) -> tuple[mx.array, mx.array]:
             """Return the keys and values that the rows of a block see."""
             if news[j]:
                 pair = [
@@ -277,7 +277,9 @@ def states_of(blocks: Sequence[Block]) -> list[mx.array]:
         def attend(normed: mx.array, i: int = i) -> mx.array:
             heads = [mx.split(x, _ends(rows), axis=2) for x in first.heads(i, normed, cos, sin)]
             outs = enumerate(zip(*heads, strict=True))
-            return mx.concatenate([first.attend(i, queries, *seen(j, pair)) for j, (*pair, queries) in outs])
+            return mx.concatenate(
+                [first.attend(i, queries, *visible(j, pair)) for j, (*pair, queries) in outs]
+            )
 
         x, update = layer(x, update, attend, first.fused.gate_up[i])
     for block, new in zip(blocks, news, strict=True):

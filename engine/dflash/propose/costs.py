@@ -95,7 +95,7 @@ class Measured(Nominal):
     """
 
     again = 64  # rounds between runs of plain steps, at most
-    kept = 16.0  # measurements, as which all count at most when the next generation begins
+    carried_over = 16.0  # measurements, as which all count at most when the next generation begins
     changed = 4.0  # the same when costs have changed
     first = 3  # drafts of the first round
     doubtful = 0.5  # plain steps, at least, by which a round exceeds what was expected if it is doubted
@@ -125,7 +125,7 @@ class Measured(Nominal):
         """Let the rounds so far count for little: a context has its own costs."""
         self._pace.end_run()
         self._pace.due = True
-        self._line.forget(self.kept)
+        self._line.forget(self.carried_over)
 
     def learn(self, drafter: str, drafts: int, seconds: float) -> float:
         """Record what a round or a plain step took; return what it counts for, in plain steps."""

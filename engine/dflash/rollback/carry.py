@@ -24,7 +24,7 @@ class Carry:
     name = "carry"
 
     def __init__(self, cache: Any, inner: Any) -> None:
-        self.given, self._inner = cache, inner
+        self.stand_in, self._inner = cache, inner
         self._names = NAMES[layout_of(inner)]
         self._before: dict[str, Any] = {}
 
@@ -107,11 +107,11 @@ class Carrying(Rollback):
         """Return the tokens' rows of arrays ``[1, rows, ...]``, or of tuples of them."""
         self._skip = skip = self.pending
         inputs = tokens if self._tail is None else mx.concatenate([self._tail, tokens], axis=1)
-        output = model(inputs, cache=self._given)
+        output = model(inputs, cache=self._stand_ins)
         return tree.tree_map(lambda x: None if x is None else x[:, skip:], output) if skip else output
 
     def _run_tail(self, model: Callable[..., Any]) -> None:
-        model(self._tail, cache=self._given)
+        model(self._tail, cache=self._stand_ins)
         super()._check(self.pending, self.pending)
         super()._commit(self.pending, self.pending)
         self._tail = None

@@ -39,7 +39,7 @@ def rollback_for(caches: list[Cache], kind: str = "auto", model: nn.Module | Non
 
     def stand_in(cache: Any) -> Any:
         parts.append(_part(cache, kind))
-        return parts[-1].given
+        return parts[-1].stand_in
 
     used = [with_each(cache, stand_in) for cache in caches]
     recurrent = any(isinstance(part, Recompute) for part in parts)

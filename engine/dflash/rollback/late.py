@@ -35,7 +35,7 @@ def _stored(name: str, side: int) -> property:
     return property(read, replace)
 
 
-class Late(CacheProxy, own=("given", "block", "_coded")):
+class Late(CacheProxy, own=("stand_in", "block", "_coded")):
     """A cache's proxy during rounds: it joins the cache's content with a block, and keeps the block separate.
 
     Args:
@@ -48,7 +48,7 @@ class Late(CacheProxy, own=("given", "block", "_coded")):
     def __init__(self, inner: Any, cache: Any) -> None:
         super().__init__(inner)
         self._coded = cache if hasattr(cache, "pack") else None
-        self.given = self
+        self.stand_in = self
         self.block: Pair | None = None
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> Pair:

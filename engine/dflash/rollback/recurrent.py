@@ -53,7 +53,7 @@ class Recompute(lm_cache.ArraysCache):
     name = "recompute"
 
     def __init__(self, states: lm_cache.ArraysCache) -> None:
-        self.inner, self.given = states, self
+        self.inner, self.stand_in = states, self
         self._restart([])
 
     @property

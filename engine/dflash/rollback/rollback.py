@@ -18,11 +18,11 @@ class Part(Protocol):
 
     Attributes:
         name: the kind, for reports.
-        given: what the model is given during a round: a stand-in, or the cache itself.
+        stand_in: what the model is given during a round: a proxy, or the cache itself.
     """
 
     name: str
-    given: Any
+    stand_in: Any
 
     def begin(self) -> None:
         """Save the state for a rollback. The forward pass follows."""
@@ -69,7 +69,7 @@ class Rollback:
     def __init__(self, parts: Sequence[Part], caches: list[Cache], used: list[Cache]) -> None:
         self.parts = list(parts)
         self.caches = caches
-        self._given = used  # what the model takes in a round
+        self._stand_ins = used  # what the model takes in a round
         names = {part.name for part in parts}
         self.name = "+".join(sorted(names))
         self._recomputes = "recompute" in names
@@ -116,7 +116,7 @@ class Rollback:
         self._closed()
         self._note()
         self._rows = rows
-        return self._given
+        return self._stand_ins
 
     def commit(self, keep: int) -> None:
         """Close the round: its first ``keep`` tokens stay. Reads nothing from the device.
@@ -168,11 +168,11 @@ class Rollback:
 
     def _is_idle(self, part: Part) -> bool:
         """Return whether the model never uses a part's cache, as for layers without attention in some models."""
-        if self._prepared is None or getattr(part.given, "offset", None) != 0:
+        if self._prepared is None or getattr(part.stand_in, "offset", None) != 0:
             return False
         fresh = lm_cache.make_prompt_cache(self._prepared)
         self._prepared(mx.zeros((1, 2), mx.int32), cache=fresh)  # queued, never computed
-        is_empty: bool = list(flat(fresh))[list(flat(self._given)).index(part.given)].empty()
+        is_empty: bool = list(flat(fresh))[list(flat(self._stand_ins)).index(part.stand_in)].empty()
         return is_empty
 
     def _commit(self, rows: int, keep: int) -> None:

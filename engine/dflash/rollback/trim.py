@@ -16,17 +16,17 @@ class Trim:
     name = "trim"
 
     def __init__(self, cache: Any) -> None:
-        self.given = cache
+        self.stand_in = cache
         self._before = 0
 
     def begin(self) -> None:
         """Record the length."""
-        self._before = self.given.offset
+        self._before = self.stand_in.offset
 
     def check(self, rows: int, keep: int) -> None:
         """See that the forward added ``rows`` entries (RollbackError)."""
         del keep
-        check_growth(self.given, self._before, rows)
+        check_growth(self.stand_in, self._before, rows)
 
     def commit(self, rows: int, keep: int) -> None:
         """Drop the last ``rows - kept`` entries.
@@ -39,14 +39,14 @@ class Trim:
 
     def abandon(self) -> None:
         """Drop the rows that the forward pass added, if it added any."""
-        if self.given.offset != self._before:
-            self._drop(self.given.offset - self._before)
+        if self.stand_in.offset != self._before:
+            self._drop(self.stand_in.offset - self._before)
 
     def _drop(self, count: int) -> None:
-        length = self.given.offset
-        dropped = self.given.trim(count)
-        if dropped != count or self.given.offset != length - count:
+        length = self.stand_in.offset
+        dropped = self.stand_in.trim(count)
+        if dropped != count or self.stand_in.offset != length - count:
             raise RollbackError(
-                f"{type(self.given).__name__} dropped {dropped} of {count} tokens "
-                f"and holds {self.given.offset} of {length}"
+                f"{type(self.stand_in).__name__} dropped {dropped} of {count} tokens "
+                f"and holds {self.stand_in.offset} of {length}"
             )

@@ -15,11 +15,11 @@ DIGITS = 3
 class _First(LayerWrapper):
     """Stands for the first layer and keeps its input."""
 
-    seen: mx.array | None = None
+    received: mx.array | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         arrays = (value for value in (*args, *kwargs.values()) if isinstance(value, mx.array))
-        self.seen = next(arrays, None)
+        self.received = next(arrays, None)
         return self._layer(*args, **kwargs)
 
 
@@ -46,4 +46,4 @@ def _first_input(target: nn.Module, tokens: mx.array) -> mx.array | None:
     path, layers = find_layers(target)
     first = _First(layers[0])
     with_layers(target, path, [first, *layers[1:]])(tokens)  # the rest of the pass is never computed
-    return first.seen
+    return first.received

@@ -114,9 +114,9 @@ def puts_the_length_back_alone(patch):
     real = carry.Carry.abandon
 
     def abandon(part):
-        keys, values, _, *rest = part.given.state
+        keys, values, _, *rest = part.stand_in.state
         real(part)
-        part.given.state = keys, values, part.given.offset, *rest
+        part.stand_in.state = keys, values, part.stand_in.offset, *rest
 
     patch.setattr(carry.Carry, "abandon", abandon)
 
