@@ -76,8 +76,7 @@ class Pair:
         """
         if self.draft is None:
             return self
-        from engine.dflash.target.embeddings import TargetEmbeddings, embed_scale_of
-        from engine.dflash.target.factor import factor_of
+        from engine.dflash.target.embeddings import TargetEmbeddings, embed_scale_of, factor_of
 
         if isinstance(scale, str):
             scale = factor_of(self.target) if scale == "target" else None
@@ -93,8 +92,7 @@ class Pair:
         """
         if self.draft is None:
             return None
-        from engine.dflash.target.embeddings import TargetEmbeddings, embed_scale_of
-        from engine.dflash.target.factor import factor_of
+        from engine.dflash.target.embeddings import TargetEmbeddings, embed_scale_of, factor_of
 
         own = embed_scale_of(self.draft.config, TargetEmbeddings.of(self.target))
         other = factor_of(self.target) if own == 1 else 1.0

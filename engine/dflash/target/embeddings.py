@@ -2,11 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from engine.dflash.config import DraftConfig
-from engine.dflash.target.taps import find_layers
+from engine.dflash.target.taps import LayerWrapper, find_layers, with_layers
 from engine.errors import BadInput
-from engine.mx import mx, nn
+from engine.mx import mx, nn, number
+
+_TOKENS = (1, 2, 3, 4)  # to compute a factor from
+_NEAR, _DIGITS = 0.01, 3  # half types round each value by up to 0.4 %
 
 
 @dataclass(frozen=True)
@@ -106,3 +110,40 @@ class DraftEmbeddings:
         """Apply the soft cap to the logits, if there is one."""
         cap = self.config.final_logit_softcapping
         return mx.tanh(logits / cap) * cap if cap and cap > 0 else logits
+
+
+class _First(LayerWrapper):
+    """Stands for the first layer and keeps its input."""
+
+    received: mx.array | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        arrays = (value for value in (*args, *kwargs.values()) if isinstance(value, mx.array))
+        self.received = next(arrays, None)
+        return self._layer(*args, **kwargs)
+
+
+def factor_of(target: nn.Module) -> float:
+    """Return the target's factor: its attribute if it has one, otherwise computed from its first layer's input.
+
+    Most models with a factor, such as Gemma 2 and 3, have no attribute for it. Returns 1 if the first layer's input is
+    not a multiple of the rows.
+    """
+    embeddings = TargetEmbeddings.of(target)
+    if embeddings.embed_scale != 1:
+        return embeddings.embed_scale
+    tokens = mx.array([_TOKENS])
+    rows, first_input = embeddings.embed(tokens).astype(mx.float32), _first_input(target, tokens)
+    if first_input is None or first_input.shape != rows.shape:
+        return 1.0
+    first_input = first_input.astype(mx.float32)
+    factor = number((first_input * rows).sum() / mx.square(rows).sum())
+    beside = number(mx.abs(first_input - factor * rows).max() / mx.abs(first_input).max())
+    return round(factor, _DIGITS) if beside <= _NEAR else 1.0
+
+
+def _first_input(target: nn.Module, tokens: mx.array) -> mx.array | None:
+    path, layers = find_layers(target)
+    first = _First(layers[0])
+    with_layers(target, path, [first, *layers[1:]])(tokens)  # the rest of the pass is never computed
+    return first.received

@@ -6,7 +6,7 @@ import pytest
 
 from bridge.gate.command_line import config_mismatches
 from engine import cli
-from engine.dflash.target.factor import factor_of
+from engine.dflash.target.embeddings import factor_of
 from engine.models import load
 from tests.engine import evals_world, folders, small_models
 
