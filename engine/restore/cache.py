@@ -140,17 +140,22 @@ class RestoredCache:
         return False
 
 
+def layers_of(model: nn.Module, *, sliding: bool) -> tuple[int, ...]:
+    """Return which caches of a model are those of its full-attention layers, or of its sliding ones."""
+    wanted = lm_cache.RotatingKVCache if sliding else lm_cache.KVCache
+    return tuple(i for i, cache in enumerate(lm_cache.make_prompt_cache(model)) if type(cache) is wanted)
+
+
 def restored_layers(model: nn.Module, *, sliding: bool = False) -> tuple[int, ...]:
-    """Return which caches of a model can be restored: those of its full-attention layers, or of its sliding ones.
+    """Return which caches of a model can be restored; see :func:``layers_of``.
 
     Raises:
         BadInput: there is none.
     """
-    wanted, kind = (lm_cache.RotatingKVCache, "sliding") if sliding else (lm_cache.KVCache, "full-attention")
-    layers = tuple(i for i, cache in enumerate(lm_cache.make_prompt_cache(model)) if type(cache) is wanted)
+    layers = layers_of(model, sliding=sliding)
     if not layers:
         raise BadInput(
-            f"this model has no {kind} layer with a cache of its own",
+            f"this model has no {'sliding' if sliding else 'full-attention'} layer with a cache of its own",
             "restore its full-attention layers" if sliding else "restore its sliding layers",
         )
     return layers

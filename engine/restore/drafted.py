@@ -15,7 +15,7 @@ from engine.checkpoints.tensors import CONFIG
 from engine.dflash.drafter.model import BoundDrafter
 from engine.errors import BadInput
 from engine.mx import mx, nn
-from engine.restore.cache import restored_layers
+from engine.restore.cache import layers_of
 from engine.restore.learned import layer_sources
 from engine.restore.sources import Learned, Pair
 from engine.restore.weights import check_digest, read_config
@@ -150,7 +150,7 @@ def load_drafted(
         ("target", "drafter"), (config.target, config.draft), digests, strict=True
     ):
         check_digest(folder, role, wanted, digest, AGAIN)
-    if config.layers not in kinds_of_layers(target):
+    if config.layers not in [layers_of(target, sliding=sliding) for sliding in (False, True)]:
         raise BadInput(
             f"the restorer's layers are {config.layers}, not those of one kind of the target's", AGAIN
         )
@@ -158,14 +158,3 @@ def load_drafted(
     tensors.load_into(restorer, folder, dtype)
     restorer.eval()
     return restorer
-
-
-def kinds_of_layers(target: nn.Module) -> list[tuple[int, ...]]:
-    """Return the full-attention layers of a model, and its sliding ones, if it has them."""
-    kinds = []
-    for sliding in (False, True):
-        try:
-            kinds.append(restored_layers(target, sliding=sliding))
-        except BadInput:
-            continue
-    return kinds
