@@ -1,6 +1,7 @@
 """The caches of a model that hold keys and values: found also in lists of caches, and replaced by wrappers."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from engine.cache.protocol import Cache
@@ -32,11 +33,12 @@ def wrap_caches(model: nn.Module, boundary: int, wrap: Callable[[Any, nn.Module]
     # If layers share caches or have none, no cache belongs to one layer, so the whole model is tried.
     layers = model.layers if len(model.layers) == len(caches) else [model] * len(caches)
     holders = left_raw(caches)
+
+    def wrapped(layer: nn.Module, cache: Any) -> Any:
+        return wrap(cache, layer) if type(cache) in KEY_VALUE else cache
+
     for i in holders[boundary : len(holders) - boundary]:
-        layer = layers[i]
-        caches[i] = with_each(
-            caches[i], lambda cache, layer=layer: wrap(cache, layer) if type(cache) in KEY_VALUE else cache
-        )
+        caches[i] = with_each(caches[i], partial(wrapped, layers[i]))
     return caches
 
 

@@ -39,8 +39,8 @@ class Oracle:
     def bind(self, _):
         return self
 
-    def make_cache(self):
-        return DraftContext([])
+    def make_cache(self, offset=0):
+        return DraftContext([], offset)
 
     def absorb(self, taps, context):
         self.fed.append(taps[0])

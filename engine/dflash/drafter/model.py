@@ -259,7 +259,7 @@ def states_of(blocks: Sequence[Block]) -> list[mx.array]:
     before: list[list[mx.array]] = []  # keys and values of the taps, by block
     if taps := [block.taps.squeeze(0) for block in blocks if block.taps is not None and block.taps.size]:
         pair = first.context_of(mx.concatenate(taps), *joined(lambda table, new: table[:new]))
-        before = [mx.split(x, _ends(news), axis=2) for x in pair]
+        before = [list(mx.split(x, _ends(news), axis=2)) for x in pair]
     cos, sin = joined(lambda table, new: table[new:])
     x = mx.concatenate([block.bound.embed(block.bonus, n - 1) for block, n in zip(blocks, rows, strict=True)])
     update: mx.array | None = None

@@ -51,6 +51,7 @@ class Recompute(lm_cache.ArraysCache):
     """
 
     name = "recompute"
+    _after: list[mx.array | None] | None
 
     def __init__(self, states: lm_cache.ArraysCache) -> None:
         self.inner, self.stand_in = states, self
@@ -124,7 +125,7 @@ class Recompute(lm_cache.ArraysCache):
 
     def _restart(self, states: list[mx.array | None]) -> None:
         self._before = list(states)
-        self._after: list[mx.array | None] | None = None
+        self._after = None
         self.calls: list[Call] = []
         self._open: list[Call] = []
 
