@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from engine.codec.kinds import RowCodec
+from engine.codec.rows import RowCodec
 from engine.mx import mx
 
 

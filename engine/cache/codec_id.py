@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from engine.cache.spec import parse
-from engine.codec.kinds import RowCodec, make_codec
+from engine.codec.kinds import make_codec
+from engine.codec.rows import RowCodec
 from engine.errors import BadInput
 from engine.mx import DTYPES
 

@@ -66,11 +66,6 @@ class Search:
     shrinks: tuple[float, ...] = ()
     guess: Guess | None = None
 
-    @property
-    def evaluations(self) -> int:
-        """How many scales a vector is coded at, at most; with a guess also one that surely holds all blocks."""
-        return 2 * len(self.guess.offsets) + 1 if self.guess else self.count + BETA_GAP // self.stride + 3
-
     def ramps(self, q: int) -> tuple[tuple[float, float], ...]:
         """Return for each scale of the grid where a block's product, over the finest scale, begins and ends to miss.
 

@@ -8,6 +8,7 @@ import numpy as np
 from engine.codec import cosets, hadamard, packing, search
 from engine.codec.cpu import decoder, encoder
 from engine.codec.lattice import tree_sum
+from engine.codec.rows import RowCodec
 from engine.codec.scales import exponent_of, power_of_two, step
 from engine.codec.spec import (
     BETA_GAP,
@@ -18,7 +19,6 @@ from engine.codec.spec import (
     SCALE_ZERO,
     UNIT,
     Layout,
-    Search,
 )
 from engine.errors import BadInput
 from engine.mx import mx
@@ -29,23 +29,7 @@ INFINITY_BITS = 0x7F800000  # as float32; what is above is NaN
 
 
 @dataclass(frozen=True)
-class VoronoiPacked:
-    """Packed vectors.
-
-    Attributes:
-        rows: uint8 ``[..., nbytes of a vector]``; everything that is stored.
-    """
-
-    rows: mx.array
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes stored."""
-        return self.rows.nbytes
-
-
-@dataclass(frozen=True)
-class VoronoiCodec:
+class VoronoiCodec(RowCodec):
     """Vectors of ``dim`` values at ``bits`` bits per value, including all side information.
 
     Args:
@@ -90,16 +74,36 @@ class VoronoiCodec:
         return self.layout.nbytes
 
     def pack(self, x: mx.array) -> mx.array:
-        """Return the rows of ``[..., dim]``; see :meth:``encode``."""
-        return self.encode(x).rows
+        """Encode ``[..., dim]`` of any float type."""
+        if x.shape[-1] != self.dim:
+            raise BadInput(f"vectors of {x.shape[-1]} values, a codec for {self.dim}")
+        if not x.size:
+            return mx.zeros((*x.shape[:-1], self.row_bytes), mx.uint8)
+        flat = x.reshape(-1, self.dim)
+        size = max(1, TOGETHER // self.dim)
+        chunks = [self._encode(flat[i : i + size]) for i in range(0, flat.shape[0], size)]
+        return mx.concatenate(chunks).reshape(*x.shape[:-1], self.row_bytes)
 
     def unpack(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
-        """Return the vectors of rows; see :meth:``decode``."""
-        return self.decode(VoronoiPacked(rows), dtype)
+        """Return ``[..., dim]``; values that ``dtype`` cannot hold become its largest."""
+        y = self.unpack_rotated(rows)
+        x = hadamard.unrotate(y) if y.size else y
+        largest = mx.finfo(dtype).max
+        return x if dtype == mx.float32 else mx.clip(x, -largest, largest).astype(dtype)
 
     def unpack_rotated(self, rows: mx.array) -> mx.array:
-        """Return the vectors of rows, rotated; see :meth:``decode_rotated``."""
-        return self.decode_rotated(VoronoiPacked(rows))
+        """Return the vectors with the rotation still on, float32: codewords times their steps."""
+        if rows.shape[-1] != self.row_bytes or rows.dtype != mx.uint8:
+            raise BadInput(f"rows of {rows.shape[-1]} bytes ({rows.dtype}), this codec has {self.row_bytes}")
+        if not rows.size:
+            return mx.zeros((*rows.shape[:-1], self.dim))
+        if computes_on_cpu():
+            return self._decoded(rows)
+        scale, beta, fields = packing.unpack(rows.reshape(-1, self.row_bytes), self.layout)
+        points = cosets.point_of(fields, self.layout.bits).astype(mx.float32)
+        alive = (scale != SCALE_ZERO).astype(mx.float32) * (1 / UNIT)
+        steps = step(mx.clip(scale + BETA_GAP * beta, SCALE_MIN, SCALE_MAX + BETA_GAP)) * alive
+        return (points * steps[:, None]).reshape(*rows.shape[:-1], self.dim)
 
     def rotate(self, x: mx.array) -> mx.array:
         """Return the Hadamard rotation of ``[..., dim]``, float32."""
@@ -109,69 +113,27 @@ class VoronoiCodec:
         """Undo :meth:``rotate``."""
         return hadamard.unrotate(y)
 
-    def encode(self, x: mx.array) -> VoronoiPacked:
-        """Encode ``[..., dim]`` of any float type."""
-        if x.shape[-1] != self.dim:
-            raise BadInput(f"vectors of {x.shape[-1]} values, a codec for {self.dim}")
-        if not x.size:
-            return VoronoiPacked(mx.zeros((*x.shape[:-1], self.layout.nbytes), mx.uint8))
-        flat = x.reshape(-1, self.dim)
-        size = max(1, TOGETHER // self.dim)
-        chunks = [self._encode(flat[i : i + size]) for i in range(0, flat.shape[0], size)]
-        return VoronoiPacked(mx.concatenate(chunks).reshape(*x.shape[:-1], self.layout.nbytes))
-
-    def decode(self, packed: VoronoiPacked, dtype: mx.Dtype = mx.float32) -> mx.array:
-        """Return ``[..., dim]``; values that ``dtype`` cannot hold become its largest."""
-        y = self.decode_rotated(packed)
-        x = hadamard.unrotate(y) if y.size else y
-        largest = mx.finfo(dtype).max
-        return x if dtype == mx.float32 else mx.clip(x, -largest, largest).astype(dtype)
-
-    def decode_rotated(self, packed: VoronoiPacked) -> mx.array:
-        """Return the vectors with the rotation still on, float32: codewords times their steps.
-
-        Inner products and weighted sums may be taken here, and the rotation undone once at the end.
-        """
-        rows = packed.rows
-        if rows.shape[-1] != self.layout.nbytes or rows.dtype != mx.uint8:
-            raise BadInput(
-                f"rows of {rows.shape[-1]} bytes ({rows.dtype}), this codec has {self.layout.nbytes}"
-            )
-        if not rows.size:
-            return mx.zeros((*rows.shape[:-1], self.dim))
-        if computes_on_cpu():
-            return self._decoded(rows)
-        scale, beta, fields = packing.unpack(rows.reshape(-1, self.layout.nbytes), self.layout)
-        points = cosets.point_of(fields, self.layout.bits).astype(mx.float32)
-        alive = (scale != SCALE_ZERO).astype(mx.float32) * (1 / UNIT)
-        steps = step(mx.clip(scale + BETA_GAP * beta, SCALE_MIN, SCALE_MAX + BETA_GAP)) * alive
-        return (points * steps[:, None]).reshape(*rows.shape[:-1], self.dim)
-
     def roundtrip(self, x: mx.array) -> mx.array:
-        """Return ``decode(encode(x))`` in the type of ``x``."""
-        return self.decode(self.encode(x), x.dtype)
+        """Return ``unpack(pack(x))`` in the type of ``x``."""
+        return self.unpack(self.pack(x), x.dtype)
 
     def _decoded(self, rows: mx.array) -> mx.array:
         mx.eval(rows)
         *lead, n, nbytes = (1, *rows.shape) if rows.ndim == 1 else rows.shape
         parts = decoder.decode(np.asarray(rows).reshape(-1, n, nbytes), self.layout)
-        return (
-            mx.array(parts).reshape(*lead, self.dim, n).swapaxes(-1, -2).reshape(*rows.shape[:-1], self.dim)
-        )
-
-    @property
-    def _search(self) -> Search:
-        return EFFORTS[self.effort][self.layout.bits]
+        y = mx.array(parts).reshape(*lead, self.dim, n).swapaxes(-1, -2)
+        return y.reshape(*rows.shape[:-1], self.dim)
 
     def _encode(self, x: mx.array) -> mx.array:
+        effort = EFFORTS[self.effort][self.layout.bits]
         if computes_on_cpu():
-            return mx.array(encoder.encode(np.asarray(x.astype(mx.float32)), self.layout, self._search))
+            return mx.array(encoder.encode(np.asarray(x.astype(mx.float32)), self.layout, effort))
         y, exponent = _normalised(x)
         y = y.T.reshape(8, self.layout.blocks, -1)
         energy = tree_sum(tree_sum(y * y, 0)[0], 0)
         alive = (energy >= 2.0**-40).astype(mx.int32)
         safe = y + (1 - alive).astype(mx.float32)  # a zero vector searches on ones, and is dropped
-        scale, beta, points = search.choose(safe, self.layout, self._search)
+        scale, beta, points = search.choose(safe, self.layout, effort)
         scale = mx.clip(scale + 32 * exponent.T, SCALE_MIN, SCALE_MAX) * alive + SCALE_ZERO * (1 - alive)
         fields = cosets.label(points.reshape(8, -1), self.layout.bits).reshape(y.shape) * alive
         return packing.pack(scale, beta * alive, fields, self.layout)

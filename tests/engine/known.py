@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from engine.codec.voronoi import VoronoiCodec, VoronoiPacked
+from engine.codec.voronoi import VoronoiCodec
 from engine.mx import mx
 
 
@@ -19,9 +19,9 @@ def look_up(known, answers):
 
 def remember(monkeypatch, codec, vectors):
     """Let every Voronoi codec answer as ``codec`` does to ``vectors``, float32 ``[count, dim]``."""
-    packed = codec.encode(mx.array(vectors))
-    rows, plain, rotated = map(np.array, (packed.rows, codec.decode(packed), codec.decode_rotated(packed)))
+    packed = codec.pack(mx.array(vectors))
+    rows, plain, rotated = map(np.array, (packed, codec.unpack(packed), codec.unpack_rotated(packed)))
     encode, decode, turn = look_up(vectors, rows), look_up(rows, plain), look_up(rows, rotated)
-    monkeypatch.setattr(VoronoiCodec, "encode", lambda _, x: VoronoiPacked(encode(x)))
-    monkeypatch.setattr(VoronoiCodec, "decode", lambda _, packed, *__: decode(packed.rows))
-    monkeypatch.setattr(VoronoiCodec, "decode_rotated", lambda _, packed: turn(packed.rows))
+    monkeypatch.setattr(VoronoiCodec, "pack", lambda _, x: encode(x))
+    monkeypatch.setattr(VoronoiCodec, "unpack", lambda _, packed, *__: decode(packed))
+    monkeypatch.setattr(VoronoiCodec, "unpack_rotated", lambda _, packed: turn(packed))

@@ -106,7 +106,7 @@ def test_the_sources_of_a_rate_distortion_table_need_no_mlx(python):
     assert python("-c", code).stdout.strip() == "False"
 
 
-@pytest.mark.parametrize("package", ["engine.codec", "engine.cache", "engine.models"])
+@pytest.mark.parametrize("package", ["engine.cache", "engine.models"])
 def test_public_names_are_sorted_and_there(package):
     module = importlib.import_module(package)
     assert module.__all__ == sorted(module.__all__)

@@ -119,8 +119,8 @@ def rel_errors(x: mx.array, decoded: mx.array) -> mx.array:
 
 def _stored(codec: Any) -> Run:
     def run(x: mx.array) -> tuple[mx.array, float]:
-        packed = codec.encode(x)
-        return codec.decode(packed), packed.nbytes
+        rows = codec.pack(x)
+        return codec.unpack(rows), rows.nbytes
 
     return run
 

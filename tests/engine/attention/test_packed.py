@@ -13,7 +13,7 @@ def _views(rng, batch, heads, length, dim, value_dim=None):
     for width in (dim, value_dim or dim):
         codec = VoronoiCodec(width, 4, "fast")
         x = mx.array(rng.standard_normal((batch, heads, length, width)).astype(np.float32))
-        views.append(PackedView(codec.encode(x).rows, codec, mx.float32))
+        views.append(PackedView(codec.pack(x), codec, mx.float32))
     return views
 
 

@@ -1,4 +1,4 @@
-"""Vectors as they come, in rows of bytes: one side of a cache whose other side is coded."""
+"""What packed caches store rows with, and vectors as they come: the side of a cache that is not coded."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -6,28 +6,46 @@ from dataclasses import dataclass
 from engine.mx import DTYPES, mx
 
 
-class Unrotated(ABC):
-    """The part of a :class:``engine.codec.kinds.RowCodec`` that attention sees, where vectors come back unrotated."""
+class RowCodec(ABC):
+    """A codec that packed caches can store one side in: keys or values, as rows of bytes.
+
+    Inner products and weighted sums are the same with the rotation on, so attention works there. A codec without a
+    rotation inherits the last three methods.
+
+    Attributes:
+        dim: values in a vector.
+    """
+
+    dim: int
+
+    @property
+    @abstractmethod
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+
+    @abstractmethod
+    def pack(self, x: mx.array) -> mx.array:
+        """Return the rows of ``[..., dim]`` of any float type, uint8 ``[..., row_bytes]``."""
 
     @abstractmethod
     def unpack(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
         """Return the vectors of rows, ``[..., dim]``."""
 
     def unpack_rotated(self, rows: mx.array) -> mx.array:
-        """Return the vectors of rows in float32."""
+        """Return the vectors of rows with the codec's rotation still on, float32 ``[..., dim]``."""
         return self.unpack(rows)
 
     def rotate(self, x: mx.array) -> mx.array:
-        """Return ``x`` in float32."""
+        """Return ``[..., dim]`` with the codec's rotation, an orthonormal one, float32."""
         return x.astype(mx.float32)
 
     def unrotate(self, y: mx.array) -> mx.array:
-        """Return ``y``."""
+        """Undo :meth:``rotate``."""
         return y
 
 
 @dataclass(frozen=True)
-class RawCodec(Unrotated):
+class RawCodec(RowCodec):
     """Rows hold the values themselves.
 
     Args:
@@ -44,7 +62,7 @@ class RawCodec(Unrotated):
         return self.dim * DTYPES[self.dtype].size
 
     def pack(self, x: mx.array) -> mx.array:
-        """Return the bytes of ``[..., dim]``, uint8 ``[..., row_bytes]``."""
+        """Return the bytes of ``[..., dim]``."""
         return x.astype(DTYPES[self.dtype]).view(mx.uint8)
 
     def unpack(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
