@@ -6,13 +6,12 @@ taken. What is tried is the encoder's own affair (:data:``engine.codec.spec.EFFO
 whoever wrote it.
 """
 
-import math
 from typing import NamedTuple
 
 from engine.codec.cosets import inside
 from engine.codec.lattice import nearest_e8, tree_sum
 from engine.codec.scales import scale_of_square, step
-from engine.codec.spec import BETA_GAP, OCTAVE, Guess, Layout, Search
+from engine.codec.spec import BETA_GAP, OCTAVE, Guess, Layout, Search, safe_margin
 from engine.mx import mx
 
 COLUMNS = 2048  # blocks that are tried together, of one or several scales
@@ -52,7 +51,8 @@ def choose(y: mx.array, layout: Layout, search: Search) -> tuple[mx.array, mx.ar
     energy = tree_sum(energies, 0)
     mean = energy * (1 / layout.dim)
     finest = scale_of_square(mean) - OCTAVE * layout.bits + search.first
-    safe = safe_scale(energies.max(axis=0, keepdims=True), layout.q)
+    loudest = mx.maximum(energies.max(axis=0, keepdims=True), 2.0**-80)
+    safe = scale_of_square(loudest) + safe_margin(layout.q)
     if search.guess:
         return _choose_guessing(y, (finest, safe, energy), layout, search, search.guess)
     reach = BETA_GAP // search.stride
@@ -163,15 +163,6 @@ def largest_product(y: mx.array) -> mx.array:
         (a, b), (low, high) = mx.split(top, 2), mx.split(below, 2)
         top, below = mx.maximum(a, b), mx.maximum(mx.minimum(a, b), mx.maximum(low, high))
     return mx.maximum(top + below, eight)[0]
-
-
-def safe_scale(largest: mx.array, q: int) -> mx.array:
-    """Return a scale at which a block of this squared norm surely has a codeword near it, int32.
-
-    The cell's inscribed sphere has radius q / sqrt 2, and a nearest point of E8 is at most 1 away.
-    """
-    margin = math.ceil(-OCTAVE * math.log2(q / math.sqrt(2) - 1.1)) + 1
-    return scale_of_square(mx.maximum(largest, 2.0**-80)) + margin
 
 
 def _tried(

@@ -4,6 +4,7 @@ A *packed row* holds one vector of ``dim`` values at ``bits`` bits: a 16-bit sca
 block of eight, and eight ``bits``-bit fields for each block. ``docs/codec.md`` explains the mathematics.
 """
 
+import math
 from dataclasses import dataclass
 
 from engine.errors import BadInput
@@ -23,6 +24,14 @@ BETA_GAP = 16  # a block with its beta bit set is coarser by this many steps: a 
 # boundary: distinct numbers of odd sum have no integer inner product with any of the 240 minimal vectors.
 SHIFT = (0, 1, 2, 3, 4, 5, 6, 8)
 UNIT = 16  # of SHIFT; a half-integer point times UNIT, minus SHIFT, is exact in integers
+
+
+def safe_margin(q: int) -> int:
+    """Return the steps above a block's norm at which it surely has a codeword near it, for the nesting ratio q.
+
+    The cell's inscribed sphere has radius q / sqrt 2, and a nearest point of E8 is at most 1 away.
+    """
+    return math.ceil(-OCTAVE * math.log2(q / math.sqrt(2) - 1.1)) + 1
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Coordinates are kept in units that make a period of the lattice 2^8, or 2^16 for
 many bits then holds each of them reduced, without a single operation: it wraps around.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,26 +13,10 @@ from engine.codec.cpu.lattice import fold
 from engine.codec.spec import BETA_GAP, SCALE_MAX, SCALE_MIN, SCALE_ZERO, SHIFT, UNIT, Layout
 
 
-class _Integers(NamedTuple):
-    """Integers that hold a coordinate modulo a period.
-
-    Attributes:
-        bits: of a period.
-        most_bits: the widest code whose coordinates fit.
-        signed: as many bits.
-        unsigned: likewise.
-        wide: of twice as many bits.
-    """
-
-    bits: int
-    most_bits: int
-    signed: Any
-    unsigned: Any
-    wide: Any
-
-
-_SHORT = _Integers(8, 4, np.int8, np.uint8, np.int16)
-_LONG = _Integers(16, 6, np.int16, np.uint16, np.int32)
+# Integers that hold a coordinate modulo a period, signed and unsigned, and signed ones of twice as many bits.
+_SHORT: tuple[Any, Any, Any] = (np.int8, np.uint8, np.int16)
+_LONG: tuple[Any, Any, Any] = (np.int16, np.uint16, np.int32)
+_MOST_SHORT = 4  # bits of the widest code whose coordinates fit the short ones
 
 
 def decode(rows: np.ndarray, layout: Layout) -> np.ndarray:
@@ -89,12 +73,13 @@ def point_of(fields: np.ndarray, bits: int) -> np.ndarray:
     ``2 P - S + 2 m odd2 < odd1 (P - 2 M)``. ``odd`` says whether an odd number of periods was taken away, which costs
     a further one at the coordinate that it hurts least.
     """
-    integers = _SHORT if bits <= _SHORT.most_bits else _LONG
-    unsigned, wide, period = integers.unsigned, integers.wide, 1 << integers.bits
-    x, odd = _reduced(fields, bits, integers)
-    top = unsigned(integers.bits - 1)
+    signed, unsigned, wide = _SHORT if bits <= _MOST_SHORT else _LONG
+    width = np.iinfo(unsigned).bits
+    period = 1 << width
+    x, odd = _reduced(fields, bits, unsigned)
+    top = unsigned(width - 1)
     odd_half = odd ^ (fold(np.bitwise_xor, x) >> top)
-    size = np.abs(x.view(integers.signed)).view(unsigned)
+    size = np.abs(x.view(signed)).view(unsigned)
     most, least = fold(np.maximum, size), fold(np.minimum, size)
     rest = 2 * period - fold(np.add, size.astype(wide)) + 2 * odd_half.astype(wide) * least
     take = rest < odd * (period - 2 * most.astype(wide))
@@ -102,16 +87,17 @@ def point_of(fields: np.ndarray, bits: int) -> np.ndarray:
     moves = size == np.where(take, least, most)
     moves &= np.where(take, odd_half, odd).astype(bool)
     # XOR with -period flips every bit from the period's up: it takes a period from x, or adds one to a negative x.
-    points: np.ndarray = x.view(integers.signed).astype(wide)
+    points: np.ndarray = x.view(signed).astype(wide)
     points ^= moves * wide(-period)
-    points >>= integers.bits - bits - 4
+    points >>= width - bits - 4
     points += np.array(SHIFT, wide)[:, None]
     return points
 
 
-def _reduced(fields: np.ndarray, bits: int, integers: _Integers) -> tuple[np.ndarray, np.ndarray]:
+def _reduced(fields: np.ndarray, bits: int, unsigned: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return coordinates less SHIFT modulo a period, and the parity of the periods that this takes away."""
-    unsigned, more = integers.unsigned, integers.bits - bits - 4
+    width = np.iinfo(unsigned).bits
+    more = width - bits - 4
     parity: np.ndarray = (fields[0] >> (bits - 1)).astype(unsigned)
     x: np.ndarray = fields.astype(unsigned)
     x[0] &= (1 << (bits - 1)) - 1
@@ -120,9 +106,9 @@ def _reduced(fields: np.ndarray, bits: int, integers: _Integers) -> tuple[np.nda
     shift: np.ndarray = np.array(SHIFT, unsigned)[:, None] << unsigned(more)
     # Half of x plus half a period, rounded down: its top bit is the parity of the periods.
     halved: np.ndarray = x * unsigned(8 << more)  # NumPy shifts bytes slowly
-    halved += (parity << (more + 2)) + unsigned(1 << (integers.bits - 2))
+    halved += (parity << (more + 2)) + unsigned(1 << (width - 2))
     halved -= (shift + unsigned(1)) >> 1
     x *= unsigned(16 << more)
     x += parity << (more + 3)
     x -= shift
-    return x, fold(np.bitwise_xor, halved) >> unsigned(integers.bits - 1)
+    return x, fold(np.bitwise_xor, halved) >> unsigned(width - 1)

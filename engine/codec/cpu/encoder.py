@@ -20,6 +20,7 @@ from engine.codec.spec import (
     Guess,
     Layout,
     Search,
+    safe_margin,
 )
 
 # Blocks, of one or several scales, that are handled together: their arrays stay in a core's cache.
@@ -78,7 +79,7 @@ def _choose(y: np.ndarray, layout: Layout, search: Search) -> _Choice:
         + search.first
     )
     loudest = energies.max(axis=0)
-    safe = _safe_scale(loudest, layout.q)
+    safe = _scale_of_square(np.maximum(loudest, np.float32(2.0**-80))) + safe_margin(layout.q)
     lowest = finest + min(search.guess.offsets) if search.guess else finest
     clips = bool((np.sqrt(loudest) * steps_of(-lowest)).max() > LIMIT)
     blocks = _Blocks(y, layout.q, search.shrinks, clips=clips)
@@ -279,11 +280,6 @@ def _scale_of_square(square: np.ndarray) -> np.ndarray:
     above = (mantissa >= _MARKS[:, None]).sum(axis=0, dtype=np.int32)
     scale: np.ndarray = 16 * ((bits >> 23) - 127) + above
     return scale
-
-
-def _safe_scale(largest: np.ndarray, q: int) -> np.ndarray:
-    margin = int(np.ceil(-OCTAVE * np.log2(q / np.sqrt(2) - 1.1))) + 1
-    return _scale_of_square(np.maximum(largest, np.float32(2.0**-80))) + margin
 
 
 def _label(points: np.ndarray, bits: int) -> np.ndarray:

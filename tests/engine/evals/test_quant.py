@@ -11,7 +11,6 @@ from bridge.reports.claims.quant import EQUAL, by_arm, quant_claims, verdicts
 from engine.cache import make_caches
 from engine.cache.spec import parse
 from engine.cli.eval import kv_quant
-from engine.codec.classic_store import row_bytes
 from engine.codec.kinds import make_codec
 from engine.codec.voronoi import VoronoiCodec
 from engine.errors import BadInput
@@ -22,6 +21,7 @@ from engine.mx import mx
 from tests.engine import evals_world as world
 from tests.engine import folders
 from tests.engine import small_models as models
+from tests.engine.codec.twin.classic_store import row_bytes
 
 
 @pytest.mark.parametrize(
