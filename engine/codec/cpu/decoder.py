@@ -12,7 +12,6 @@ from engine.codec.cpu.encoder import COLUMNS, steps_of
 from engine.codec.cpu.lattice import fold
 from engine.codec.spec import BETA_GAP, SCALE_MAX, SCALE_MIN, SCALE_ZERO, SHIFT, UNIT, Layout
 
-
 # Integers that hold a coordinate modulo a period, signed and unsigned, and signed ones of twice as many bits.
 _SHORT: tuple[Any, Any, Any] = (np.int8, np.uint8, np.int16)
 _LONG: tuple[Any, Any, Any] = (np.int16, np.uint16, np.int32)

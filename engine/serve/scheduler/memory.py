@@ -1,7 +1,6 @@
 """Predicts the maximum memory of an answer before it is computed."""
 
 from functools import lru_cache
-from math import prod
 from typing import Any
 
 from engine.cache import make_caches
@@ -34,20 +33,7 @@ def expected_weights(name: str, draft: str, dtype: str | None) -> int:
     """
     chosen = chosen_dtype(dtype)
     folders = [hub.folder_of(reference) for _, _, reference in registry.find(name, drafter_of(draft)).parts()]
-    entries = [
-        entry
-        for folder in folders
-        for path in files.weight_files(folder)
-        for entry in files.read_header(path).values()
-    ]
-    return sum(_tensor_bytes(entry, chosen) for entry in entries)
-
-
-def _tensor_bytes(entry: dict[str, Any], dtype: mx.Dtype | None) -> int:
-    if dtype is not None and entry["dtype"] in files.FLOATS:
-        return int(prod(entry["shape"])) * dtype.size
-    start, end = entry["data_offsets"]
-    return int(end - start)
+    return sum(files.loaded_bytes(folder, chosen.size if chosen else None) for folder in folders)
 
 
 def predicted(resident: Resident, options: Options, prompt: int, chunk: int, *, stored: bool = False) -> int:

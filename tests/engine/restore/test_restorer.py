@@ -122,7 +122,7 @@ def pair(tmp_path):
 def test_it_comes_with_its_pair_where_it_is_asked_for(pair):
     plain = models.load(pair)
     assert plain.restorer is None
-    assert set(plain.digests()) == {"target"}
+    assert set(plain.parts) == {"target"}
     found = models.load(pair, restore=None)
     assert found.restorer.config.layers == (0, 1, 2, 3)
     assert found.restorer.enter.weight.dtype == found.target.model.norm.weight.dtype

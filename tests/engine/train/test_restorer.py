@@ -9,7 +9,7 @@ import pytest
 from engine import cli, models
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
-from engine.models.tokenizer import load_tokenizer
+from engine.models.target import load_tokenizer
 from engine.mx import mx, tree
 from engine.restore import Learned, restored_caches
 from engine.restore.learned import blocks, config_for
