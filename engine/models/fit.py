@@ -38,27 +38,21 @@ def check_fit(draft: dict[str, Any], target: dict[str, Any], tokenizer: Tokenize
             raise BadInput(
                 f"the drafter was made for a target with {made_for} {noun}, and this one has {has}", FIX
             )
-    _check_identity(draft.get("made_for"), text, tokenizer)
+    record, kind = draft.get("made_for"), text["model_type"]
+    if not isinstance(record, dict):  # None in published drafters; anything else is refused when it is loaded
+        return
+    if record.get("model_type", kind) != kind:
+        recorded = record["model_type"]
+        raise BadInput(
+            f"the drafter was made for a target of architecture {recorded}, and this one is {kind}", FIX
+        )
+    if tokenizer is not None and record.get("vocabulary") not in (None, _vocabulary(tokenizer)):
+        raise BadInput("the drafter was made for a target with another tokenizer", FIX)
 
 
 def identity(config: dict[str, Any], tokenizer: Tokenizer) -> dict[str, str]:
     """Return a drafter's record of its target: the architecture, and a digest of the vocabulary."""
     return {"model_type": files.text_config(config)["model_type"], "vocabulary": _vocabulary(tokenizer)}
-
-
-def _check_identity(made_for: Any, text: dict[str, Any], tokenizer: Tokenizer | None) -> None:
-    if not isinstance(
-        made_for, dict
-    ):  # None in published drafters; anything else is refused when it is loaded
-        return
-    kind = made_for.get("model_type", text["model_type"])
-    if kind != text["model_type"]:
-        raise BadInput(
-            f"the drafter was made for a target of architecture {kind}, and this one is {text['model_type']}",
-            FIX,
-        )
-    if tokenizer is not None and made_for.get("vocabulary") not in (None, _vocabulary(tokenizer)):
-        raise BadInput("the drafter was made for a target with another tokenizer", FIX)
 
 
 def _vocabulary(tokenizer: Tokenizer) -> str:

