@@ -17,7 +17,7 @@ from engine.train.data.corpus import File
 from engine.train.data.kept import made_once
 from engine.train.run import Trainer
 from engine.train.with_torch import functional, torch
-from training.rows import WHOLE, Rows, windows
+from training.rows import HARD, WHOLE, Rows, windows
 from training.target import EVAL_LENGTH, TargetLearner, TargetPlan
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def trainer(
 
     The rest is as for :func:``training.target.trainer``.
     """
-    rows = Rows(tokenizer, train, plan.seed, task_share=TASK_SHARE, mix=tasks.HARD)
+    rows = Rows(tokenizer, train, plan.seed, task_share=TASK_SHARE, mix=HARD)
     folder.mkdir(parents=True, exist_ok=True)
     rows.own = written(start, tokenizer, train, folder / "written.npy", plan.seed, say)
     rows.own_share = OWN_SHARE

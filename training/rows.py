@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 
 SHORT = 120  # tokens that one task fills
 WHOLE = 1.0  # the weight of every token of a row that is text alone
+# The mix for a target that has learnt the other kinds: mostly the hardest kind.
+HARD: tasks.Mix = (
+    (tasks.named_values, 0.12),
+    (tasks.notes, 0.15),
+    (tasks.needles_in_code, 0.7),
+    (tasks.copying, 0.03),
+)
 
 
 class Rows:

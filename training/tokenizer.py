@@ -5,11 +5,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.train.data import tasks
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 VOCABULARY = 2048
-END, TURN, TURN_END, MASK = "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|mask|>"
+END, MASK = "<|endoftext|>", "<|mask|>"
+TURN, TURN_END = tasks.TURN, tasks.TURN_END
 SPECIAL = (END, TURN, TURN_END, MASK)
 THOUGHT, THOUGHT_END, CALL, CALL_END = "<think>", "</think>", "<tool_call>", "</tool_call>"
 CHAT_MARKS = (THOUGHT, THOUGHT_END, CALL, CALL_END)  # of a model that chats, behind the vocabulary

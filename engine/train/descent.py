@@ -1,16 +1,16 @@
 """Steps of a module's weights in MLX: Muon for the matrices, AdamW for the rest."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from engine.mx import load, mx, nn, optimizers, tree
-from engine.train.schedule import MATRIX, Schedule
+from engine.train.schedule import MATRIX, Learner, Schedule
 
 S = TypeVar("S", bound=Schedule)
 
 
-class Descent(Generic[S]):
+class Descent(Learner, Generic[S]):
     """Weights that are trained in place, and their optimizer.
 
     Args:
@@ -20,7 +20,6 @@ class Descent(Generic[S]):
     """
 
     suffix = ".safetensors"
-    about: Mapping[str, object] = {}
 
     def __init__(self, model: nn.Module, loss: Callable[..., tuple[mx.array, ...]], plan: S) -> None:
         self.model, self.plan = model, plan
@@ -59,10 +58,3 @@ class Descent(Generic[S]):
         self.model.update(tree.tree_unflatten(parts["model"]))
         self.optimizer.init(self.model.trainable_parameters())
         self.optimizer.state = tree.tree_unflatten(parts["optimizer"])
-
-    def measured(self) -> dict[str, float]:
-        """Return nothing: each step's figures say it all."""
-        return {}
-
-    def finish(self) -> None:
-        """Do nothing: the model's own weights were trained."""

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -11,7 +11,7 @@ import numpy as np
 
 from bridge.common.whole_files import written_whole
 from engine.errors import BadInput
-from engine.train.schedule import Schedule
+from engine.train.schedule import Learner, Schedule
 
 Source = Callable[[np.random.Generator, int], np.ndarray]
 Batches = Callable[[int], Any]  # from a step to what is learned from; the same, however often the run stopped
@@ -31,33 +31,6 @@ class TrainingPlan(Schedule):
     other_rate: float = 1.5e-3
     warm_up: int = 50
     seed: int = 0
-
-
-class Learner(Protocol):
-    """What learns, its target and its optimizer, in one library or another.
-
-    Attributes:
-        suffix: of the files that :meth:``save`` writes.
-        about: what a run has to agree on, beside the plan, to go on from a checkpoint.
-    """
-
-    suffix: str
-    about: Mapping[str, object]
-
-    def learn(self, batch: Any, step: int) -> dict[str, float]:
-        """Take one step on a batch; return figures from before it, ``loss`` among them."""
-
-    def measured(self) -> dict[str, float]:
-        """Return figures that take a while to measure, such as the held-out loss; empty if there are none."""
-
-    def save(self, path: Path) -> None:
-        """Write weights and moments."""
-
-    def load(self, path: Path) -> None:
-        """Continue from the files of :meth:``save``."""
-
-    def finish(self) -> None:
-        """Copy the learned weights into the model."""
 
 
 class Reader(Learner, Protocol):

@@ -1,12 +1,12 @@
 """What trains with torch has in common: the import, threads, the type of products, the optimizers, a step."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from engine.errors import BadInput, MissingPackage
-from engine.train.schedule import Schedule
+from engine.train.schedule import Learner, Schedule
 
 try:
     import torch
@@ -28,7 +28,6 @@ __all__ = [
     "functional",
     "muon_and_adamw",
     "product_dtype",
-    "take_step",
     "torch",
     "transformers",
     "use_threads",
@@ -116,26 +115,10 @@ def muon_and_adamw(
     ]
 
 
-def take_step(
-    optimizers: Sequence[torch.optim.Optimizer],
-    parameters: Iterable[torch.nn.Parameter],
-    plan: Schedule,
-    step: int,
-) -> None:
-    """Clip the gradients of ``parameters``, move them at the rates of ``step``, and forget the gradients."""
-    torch.nn.utils.clip_grad_norm_(parameters, plan.clip)
-    factor = plan.rate(step)
-    for optimizer, rate in zip(optimizers, plan.rates, strict=True):
-        for group in optimizer.param_groups:
-            group["lr"] = rate * factor
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-
 S = TypeVar("S", bound=Schedule)
 
 
-class TorchDescent(Generic[S]):
+class TorchDescent(Learner, Generic[S]):
     """Weights that learn in torch, and their optimizers: :class:``engine.train.descent.Descent`` in torch.
 
     Args:
@@ -146,7 +129,6 @@ class TorchDescent(Generic[S]):
     """
 
     suffix = ".pt"
-    about: Mapping[str, object] = {}
 
     def __init__(
         self,
@@ -160,12 +142,13 @@ class TorchDescent(Generic[S]):
     def step(self, number: int, loss: torch.Tensor) -> float:
         """Take step ``number`` of the plan down from ``loss``, and return the loss."""
         loss.backward()
-        take_step(self.optimizers, self.weights.values(), self.plan, number)
+        torch.nn.utils.clip_grad_norm_(self.weights.values(), self.plan.clip)
+        for optimizer, rate in zip(self.optimizers, self.plan.rates, strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = rate * self.plan.rate(number)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         return float(loss.detach())
-
-    def measured(self) -> dict[str, float]:
-        """Return nothing: each step's figures say it all."""
-        return {}
 
     def save(self, path: Path) -> None:
         """Write weights and moments."""
@@ -183,6 +166,3 @@ class TorchDescent(Generic[S]):
                 self.weights[name].copy_(value)
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-
-    def finish(self) -> None:
-        """Do nothing: the model's own weights were trained."""

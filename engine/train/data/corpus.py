@@ -104,14 +104,6 @@ class Corpus:
         parts = (file.digest for part in (self.train, self.held_out) for file in part)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
-    def sources(self) -> dict[str, tuple[int, int]]:
-        """Return source -> (files, bytes) of the training part."""
-        totals: dict[str, tuple[int, int]] = {}
-        for file in self.train:
-            files, size = totals.get(file.source, (0, 0))
-            totals[file.source] = (files + 1, size + len(file.text.encode()))
-        return totals
-
 
 def collect() -> Corpus:
     """Read the corpus of this interpreter.
@@ -119,7 +111,8 @@ def collect() -> Corpus:
     Raises:
         BadInput: the standard library's sources are absent.
     """
-    library = sorted(_read("python", _library_files()), key=lambda file: file.digest)
+    sources = sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py"))
+    library = sorted(_read("python", sources), key=lambda file: file.digest)
     if len(library) < 2 * HELD_OUT:
         raise BadInput("this Python comes without its sources", "use an interpreter that has its .py files")
     held_out, train = library[:HELD_OUT], library[HELD_OUT:]
@@ -129,19 +122,11 @@ def collect() -> Corpus:
     return Corpus(tuple(without_repeats(train, held_out)), tuple(held_out))
 
 
-def _library_files() -> Iterator[Path]:
-    root = Path(sysconfig.get_path("stdlib"))
-    yield from sorted(root.rglob("*.py"))
-
-
-def _package_files(name: str) -> Iterator[Path]:
+def _package_files(name: str) -> list[Path]:
     try:
-        files = metadata.files(name) or []
+        return [Path(file.locate()) for file in metadata.files(name) or [] if file.suffix == ".py"]
     except metadata.PackageNotFoundError:
-        return
-    for file in files:
-        if file.suffix == ".py":
-            yield Path(file.locate())
+        return []
 
 
 def _read(source: str, paths: Iterable[Path]) -> Iterator[File]:

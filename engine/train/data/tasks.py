@@ -8,8 +8,7 @@ import random
 import string
 from collections.abc import Callable, Sequence
 
-from training.tokenizer import TURN, TURN_END
-
+TURN, TURN_END = "<|im_start|>", "<|im_end|>"  # of ChatML
 Piece = tuple[str, float]
 Maker = Callable[[random.Random, int, Sequence[str]], list[Piece]]
 Mix = tuple[tuple[Maker, float], ...]  # kinds of tasks, and the share of each
@@ -96,15 +95,6 @@ TASKS: Mix = (
     (notes, 0.3),
     (needles_in_code, 0.3),
     (copying, 0.15),
-)
-
-
-# The mix for a target that has learnt the other kinds: mostly the hardest kind.
-HARD: Mix = (
-    (named_values, 0.12),
-    (notes, 0.15),
-    (needles_in_code, 0.7),
-    (copying, 0.03),
 )
 
 

@@ -99,11 +99,11 @@ def windows(ids: np.ndarray, length: int, rng: np.random.Generator, count: int) 
     return np.stack([ids[start : start + length] for start in starts]).astype(np.int32)
 
 
-def read_text(paths: Sequence[Path], suffixes: tuple[str, ...] = SUFFIXES) -> list[str]:
-    """Return the texts of files, and of the files below folders that have one of ``suffixes``."""
+def read_text(paths: Sequence[Path]) -> list[str]:
+    """Return the texts of files, and of the files below folders that have one of ``SUFFIXES``."""
     texts = []
     for path in paths:
-        files = sorted(p for p in path.rglob("*") if p.suffix in suffixes) if path.is_dir() else [path]
+        files = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES) if path.is_dir() else [path]
         for file in files:
             try:
                 texts.append(file.read_text(encoding="utf-8"))

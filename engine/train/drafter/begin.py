@@ -96,15 +96,14 @@ def from_folder(source: str | Path, target: nn.Module) -> Drafter:
         BadInput: it is a DFlash2 or DSpark drafter, is for another target, or cannot be loaded.
     """
     draft = load_draft(source, mx.float32)
-    if draft.config.is_dflash2:
-        raise BadInput(
-            f"{source} is a DFlash2 drafter: its convolutions and its selector cannot be trained here",
-            "go on from a DFlash drafter, or train one from nothing",
-        )
-    if draft.config.is_dspark:
-        raise BadInput(
-            f"{source} is a DSpark drafter: its heads cannot be trained here",
-            "go on from a DFlash drafter, or train one from nothing",
-        )
+    for is_other, kind, parts in (
+        (draft.config.is_dflash2, "DFlash2", "convolutions and its selector"),
+        (draft.config.is_dspark, "DSpark", "heads"),
+    ):
+        if is_other:
+            raise BadInput(
+                f"{source} is a {kind} drafter: its {parts} cannot be trained here",
+                "go on from a DFlash drafter, or train one from nothing",
+            )
     TargetEmbeddings.of(target).check(draft.config)
     return draft

@@ -13,7 +13,7 @@ from engine.train.data import corpus, tasks
 from engine.train.data.corpus import File
 from engine.train.data.text import source as rows_of
 from training import prompts, tokenizer
-from training.rows import Rows, windows
+from training.rows import HARD, Rows, windows
 
 CODE = "\n".join(f"def function_{i}(value):\n    return value + {i}  # line {i}" for i in range(400))
 
@@ -101,8 +101,8 @@ def test_a_mix_decides_the_kinds_of_tasks(words):
     rows = Rows(words, [File("python", "a.py", CODE)], 0, task_share=1.0, mix=only)
     tokens, _ = rows.batch(0, 4, 256)
     assert all("paragraph" in words.decode(row.tolist()) for row in tokens)
-    assert {make for make, _ in tasks.HARD} == {make for make, _ in tasks.TASKS}
-    assert max(tasks.HARD, key=lambda kind: kind[1])[0] is tasks.needles_in_code
+    assert {make for make, _ in HARD} == {make for make, _ in tasks.TASKS}
+    assert max(HARD, key=lambda kind: kind[1])[0] is tasks.needles_in_code
 
 
 def test_answers_weigh_more_than_what_surrounds_them(words):
