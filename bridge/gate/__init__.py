@@ -27,8 +27,8 @@ from bridge.reports.models import MODELS
 from bridge.reports.reading import ReportFileError, parse_report
 
 MAX_VIOLATIONS = limits.ANSWER_NOTES
-# How many locations of one code are listed separately while a report is judged.
-_MAX_PLACES = 1_000
+# Code and message of a violation; behind its file's path in verdicts on several files.
+Fault = tuple[str, ...]
 
 # What vouches for a report: a run, or the reason why none does, as a code and a message.
 Voucher = RunBinding | tuple[str, str]
@@ -61,9 +61,8 @@ def check_report(
     Violations whose code is a note are not among them. ``deadline`` ends the judging; without it, the report has the
     time of a set of reports.
     """
-    return [
-        each for each in _judge_one(report, run, deadline or Deadline(limits.JUDGE_S)) if not is_note(each)
-    ]
+    faults = _first(_faults(report, run, deadline or Deadline(limits.JUDGE_S)))
+    return [violation(code, message) for code, message in faults if not _is_note(code)]
 
 
 def judge(
@@ -90,7 +89,7 @@ def judge_each(
     The content of a file that cannot be read is None.
     """
     deadline = Deadline(limits.JUDGE_S, attend)
-    violations: list[Violation] = []
+    faults: list[Fault] = []
     seen_kinds: Counter[str] = Counter()
     number, is_late, by_requester = 0, False, False
     for path, data, run in files:
@@ -99,24 +98,21 @@ def judge_each(
         number += 1
         is_late = is_late or deadline.is_over
         by_requester = by_requester or (isinstance(run, RunBinding) and run.requester_measured)
-        kind, faults = _judge_file(data, run, kinds, deadline)
+        kind, file_faults = _judge_file(data, run, kinds, deadline)
         seen_kinds[kind] += 1
-        violations = _first((*violations, *(each.model_copy(update={"path": path}) for each in faults)))
+        faults = _first((*faults, *((path, *fault) for fault in file_faults)))
     if not is_late:
         for kind, times in Counter(kinds or ()).items():
             if seen_kinds[kind] < times:
-                missing = (
-                    f"there is no report of kind {kind}"
-                    if times == 1
-                    else f"{times} reports of kind {kind} are due"
-                )
-                violations.append(violation("NO_REPORT", missing))
+                due = f"there is no report of kind {kind}"
+                due = due if times == 1 else f"{times} reports of kind {kind} are due"
+                faults.append(("", "NO_REPORT", due))
     if not number and not kinds:
-        violations = [violation("NO_REPORT", "the preset promises a report and the run left none")]
-    notes = [f"{each.path}: {each.code}: {each.message}" for each in violations if is_note(each)]
-    faults = [each for each in violations if not is_note(each)]
+        faults = [("", "NO_REPORT", "the preset promises a report and the run left none")]
+    notes = [f"{path}: {code}: {one_line(message)}" for path, code, message in faults if _is_note(code)]
+    violations = [violation(code, message, path) for path, code, message in faults if not _is_note(code)]
     return Gate(
-        verdict=verdict(faults, by_requester=by_requester), violations=faults[:MAX_VIOLATIONS],
+        verdict=verdict(violations, by_requester=by_requester), violations=violations[:MAX_VIOLATIONS],
         notes=notes[:MAX_VIOLATIONS],
     )  # fmt: skip
 
@@ -131,63 +127,46 @@ def verdict(violations: Collection[Violation], *, by_requester: bool = False) ->
     return "ACCEPTED_BY_REQUESTER" if by_requester else "ACCEPTED"
 
 
-def violation(code: str, message: str) -> Violation:
+def violation(code: str, message: str, path: str = "") -> Violation:
     """Return a violation with its fix."""
-    return Violation(code=code, message=one_line(message), mend=CODES[code].fix)
+    return Violation(code=code, message=one_line(message), path=path, mend=CODES[code].fix)
 
 
-def is_note(fault: Violation) -> bool:
-    """Return whether a violation is a finding that a reader should know, and does not affect the verdict."""
-    return CODES[fault.code].effect == "NOTE"
+def _is_note(code: str) -> bool:
+    return CODES[code].effect == "NOTE"
 
 
 def _judge_file(
     data: bytes | None, run: Voucher, kinds: Collection[str] | None, deadline: Deadline
-) -> tuple[str, list[Violation]]:
-    """Return the kind of a report and its violations."""
+) -> tuple[str, list[Fault]]:
+    """Return the kind of a report and what is wrong with it."""
     if deadline.is_over:
-        message = f"the reports before it took all of the {limits.JUDGE_S:g} s"
-        return "", [violation("JUDGED_TOO_LONG", message)]
+        return "", [("JUDGED_TOO_LONG", f"the reports before it took all of the {limits.JUDGE_S:g} s")]
     if data is None:
-        return "", [violation("UNREADABLE", "it is no regular file, or this user may not read it")]
+        return "", [("UNREADABLE", "it is no regular file, or this user may not read it")]
     try:
         report = parse_report(data)
     except ReportFileError as error:
-        return "", [violation("TOO_LARGE" if error.code == "too_large" else "UNREADABLE", error.message)]
+        return "", [("TOO_LARGE" if error.code == "too_large" else "UNREADABLE", error.message)]
     kind = str(report.get("kind"))
     if kinds and kind not in kinds:
         wanted = " or ".join(dict.fromkeys(kinds))
-        return kind, [violation("WRONG_KIND", f"it is of kind {report.get('kind')!r}, not {wanted}")]
-    return kind, _judge_one(report, run, deadline)
+        return kind, [("WRONG_KIND", f"it is of kind {report.get('kind')!r}, not {wanted}")]
+    return kind, _first(_faults(report, run, deadline))
 
 
-def _judge_one(report: Mapping[str, Any], run: Voucher, deadline: Deadline) -> list[Violation]:
-    return _first(violation(*each) for each in _distinct(_faults(report, run, deadline)))
-
-
-def _first(violations: Iterable[Violation]) -> list[Violation]:
-    """Return the first violations, and one of each later code: the verdict counts all codes."""
-    first: list[Violation] = []
-    late: dict[str, Violation] = {}
-    for each in violations:
+def _first(faults: Iterable[Fault]) -> list[Fault]:
+    """Return the first distinct faults, and one of each later code: the verdict counts all codes."""
+    first: dict[Fault, None] = {}
+    late: dict[str, Fault] = {}
+    for fault in faults:
         if len(first) < MAX_VIOLATIONS:
-            first.append(each)
+            first[fault] = None
         else:
-            late.setdefault(each.code, each)
-    known = {each.code for each in first}
-    last = [each for code, each in late.items() if code not in known]
-    return [*first[: MAX_VIOLATIONS - len(last)], *last]
-
-
-def _distinct(faults: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield each fault once, and at most a limited number per code."""
-    distinct: dict[tuple[str, str], None] = {}
-    places: Counter[str] = Counter()
-    for code, message in faults:
-        if (code, message) not in distinct and places[code] < _MAX_PLACES:
-            distinct[code, message] = None
-            places[code] += 1
-    yield from distinct
+            late.setdefault(fault[-2], fault)
+    known = {fault[-2] for fault in first}
+    last = [fault for code, fault in late.items() if code not in known]
+    return [*[*first][: MAX_VIOLATIONS - len(last)], *last]
 
 
 def _faults(report: Mapping[str, Any], run: Voucher, deadline: Deadline) -> Iterator[tuple[str, str]]:

@@ -138,15 +138,11 @@ CODES = {
             "measure more, with the option that the message names",
         ),
         Code(
-            "COLD_START",
-            "NOTE",
-            "the first run of a process is slower than those after it",
+            "COLD_START", "NOTE", "the first run of a process is slower than those after it",
             "leave a first run of each arm uncounted",
         ),
         Code(
-            "ANSWERS_CUT",
-            "NOTE",
-            "an answer that was cut off may have been about to be right",
+            "ANSWERS_CUT", "NOTE", "an answer that was cut off may have been about to be right",
             "let answers go on longer (--max-tokens)",
         ),
         # Times
@@ -238,9 +234,7 @@ CODES = {
             "IDENTITY_MISSING", "INCOMPLETE", "nothing shows that the machinery alone changes nothing",
             "add an arm identity",
         ),
-        Code(
-            "EVICTED_MISSING", "INCOMPLETE", "nothing shows that restoring is needed", "add an arm evicted"
-        ),
+        Code("EVICTED_MISSING", "INCOMPLETE", "nothing shows that restoring is needed", "add an arm evicted"),
         Code(
             "POISON_SURVIVES", "REJECTED", "the model answers as well with noise there",
             "find out what the attention reads",
@@ -254,9 +248,7 @@ CODES = {
             "LIVENESS_MISSING", "INCOMPLETE", "no counter shows that the arm did what its name says",
             "count rounds, drafts and injected positions in every row",
         ),
-        Code(
-            "INJECTION_NEVER_RAN", "REJECTED", "the arm replaced no positions", "find out why it did not run"
-        ),
+        Code("INJECTION_NEVER_RAN", "REJECTED", "the arm replaced no positions", "find out why it did not run"),
         # Memory, codecs, server
         Code(
             "MEMORY_NOT_LIVE", "INCOMPLETE", "some rows do not list the live arrays of their cache",

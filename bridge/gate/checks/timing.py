@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from bridge.gate.check import check
 from bridge.gate.index import ReportIndex, rate_of, seconds_of
+from bridge.reports.claims.verify import passes_of
 from bridge.reports.kinds import COMMANDS, DECODED, RESTORED, SPECULATIVE, TIMED, VERIFY_L
 from bridge.reports.parts import Claim
 from bridge.reports.statistics import bounds_of_median
@@ -120,11 +121,7 @@ def _timed(index: ReportIndex) -> Iterator[tuple[str, str]]:
 @check("DECODE_SPREAD", VERIFY_L)
 def passes_are_steady(index: ReportIndex) -> Iterator[str]:
     """The middle half of the passes of one length takes about equally long."""
-    passes: dict[tuple[int, int], list[float]] = defaultdict(list)
-    for row in index.rows:
-        if not row.warmup:
-            passes[row.length, row.context].append(row.seconds)
-    for (length, context), seconds in passes.items():
+    for (context, length), seconds in passes_of(index.data["rows"]).items():
         ordered, outer = sorted(seconds), len(seconds) // 4
         low, high = ordered[outer], ordered[-1 - outer]
         if high > DECODE_SPREAD * low:
