@@ -84,8 +84,7 @@ def decode_rate(row: Row) -> float:
 
 def e2e_rate(row: Row) -> float:
     """Return all tokens over the whole time, prefill included."""
-    rate: float = len(row["tokens"]) / row["e2e_s"]
-    return rate
+    return float(len(row["tokens"]) / row["e2e_s"])
 
 
 def tau(rows: Sequence[Row]) -> float:

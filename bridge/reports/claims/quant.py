@@ -31,8 +31,7 @@ def statistics(rows: Sequence[Row]) -> dict[str, float]:
     """Return an arm's figures over all of its rows, by the name of their claims."""
 
     def mean(top: str, bottom: str) -> float:
-        mean_value: float = sum(row[top] for row in rows) / sum(row[bottom] for row in rows)
-        return mean_value
+        return float(sum(row[top] for row in rows) / sum(row[bottom] for row in rows))
 
     nbytes = sum(row["memory"]["cache_bytes"] for row in rows)
     return {
@@ -126,8 +125,5 @@ def verdicts(figures: Mapping[str, Mapping[str, float]], arms: Sequence[Mapping[
 
 
 def _difference(bits: float, other: float) -> str:
-    return (
-        ""
-        if abs(other - bits) <= EQUAL
-        else f", {abs(other - bits):.2f} {'more' if other > bits else 'fewer'}"
-    )
+    apart = abs(other - bits)
+    return f", {apart:.2f} {'more' if other > bits else 'fewer'}" if apart > EQUAL else ""

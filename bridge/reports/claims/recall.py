@@ -43,36 +43,21 @@ def needle_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the claims of ``kakeya.recall`` and ``kakeya.restored-prefill``."""
     rows, arms, prompts = report["rows"], report["arms"], report["prompts"]
     where = everywhere([prompt["id"] for prompt in prompts])
-    return [
-        *recall_claims(rows, prompts, arms, recalls=is_recall_claimed(report)),
-        *pace_claims(rows, arms, where),
-        *prediction_claims(rows, arms, where),
-    ]
+    claims = _recall_claims(rows, prompts, arms, where)
+    if report["kind"] == kinds.RESTORED and report["config"].get("layers", "full") != "full":
+        # Full-attention layers, which keep everything then, find needles alone.
+        claims = [claim for claim in claims if claim["name"] not in ("recall", "recall_delta")]
+    return [*claims, *pace_claims(rows, arms, where), *_prediction_claims(rows, arms, where)]
 
 
-def is_recall_claimed(report: Mapping[str, Any]) -> bool:
-    """Return whether recall says anything: full-attention layers that keep everything find needles alone."""
-    return bool(report["kind"] == kinds.RECALL or report["config"].get("layers", "full") == "full")
-
-
-def recall_claims(
+def _recall_claims(
     rows: Sequence[Row],
     prompts: Sequence[Mapping[str, Any]],
     arms: Sequence[Mapping[str, Any]],
-    *,
-    recalls: bool,
+    whole: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """Return the claims of the counted rows: recall by arm, over all prompts and in each bucket that has several.
-
-    Args:
-        rows: all of them.
-        prompts: the report's section.
-        arms: the report's section.
-        recalls: False leaves out ``recall`` and ``recall_delta``.
-    """
+    """Return the claims of the counted rows: recall by arm, over all prompts and in each bucket that has several."""
     expected = {prompt["id"]: prompt["expected"] for prompt in prompts}
-    everything = [prompt["id"] for prompt in prompts]
-    whole = everywhere(everything)
     buckets: dict[tuple[int, float], list[str]] = {}
     for prompt in prompts:
         buckets.setdefault((prompt["length"], prompt["depth"]), []).append(prompt["id"])
@@ -86,9 +71,9 @@ def recall_claims(
     claims = []
     for arm in arms:
         mine = hits.get(arm["name"], {})
-        if set(everything) - set(mine):
+        if set(expected) - set(mine):
             continue  # it did not run everywhere
-        claims.append(share("recall", arm["name"], RECALL, whole, [mine[p] for p in everything]))
+        claims.append(share("recall", arm["name"], RECALL, whole, [mine[p["id"]] for p in prompts]))
         for (length, depth), members in buckets.items():
             if len(members) > 1:
                 where = {"length": length, "depth": depth}
@@ -99,7 +84,7 @@ def recall_claims(
         if nbytes:
             about = {"name": "cache_bytes", "arm": arm["name"], "value": max(nbytes)}
             claims.append({**about, "definition": BYTES, "where": whole})
-    return [claim for claim in claims if recalls or claim["name"] not in ("recall", "recall_delta")]
+    return claims
 
 
 def _against(
@@ -160,7 +145,7 @@ def pace_claims(
     return claims
 
 
-def prediction_claims(
+def _prediction_claims(
     rows: Sequence[Row], arms: Sequence[Mapping[str, Any]], where: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Return each arm's divergence over all prompts, and each candidate's in proportion to each control's.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from bridge.common.drawing.plot import Plot, Point, Series
 from bridge.common.drawing.text import number as shown
-from bridge.reports.views.loose import Row, items, number, text
+from bridge.reports.views.loose import Row, items, lines, number, text
 from bridge.reports.views.model import Claim, Table
 from bridge.reports.views.rows import MAX_COLUMNS
 
@@ -16,6 +16,11 @@ _MOST_BITS = 9.0
 
 _ACROSS = "stored bits a value"
 _DEFINITION = "mean over vectors of the squared error over the squared length, at these stored bits a value"
+
+
+def codec(report: Row) -> tuple[list[Table], list[Plot]]:
+    """Return tables and plots."""
+    return tables(report), plots(report)
 
 
 def tables(report: Row) -> list[Table]:
@@ -46,7 +51,7 @@ def plots(report: Row) -> list[Plot]:
     gaussian = [row for row in rows if row["distribution"] == "gaussian"]
     gap = _series(gaussian, lambda row: 10 * math.log10(row["rel_mse"] / math.exp2(-2 * _bits(row))))
     if gap:
-        plots.append(Plot("Above the limit, gaussian", _ACROSS, "dB above 2^-2R", tuple(gap)))
+        plots.append(Plot("Above the limit, gaussian", _ACROSS, "dB above 2^-2R", gap))
     return plots
 
 
@@ -54,15 +59,11 @@ def figures(report: Row) -> list[Claim]:
     """Return each row as a figure, because such a report makes no claims."""
     return [
         Claim(
-            "rel_mse",
-            row["rel_mse"],
-            _DEFINITION,
-            arm=f"{_name(row)} at {shown(_bits(row))} bits",
-            where=text(row["distribution"]),
-            stated=False,
+            "rel_mse", row["rel_mse"], _DEFINITION, arm=f"{_name(row)} at {shown(_bits(row))} bits",
+            where=text(row["distribution"]), stated=False,
         )
         for row in _good(report)
-    ]
+    ]  # fmt: skip
 
 
 def _good(report: Row) -> list[Row]:
@@ -98,12 +99,9 @@ def _sources(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(text(row["distribution"]) for row in rows))[:MAX_COLUMNS]
 
 
-def _series(rows: list[Row], take: Callable[[Row], float]) -> list[Series]:
+def _series(rows: list[Row], take: Callable[[Row], float]) -> tuple[Series, ...]:
     points_by_code: dict[str, list[Point]] = {}
     for row in rows:
         about = f"{_name(row)}: {shown(row['rel_mse'])} at {shown(_bits(row))} bits"
         points_by_code.setdefault(_family(row), []).append(Point(_bits(row), take(row), label=about))
-    return [
-        Series(name, tuple(sorted(points, key=lambda p: p.at)), "line")
-        for name, points in points_by_code.items()
-    ]
+    return lines(points_by_code)

@@ -9,7 +9,18 @@ from bridge.common.drawing.text import Cell, size
 from bridge.common.drawing.text import number as shown
 from bridge.reports.claims import decoding
 from bridge.reports.statistics import exact_interval
-from bridge.reports.views.loose import Row, counted, grouped, items, mapping, median, number, numbers, text
+from bridge.reports.views.loose import (
+    Row,
+    counted,
+    grouped,
+    items,
+    lines,
+    mapping,
+    median,
+    number,
+    numbers,
+    text,
+)
 from bridge.reports.views.model import Table
 from bridge.reports.views.rows import MAX_COLUMNS, without_empty
 
@@ -19,6 +30,11 @@ _MAX_PROMPTS = 24
 _EXACT = "The lines are exact 95 % intervals of so many prompts."
 
 Rates = list[float]
+
+
+def decoded(report: Row) -> tuple[list[Table], list[Plot]]:
+    """Return the table of arms, and plots of their speed."""
+    return arms_table(report), speed_plots(report)
 
 
 def arms_table(report: Row) -> list[Table]:
@@ -31,30 +47,14 @@ def arms_table(report: Row) -> list[Table]:
         cache_sizes = [
             b for row in rows if (b := number(mapping(row.get("memory")).get("cache_bytes"))) is not None
         ]
+        span = f"{shown(min(rates))} to {shown(max(rates))}" if rates else None
         cells.append((
-            name,
-            text(arm.get("role")),
-            _cache(arm, rows),
-            len(rows),
-            median(rates),
-            speedups.get(name),
-            f"{shown(min(rates))} to {shown(max(rates))}" if rates else None,
-            tau(rows),
-            accepted(rows),
-            size(max(cache_sizes)) if cache_sizes else None,
+            name, text(arm.get("role")), _cache(arm, rows), len(rows), median(rates), speedups.get(name), span,
+            tau(rows), accepted(rows), size(max(cache_sizes)) if cache_sizes else None,
         ))  # fmt: skip
     columns = (
-        "arm",
-        "role",
-        "cache",
-        "rows",
-        "median tok/s",
-        over,
-        "all rows",
-        "tau",
-        "accepted",
-        "cache bytes",
-    )
+        "arm", "role", "cache", "rows", "median tok/s", over, "all rows", "tau", "accepted", "cache bytes",
+    )  # fmt: skip
     note = "Medians of decoded tokens a second, prefill excepted. tau: tokens committed a round of drafting."
     note += f" {over.capitalize()}: the claimed speed-up, a median over prompts." if speedups else ""
     return [without_empty(Table("By arm", columns, tuple(cells), note))] if cells else []
@@ -63,7 +63,9 @@ def arms_table(report: Row) -> list[Table]:
 def speed_plots(report: Row) -> list[Plot]:
     """Return plots of tokens per second and tau by prompt, and of tokens per second in the order of the run."""
     plots = _by_prompt(report, "Decoding speed", "tokens a second", lambda rows: _collect(rows, rate))
-    plots += _by_prompt(report, "Tokens a round (tau)", "tokens", lambda rows: _collect(rows, _row_tau))
+    plots += _by_prompt(
+        report, "Tokens a round (tau)", "tokens", lambda rows: _collect(rows, lambda row: tau([row]))
+    )
     order: dict[str, list[Point]] = {name: [] for name in _by_arm(report)}
     for index, row in enumerate(items(report.get("rows"))):
         speed = rate(row)
@@ -78,7 +80,7 @@ def speed_plots(report: Row) -> list[Plot]:
 
 
 def recall(report: Row) -> tuple[list[Table], list[Plot]]:
-    """Return by arm how many prompts of each length were answered with the hidden text."""
+    """Return by arm how many prompts of each length were answered with the hidden text, and the table of arms."""
     prompts = {text(p.get("id")): p for p in items(report.get("prompts")) if text(p.get("expected"))}
     hits_by_arm: dict[str, dict[float, list[bool]]] = {}
     for arm, mine in _by_arm(report).items():
@@ -90,20 +92,16 @@ def recall(report: Row) -> tuple[list[Table], list[Plot]]:
                 hits_by_arm.setdefault(arm, {}).setdefault(length, []).append(hit)
     lengths = sorted({length for by in hits_by_arm.values() for length in by})[:MAX_COLUMNS]
     if not lengths:
-        return [], []
+        return arms_table(report), []
     cells = tuple((arm, *(_share(by.get(length)) for length in lengths)) for arm, by in hits_by_arm.items())
     columns = ("arm", *(f"{length:g} tokens" for length in lengths))
-    table = Table(
-        "Prompts whose answer holds what was hidden",
-        columns,
-        cells,
-        "In every repeat, by length of the prompt.",
-    )
-    series = tuple(
-        Series(arm, tuple(_recalled(length, hits) for length, hits in sorted(by.items())), "line")
-        for arm, by in hits_by_arm.items()
-    )
-    return [table], [Plot("Recall", "tokens in the prompt", "share of prompts", series, note=_EXACT)]
+    note = "In every repeat, by length of the prompt."
+    table = Table("Prompts whose answer holds what was hidden", columns, cells, note)
+    series = lines({
+        arm: [_recalled(length, hits) for length, hits in by.items()] for arm, by in hits_by_arm.items()
+    })  # fmt: skip
+    plot = Plot("Recall", "tokens in the prompt", "share of prompts", series, note=_EXACT)
+    return [table, *arms_table(report)], [plot]
 
 
 def rate(row: Row) -> float | None:
@@ -158,10 +156,6 @@ def _speedups(report: Row) -> tuple[str, dict[str, Cell]]:
         if speedups:
             return over, {arm: f"{value:.2f}x" for arm, value in speedups.items() if value is not None}
     return "over mlx-lm", {}
-
-
-def _row_tau(row: Row) -> float | None:
-    return tau([row])
 
 
 def _collect(rows: Iterable[Row], of: Callable[[Row], float | None]) -> Rates:

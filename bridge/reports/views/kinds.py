@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from bridge.common.drawing.plot import Plot
 from bridge.common.drawing.text import cell, cut
-from bridge.reports.kinds import LEGACY
+from bridge.reports import kinds
 from bridge.reports.views import codec, decode, rows, sweep
 from bridge.reports.views.loose import Row, items, mapping, number, numbers, plain, text
 from bridge.reports.views.model import Claim, Table
@@ -33,7 +33,7 @@ def shown(report: Row) -> Shown:
 
 def claims_in(report: Row) -> tuple[Claim, ...]:
     """Return the claims of a report as written. The gate says whether they are true."""
-    if report.get("kind") == LEGACY:
+    if report.get("kind") == kinds.LEGACY:
         cells = rows.flat(report)
         return tuple(Claim(name, number(cells[name]), arm=_OLD_ARM) for name in _OLD_CLAIMS if name in cells)
     return tuple(_claim(claim) for claim in items(report.get("claims"))[:MAX_CLAIMS])
@@ -53,29 +53,13 @@ def _claim(claim: Row) -> Claim:
     )
 
 
-def _codec(report: Row) -> Shown:
-    return codec.tables(report), codec.plots(report)
-
-
-def _decoded(report: Row) -> Shown:
-    return decode.arms_table(report), decode.speed_plots(report)
-
-
-def _recalled(report: Row) -> Shown:
-    tables, plots = decode.recall(report)
-    return tables + decode.arms_table(report), plots
-
-
 _BY_KIND: dict[str, Callable[[Row], Shown]] = {
-    "kakeya.codec-rd": _codec,
-    "kakeya.spec-bench": _decoded,
-    "kakeya.acceptance": _decoded,
-    "kakeya.native": _decoded,
-    "kakeya.recall": _recalled,
-    "kakeya.restored-prefill": _recalled,
-    "kakeya.verify-l": sweep.verify,
-    "kakeya.kv-quant": sweep.quantised,
-    "kakeya.parity": sweep.parity,
-    "kakeya.serve-conformance": sweep.served,
-    "kakeya.pass-at-1": sweep.solved,
+    kinds.CODEC_RD: codec.codec,
+    **dict.fromkeys(kinds.TIMED, decode.decoded),
+    **dict.fromkeys(kinds.NEEDLES, decode.recall),
+    kinds.VERIFY_L: sweep.verify,
+    kinds.KV_QUANT: sweep.quantised,
+    kinds.PARITY: sweep.parity,
+    kinds.SERVE: sweep.served,
+    kinds.SOLUTIONS: sweep.solved,
 }

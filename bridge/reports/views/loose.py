@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from bridge.common.drawing.plot import Point, Series
 from bridge.common.drawing.text import Cell, cut
 from bridge.reports import statistics
 
@@ -63,6 +64,13 @@ def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[str, ...], list[Row]
     for row in rows:
         groups.setdefault(tuple(str(row.get(name, "")) for name in names), []).append(row)
     return groups
+
+
+def lines(points: Mapping[str, Iterable[Point]]) -> tuple[Series, ...]:
+    """Return a line for each name, through its points in order."""
+    return tuple(
+        Series(name, tuple(sorted(some, key=lambda p: p.at)), "line") for name, some in points.items()
+    )
 
 
 def counted(rows: Iterable[Row]) -> Iterator[Row]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 
-from bridge.common.drawing.plot import Plot, Point, Series
+from bridge.common.drawing.plot import Plot, Point
 from bridge.common.drawing.text import Cell
 from bridge.common.drawing.text import number as shown
 from bridge.reports.claims.quant import kind_of
 from bridge.reports.statistics import exact_interval
-from bridge.reports.views.loose import Row, counted, grouped, items, mapping, median, number
+from bridge.reports.views.loose import Row, counted, grouped, items, lines, mapping, median, number
 from bridge.reports.views.model import Table
 from bridge.reports.views.rows import MAX_COLUMNS
+
+# The means of kv-quant, as quotients of two sums: error, divergence and equal top tokens.
+_MEANS = (("sum_squared_error", "sum_squares"), ("sum_kl", "n_positions"), ("same_top", "n_positions"))
 
 
 def verify(report: Row) -> tuple[list[Table], list[Plot]]:
@@ -29,10 +32,9 @@ def verify(report: Row) -> tuple[list[Table], list[Plot]]:
         (length, *(median(times[context].get(length, ())) for context in across)) for length in lengths
     )
     columns = ("tokens", *(f"ms on {context:g} cached" for context in across))
-    series = tuple(
-        Series(f"{context:g} cached", tuple(_spread(length, ms) for length, ms in sorted(by.items())), "line")
-        for context, by in times.items()
-    )
+    series = lines({
+        f"{context:g} cached": [_spread(length, ms) for length, ms in by.items()] for context, by in times.items()
+    })  # fmt: skip
     note = "The median; the line spans all passes."
     plot = Plot("What verifying costs", "tokens in one pass", "milliseconds", series, note=note)
     return [Table("Median milliseconds of one forward pass", columns, cells)], [plot]
@@ -44,14 +46,9 @@ def quantised(report: Row) -> tuple[list[Table], list[Plot]]:
     for (arm,), rows in grouped(items(report.get("rows")), "arm").items():
         bits = _over(8 * sum(_cache_bytes(row) for row in rows), _sum(rows, "n_values"))
         nll = _over(_sum(rows, "sum_nll"), _sum(rows, "n_positions"))
-        cells.append((
-            arm,
-            bits,
-            _over(_sum(rows, "sum_squared_error"), _sum(rows, "sum_squares")),
-            _over(_sum(rows, "sum_kl"), _sum(rows, "n_positions")),
-            _over(_sum(rows, "same_top"), _sum(rows, "n_positions")),
-            math.exp(nll) if nll is not None and nll < 700 else None,  # noqa: PLR2004 - a float's range
-        ))  # fmt: skip
+        means = [_over(_sum(rows, top), _sum(rows, bottom)) for top, bottom in _MEANS]
+        perplexity = math.exp(nll) if nll is not None and nll < 700 else None  # noqa: PLR2004 - a float's range
+        cells.append((arm, bits, *means, perplexity))
     if not cells:
         return [], []
     columns = ("arm", "stored bits", "rel-MSE", "KL (nats)", "same top token", "perplexity")
@@ -67,11 +64,8 @@ def quantised(report: Row) -> tuple[list[Table], list[Plot]]:
             if isinstance(stored, float) and isinstance(figure, float) and figure > 0:
                 label = f"{cell[0]}: {shown(figure)} at {shown(stored)} bits"
                 curves.setdefault(kind_of(str(cell[0])), []).append(Point(stored, figure, label=label))
-        series = tuple(
-            Series(name, tuple(sorted(points, key=lambda p: p.at)), "line") for name, points in curves.items()
-        )
-        if series:
-            plots.append(Plot(title, "stored bits a value", value, series, log=True))
+        if curves:
+            plots.append(Plot(title, "stored bits a value", value, lines(curves), log=True))
     return [table], plots
 
 
