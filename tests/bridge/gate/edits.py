@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bridge.gate import NO_RUN, RunBinding, Voucher, check_report, verdict, violation
@@ -167,17 +167,8 @@ def table(names: Sequence[str] = tuple(reports.BUILDERS)) -> dict[str, Counter[s
     return counts
 
 
-def as_text(counts: Mapping[str, Counter[str]]) -> str:
-    """Return the table for people."""
-    columns = ("REJECTED", "INCOMPLETE", "ACCEPTED")
-    lines = [f"{'kind':36}" + "".join(f"{name:>12}" for name in columns)]
-    total = sum(counts.values(), Counter[str]())
-    for kind, by_verdict in (*counts.items(), ("together", total)):
-        lines.append(f"{kind:36}" + "".join(f"{by_verdict[name]:12,}" for name in columns))
-    return "\n".join(lines)
-
-
 if __name__ == "__main__":
     counts = table(tuple(sys.argv[1:]) or tuple(reports.BUILDERS))
-    print(as_text(counts))
+    for kind, by_verdict in counts.items():
+        print(f"{kind:36}", *(f"{name} {number:,}" for name, number in sorted(by_verdict.items())))
     sys.exit(1 if any(by_verdict["ACCEPTED"] for by_verdict in counts.values()) else 0)

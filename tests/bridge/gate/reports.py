@@ -56,14 +56,7 @@ def model(role: str = "target", **fields: Any) -> Report:
 def prompt(name: str, workload: str, text: str, **fields: Any) -> Report:
     """Return a prompt."""
     size = 3 + len(text) // 4
-    return {
-        "id": name,
-        "workload": workload,
-        "sha256": digest(text),
-        "n_tokens": size,
-        "text": text,
-        **fields,
-    }
+    return {"id": name, "workload": workload, "sha256": digest(text), "n_tokens": size, "text": text} | fields
 
 
 def arm(name: str, role: str, cache: str = "raw", **fields: Any) -> Report:
@@ -124,17 +117,9 @@ def decode(clock: Clock, name: str, prompt_id: str, repeat: int, rate: float, **
 
 def complete(kind: str, **fields: Any) -> Report:
     """Return a report with its time and the claims that its rows allow."""
-    report = {
-        "kind": kind,
-        "schema_version": SCHEMA_VERSION,
-        "created_at": CREATED,
-        "identity": IDENTITY,
-        **fields,
-    }
-    report.setdefault(
-        "seconds", 1.0 + sum(row.get("e2e_s", row.get("seconds", 0)) + 0.001 for row in fields["rows"])
-    )
-    return derived(copy(report))
+    header = {"kind": kind, "schema_version": SCHEMA_VERSION, "created_at": CREATED, "identity": IDENTITY}
+    seconds = 1.0 + sum(row.get("e2e_s", row.get("seconds", 0)) + 0.001 for row in fields["rows"])
+    return derived(copy({**header, **fields, "seconds": seconds}))
 
 
 def derived(report: Report) -> Report:
@@ -170,13 +155,8 @@ def spec_bench(kind: str = kinds.SPEC_BENCH, texts: tuple[str, ...] = TEXTS) -> 
         arm("dflash", "candidate", oracle="mlx-lm"),
     ]
     config = {
-        "seed": 0,
-        "temperature": 0.0,
-        "max_tokens": TOKENS,
-        "block_size": 8,
-        "repeats": REPEATS,
-        "model": "small",
-    }
+        "seed": 0, "temperature": 0.0, "max_tokens": TOKENS, "block_size": 8, "repeats": REPEATS, "model": "small",
+    }  # fmt: skip
     return complete(
         kind, config=config, models=[model(), model("draft")], workloads={"code": CODE}, prompts=prompts, arms=arms,
         rows=rows,
@@ -215,7 +195,7 @@ def recall(kind: str = kinds.RECALL) -> Report:
     caches |= {"nothing": "none"} if kind == kinds.RESTORED else {}
     arms = [arm("mlx-lm", "baseline")]
     arms += [
-        arm(name, _ROLES[name], cache, oracle="mlx-lm") for name, cache in caches.items() if name in _ROLES
+        arm(name, role, caches[name], oracle="mlx-lm") for name, role in _ROLES.items() if name in caches
     ]
     rows = []
     for i, asked in enumerate(prompts):
@@ -225,38 +205,16 @@ def recall(kind: str = kinds.RECALL) -> Report:
             injected = LAYERS * (asked["n_tokens"] + len(tokens) - 1)
             counters = {} if name in ("mlx-lm", "nothing") else {"injected_positions": injected}
             cache = memory(100, dtype="uint32", width=16) if name == "e8" else memory(100)
-            rows.append(
-                decode(
-                    clock,
-                    name,
-                    asked["id"],
-                    0,
-                    25.0,
-                    tokens=tokens,
-                    memory=cache,
-                    stop="eos",
-                    counters=counters,
-                )
-            )
+            more = {"tokens": tokens, "memory": cache, "stop": "eos", "counters": counters}
+            rows.append(decode(clock, name, asked["id"], 0, 25.0, **more))
     config = {
         "seed": 42, "temperature": 0.0, "max_tokens": 64, "caches": ["e8v@4.25"], "lengths": [32], "depths": [0.3],
         "samples": len(NEEDLES),
     }  # fmt: skip
-    workload = {
-        "task": "recall",
-        "source": "generated",
-        "chat_template": False,
-        "shared_suffix": f".{QUESTION}",
-    }
+    workload = CODE | {"task": "recall", "source": "generated", "shared_suffix": f".{QUESTION}"}
     return complete(
-        kind,
-        config=config,
-        models=[model()],
-        workloads={"needles": workload},
-        prompts=prompts,
-        arms=arms,
-        rows=rows,
-    )
+        kind, config=config, models=[model()], workloads={"needles": workload}, prompts=prompts, arms=arms, rows=rows,
+    )  # fmt: skip
 
 
 def restored_prefill() -> Report:
@@ -270,14 +228,9 @@ def verify_l() -> Report:
     rows = []
     for repeat in range(5):
         for length, cost in {1: 0.047, 2: 0.088, 4: 0.112, 8: 0.143}.items():
-            row = {
-                "length": length,
-                "context": 4096,
-                "cache": "raw",
-                "repeat": repeat,
-                "seconds": clock.about(cost),
-            }
-            rows.append(row | {"counters": {}, "started_s": clock.pass_by(row["seconds"])})
+            seconds = clock.about(cost)
+            row = {"length": length, "context": 4096, "cache": "raw", "repeat": repeat, "seconds": seconds}
+            rows.append(row | {"counters": {}, "started_s": clock.pass_by(seconds)})
     config = {"seed": 0, "cache": "raw", "lengths": [1, 2, 4, 8], "contexts": [4096], "repeats": 5}
     return complete(kinds.VERIFY_L, config=config, models=[model()], rows=rows)
 
@@ -462,11 +415,8 @@ def argv_of(report: Report) -> tuple[str, ...]:
 
 def in_run(report: Report) -> Report:
     """Return a report as the job of ``RUN`` writes it."""
-    return report | {
-        "run": {"id": RUN},
-        "created_at": CREATED,
-        "seconds": min(report.get("seconds", 0.0), 800.0),
-    }
+    seconds = min(report.get("seconds", 0.0), 800.0)
+    return report | {"run": {"id": RUN}, "created_at": CREATED, "seconds": seconds}
 
 
 def binding(*reports: Report, **fields: Any) -> RunBinding:

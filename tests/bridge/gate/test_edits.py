@@ -37,11 +37,3 @@ def test_edits_change_every_field():
 
     assert names == {"report", "a", "b", "b.0", "b.0.c", "b.0.d", "b.1", "b.1.c", "b.1.d"}
     assert all(edit.report != report for edit in edits.single_edits(report))
-
-
-def test_the_table_names_each_verdict():
-    text = edits.as_text({"kakeya.codec-rd": edits.Counter(REJECTED=1200, INCOMPLETE=3)})
-
-    assert text.splitlines()[0].split() == ["kind", "REJECTED", "INCOMPLETE", "ACCEPTED"]
-    assert text.splitlines()[1].split() == ["kakeya.codec-rd", "1,200", "3", "0"]
-    assert text.splitlines()[2].split() == ["together", "1,200", "3", "0"]

@@ -135,34 +135,9 @@ def looking_up(drafted: int) -> Edit:
     return edit
 
 
-def looping(report: Report) -> None:
-    """Let a cache of few bits repeat itself where the raw one does not."""
-    for row in report["rows"]:
-        if row["arm"] == "e8":
-            row |= {"tokens": [9] * 30, "text": " w9" * 30, "decode_tokens": 29, "stop": "length"}
-
-
 def three_times_as_fast(report: Report) -> None:
     """Our own loops, with and without drafts, beside a slow mlx-lm."""
     timed(lambda _, seconds, row: seconds if row["arm"] == "mlx-lm" else seconds / 3)(report)
-
-
-def half_precision_tie(report: Report) -> None:
-    """Rounding swaps two near logits at the fifth token."""
-    for row in report["rows"]:
-        if row["arm"] == "dflash" and row["prompt"] == "code-0":
-            theirs = row["tokens"][4]
-            row["tokens"] = [*row["tokens"][:4], *[token + 1 for token in row["tokens"][4:]]]
-            best = [[theirs, 30.0], [theirs + 1, 29.9]]
-            row["divergence"] = {"index": 4, "best": best, "margin": 0.1, "rounding": 0.06}
-
-
-def tie_of_three(report: Report) -> None:
-    """Rounding swaps near logits of which two others are the best, computed in a third way."""
-    half_precision_tie(report)
-    for row in report["rows"]:
-        if "divergence" in row:
-            row["divergence"]["best"] = [[1, 30.05], [2, 30.02]]
 
 
 def rising_clock(report: Report) -> None:
@@ -240,18 +215,55 @@ def sliding(report: Report) -> None:
         row |= {key: report["rows"][0][key] for key in ("tokens", "text")}
 
 
-def served_at_a_tie(report: Report) -> None:
-    from bridge.gate.checks.served import digest_of  # noqa: PLC0415
+def to_rows(where: Report, change: Edit) -> Edit:
+    """Return an edit of the rows that hold these values."""
+    return lambda report: [change(row) for row in report["rows"] if where.items() <= row.items()]
 
+
+def rows(where: Report, **fields) -> Edit:
+    return to_rows(where, lambda row: row.update(reports.copy(fields)))
+
+
+def other_tokens(name: str, **divergence) -> Edit:
+    """Return an edit that lets an arm leave its oracle at the fifth token, with or without a recorded reason."""
+
+    def edit(report: Report) -> None:
+        for row in report["rows"]:
+            if row["arm"] == name and row["prompt"] == "code-0":
+                theirs = row["tokens"][4]
+                row["tokens"] = [*row["tokens"][:4], *[token + 1 for token in row["tokens"][4:]]]
+                if divergence:
+                    best = [[theirs, 30.0], [theirs + 1, 29.9]]
+                    row["divergence"] = {
+                        "index": 4,
+                        "best": best,
+                        "margin": 0.1,
+                        "rounding": 0.06,
+                    } | divergence
+
+    return edit
+
+
+def cell(
+    draft: str = "none", cache: str = "raw", warm: bool = False, clients: int = 1, form: str = "free"
+) -> Report:
+    return {"draft": draft, "cache": cache, "warm": warm, "clients": clients, "form": form}
+
+
+def parted(**fields) -> Edit:
+    """Return an edit after which an answer of the server differs from the single client's."""
     ours, theirs = [1, 2, 3], [1, 5, 3]
-    cell = [
-        row for row in report["rows"] if (row["cache"], row["form"], row["question"]) == ("raw", "free", 0)
-    ]
-    for row in cell:
-        row["tokens"] = digest_of(theirs)
-    cell[-1] |= {"tokens": digest_of(ours), "divergence": {
-        "index": 1, "best": [[2, 3.0], [5, 2.95]], "margin": 0.05, "rounding": 0.02, "ours": ours, "theirs": theirs,
-    }}  # fmt: skip
+
+    def edit(report: Report) -> None:
+        from bridge.gate.checks.served import digest_of  # noqa: PLC0415
+
+        rows({"cache": "raw", "form": "free", "question": 0}, tokens=digest_of(theirs))(report)
+        divergence = {
+            "index": 1, "best": [[2, 3.0], [5, 2.95]], "margin": 0.05, "rounding": 0.02, "ours": ours, "theirs": theirs,
+        }  # fmt: skip
+        rows(cell("lookup") | {"question": 0}, tokens=digest_of(ours), divergence=divergence | fields)(report)
+
+    return edit
 
 
 # Kind of report, what was otherwise, and the notes on it.
@@ -279,8 +291,10 @@ TWINS: dict[str, tuple[str, Edit, set[str]]] = {
     "4-bit weights": ("spec", every("models", quantization="affine@4g64"), set()),
     "a model that was trained again": ("recall", every("models", weights=digest("later")), set()),
     "a bundled model of before": ("spec", bundled_before, set()),
-    "rounding that swaps near logits": ("spec", half_precision_tie, set()),
-    "rounding that swaps three near logits": ("spec", tie_of_three, set()),
+    "rounding that swaps near logits": ("spec", other_tokens("dflash", index=4), set()),
+    "rounding that swaps three near logits, of which two others are the best": (
+        "spec", other_tokens("dflash", best=[[1, 30.05], [2, 30.02]]), set(),
+    ),
     "an installation without git": ("spec", put("identity", "code", "commit", to=None), set()),
     # Prompts and answers
     "unicode and Windows line ends": ("spec", texts_of_windows, set()),
@@ -293,7 +307,10 @@ TWINS: dict[str, tuple[str, Edit, set[str]]] = {
     "lookup that was refused": ("spec", looking_up(3), set()),
     "no problem is solved": ("solved", unsolved, set()),
     "solutions that were cut off": ("solved", put("rows", 4, "stop", to="length"), {"ANSWERS_CUT"}),
-    "a cache of few bits that loops": ("recall", looping, {"OUTPUT_LOOPS", "ANSWERS_CUT"}),
+    "a cache of few bits that loops": (
+        "recall", rows({"arm": "e8"}, tokens=[9] * 30, text=" w9" * 30, decode_tokens=29, stop="length"),
+        {"OUTPUT_LOOPS", "ANSWERS_CUT"},
+    ),
     # Loops, rollbacks, caches, codecs and options that no list knows
     "loops three times as fast as mlx-lm": ("spec", three_times_as_fast, {"SLOW_BASELINE"}),
     "a new drafter, rollback and option": ("spec", further_arm, set()),
@@ -309,7 +326,7 @@ TWINS: dict[str, tuple[str, Edit, set[str]]] = {
     "a new place for the cache": ("spec", cached_in("paged+zip9@3.1/host"), set()),
     "caches of one kind": ("spec", cached_in("affine@4g64"), set()),
     "only sliding layers evict": ("restored", sliding, set()),
-    "a near tie of the server": ("served", served_at_a_tie, set()),
+    "a near tie of the server": ("served", parted(), set()),
     **{
         f"the rollback {name}": ("spec", arms("candidate", options={"rollback": name}), set())
         for name in ("auto", "trim", "replay", "snapshot", "window")

@@ -13,7 +13,20 @@ from bridge.gate.codes import CODES
 from bridge.reports import kinds
 from tests.bridge.gate import reports
 from tests.bridge.gate.reports import Report, derived
-from tests.bridge.gate.test_honest import KIND, UNEVEN, every, identity, one_prompt, put, timed
+from tests.bridge.gate.test_honest import (
+    KIND,
+    UNEVEN,
+    cell,
+    every,
+    identity,
+    one_prompt,
+    other_tokens,
+    parted,
+    put,
+    rows,
+    timed,
+    to_rows,
+)
 
 Edit = Callable[[Report], object]
 
@@ -24,27 +37,16 @@ Mistakes = dict[str, tuple[str, Edit]]
 Cases = dict[str, tuple[str, Mistakes]]
 
 
-def rows(where: Report, **fields) -> Edit:
-    """Return an edit of the rows that hold these values."""
-    return lambda report: [
-        row.update(reports.copy(fields)) for row in report["rows"] if where.items() <= row.items()
-    ]
-
-
 def first(**fields) -> Edit:
     return lambda report: report["rows"][0].update(fields)
 
 
 def counted(where: Report, **fields) -> Edit:
-    return lambda report: [
-        row["counters"].update(fields) for row in report["rows"] if where.items() <= row.items()
-    ]
+    return to_rows(where, lambda row: row["counters"].update(fields))
 
 
 def uncounted(where: Report, name: str) -> Edit:
-    return lambda report: [
-        row["counters"].pop(name) for row in report["rows"] if where.items() <= row.items()
-    ]
+    return to_rows(where, lambda row: row["counters"].pop(name))
 
 
 def without(part: str, key: str, name: object) -> Edit:
@@ -79,26 +81,6 @@ def claims(**fields) -> Edit:
 
 def both(*edits: Edit) -> Edit:
     return lambda report: [edit(report) for edit in edits]
-
-
-def other_tokens(name: str, **divergence) -> Edit:
-    """Return an edit that lets an arm leave its oracle at the fifth token, with or without a recorded reason."""
-
-    def edit(report: Report) -> None:
-        for row in report["rows"]:
-            if row["arm"] == name and row["prompt"] == "code-0":
-                theirs = row["tokens"][4]
-                row["tokens"] = [*row["tokens"][:4], *[token + 1 for token in row["tokens"][4:]]]
-                if divergence:
-                    best = [[theirs, 30.0], [theirs + 1, 29.9]]
-                    row["divergence"] = {
-                        "index": 4,
-                        "best": best,
-                        "margin": 0.1,
-                        "rounding": 0.06,
-                    } | divergence
-
-    return edit
 
 
 def shorter_tokens(report: Report) -> None:
@@ -157,28 +139,6 @@ def unmoved(name: str) -> Edit:
 
 def rounds(**fields) -> Edit:
     return rows({"arm": "dflash"}, **fields)
-
-
-def cell(
-    draft: str = "none", cache: str = "raw", warm: bool = False, clients: int = 1, form: str = "free"
-) -> Report:
-    return {"draft": draft, "cache": cache, "warm": warm, "clients": clients, "form": form}
-
-
-def parted(**fields) -> Edit:
-    """Return an edit after which an answer of the server differs from the single client's."""
-    ours, theirs = [1, 2, 3], [1, 5, 3]
-
-    def edit(report: Report) -> None:
-        from bridge.gate.checks.served import digest_of  # noqa: PLC0415
-
-        rows({"cache": "raw", "form": "free", "question": 0}, tokens=digest_of(theirs))(report)
-        divergence = {
-            "index": 1, "best": [[2, 3.0], [5, 2.95]], "margin": 0.05, "rounding": 0.02, "ours": ours, "theirs": theirs,
-        }  # fmt: skip
-        rows(cell("lookup") | {"question": 0}, tokens=digest_of(ours), divergence=divergence | fields)(report)
-
-    return edit
 
 
 def without_run(arm_name: str, prompt: str) -> Edit:
@@ -584,15 +544,8 @@ def test_a_run_that_leaves_no_report_is_incomplete():
 
 # Codes about runs, which test_binding.py and test_run_file.py show, and about time, which test_odd_values.py does.
 ELSEWHERE = {
-    "LEFT_OUT",
-    "OTHER_SIGNER",
-    "BAD_RUN",
-    "NOT_THIS_RUN",
-    "OTHER_TIME",
-    "EDITED",
-    "RUN_UNNAMED",
-    "JUDGED_TOO_LONG",
-}
+    "LEFT_OUT", "OTHER_SIGNER", "BAD_RUN", "NOT_THIS_RUN", "OTHER_TIME", "EDITED", "RUN_UNNAMED", "JUDGED_TOO_LONG",
+}  # fmt: skip
 
 
 def test_every_code_has_a_case():
@@ -603,10 +556,7 @@ def test_every_code_has_a_case():
 
 def test_checks_are_few_and_described():
     names = [
-        (module.__name__, check.name)
-        for module in MODULES
-        for check in CHECKS
-        if check in vars(module).values()
+        (module.__name__, each.name) for module in MODULES for each in CHECKS if each in vars(module).values()
     ]
 
     assert len(CHECKS) <= 120
