@@ -15,11 +15,10 @@ from bridge.common import limits
 from bridge.common.errors import one_line
 from bridge.gate import legacy
 from bridge.gate.binding import RunBinding, has_run_id, mismatches, run_id
-from bridge.gate.check import Check
 from bridge.gate.checks import checks_of
 from bridge.gate.codes import CODES
 from bridge.gate.deadline import Deadline, TooLongError
-from bridge.gate.index import ReportIndex
+from bridge.gate.index import Check, ReportIndex
 from bridge.gate.typed import read_typed
 from bridge.reports import SCHEMA_VERSION
 from bridge.reports.kinds import KINDS, LEGACY

@@ -1,9 +1,10 @@
-"""An index of a report, built once for all checks."""
+"""What a check is, and what it asks about a report: an index, built once for all checks."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -143,3 +144,36 @@ def seconds_of(row: Any) -> float:
 def rate_of(row: Decode) -> float:
     """Return decoded tokens a second; NaN if nothing was decoded."""
     return row.decode_tokens / row.decode_s if row.decode_tokens and row.decode_s else float("nan")
+
+
+Judge = Callable[[ReportIndex], Iterator[str]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check.
+
+    Attributes:
+        code: of its violations; ``bridge.gate.codes`` says why each matters and what to change.
+        kinds: the kinds of report that it judges.
+        judge: yields a message for each place where a report breaks it.
+    """
+
+    code: str
+    kinds: tuple[str, ...]
+    judge: Judge = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the function: unique within its module."""
+        return self.judge.__name__
+
+    @property
+    def statement(self) -> str:
+        """What must hold, in words."""
+        return (self.judge.__doc__ or "").partition("\n")[0]
+
+
+def check(code: str, *kinds: str) -> Callable[[Judge], Check]:
+    """Return a decorator that makes a check of a function. The code is written out, so that a search finds it."""
+    return lambda judge: Check(code, kinds, judge)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from bridge.gate.check import Check
 from bridge.gate.checks import (
     baseline,
     codec,
@@ -17,6 +16,7 @@ from bridge.gate.checks import (
     solutions,
     timing,
 )
+from bridge.gate.index import Check
 
 MODULES: tuple[ModuleType, ...] = (
     form, samples, timing, baseline, outputs, controls, memory, codec, served, solutions,

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge.gate.check import check
 from bridge.gate.checks.timing import RATIOS
-from bridge.gate.index import ReportIndex
-from bridge.reports.kinds import (
-    DECODED,
-    KV_QUANT,
-    NATIVE,
-    NEEDLES,
-    PARITY,
-    SPECULATIVE,
-    STOCK_LOOP,
-    TIMED,
-    VERIFY_L,
-)
+from bridge.gate.index import ReportIndex, check
+from bridge.reports import kinds
 from bridge.reports.parts import Arm
 from bridge.reports.statistics import median
 
@@ -25,7 +14,7 @@ from bridge.reports.statistics import median
 _SLOW = 0.9
 
 
-@check("BASELINE_MISSING", *DECODED, KV_QUANT)
+@check("BASELINE_MISSING", *kinds.DECODED, kinds.KV_QUANT)
 def baseline_ran(index: ReportIndex) -> Iterator[str]:
     """A baseline ran on every prompt."""
     baselines = [arm.name for arm in index.arms_of("baseline")]
@@ -36,17 +25,17 @@ def baseline_ran(index: ReportIndex) -> Iterator[str]:
             yield f"no baseline ran on {prompt}"
 
 
-@check("BASELINE_NOT_STOCK", *DECODED)
+@check("BASELINE_NOT_STOCK", *kinds.DECODED)
 def baseline_is_stock(index: ReportIndex) -> Iterator[str]:
     """Baselines decode in mlx-lm's own loop, without drafts."""
     for arm in index.arms_of("baseline"):
-        if arm.loop != STOCK_LOOP:
-            yield f"the baseline {arm.name} uses the loop {arm.loop}; {STOCK_LOOP} is needed"
+        if arm.loop != kinds.STOCK_LOOP:
+            yield f"the baseline {arm.name} uses the loop {arm.loop}; {kinds.STOCK_LOOP} is needed"
         elif index.drafts(arm.name):
             yield f"the baseline {arm.name} drafts"
 
 
-@check("BASELINE_PATCHED", *DECODED, KV_QUANT, VERIFY_L)
+@check("BASELINE_PATCHED", *kinds.DECODED, kinds.KV_QUANT, kinds.VERIFY_L)
 def baseline_is_unpatched(index: ReportIndex) -> Iterator[str]:
     """Baselines run in libraries as they were installed."""
     if index.report.identity.modified:
@@ -56,7 +45,7 @@ def baseline_is_unpatched(index: ReportIndex) -> Iterator[str]:
             yield f"the arm {arm.name} ran with {arm.patches[0]} replaced"
 
 
-@check("BASELINE_UNSTEADY", *DECODED)
+@check("BASELINE_UNSTEADY", *kinds.DECODED)
 def baseline_repeats_itself(index: ReportIndex) -> Iterator[str]:
     """Plain greedy decoding of one prompt gives the same tokens each time."""
     if index.report.config.temperature > 0:
@@ -67,7 +56,7 @@ def baseline_repeats_itself(index: ReportIndex) -> Iterator[str]:
                 yield f"{arm.name} gives different tokens for {prompt} from run to run"
 
 
-@check("ONE_ROW_LOOP_MISSING", *TIMED)
+@check("ONE_ROW_LOOP_MISSING", *kinds.TIMED)
 def one_row_loop_ran(index: ReportIndex) -> Iterator[str]:
     """An arm with one forward pass a token was measured beside the baseline of a speed-up."""
     ran = {arm.name for arm in index.arms_of("verify1") if index.measured.get(arm.name)}
@@ -75,7 +64,7 @@ def one_row_loop_ran(index: ReportIndex) -> Iterator[str]:
         yield "no arm with the role verify1 ran"
 
 
-@check("SLOW_BASELINE", *TIMED)
+@check("SLOW_BASELINE", *kinds.TIMED)
 def baseline_is_fast(index: ReportIndex) -> Iterator[str]:
     """The baseline is about as fast as one forward pass a token."""
     for one_row in index.arms_of("verify1"):
@@ -86,7 +75,7 @@ def baseline_is_fast(index: ReportIndex) -> Iterator[str]:
                 yield f"the baseline {arm.name} is only {share:.2f} times as fast as the arm {one_row.name}"
 
 
-@check("SELF_COMPARISON", *DECODED, KV_QUANT)
+@check("SELF_COMPARISON", *kinds.DECODED, kinds.KV_QUANT)
 def compared_arms_differ(index: ReportIndex) -> Iterator[str]:
     """Compared arms differ in more than their names."""
     for claim in index.claims:
@@ -99,7 +88,7 @@ def _system(arm: Arm) -> dict[str, object]:
     return arm.model_dump(exclude={"name", "oracle"})
 
 
-@check("SELF_COMPARISON", PARITY)
+@check("SELF_COMPARISON", kinds.PARITY)
 def compared_drafters_differ(index: ReportIndex) -> Iterator[str]:
     """A comparison of drafters has one reference and one candidate, which differ."""
     loops = {arm.role: arm.loop for arm in index.all_arms}
@@ -109,14 +98,14 @@ def compared_drafters_differ(index: ReportIndex) -> Iterator[str]:
         yield f"both drafters are {loops['reference']}"
 
 
-@check("CANDIDATE_MISSING", *SPECULATIVE, *NEEDLES, KV_QUANT)
+@check("CANDIDATE_MISSING", *kinds.SPECULATIVE, *kinds.NEEDLES, kinds.KV_QUANT)
 def candidate_ran(index: ReportIndex) -> Iterator[str]:
     """At least one candidate ran."""
     if not any(index.measured.get(arm.name) for arm in index.arms_of("candidate")):
         yield "no arm with the role candidate ran"
 
 
-@check("NOT_PLAIN", NATIVE)
+@check("NOT_PLAIN", kinds.NATIVE)
 def plain_arms_do_not_draft(index: ReportIndex) -> Iterator[str]:
     """A report of plain decoding has only baselines and one-row loops."""
     for arm in index.all_arms:
@@ -124,7 +113,7 @@ def plain_arms_do_not_draft(index: ReportIndex) -> Iterator[str]:
             yield f"the arm {arm.name} has the role {arm.role}"
 
 
-@check("NOT_GREEDY", *DECODED)
+@check("NOT_GREEDY", *kinds.DECODED)
 def decoding_is_greedy(index: ReportIndex) -> Iterator[str]:
     """Speed, acceptance and recall are claimed only of greedy decoding."""
     temperature = index.report.config.temperature

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from bridge.gate.check import check
-from bridge.gate.index import ReportIndex
+from bridge.gate.index import ReportIndex, check
 from bridge.reports.kinds import CODEC_RD, KV_QUANT, RAW
 
 # A sample's mean error may lie below the limit by chance, by at most this many of its standard errors.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bridge.gate.check import check
 from bridge.gate.checks.outputs import diverging
-from bridge.gate.index import ReportIndex
+from bridge.gate.index import ReportIndex, check
 from bridge.reports.claims.recall import mean_divergence
 from bridge.reports.kinds import KV_QUANT, NEEDLES, RAW, RECALL, RESTORED, SPECULATIVE
 from bridge.reports.parts import Arm, Prompt

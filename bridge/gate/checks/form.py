@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
-from bridge.gate.check import check
-from bridge.gate.index import ReportIndex
+from bridge.gate.index import ReportIndex, check
 from bridge.reports import kinds
 from bridge.reports.claims import derive_claims
 from bridge.reports.kinds import COMMANDS, DECODED, KV_QUANT, PARITY, SERVE, SOLUTIONS, VERIFY_L

@@ -6,8 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from bridge.gate.check import check
-from bridge.gate.index import ReportIndex
+from bridge.gate.index import ReportIndex, check
 from bridge.reports.kinds import DECODED, KV_QUANT
 from bridge.reports.rows import Buffer, Layer, Memory
 

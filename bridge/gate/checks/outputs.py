@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bridge.gate.check import check
-from bridge.gate.index import ReportIndex
+from bridge.gate.index import ReportIndex, check
 from bridge.reports.kinds import NEEDLES, SOLUTIONS, SPECULATIVE, STOCK_LOOP
 from bridge.reports.parts import Arm
 from bridge.reports.repetition import repeats_itself

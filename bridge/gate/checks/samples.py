@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from bridge.gate.check import check
 from bridge.gate.checks.form import ON_PROMPTS
-from bridge.gate.index import ReportIndex
+from bridge.gate.index import ReportIndex, check
+from bridge.reports import kinds
 from bridge.reports.claims.decoding import LEAST_ROWS
 from bridge.reports.claims.unclaimed import why_no_speed
 from bridge.reports.claims.verify import passes_of
-from bridge.reports.kinds import (
-    CODEC_RD,
-    DECODED,
-    KV_QUANT,
-    NEEDLES,
-    PARITY,
-    SOLUTIONS,
-    SPECULATIVE,
-    TIMED,
-    VERIFY_L,
-)
 from bridge.reports.repetition import words_of
 
 # Rows that may be set aside: the first run, and a profiled run.
@@ -33,7 +22,7 @@ def _list(index: ReportIndex, name: str) -> list[object]:
     return list(value) if isinstance(value, list | tuple) else []
 
 
-@check("NOT_COVERED", *DECODED, KV_QUANT, SOLUTIONS)
+@check("NOT_COVERED", *kinds.DECODED, kinds.KV_QUANT, kinds.SOLUTIONS)
 def arms_ran_equally_often(index: ReportIndex) -> Iterator[str]:
     """Every arm ran on every prompt, as often as the others."""
     arms = [arm.name for arm in index.all_arms]
@@ -46,7 +35,7 @@ def arms_ran_equally_often(index: ReportIndex) -> Iterator[str]:
             yield f"no arm ran on {prompt}"
 
 
-@check("NOT_COVERED", *SPECULATIVE, *NEEDLES, KV_QUANT, SOLUTIONS)
+@check("NOT_COVERED", *kinds.SPECULATIVE, *kinds.NEEDLES, kinds.KV_QUANT, kinds.SOLUTIONS)
 def configured_arms_ran(index: ReportIndex) -> Iterator[str]:
     """Every configured cache and drafter ran as an arm, or ``left_out`` says why not."""
     ran = {arm.cache for arm in index.all_arms if arm.name in index.measured}
@@ -63,7 +52,7 @@ def configured_arms_ran(index: ReportIndex) -> Iterator[str]:
                 yield f"{name} is configured, and did not run"
 
 
-@check("NOT_COVERED", *NEEDLES)
+@check("NOT_COVERED", *kinds.NEEDLES)
 def configured_needles_were_asked(index: ReportIndex) -> Iterator[str]:
     """Each configured length and depth has the configured number of prompts."""
     samples, counts = index.option("samples"), Counter((p.length, p.depth) for p in index.all_prompts)
@@ -73,7 +62,7 @@ def configured_needles_were_asked(index: ReportIndex) -> Iterator[str]:
                 yield f"{counts[length, depth]} needles of {length} tokens at {depth}; {samples} are configured"  # type: ignore[index]
 
 
-@check("NOT_COVERED", VERIFY_L)
+@check("NOT_COVERED", kinds.VERIFY_L)
 def configured_lengths_were_verified(index: ReportIndex) -> Iterator[str]:
     """Each configured length was verified at each configured context, all equally often."""
     counts = Counter((row.length, row.context) for row in index.rows if not row.warmup)
@@ -87,7 +76,7 @@ def configured_lengths_were_verified(index: ReportIndex) -> Iterator[str]:
         yield f"rows were timed over {cache}, and the report is about {index.report.config.cache}"
 
 
-@check("NOT_COVERED", PARITY)
+@check("NOT_COVERED", kinds.PARITY)
 def configured_blocks_were_drafted(index: ReportIndex) -> Iterator[str]:
     """Each prompt has its blocks, numbered from 0."""
     numbers: dict[str, list[int]] = {prompt: [] for prompt in index.prompts}
@@ -98,7 +87,7 @@ def configured_blocks_were_drafted(index: ReportIndex) -> Iterator[str]:
             yield f"the blocks of {prompt} are {', '.join(map(str, blocks[:8])) or 'none'}"
 
 
-@check("NOT_COVERED", CODEC_RD)
+@check("NOT_COVERED", kinds.CODEC_RD)
 def codes_were_measured_everywhere(index: ReportIndex) -> Iterator[str]:
     """Each code was measured once on each distribution."""
     codes: dict[str, Counter[tuple[object, ...]]] = {}
@@ -114,7 +103,7 @@ def codes_were_measured_everywhere(index: ReportIndex) -> Iterator[str]:
         yield f"{', '.join(sorted(codes))} were measured; {', '.join(sorted(expected))} are configured"
 
 
-@check("ROWS_SET_ASIDE", *DECODED)
+@check("ROWS_SET_ASIDE", *kinds.DECODED)
 def few_rows_are_set_aside(index: ReportIndex) -> Iterator[str]:
     """At most two runs of an arm on a prompt are set aside: the first, and a profiled one."""
     aside = Counter((row.arm, row.prompt) for row in index.rows if row.warmup)
@@ -135,14 +124,14 @@ def prompts_differ(index: ReportIndex) -> Iterator[str]:
             yield f"{times} prompts differ only in blanks: {text[:60]!r}"
 
 
-@check("NOTHING_CLAIMED", *TIMED)
+@check("NOTHING_CLAIMED", *kinds.TIMED)
 def speed_is_claimed(index: ReportIndex) -> Iterator[str]:
     """Enough was measured for claims about speed."""
     if not any(claim.name == "decode_tok_s" for claim in index.claims):
         yield from why_no_speed(index.data)
 
 
-@check("NOTHING_CLAIMED", VERIFY_L)
+@check("NOTHING_CLAIMED", kinds.VERIFY_L)
 def passes_are_claimed(index: ReportIndex) -> Iterator[str]:
     """Enough passes were timed for claims about their cost."""
     fewest = min(map(len, passes_of(index.data["rows"]).values()), default=0)
@@ -150,14 +139,14 @@ def passes_are_claimed(index: ReportIndex) -> Iterator[str]:
         yield f"nothing is claimed about time: {fewest} passes of a length; {LEAST_ROWS} are needed (--repeats)"
 
 
-@check("COLD_START", *TIMED)
+@check("COLD_START", *kinds.TIMED)
 def runs_are_warmed_up(index: ReportIndex) -> Iterator[str]:
     """A run that is not counted comes before the timed ones."""
     if index.claims and not any(row.warmup for row in index.rows):
         yield "no run is marked as warm-up, so the first counted one may include loading and compiling"
 
 
-@check("ANSWERS_CUT", *NEEDLES)
+@check("ANSWERS_CUT", *kinds.NEEDLES)
 def answers_are_long_enough(index: ReportIndex) -> Iterator[str]:
     """Answers that miss the needle are not cut off by max_tokens."""
     for arm in index.arms_of("baseline", "candidate"):

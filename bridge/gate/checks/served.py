@@ -7,9 +7,8 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from bridge.gate.check import check
 from bridge.gate.checks.outputs import first_difference, no_tie
-from bridge.gate.index import ReportIndex
+from bridge.gate.index import ReportIndex, check
 from bridge.reports.kinds import SERVE
 from bridge.reports.rows import CellRow
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from bridge.gate.check import check
-from bridge.gate.index import ReportIndex
+from bridge.gate.index import ReportIndex, check
 from bridge.reports.kinds import SOLUTIONS
 
 # Roles of the controls, and whether their solutions have to pass.

@@ -6,8 +6,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 
-from bridge.gate.check import check
-from bridge.gate.index import ReportIndex, rate_of, seconds_of
+from bridge.gate.index import ReportIndex, check, rate_of, seconds_of
 from bridge.reports.claims.verify import passes_of
 from bridge.reports.kinds import COMMANDS, DECODED, RESTORED, SPECULATIVE, TIMED, VERIFY_L
 from bridge.reports.parts import Claim
