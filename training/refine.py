@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.train.data import tasks
+from engine.train.data.answers import made_once
 from engine.train.data.corpus import File
-from engine.train.data.kept import made_once
 from engine.train.run import Trainer
 from engine.train.with_torch import functional, torch
 from training.rows import HARD, WHOLE, Rows, windows

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine.errors import BadInput
-from engine.train.data.kept import made_once
+from engine.train.data.answers import made_once
 from engine.train.run import Trainer, TrainingPlan
 
 BYTES = 4096

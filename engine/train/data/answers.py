@@ -1,11 +1,12 @@
-"""What an instruct model answers to prompts, as one stream of tokens for its drafter to learn from."""
+"""What a run makes once and reads again when it goes on, such as an instruct model's answers to prompts."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from engine.train.data.kept import made_once
+from bridge.common.whole_files import written_whole
 
 BATCH = 96  # prompts answered at a time, of nearly the same length
 
@@ -41,3 +42,16 @@ def stream(
         return np.concatenate([np.asarray(chats[i], np.uint32) for i in range(len(prompts))])
 
     return made_once(path, make)
+
+
+def made_once(path: Path, make: Callable[[], np.ndarray]) -> np.ndarray:
+    """Return the result of ``make``; it is written to the ``.npy`` file ``path`` once, and then read from it."""
+    if path.exists():
+        # An earlier version may have left the file cut off.
+        with suppress(ValueError, EOFError):
+            stored: np.ndarray = np.load(path)
+            return stored
+    array = make()
+    with written_whole(path) as part:
+        np.save(part, array)
+    return array

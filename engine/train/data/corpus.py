@@ -6,6 +6,7 @@ on nothing but their content.
 """
 
 import hashlib
+import itertools
 import sysconfig
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,67 +15,25 @@ from pathlib import Path
 
 from engine.errors import BadInput
 
-# Distribution -> licence, as its metadata state it. Other distributions are not read, even if they are
-# installed.
+# Distributions by their licence, as their metadata state it. Others are not read, even if they are installed.
 PACKAGES = {
-    "anyio": "MIT",
-    "attrs": "MIT",
-    "build": "MIT",
-    "charset-normalizer": "MIT",
-    "check-jsonschema": "Apache-2.0",
-    "click": "BSD-3-Clause",
-    "coverage": "Apache-2.0",
-    "execnet": "MIT",
-    "filelock": "MIT",
-    "fsspec": "BSD-3-Clause",
-    "h11": "MIT",
-    "hatchling": "MIT",
-    "httpcore": "BSD-3-Clause",
-    "httpx": "BSD-3-Clause",
-    "huggingface-hub": "Apache-2.0",
-    "idna": "BSD-3-Clause",
-    "import-linter": "BSD-2-Clause",
-    "Jinja2": "BSD-3-Clause",
-    "jsonschema": "MIT",
-    "markdown-it-py": "MIT",
-    "mlx": "MIT",
-    "mlx-lm": "MIT",
-    "mypy": "MIT",
-    "numpy": "BSD-3-Clause",
-    "packaging": "Apache-2.0 OR BSD-2-Clause",
-    "pip": "MIT",
-    "pluggy": "MIT",
-    "psutil": "BSD-3-Clause",
-    "pydantic": "MIT",
-    "Pygments": "BSD-2-Clause",
-    "pytest": "MIT",
-    "PyYAML": "MIT",
-    "referencing": "MIT",
-    "requests": "Apache-2.0",
-    "rich": "MIT",
-    "ruamel.yaml": "MIT",
-    "securesystemslib": "MIT",
-    "setuptools": "MIT",
-    "transformers": "Apache-2.0",
-    "typer": "MIT",
-    "urllib3": "MIT",
-}
+    "MIT": (
+        "anyio", "attrs", "build", "charset-normalizer", "execnet", "filelock", "h11", "hatchling", "jsonschema",
+        "markdown-it-py", "mlx", "mlx-lm", "mypy", "pip", "pluggy", "pydantic", "pytest", "PyYAML", "referencing",
+        "rich", "ruamel.yaml", "securesystemslib", "setuptools", "typer", "urllib3",
+    ),
+    "Apache-2.0": ("check-jsonschema", "coverage", "huggingface-hub", "requests", "transformers"),
+    "BSD-3-Clause": ("click", "fsspec", "httpcore", "httpx", "idna", "Jinja2", "numpy", "psutil"),
+    "BSD-2-Clause": ("import-linter", "Pygments"),
+    "Apache-2.0 OR BSD-2-Clause": ("packaging",),
+}  # fmt: skip
 PACKAGE_CAP = 2_500_000  # bytes of one package, so that no one style prevails
 FILE_SIZES = (400, 200_000)
 LONG_LINE = 30  # characters, from which on a shared line says something
 HELD_OUT = 32  # files of the standard library
 
 # Tables, tests and translations: text that teaches a model little about code.
-_SKIPPED = (
-    "/test/",
-    "/tests/",
-    "/_vendor/",
-    "/idlelib/",
-    "/lib2to3/",
-    "/encodings/",
-    "/pydoc_data/",
-    "/site-packages/",
-)
+_SKIPPED = {"test", "tests", "_vendor", "idlelib", "lib2to3", "encodings", "pydoc_data", "site-packages"}
 _SKIPPED_NAMES = ("unistring.py", "uts46data.py", "idnadata.py")
 
 
@@ -116,7 +75,7 @@ def collect() -> Corpus:
     if len(library) < 2 * HELD_OUT:
         raise BadInput("this Python comes without its sources", "use an interpreter that has its .py files")
     held_out, train = library[:HELD_OUT], library[HELD_OUT:]
-    for name in sorted(PACKAGES, key=str.lower):
+    for name in sorted(itertools.chain(*PACKAGES.values()), key=str.lower):
         files = sorted(_read(name, _package_files(name)), key=lambda file: file.digest)
         train += capped(files, PACKAGE_CAP)
     return Corpus(tuple(without_repeats(train, held_out)), tuple(held_out))
@@ -133,7 +92,7 @@ def _read(source: str, paths: Iterable[Path]) -> Iterator[File]:
     for path in paths:
         posix = path.as_posix()
         inside = posix if source == "python" else posix.rpartition("/site-packages/")[2]
-        if any(part in f"/{inside}" for part in _SKIPPED) or path.name in _SKIPPED_NAMES:
+        if not _SKIPPED.isdisjoint(inside.split("/")[:-1]) or path.name in _SKIPPED_NAMES:
             continue
         try:
             text = path.read_text(encoding="utf-8")

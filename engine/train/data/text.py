@@ -9,7 +9,7 @@ from engine.errors import BadInput
 from engine.mx import nn
 from engine.tokens import Tokenizer
 from engine.train.data import corpus, generate
-from engine.train.data.kept import made_once
+from engine.train.data.answers import made_once
 from engine.train.run import Source
 
 SUFFIXES = (".md", ".py", ".rst", ".txt")

@@ -19,7 +19,6 @@ from engine.restore.restorer import Restorer, normed
 from engine.restore.sources import Pair, as_cached
 from engine.train import run
 from engine.train.descent import Descent
-from engine.train.restorer.rows import WholeRows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +115,45 @@ class RestorerLearner(Descent[RestorerPlan]):
         predicted = _log_probs(self.target(rows.tokens, cache=caches)[:, first:])
         wanted = _log_probs(rows.logits[:, first:])
         return (mx.exp(wanted) * (wanted - predicted)).sum(axis=-1).mean()
+
+
+class WholeRows:
+    """One layer's cache, in mlx-lm's protocol, for one forward over whole rows as a restored prefill reads them.
+
+    In chunks as long as the window, a token sees its own chunk and the one before it as they are, and the sink; what
+    lies between is what a source gives. So every position is returned twice, as it is and as it is given, and the mask
+    chooses.
+
+    Args:
+        given: keys and values of all positions as the layer would hold them, ``[rows, heads, length, dim]``.
+        sink: first positions that stay.
+        window: last positions that stay, and the length of a chunk.
+    """
+
+    offset = 0
+
+    def __init__(self, pair: Pair, sink: int, window: int) -> None:
+        self.pair, self.sink, self.window = pair, sink, window
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> Pair:
+        """Return both as they are and, behind them, as they are given."""
+        given_keys, given_values = self.pair
+        return mx.concatenate([keys, given_keys], axis=2), mx.concatenate([values, given_values], axis=2)
+
+    def make_mask(
+        self,
+        rows: int,
+        window_size: int | None = None,
+        return_array: bool = True,  # noqa: ARG002 - it is always one
+    ) -> mx.array:
+        """Return which of the doubled positions each one sees, ``[length, 2 * length]``."""
+        if window_size is not None:
+            raise BadInput("a sliding layer cannot be restored", "leave its own cache to it")
+        at = mx.arange(rows)
+        chunk_before = (at // self.window - 1)[:, None] * self.window
+        causal = at[None] <= at[:, None]
+        in_window = (at < self.sink)[None] | (at[None] >= chunk_before)
+        return mx.concatenate([causal & in_window, causal & ~in_window], axis=1)
 
 
 def errors(restored: Sequence[Pair], exact: Sequence[Pair]) -> list[mx.array]:

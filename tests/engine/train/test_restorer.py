@@ -17,7 +17,7 @@ from engine.restore.restorer import Restorer
 from engine.restore.weights import load_restorer, target_digest
 from engine.train.data import mixed
 from engine.train.restorer import recipe as restorer
-from engine.train.restorer.rows import WholeRows
+from engine.train.restorer.recipe import WholeRows
 from engine.train.run import Pool, Trainer
 from tests.engine import folders
 from tests.engine import small_models as small
