@@ -7,11 +7,7 @@ from engine.mx import mx
 def pack(scale: mx.array, beta: mx.array, fields: mx.array, layout: Layout) -> mx.array:
     """Return rows, uint8 ``[n, nbytes]``.
 
-    Args:
-        scale: int32 ``[1, n]``.
-        beta: 0 or 1, int32 ``[blocks, n]``.
-        fields: int32 ``[8, blocks, n]``.
-        layout: where things go.
+    Scales are ``[1, n]``, beta bits ``[blocks, n]`` and fields ``[8, blocks, n]``, all int32.
     """
     n = scale.shape[1]
     low, high = scale & 0xFF, (scale >> 8) & 0xFF

@@ -41,11 +41,8 @@ def best_points(z: mx.array, q: int, shrinks: tuple[float, ...]) -> tuple[mx.arr
 def choose(y: mx.array, layout: Layout, search: Search) -> tuple[mx.array, mx.array, mx.array]:
     """Return the scale ``[1, n]`` and the beta bits ``[blocks, n]``, int32, and the codewords of ``y``.
 
-    Args:
-        y: rotated vectors in blocks, float32 ``[8, blocks, n]``, of ordinary size (energy from 2^-40 to
-            2^40). Vectors are on the last axis, so that everything runs over long rows.
-        layout: dimensions and q.
-        search: what to try.
+    ``y`` is float32 ``[8, blocks, n]``: rotated vectors, of ordinary size (energy from 2^-40 to 2^40). They are on the
+    last axis, so that everything runs over long rows.
     """
     energies = tree_sum(y * y, 0)[0]
     energy = tree_sum(energies, 0)
@@ -139,13 +136,7 @@ def _better(first: _Choice | None, second: _Choice) -> _Choice:
 
 
 def _guessed(product: mx.array, layout: Layout, search: Search) -> mx.array:
-    """Return which scale of the grid is the likeliest, int32 ``[1, n]``.
-
-    Args:
-        product: each block's largest inner product with a minimal vector, over the finest scale, ``[blocks, n]``.
-        layout: dimensions and q.
-        search: what to try.
-    """
+    """Return which scale of the grid is the likeliest, int32 ``[1, n]``, from the largest products over the finest."""
     sums = mx.concatenate([tree_sum(mx.clip(product, *ramp), 0) for ramp in search.ramps(layout.q)])
     factors = mx.array(search.expectation(layout.q, layout.blocks), dtype=mx.float32)
     constant, fine, coarse = (factors[:, i : i + 1] for i in range(3))

@@ -22,19 +22,12 @@ STRIDE = 7919  # a prime: tokens from all over the vocabulary
 
 @dataclass(frozen=True)
 class Agreement:
-    """How a block compares with single rows over the same tokens, on a raw cache.
+    """How a block compares with single rows over the same tokens, on a raw cache."""
 
-    Attributes:
-        rows: of the block.
-        compared: its first rows, which were computed singly too.
-        same_tokens: whether the likeliest token is the same in each of them.
-        difference: the largest difference of a logit; None if logits are not finite.
-    """
-
-    rows: int
-    compared: int
-    same_tokens: bool
-    difference: float | None
+    rows: int  # of the block
+    compared: int  # its first rows, which were computed singly too
+    same_tokens: bool  # whether the likeliest token is the same in each of them
+    difference: float | None  # the largest of a logit; None if logits are not finite
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -51,11 +44,7 @@ def measure_agreement(
 ) -> Agreement | None:
     """Run one block and a few single rows; return how they compare, or None if the model verifies no blocks.
 
-    Args:
-        target: the model.
-        draft: its drafter, or None.
-        lookup: whether prompt lookup drafts too.
-        block_size: the rows of a block; None for the size that decoding uses.
+    Without ``block_size``, a block has the rows that decoding verifies with ``draft`` and, if wished, prompt lookup.
     """
     rows = block_size or max(draft.config.verified_rows if draft else 1, BLOCK if lookup else 1)
     if rows == 1:

@@ -20,21 +20,13 @@ Answer = dict[str, Any]
 
 @dataclass
 class _Part:
-    """A target or a drafter, and what was found out about it so far.
+    """A target or a drafter, and what is known about it so far."""
 
-    Attributes:
-        id: as it was asked for.
-        reference: a folder or a hub id.
-        about: what its files say; empty if they cannot be read.
-        error: what is wrong with it, None if nothing is.
-        fix: what to do about it.
-    """
-
-    id: str
-    reference: str | None = None
+    id: str  # as it was asked for
+    reference: str | None = None  # a folder or a hub id
     folder: Path = Path()
     config: dict[str, Any] = field(default_factory=dict)
-    about: Answer = field(default_factory=dict)
+    about: Answer = field(default_factory=dict)  # what its files say; empty if they cannot be read
     error: str | None = None
     fix: str | None = None
 

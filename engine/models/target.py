@@ -107,10 +107,6 @@ def _cast(model: nn.Module, dtype: mx.Dtype) -> None:
 def load_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
     """Return mlx-lm's wrapper of the tokenizer in ``folder``; code that a folder brings along is not run.
 
-    Args:
-        folder: of the target.
-        config: the target's; its ``vocab_size`` has to fit.
-
     Raises:
         BadInput: no tokenizer, one that cannot be read, or one with another vocabulary.
     """

@@ -31,13 +31,7 @@ _MARKS = np.array([2.0 ** (j / 16) for j in range(1, 16)], np.float32)
 
 
 def encode(x: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
-    """Return packed rows, uint8 ``[n, nbytes]``.
-
-    Args:
-        x: any float32 ``[n, dim]``.
-        layout: dimensions and q.
-        search: what to try.
-    """
+    """Return packed rows, uint8 ``[n, nbytes]``, of any float32 ``[n, dim]``."""
     size = max(1, COLUMNS // layout.blocks)
     return np.concatenate([_encode(x[i : i + size], layout, search) for i in range(0, len(x), size)])
 
@@ -156,14 +150,7 @@ def _select(condition: np.ndarray, yes: np.ndarray, no: np.ndarray) -> np.ndarra
 
 
 class _Blocks:
-    """Vectors in blocks, to be coded at any scale.
-
-    Args:
-        y: float32 ``[8, blocks, n]``.
-        q: the nesting ratio.
-        shrinks: factors by which a block that falls outside the region is shrunk to try again.
-        clips: whether a coordinate may exceed LIMIT at the finest scale.
-    """
+    """Vectors in blocks, float32 ``[8, blocks, n]``; ``clips`` says whether a coordinate may exceed LIMIT."""
 
     def __init__(self, y: np.ndarray, q: int, shrinks: tuple[float, ...], *, clips: bool) -> None:
         self.y, self.q, self.shrinks, self.clips = y, q, shrinks, clips
@@ -248,13 +235,7 @@ class _Blocks:
 
 
 def _guessed(product: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
-    """Return which scale of the grid is the likeliest, int ``[n]``: see ``search._guessed``.
-
-    Args:
-        product: each block's largest product over the finest scale, ``[blocks, n]``.
-        layout: dimensions and q.
-        search: what to try.
-    """
+    """Return which scale of the grid is the likeliest, int ``[n]``: see ``search._guessed``."""
     ramps = search.ramps(layout.q)
     on_ramp, sums = np.empty_like(product), np.empty((len(ramps), product.shape[1]), np.float32)
     for (low, high), total in zip(ramps, sums, strict=True):

@@ -11,10 +11,9 @@ LEAST = -100  # the exponent of what is smaller
 
 
 def normalised(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return rotated vectors divided by a power of two near their largest, ``[dim, n]``, and its exponent, ``[n]``.
+    """Return vectors of any float32 ``[n, dim]``, NaN being 0, rotated and over a power of two near their largest.
 
-    Args:
-        x: any float32 ``[n, dim]``; NaN counts as 0.
+    They are ``[dim, n]``, and the powers' exponents ``[n]``.
     """
     y = np.ascontiguousarray(x.T)
     largest = fold(np.maximum, np.abs(y))

@@ -90,14 +90,8 @@ def _attend(
 ) -> mx.array:
     """Attend from every block to the context and to itself, as far as ``visible`` lets it.
 
-    Args:
-        attention: a layer's weights.
-        x: the blocks' normed rows, ``[rows, anchors * block, hidden]``.
-        context: ``[rows, length, hidden]``.
-        visible: ``[rows, 1, anchors * block, length + block]``: the context's positions, then the own block's rows.
-        near_turns: cosines and sines of the blocks' positions.
-        far_turns: those of the context's.
-        block: rows of a block.
+    ``x`` is ``[rows, queries, hidden]`` of ``anchors * block`` queries, ``context`` ``[rows, length, hidden]``, and
+    ``visible`` ``[rows, 1, queries, length + block]``: the context's positions, then the own block's.
     """
     rows, queries, _ = x.shape
     dim = attention.q_norm.weight.shape[0]
@@ -129,5 +123,5 @@ def _attend(
         rows, kv_heads, repeats, queries, dim
     )
     out = out.reshape(rows, kv_heads * repeats, queries, dim).swapaxes(1, 2)
-    found: mx.array = attention.o_proj(out.reshape(rows, queries, -1))
-    return found
+    attended: mx.array = attention.o_proj(out.reshape(rows, queries, -1))
+    return attended
