@@ -28,7 +28,8 @@ def read_typed(model: type[Report], report: Mapping[str, Any]) -> tuple[Report |
         where = [str(part) for part in fault["loc"]]
         group = messages.setdefault(_code_and_part(where), [])
         if len(group) < _MOST_TOGETHER:
-            group.append(f"{'.'.join(where)}: {_described(fault)}")
+            described = "is missing" if fault["type"] == "missing" else fault["msg"]
+            group.append(f"{'.'.join(where)}: {described}")
         if len(messages) > _MOST_GROUPS:
             break
     return None, [(code, "; ".join(group)) for (code, _), group in messages.items()]
@@ -64,7 +65,3 @@ def _code_and_part(where: list[str]) -> tuple[str, str]:
     if top == "rows":
         return ("NO_ROWS", "") if len(where) == 1 else ("BAD_ROW", where[1])
     return "MALFORMED", top
-
-
-def _described(fault: Mapping[str, Any]) -> str:
-    return "is missing" if fault["type"] == "missing" else str(fault["msg"])

@@ -43,18 +43,16 @@ def canonical(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def header_of(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a report is fixed before its first row: models, prompts, arms, options, code, host and run."""
+def header_digest(report: Mapping[str, Any]) -> str:
+    """Return the digest of what is fixed before a report's first row, as 64 hexadecimal digits.
+
+    That is its models, prompts, arms, options, code, host and run.
+    """
     header = {name: value for name, value in report.items() if name not in _LATER}
     identity = header.get("identity")
     if isinstance(identity, dict):
         header["identity"] = {name: v for name, v in identity.items() if name not in _LATER_OF_IDENTITY}
-    return header
-
-
-def header_digest(report: Mapping[str, Any]) -> str:
-    """Return the digest of a report's header, as 64 hexadecimal digits."""
-    return hashlib.sha256(canonical(header_of(report))).hexdigest()
+    return hashlib.sha256(canonical(header)).hexdigest()
 
 
 def report_digest(report: Mapping[str, Any]) -> str:

@@ -40,17 +40,15 @@ class Source:
 
     def parts(self) -> list[tuple[str, str, str]]:
         """Return role, id and reference of each model: reports name a known pair, not where it lies."""
-        references = {"target": self.target, "draft": self.draft, "reconstruction": self.restore}
-        return [
-            (role, self.name if self._has_name(reference) else reference, reference)
-            for role, reference in references.items()
-            if reference is not None
-        ]
 
-    def _has_name(self, reference: str) -> bool:
-        if self.name in WHEELS:
-            return Path(reference).parent.name == self.name
-        return self.name in BUNDLED and Path(reference).is_relative_to(data())
+        def id_of(reference: str) -> str:
+            path = Path(reference)
+            is_known = self.name in BUNDLED and path.is_relative_to(data())
+            is_known |= self.name in WHEELS and path.parent.name == self.name
+            return self.name if is_known else reference
+
+        references = {"target": self.target, "draft": self.draft, "reconstruction": self.restore}
+        return [(role, id_of(each), each) for role, each in references.items() if each is not None]
 
 
 def find(

@@ -10,7 +10,6 @@ from bridge.gate.index import ReportIndex, check
 from bridge.reports.claims.recall import mean_divergence
 from bridge.reports.kinds import KV_QUANT, NEEDLES, RAW, RECALL, RESTORED, SPECULATIVE
 from bridge.reports.parts import Arm, Prompt
-from bridge.reports.rows import Decode
 
 # If a control leaves more than this share of the needles, attention does not read the replaced positions.
 SURVIVES = 0.25
@@ -145,13 +144,9 @@ def injections_are_counted(index: ReportIndex) -> Iterator[str]:
 def injections_ran(index: ReportIndex) -> Iterator[str]:
     """An arm that injects did so in each of its rows."""
     for arm in _injecting(index):
-        idle = [row for row in index.all_decodes(arm.name) if _is_idle(row)]
+        idle = [row for row in index.all_decodes(arm.name) if row.counters.get(_COUNTER) == 0]
         if idle:
             yield f"{arm.name} on {idle[0].prompt} injected no position"
-
-
-def _is_idle(row: Decode) -> bool:
-    return row.counters.get(_COUNTER) == 0
 
 
 def _injecting(index: ReportIndex) -> list[Arm]:

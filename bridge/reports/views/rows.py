@@ -16,7 +16,10 @@ MAX_COLUMNS = 24
 def table_of(title: str, rows: Sequence[Row]) -> Table:
     """Return the first rows, one column per field. Values that are the same in all rows are in the note instead."""
     names = dict.fromkeys(name for row in rows for name in row)
-    same = {name: None for name in names if len(rows) > 1 and _is_constant(rows, name)}
+    same = dict.fromkeys(
+        name for name in names
+        if len(rows) > 1 and all(name in row and row[name] == rows[0].get(name) for row in rows)
+    )  # fmt: skip
     shown = [name for name in names if name not in same]
     notes = []
     if len(rows) > MAX_ROWS:
@@ -24,8 +27,7 @@ def table_of(title: str, rows: Sequence[Row]) -> Table:
     if len(shown) > MAX_COLUMNS:
         notes.append(f"Left out: {', '.join(cut(name, 40) for name in shown[MAX_COLUMNS:][:MAX_COLUMNS])}.")
     if same:
-        some = list(same)[:MAX_COLUMNS]
-        all_same = ", ".join(f"{cut(name, 40)} {cell(plain(rows[0][name]))}" for name in some)
+        all_same = ", ".join(f"{cut(name, 40)} {cell(plain(rows[0][name]))}" for name in [*same][:MAX_COLUMNS])
         notes.append(f"The same in all: {all_same}.")
     shown = shown[:MAX_COLUMNS]
     cells = tuple(tuple(plain(row.get(name)) for name in shown) for row in rows[:MAX_ROWS]) if shown else ()
@@ -81,7 +83,3 @@ def flat(value: object, depth: int = 3) -> dict[str, Cell]:
         inner = flat(item, depth - 1) if depth else {}
         cells |= {f"{name}.{key}": cell for key, cell in inner.items()} or {name: plain(item)}
     return cells
-
-
-def _is_constant(rows: Sequence[Row], name: str) -> bool:
-    return all(name in row and row[name] == rows[0].get(name) for row in rows)

@@ -44,7 +44,9 @@ def quantised(report: Row) -> tuple[list[Table], list[Plot]]:
     """Return each cache's figures over all prompts, against its stored bits. Plots join caches of the same kind."""
     cells: list[tuple[Cell, ...]] = []
     for (arm,), rows in grouped(items(report.get("rows")), "arm").items():
-        bits = _over(8 * sum(_cache_bytes(row) for row in rows), _sum(rows, "n_values"))
+        bits = _over(
+            8 * _sum([mapping(row.get("memory")) for row in rows], "cache_bytes"), _sum(rows, "n_values")
+        )
         nll = _over(_sum(rows, "sum_nll"), _sum(rows, "n_positions"))
         means = [_over(_sum(rows, top), _sum(rows, bottom)) for top, bottom in _MEANS]
         perplexity = math.exp(nll) if nll is not None and nll < 700 else None  # noqa: PLR2004 - a float's range
@@ -122,10 +124,6 @@ def _spread(length: float, ms: list[float]) -> Point:
     middle = median(ms) or 0.0
     label = f"{length:g} tokens: {shown(middle)} ms ({shown(min(ms))} to {shown(max(ms))})"
     return Point(length, middle, min(ms), max(ms), label)
-
-
-def _cache_bytes(row: Row) -> float:
-    return number(mapping(row.get("memory")).get("cache_bytes")) or 0.0
 
 
 def _sum(rows: list[Row], name: str) -> float:

@@ -172,7 +172,10 @@ class TorchLearner(TorchDescent[DrafterPlan]):
             others = torch.arange(step % STRIDE, len(head), STRIDE, device=self.device)
             words = torch.cat([top_ids.flatten(), others]).unique()
             head, top_ids = head[words], torch.searchsorted(words, top_ids)
-        logits = self._head(states, head).float()
+        logits = self.layers.linear(states, head) * self.config.output_multiplier
+        if cap := self.config.final_logit_softcapping:
+            logits = torch.tanh(logits / cap) * cap
+        logits = logits.float()
         at = anchors[..., None] + torch.arange(slots, device=self.device)
         row = torch.arange(len(at), device=self.device)[:, None, None]
         ids, probs = top_ids[row, at], batch.top_probs[row, at]
@@ -187,11 +190,6 @@ class TorchLearner(TorchDescent[DrafterPlan]):
 
         hits = (logits.detach().argmax(-1) == ids[..., 0]).float()
         return loss, 1 + (hits.cumprod(-1) * on_path).sum(-1).mean()
-
-    def _head(self, states: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
-        logits = self.layers.linear(states, head) * self.config.output_multiplier
-        cap = self.config.final_logit_softcapping
-        return torch.tanh(logits / cap) * cap if cap else logits
 
     def _hidden_states(self, batch: Batch, anchors: torch.Tensor) -> torch.Tensor:
         """Return the last states at the masks, ``[rows, anchors, block - 1, hidden]``.

@@ -42,7 +42,8 @@ def fit(
     products: np.ndarray | float = 0.0
     for row in rows:
         ids = mx.array(list(row), mx.int32)
-        x = _with_one(features(drafter, ids))
+        x = features(drafter, ids).astype(mx.float32)
+        x = mx.concatenate([x, mx.ones((x.shape[0], 1))], axis=-1)
         y = mx.concatenate(wanted(ids), axis=-1)
         squares = squares + np.array(x.T @ x, np.float64)
         products = products + np.array(x.T @ y, np.float64)
@@ -97,7 +98,3 @@ def relative_errors(restorer: DraftedRestorer, target: nn.Module, row: Sequence[
     wanted = Wanted(target, restorer.config.layers)(mx.array(list(row), mx.int32))
     errors = [mx.square(a - b).sum() / mx.square(b).sum() for a, b in zip(restored, wanted, strict=True)]
     return [float(np.array(error)) for error in errors]
-
-
-def _with_one(x: mx.array) -> mx.array:
-    return mx.concatenate([x.astype(mx.float32), mx.ones((x.shape[0], 1))], axis=-1)
