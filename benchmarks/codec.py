@@ -17,7 +17,7 @@ import numpy as np
 
 from bridge.common import host
 from engine import blas_speed
-from engine.codec import cosets, packing
+from engine.codec import cosets, graph
 from engine.codec.affine import AffineCodec
 from engine.codec.classic import ClassicCodec
 from engine.codec.lattice import nearest_e8
@@ -152,7 +152,7 @@ def _off_lattice(q):
 
 
 def _invalid(codec, rows):
-    _, _, fields = packing.unpack(rows, codec.layout)
+    _, _, fields = graph.unpack(rows, codec.layout)
     points = cosets.point_of(fields, codec.layout.bits).astype(mx.float32) / 16
     on_lattice = (nearest_e8(points)[0] == points).all(axis=1)
     held = cosets.inside(points, codec.layout.q)[:, 0] > 0

@@ -5,27 +5,14 @@ from functools import cached_property
 
 import numpy as np
 
-from engine.codec import cosets, hadamard, packing, search
+from engine.codec import graph, hadamard
 from engine.codec.cpu import decoder, encoder
-from engine.codec.lattice import tree_sum
 from engine.codec.rows import RowCodec
-from engine.codec.scales import exponent_of, power_of_two, step
-from engine.codec.spec import (
-    BETA_GAP,
-    EFFORTS,
-    LARGEST,
-    SCALE_MAX,
-    SCALE_MIN,
-    SCALE_ZERO,
-    UNIT,
-    Layout,
-)
+from engine.codec.spec import EFFORTS, Layout
 from engine.errors import BadInput
 from engine.mx import mx
 
 TOGETHER = 8 * encoder.COLUMNS  # values coded together: bounds the encoder's temporary memory
-
-INFINITY_BITS = 0x7F800000  # as float32; what is above is NaN
 
 
 @dataclass(frozen=True)
@@ -99,11 +86,8 @@ class VoronoiCodec(RowCodec):
             return mx.zeros((*rows.shape[:-1], self.dim))
         if computes_on_cpu():
             return self._decoded(rows)
-        scale, beta, fields = packing.unpack(rows.reshape(-1, self.row_bytes), self.layout)
-        points = cosets.point_of(fields, self.layout.bits).astype(mx.float32)
-        alive = (scale != SCALE_ZERO).astype(mx.float32) * (1 / UNIT)
-        steps = step(mx.clip(scale + BETA_GAP * beta, SCALE_MIN, SCALE_MAX + BETA_GAP)) * alive
-        return (points * steps[:, None]).reshape(*rows.shape[:-1], self.dim)
+        y = graph.decode(rows.reshape(-1, self.row_bytes), self.layout)
+        return y.reshape(*rows.shape[:-1], self.dim)
 
     def rotate(self, x: mx.array) -> mx.array:
         """Return the Hadamard rotation of ``[..., dim]``, float32."""
@@ -128,26 +112,9 @@ class VoronoiCodec(RowCodec):
         effort = EFFORTS[self.effort][self.layout.bits]
         if computes_on_cpu():
             return mx.array(encoder.encode(np.asarray(x.astype(mx.float32)), self.layout, effort))
-        y, exponent = _normalised(x)
-        y = y.T.reshape(8, self.layout.blocks, -1)
-        energy = tree_sum(tree_sum(y * y, 0)[0], 0)
-        alive = (energy >= 2.0**-40).astype(mx.int32)
-        safe = y + (1 - alive).astype(mx.float32)  # a zero vector searches on ones, and is dropped
-        scale, beta, points = search.choose(safe, self.layout, effort)
-        scale = mx.clip(scale + 32 * exponent.T, SCALE_MIN, SCALE_MAX) * alive + SCALE_ZERO * (1 - alive)
-        fields = cosets.label(points.reshape(8, -1), self.layout.bits).reshape(y.shape) * alive
-        return packing.pack(scale, beta * alive, fields, self.layout)
+        return graph.encode(x, self.layout, effort)
 
 
 def computes_on_cpu() -> bool:
     """Return whether codes are computed in NumPy at once, and not by a graph that a GPU evaluates later."""
     return mx.default_device().type == mx.cpu
-
-
-def _normalised(x: mx.array) -> tuple[mx.array, mx.array]:
-    """Return rotated vectors divided by a power of two near their largest, and its exponent ``[n, 1]``."""
-    bits = x.astype(mx.float32).view(mx.int32)
-    number = ((bits & 0x7FFFFFFF) <= INFINITY_BITS).astype(mx.int32)
-    clean = mx.clip((bits * number).view(mx.float32), -LARGEST, LARGEST)
-    exponent = mx.maximum(exponent_of(mx.abs(clean).max(axis=-1, keepdims=True)), -100)
-    return hadamard.rotate(clean * power_of_two(-exponent)), exponent

@@ -27,7 +27,8 @@ def table_of(title: str, rows: Sequence[Row]) -> Table:
     if len(shown) > MAX_COLUMNS:
         notes.append(f"Left out: {', '.join(cut(name, 40) for name in shown[MAX_COLUMNS:][:MAX_COLUMNS])}.")
     if same:
-        all_same = ", ".join(f"{cut(name, 40)} {cell(plain(rows[0][name]))}" for name in [*same][:MAX_COLUMNS])
+        some = [*same][:MAX_COLUMNS]
+        all_same = ", ".join(f"{cut(name, 40)} {cell(plain(rows[0][name]))}" for name in some)
         notes.append(f"The same in all: {all_same}.")
     shown = shown[:MAX_COLUMNS]
     cells = tuple(tuple(plain(row.get(name)) for name in shown) for row in rows[:MAX_ROWS]) if shown else ()
