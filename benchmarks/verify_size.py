@@ -25,7 +25,7 @@ from engine.dflash.drafter.model import Drafter
 from engine.dflash.rollback import rollback_for
 from engine.dflash.target.cpu_fast_path import quick_copy
 from engine.mx import mx, nn, tree
-from engine.train.drafter.begin import draft_config
+from engine.train.drafter.init import draft_config
 
 qwen3: Any = importlib.import_module("mlx_lm.models.qwen3")  # after the engine, which loads a fast BLAS
 

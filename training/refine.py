@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.train.data import tasks
-from engine.train.data.answers import made_once
+from engine.train.data.answers import cached_array
 from engine.train.data.corpus import File
 from engine.train.run import Trainer
 from engine.train.with_torch import functional, torch
@@ -76,7 +76,7 @@ def written(
         target = models.load(str(start), draft=False).target
         return generate.rows(target, drawn, length=OWN_TOKENS, shortest=OPENING // 3, seed=seed, say=say)
 
-    return made_once(kept, make)
+    return cached_array(kept, make)
 
 
 class Refiner(TargetLearner):

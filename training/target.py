@@ -16,7 +16,7 @@ from engine.train.data.corpus import File
 from engine.train.run import Trainer
 from engine.train.schedule import MATRIX, Schedule
 from engine.train.with_torch import (
-    TorchDescent,
+    TrainedTorchWeights,
     functional,
     muon_and_adamw,
     product_dtype,
@@ -77,7 +77,7 @@ def optimizers(model: torch.nn.Module, plan: TargetPlan) -> list[torch.optim.Opt
     return muon_and_adamw(matrices, others, plan, decay=plan.weight_decay, scaling="match_rms_adamw")
 
 
-class TargetLearner(TorchDescent[TargetPlan]):
+class TargetLearner(TrainedTorchWeights[TargetPlan]):
     """A :class:``engine.train.run.Learner``.
 
     Args:

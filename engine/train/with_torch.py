@@ -23,7 +23,7 @@ if not transformers.utils.is_torch_available():
     )
 
 __all__ = [
-    "TorchDescent",
+    "TrainedTorchWeights",
     "check_device",
     "functional",
     "muon_and_adamw",
@@ -118,8 +118,8 @@ def muon_and_adamw(
 S = TypeVar("S", bound=Schedule)
 
 
-class TorchDescent(Learner, Generic[S]):
-    """Weights that learn in torch, and their optimizers: :class:``engine.train.descent.Descent`` in torch.
+class TrainedTorchWeights(Learner, Generic[S]):
+    """Weights that learn in torch, and their optimizers: :class:``engine.train.optimizer.TrainedWeights`` in torch.
 
     Args:
         weights: by name; matrices move by Muon, the rest by AdamW.

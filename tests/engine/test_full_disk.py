@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine.errors import BadInput
-from engine.train.data.answers import made_once
+from engine.train.data.answers import cached_array
 from engine.train.run import Trainer, TrainingPlan
 
 BYTES = 4096
@@ -127,7 +127,7 @@ def test_a_damaged_run_folder_is_named(tmp_path, name, content):
 def test_an_array_that_was_cut_off_is_made_again(tmp_path, content):
     path = tmp_path / "a.npy"
     path.write_bytes(content)
-    assert made_once(path, lambda: np.ones(3)).tolist() == [1, 1, 1]
+    assert cached_array(path, lambda: np.ones(3)).tolist() == [1, 1, 1]
     assert np.load(path).tolist() == [1, 1, 1]
 
 

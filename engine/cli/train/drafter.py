@@ -75,7 +75,7 @@ def command(*, name: str, out: Path, text: tuple[Path, ...], **options: Any) -> 
     from engine.dflash.drafter.weights import save_draft
     from engine.models import fit
     from engine.train.data import text as sources
-    from engine.train.drafter import begin
+    from engine.train.drafter import init
     from engine.train.drafter.recipe import DrafterPlan
     from engine.train.run import Pool, Reader, Trainer
 
@@ -83,11 +83,11 @@ def command(*, name: str, out: Path, text: tuple[Path, ...], **options: Any) -> 
     config, folder = pair.parts["target"].config, pair.parts["target"].folder
     if options["start"] is not None:
         fit.check_fit(files.read_config(options["start"]), config, pair.tokenizer)
-        model = begin.from_folder(options["start"], pair.target)
+        model = init.from_folder(options["start"], pair.target)
     else:
-        made_for, mask = fit.identity(config, pair.tokenizer), begin.mask_id_of(pair.tokenizer)
-        shape = begin.draft_config(config, mask, layers=options["layers"], block=block, made_for=made_for)
-        model = begin.drafter(shape, pair.target, seed)
+        made_for, mask = fit.identity(config, pair.tokenizer), init.mask_id_of(pair.tokenizer)
+        shape = init.draft_config(config, mask, layers=options["layers"], block=block, made_for=made_for)
+        model = init.drafter(shape, pair.target, seed)
     plan = DrafterPlan(
         pool=max(options["rows"], DrafterPlan.pool),
         matrix_rate=options["rate"] * DrafterPlan.matrix_rate,

@@ -41,10 +41,10 @@ def stream(
                 say(len(chats))
         return np.concatenate([np.asarray(chats[i], np.uint32) for i in range(len(prompts))])
 
-    return made_once(path, make)
+    return cached_array(path, make)
 
 
-def made_once(path: Path, make: Callable[[], np.ndarray]) -> np.ndarray:
+def cached_array(path: Path, make: Callable[[], np.ndarray]) -> np.ndarray:
     """Return the result of ``make``; it is written to the ``.npy`` file ``path`` once, and then read from it."""
     if path.exists():
         # An earlier version may have left the file cut off.

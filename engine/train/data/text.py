@@ -9,7 +9,7 @@ from engine.errors import BadInput
 from engine.mx import nn
 from engine.tokens import Tokenizer
 from engine.train.data import corpus, generate
-from engine.train.data.answers import made_once
+from engine.train.data.answers import cached_array
 from engine.train.run import Source
 
 SUFFIXES = (".md", ".py", ".rst", ".txt")
@@ -33,7 +33,7 @@ def token_ids(tokenizer: Tokenizer, paths: Sequence[Path], path: Path) -> np.nda
         parts = [[*tokenizer.encode(text, add_special_tokens=False, verbose=False), end] for text in texts]
         return np.concatenate([np.zeros(0, np.uint32), *(np.asarray(part, np.uint32) for part in parts)])
 
-    return made_once(path, make)
+    return cached_array(path, make)
 
 
 def written_rows(
@@ -54,7 +54,7 @@ def written_rows(
         openings = windows(ids, longest, np.random.default_rng((seed, 3)), count)
         return generate.rows(target, openings, length=length, shortest=SHORTEST, seed=seed, say=say)
 
-    return made_once(path, make)
+    return cached_array(path, make)
 
 
 def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -> Source:

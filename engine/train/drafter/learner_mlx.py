@@ -7,9 +7,9 @@ from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.dflash.target.rotary import Rotations
 from engine.dflash.target.taps import Tapped
 from engine.mx import mx, nn
-from engine.train.descent import Descent
 from engine.train.drafter.blocks import Batch, hidden_states
 from engine.train.drafter.recipe import TOP, DrafterPlan
+from engine.train.optimizer import TrainedWeights
 
 
 def read(tapped: Tapped, rows: np.ndarray) -> Batch:
@@ -27,7 +27,7 @@ def read(tapped: Tapped, rows: np.ndarray) -> Batch:
     return batch
 
 
-class MlxLearner(Descent[DrafterPlan]):
+class MlxLearner(TrainedWeights[DrafterPlan]):
     """A :class:``engine.train.run.Learner``.
 
     Args:

@@ -18,7 +18,7 @@ from engine.mx import mx, tree
 from engine.train.drafter.recipe import TOP, DrafterPlan
 from engine.train.schedule import MATRIX
 from engine.train.with_torch import (
-    TorchDescent,
+    TrainedTorchWeights,
     functional,
     muon_and_adamw,
     product_dtype,
@@ -83,7 +83,7 @@ def writer(
     return write
 
 
-class TorchLearner(TorchDescent[DrafterPlan]):
+class TorchLearner(TrainedTorchWeights[DrafterPlan]):
     """A :class:``engine.train.run.Learner``.
 
     Args:

@@ -18,7 +18,7 @@ from engine.restore.learned import blocks, check, embed_of, project
 from engine.restore.restorer import Restorer, normed
 from engine.restore.sources import Pair, as_cached
 from engine.train import run
-from engine.train.descent import Descent
+from engine.train.optimizer import TrainedWeights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Read(NamedTuple):
     logits: mx.array
 
 
-class RestorerLearner(Descent[RestorerPlan]):
+class RestorerLearner(TrainedWeights[RestorerPlan]):
     """A :class:``engine.train.run.Learner``.
 
     Args:

@@ -15,7 +15,7 @@ from engine.dflash.target.taps import Tapped
 from engine.errors import BadInput
 from engine.mx import mx, tree
 from engine.train.data import generate, text
-from engine.train.drafter import begin
+from engine.train.drafter import init
 from engine.train.drafter import recipe as draft
 from engine.train.drafter.blocks import Batch, hidden_states
 from engine.train.drafter.learner_mlx import MlxLearner, read
@@ -48,10 +48,10 @@ def target():
 
 
 def drafter(target, **changes):
-    config = begin.draft_config(target_config(), 3, taps=(0, 2), block=4)
+    config = init.draft_config(target_config(), 3, taps=(0, 2), block=4)
     if changes:
         config = replace(config, **changes)
-    return begin.drafter(config, target)
+    return init.drafter(config, target)
 
 
 def source(rng, count):
@@ -100,7 +100,7 @@ def test_a_training_block_is_what_decoding_computes(target, anchor, changes):
 def test_rotation_is_that_of_mlx():
     x = mx.random.normal((2, 3, 5, 64), key=mx.random.key(0))
     expected = mx.fast.rope(x, 64, traditional=False, base=1e4, scale=1.0, offset=11)
-    turns = Rotations.of(begin.draft_config(target_config(), 3)).at(11, 5)
+    turns = Rotations.of(init.draft_config(target_config(), 3)).at(11, 5)
     np.testing.assert_allclose(np.asarray(rotate(x, *turns)), np.asarray(expected), atol=1e-4)
 
 
@@ -163,13 +163,13 @@ def test_text_and_written_rows_are_mixed():
 
 def test_taps_are_spread_over_the_target():
     for layers, taps in ((8, (1, 4, 6)), (30, (1, 14, 28)), (4, (1, 2))):
-        config = begin.draft_config(target_config(num_hidden_layers=layers), 3)
+        config = init.draft_config(target_config(num_hidden_layers=layers), 3)
         assert config.target_layer_ids == taps
 
 
 def test_a_drafter_is_trained_further_from_its_folder(target, tmp_path):
     save_draft(drafter(target), tmp_path, "float16")
-    found = begin.from_folder(tmp_path, target)
+    found = init.from_folder(tmp_path, target)
     assert found.fc.weight.dtype == mx.float32
     plan = draft.DrafterPlan(steps=1, rows=1, anchors=4, block=4, pool=1)
     trainer(found, target, tmp_path / "run", plan).run(lambda _: None)
@@ -196,7 +196,7 @@ def test_a_library_that_is_missing_is_noticed_before_any_work(python, tmp_path):
 
 def test_a_target_without_attention_is_refused(tmp_path):
     with pytest.raises(BadInput, match=r"cannot be made for a mamba: .* has no num_attention_heads"):
-        begin.draft_config(
+        init.draft_config(
             {"model_type": "mamba", "num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 9}, 3
         )
 
@@ -232,7 +232,7 @@ def test_what_cannot_be_trained_further_is_refused(target, tmp_path):
     config = drafter(target).config
     save_draft(Drafter(replace(config, **drafts.DFLASH2)), tmp_path)
     with pytest.raises(BadInput, match="is a DFlash2 drafter"):
-        begin.from_folder(tmp_path, target)
+        init.from_folder(tmp_path, target)
     save_draft(Drafter(replace(config, num_target_layers=9)), tmp_path)
     with pytest.raises(BadInput, match="for another target"):
-        begin.from_folder(tmp_path, target)
+        init.from_folder(tmp_path, target)

@@ -8,7 +8,7 @@ import pytest
 from engine import models
 from engine.errors import BadInput
 from engine.mx import mx, tree
-from engine.train.drafter import begin
+from engine.train.drafter import init
 from engine.train.drafter import recipe as draft
 from engine.train.drafter.learner_mlx import MlxLearner
 from engine.train.run import Pool, Trainer
@@ -30,8 +30,8 @@ def pair(request):
 
 def begun(pair, **changes):
     part = pair.parts["target"]
-    config = begin.draft_config(part.config, 3, block=4)
-    return begin.drafter(replace(config, **changes), pair.target)
+    config = init.draft_config(part.config, 3, block=4)
+    return init.drafter(replace(config, **changes), pair.target)
 
 
 def torch_learner(model, pair):

@@ -14,7 +14,7 @@ from engine.dflash.propose.proposer import Proposer, can_share
 from engine.dflash.sampling import Sampler, Sampling
 from engine.errors import BadInput
 from engine.mx import load, mx
-from engine.train.drafter.begin import from_folder
+from engine.train.drafter.init import from_folder
 from tests.engine import drafts
 from tests.engine import small_models as models
 from tests.engine.drafts import DSPARK

@@ -10,7 +10,7 @@ from engine.train.schedule import MATRIX, Learner, Schedule
 S = TypeVar("S", bound=Schedule)
 
 
-class Descent(Learner, Generic[S]):
+class TrainedWeights(Learner, Generic[S]):
     """Weights that are trained in place, and their optimizer.
 
     Args:
