@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -45,17 +47,6 @@ class ReportIndex:
         return config.get(name) if isinstance(config, dict) else getattr(config, name, None)
 
     @cached_property
-    def resumed(self) -> int:
-        """How many of the first rows an earlier, interrupted run left."""
-        count = self.option("resumed_rows")
-        return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else 0
-
-    @property
-    def restores_sliding(self) -> bool:
-        """Whether sliding layers evict and are restored, while full-attention layers keep everything."""
-        return bool(self.option("layers") == "sliding")
-
-    @cached_property
     def arms(self) -> dict[str, Arm]:
         """The arms by name."""
         return {arm.name: arm for arm in self.all_arms}
@@ -83,37 +74,27 @@ class ReportIndex:
         return cast("T", self._cache[key])
 
     @cached_property
-    def measured(self) -> dict[str, dict[str, list[Decode | QuantRow | SolutionRow]]]:
+    def measured(self) -> dict[str, dict[str, list[Any]]]:
         """The counted rows by arm and prompt, in the order in which they ran."""
-        by_arm: dict[str, dict[str, list[Decode | QuantRow | SolutionRow]]] = defaultdict(
-            lambda: defaultdict(list)
-        )
+        by_arm: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
         for row in self.rows:
             if isinstance(row, Decode | QuantRow | SolutionRow) and not getattr(row, "warmup", False):
                 by_arm[row.arm][row.prompt].append(row)
         return {arm: dict(prompts) for arm, prompts in by_arm.items()}
 
-    def decodes(self, arm: str | None, prompt: str) -> list[Decode]:
-        """Return an arm's counted rows on a prompt."""
-        return cast("list[Decode]", self.measured.get(arm or "", {}).get(prompt, []))
-
-    def all_decodes(self, arm: str | None) -> Iterator[Decode]:
-        """Yield all of an arm's counted rows."""
-        for prompt in self.measured.get(arm or "", {}):
-            yield from self.decodes(arm, prompt)
-
-    def quants(self, arm: str | None, prompt: str) -> list[QuantRow]:
-        """Return a codec's rows on a prompt."""
-        return cast("list[QuantRow]", self.measured.get(arm or "", {}).get(prompt, []))
+    def rows_of(self, arm: str | None, prompt: str | None = None) -> list[Any]:
+        """Return an arm's counted rows on a prompt, or on all."""
+        by_prompt = self.measured.get(arm or "", {})
+        return [*itertools.chain(*by_prompt.values())] if prompt is None else by_prompt.get(prompt, [])
 
     def rate(self, arm: str | None, prompt: str) -> float:
         """Return the median over repeats of decoded tokens a second; NaN if there is none."""
-        return self.once(("rate", arm, prompt), lambda: median(map(rate_of, self.decodes(arm, prompt))))
+        return self.once(("rate", arm, prompt), lambda: median(map(rate_of, self.rows_of(arm, prompt))))
 
     def oracle_of(self, row: Decode) -> Decode | None:
         """Return the oracle's row for the same prompt and repeat, or its first one for the prompt."""
         oracle = self.arms[row.arm].oracle if row.arm in self.arms else None
-        rows = self.decodes(oracle, row.prompt)
+        rows = self.rows_of(oracle, row.prompt)
         by_repeat = self.once(
             ("oracle", oracle, row.prompt), lambda: {other.repeat: other for other in reversed(rows)}
         )
@@ -122,18 +103,16 @@ class ReportIndex:
     def finds(self, arm: str | None, prompt: str) -> bool:
         """Return whether every repeat of an arm on a prompt holds the expected answer."""
         expected = self.prompts[prompt].expected
-        return bool(expected) and all(str(expected) in row.text for row in self.decodes(arm, prompt))
+        return bool(expected) and all(str(expected) in row.text for row in self.rows_of(arm, prompt))
 
     def recall(self, arm: str) -> float:
         """Return the share of prompts on which an arm finds the answer; NaN without any."""
         hits = [self.finds(arm, prompt) for prompt in self.measured.get(arm, {}) if prompt in self.prompts]
-        return sum(hits) / len(hits) if hits else float("nan")
+        return sum(hits) / len(hits) if hits else math.nan
 
     def drafts(self, arm: str) -> bool:
         """Return whether an arm drafted."""
-        return self.once(
-            ("drafts", arm), lambda: any(sum(row.drafted or []) for row in self.all_decodes(arm))
-        )
+        return self.once(("drafts", arm), lambda: any(sum(row.drafted or []) for row in self.rows_of(arm)))
 
 
 def seconds_of(row: Any) -> float:
@@ -143,7 +122,7 @@ def seconds_of(row: Any) -> float:
 
 def rate_of(row: Decode) -> float:
     """Return decoded tokens a second; NaN if nothing was decoded."""
-    return row.decode_tokens / row.decode_s if row.decode_tokens and row.decode_s else float("nan")
+    return row.decode_tokens / row.decode_s if row.decode_tokens and row.decode_s else math.nan
 
 
 Judge = Callable[[ReportIndex], Iterator[str]]

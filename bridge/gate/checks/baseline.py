@@ -21,7 +21,7 @@ def baseline_ran(index: ReportIndex) -> Iterator[str]:
     if not baselines:
         yield "no arm has the role baseline"
     for prompt in index.prompts:
-        if baselines and not any(index.measured.get(name, {}).get(prompt) for name in baselines):
+        if baselines and not any(index.rows_of(name, prompt) for name in baselines):
             yield f"no baseline ran on {prompt}"
 
 
@@ -69,7 +69,7 @@ def baseline_is_fast(index: ReportIndex) -> Iterator[str]:
     """The baseline is about as fast as one forward pass a token."""
     for one_row in index.arms_of("verify1"):
         for arm in index.arms_of("baseline"):
-            both = [p for p in index.prompts if index.decodes(arm.name, p) and index.decodes(one_row.name, p)]
+            both = [p for p in index.prompts if index.rows_of(arm.name, p) and index.rows_of(one_row.name, p)]
             share = median(index.rate(arm.name, p) / index.rate(one_row.name, p) for p in both)
             if share < _SLOW:
                 yield f"the baseline {arm.name} is only {share:.2f} times as fast as the arm {one_row.name}"

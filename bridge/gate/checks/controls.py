@@ -85,7 +85,9 @@ def eviction_destroys(index: ReportIndex) -> Iterator[str]:
 
 def _control_survives(index: ReportIndex, role: str) -> Iterator[str]:
     for arm in index.arms_of(role):
-        if index.restores_sliding:  # full-attention layers keep everything and find needles alone
+        if (
+            index.option("layers") == "sliding"
+        ):  # full-attention layers keep everything and find needles alone
             yield from _unmoved(index, arm)
             continue
         recall = index.recall(arm.name)
@@ -101,7 +103,7 @@ def _unmoved(index: ReportIndex, arm: Arm) -> Iterator[str]:
 
 
 def _divergence(index: ReportIndex, arm: Arm) -> float:
-    predictions = [row.prediction for row in index.all_decodes(arm.name) if row.prediction is not None]
+    predictions = [row.prediction for row in index.rows_of(arm.name) if row.prediction is not None]
     return mean_divergence(each.model_dump() for each in predictions) if predictions else 0.0
 
 
@@ -118,17 +120,16 @@ def identity_changes_nothing(index: ReportIndex) -> Iterator[str]:
 def raw_cache_has_no_error(index: ReportIndex) -> Iterator[str]:
     """The raw cache has no error."""
     for arm in index.arms_of("baseline", "identity"):
-        for prompt in index.measured.get(arm.name, {}):
-            for row in index.quants(arm.name, prompt):
-                if row.sum_squared_error > 0 or row.sum_kl > 0 or row.same_top != row.n_positions:
-                    yield f"{arm.name} on {prompt} has an error, though its cache is raw"
+        for row in index.rows_of(arm.name):
+            if row.sum_squared_error > 0 or row.sum_kl > 0 or row.same_top != row.n_positions:
+                yield f"{arm.name} on {row.prompt} has an error, though its cache is raw"
 
 
 @check("LIVENESS_MISSING", *SPECULATIVE)
 def rounds_are_counted(index: ReportIndex) -> Iterator[str]:
     """Every row of a candidate counts rounds, drafts and acceptances."""
     for arm in index.arms_of("candidate"):
-        if any(None in (row.commits, row.drafted, row.accepted) for row in index.all_decodes(arm.name)):
+        if any(None in (row.commits, row.drafted, row.accepted) for row in index.rows_of(arm.name)):
             yield f"rows of {arm.name} do not count rounds, drafts and acceptances"
 
 
@@ -136,7 +137,7 @@ def rounds_are_counted(index: ReportIndex) -> Iterator[str]:
 def injections_are_counted(index: ReportIndex) -> Iterator[str]:
     """Every row of an arm that injects counts its injected positions."""
     for arm in _injecting(index):
-        if any(_COUNTER not in row.counters for row in index.all_decodes(arm.name)):
+        if any(_COUNTER not in row.counters for row in index.rows_of(arm.name)):
             yield f"a row of {arm.name} has no counter {_COUNTER}"
 
 
@@ -144,7 +145,7 @@ def injections_are_counted(index: ReportIndex) -> Iterator[str]:
 def injections_ran(index: ReportIndex) -> Iterator[str]:
     """An arm that injects did so in each of its rows."""
     for arm in _injecting(index):
-        idle = [row for row in index.all_decodes(arm.name) if row.counters.get(_COUNTER) == 0]
+        idle = [row for row in index.rows_of(arm.name) if row.counters.get(_COUNTER) == 0]
         if idle:
             yield f"{arm.name} on {idle[0].prompt} injected no position"
 
@@ -164,7 +165,7 @@ def _injecting(index: ReportIndex) -> list[Arm]:
 def codecs_ran(index: ReportIndex) -> Iterator[str]:
     """A codec's error in keys and values changes the logits, and a codec without an error counts what it stored."""
     for arm in index.arms_of("candidate", "reference", "poison"):
-        rows = [row for prompt in index.measured.get(arm.name, {}) for row in index.quants(arm.name, prompt)]
+        rows = index.rows_of(arm.name)
         if any(row.sum_squared_error > 0 for row in rows) and not any(row.sum_kl > 0 for row in rows):
             yield f"{arm.name} has an error in keys and values, and none in the logits"
         if rows and not any(row.sum_squared_error or row.counters.get(_COUNTER) for row in rows):

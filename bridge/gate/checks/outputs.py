@@ -31,7 +31,7 @@ def oracles_ran(index: ReportIndex) -> Iterator[str]:
         if arm.oracle is None:
             yield f"{arm.name} names no oracle"
             continue
-        lacking = [p for p in index.measured.get(arm.name, {}) if not index.decodes(arm.oracle, p)]
+        lacking = [p for p in index.measured.get(arm.name, {}) if not index.rows_of(arm.oracle, p)]
         if lacking:
             yield f"{arm.oracle}, the oracle of {arm.name}, did not run on {lacking[0]}"
 
@@ -60,7 +60,7 @@ def outputs_equal_the_oracles(index: ReportIndex) -> Iterator[str]:
 
 def diverging(index: ReportIndex, arm: Arm) -> Iterator[str]:
     """Yield the rows of an arm that leave the oracle's tokens without an explanation."""
-    for row in index.all_decodes(arm.name):
+    for row in index.rows_of(arm.name):
         oracle = index.oracle_of(row)
         fault = _unexplained(row, oracle) if oracle is not None and row.tokens != oracle.tokens else None
         if fault:
@@ -99,7 +99,7 @@ def no_tie(parting: Divergence) -> str | None:
 def candidates_draft(index: ReportIndex) -> Iterator[str]:
     """A candidate drafts in most of its rows."""
     for arm in index.arms_of("candidate"):
-        rows = [row for row in index.all_decodes(arm.name) if row.drafted is not None]
+        rows = [row for row in index.rows_of(arm.name) if row.drafted is not None]
         idle = sum(not sum(row.drafted or []) for row in rows)
         if rows and idle * 2 > len(rows):
             yield f"{arm.name} drafted nothing in {idle} of {len(rows)} runs"
@@ -110,7 +110,7 @@ def caches_keep_the_model_from_loops(index: ReportIndex) -> Iterator[str]:
     """A candidate's answers do not repeat themselves if plain decoding does not."""
     for arm in index.arms_of("candidate"):
         looping = [
-            row.prompt for row in index.all_decodes(arm.name)
+            row.prompt for row in index.rows_of(arm.name)
             if repeats_itself(row.tokens) and not _plain_loops(index, row)
         ]  # fmt: skip
         if looping:

@@ -27,7 +27,7 @@ def arms_ran_equally_often(index: ReportIndex) -> Iterator[str]:
     """Every arm ran on every prompt, as often as the others."""
     arms = [arm.name for arm in index.all_arms]
     for prompt in index.prompts:
-        counts = {arm: len(index.measured.get(arm, {}).get(prompt, [])) for arm in arms}
+        counts = {arm: len(index.rows_of(arm, prompt)) for arm in arms}
         if len({*counts.values()}) > 1:
             least = min(counts, key=lambda arm: counts[arm])
             yield f"{least} ran {counts[least]} times on {prompt}, and others {max(counts.values())} times"
@@ -151,7 +151,7 @@ def answers_are_long_enough(index: ReportIndex) -> Iterator[str]:
     """Answers that miss the needle are not cut off by max_tokens."""
     for arm in index.arms_of("baseline", "candidate"):
         cut = [
-            row.prompt for row in index.all_decodes(arm.name)
+            row.prompt for row in index.rows_of(arm.name)
             if row.stop == "length" and row.prompt in index.prompts and not index.finds(arm.name, row.prompt)
         ]  # fmt: skip
         if cut:

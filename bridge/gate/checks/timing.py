@@ -35,15 +35,16 @@ _OVERLAP, _ROUNDED = 1e-3, 0.05
 @check("TIMES_CONTRADICT", *COMMANDS)
 def rows_follow_each_other(index: ReportIndex) -> Iterator[str]:
     """Each row starts after the row before it has ended, and the last one ends within the run."""
-    end = 0.0
-    for i, row in enumerate(index.rows[index.resumed :], start=index.resumed):
+    end, resumed = 0.0, index.option("resumed_rows")  # which an earlier, interrupted run left
+    first = resumed if isinstance(resumed, int) and not isinstance(resumed, bool) and resumed >= 0 else 0
+    for i, row in enumerate(index.rows[first:], start=first):
         if row.started_s is None:
             continue  # an older report
         if row.started_s < end - _OVERLAP:
             yield f"row {i} started before the row above it had ended"
             return
         end = row.started_s + seconds_of(row)
-    rows = sum(map(seconds_of, index.rows[index.resumed :]))
+    rows = sum(map(seconds_of, index.rows[first:]))
     if max(end, rows) > index.report.seconds + _ROUNDED:
         yield f"the rows took {max(end, rows):.4g} s, and the run {index.report.seconds:.4g} s"
 
@@ -92,7 +93,7 @@ def lengths_take_turns(index: ReportIndex) -> Iterator[str]:
 def prefill_is_steady(index: ReportIndex) -> Iterator[str]:
     """Prefill of one prompt takes about equally long each time."""
     for arm, prompt in _timed(index):
-        seconds = [row.prefill_s for row in index.decodes(arm, prompt)]
+        seconds = [row.prefill_s for row in index.rows_of(arm, prompt)]
         least, most = bounds_of_median(seconds)
         if most > PREFILL_SPREAD * least:
             reason = _WARMED if seconds[0] > PREFILL_SPREAD * max(seconds[1:]) else machine(index)
@@ -103,7 +104,7 @@ def prefill_is_steady(index: ReportIndex) -> Iterator[str]:
 def decoding_is_steady(index: ReportIndex) -> Iterator[str]:
     """Decoding of one prompt takes about equally long each time."""
     for arm, prompt in _timed(index):
-        least, most = bounds_of_median(map(rate_of, index.decodes(arm, prompt)))
+        least, most = bounds_of_median(map(rate_of, index.rows_of(arm, prompt)))
         if most > DECODE_SPREAD * least:
             rates = f"{least:.3g} to {most:.3g} tokens a second"
             yield f"decoding (arm {arm}, prompt {prompt}) ran at {rates}; {machine(index)}"

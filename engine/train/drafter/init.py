@@ -1,4 +1,4 @@
-"""Begin a drafter: its shape from its target's and its first weights, or another's weights to go on from."""
+"""Initialize a drafter: its shape from its target's and its first weights, or another's weights to go on from."""
 
 from collections.abc import Sequence
 from pathlib import Path
