@@ -120,12 +120,9 @@ def speculation_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     return sorted(claims, key=lambda claim: claim["name"] not in LEADING)
 
 
-NATIVE_CLAIMS = ("decode_tok_s", "cache_bytes")
-
-
 def native_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the claims about plain decoding alone: its rate and its bytes."""
-    return [claim for claim in speculation_claims(report) if claim["name"] in NATIVE_CLAIMS]
+    return [claim for claim in speculation_claims(report) if claim["name"] in ("decode_tok_s", "cache_bytes")]
 
 
 def _subject(claim: Mapping[str, Any]) -> tuple[str, str, str | None]:
@@ -285,14 +282,8 @@ def one_graph_loses(
         arms = claim.get("arm", ""), claim.get("against", "")
         if claim["name"] == "decode_ratio" and at and arms[0].endswith("/fused") and "/" in arms[1]:
             ratios.setdefault(arms, {})[at] = claim["value"]
-    return {pair: _slower_from(by_context) for pair, by_context in ratios.items()}
-
-
-def _slower_from(ratios: Mapping[int, float]) -> int | None:
-    """Return the least context from which on every ratio is below 1."""
-    least = None
-    for context in sorted(ratios, reverse=True):
-        if ratios[context] >= 1:
-            break
-        least = context
+    least: dict[tuple[str, str], int | None] = {}
+    for pair, by_context in ratios.items():
+        won = max((at for at, ratio in by_context.items() if ratio >= 1), default=0)
+        least[pair] = min((at for at in by_context if at > won), default=None)
     return least
