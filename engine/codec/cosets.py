@@ -1,7 +1,6 @@
 """Codewords of a block and their labels: the cosets of q E8 in E8, q = 2^bits.
 
-In coordinates ``c = a + p / 2`` (p the parity of 2c, the same for all eight, and the sum of a even) a coset
-is
+In coordinates ``c = a + p / 2`` (p the parity of 2c, the same for all eight, and the sum of a even) a coset is
 named by p and by a modulo the vectors of q E8: q times an integer vector of even sum, and q (1/2)^8. Adding
 the last one clears the top bit of a_1, the others reduce every a modulo q except that a_8 keeps one bit more,
 and the even sum makes the lowest bit of a_8 redundant. What is left fits eight fields of ``bits`` bits
@@ -12,6 +11,7 @@ exactly:
 so every pattern of bits is a codeword, and no codeword has two patterns.
 """
 
+from engine.codec.lattice import two_largest
 from engine.codec.spec import SHIFT, UNIT
 from engine.mx import mx
 
@@ -25,16 +25,10 @@ def inside(point: mx.array, q: int) -> mx.array:
     """
     moved = point - _shift(mx.float32)
     size = mx.abs(moved)
-    negative = (moved.prod(axis=-2, keepdims=True) < 0).astype(
-        mx.float32
-    )  # a 0 among them is also the smallest
+    # A 0 among them is also the smallest.
+    negative = (moved.prod(axis=-2, keepdims=True) < 0).astype(mx.float32)
     eight = size.sum(axis=-2, keepdims=True) * 0.5 - negative * size.min(axis=-2, keepdims=True)
-    first, second = mx.split(size, 2, axis=-2)
-    top, next_top = mx.maximum(first, second), mx.minimum(first, second)
-    while top.shape[-2] > 1:
-        (a, b), (low, high) = mx.split(top, 2, axis=-2), mx.split(next_top, 2, axis=-2)
-        top, next_top = mx.maximum(a, b), mx.maximum(mx.minimum(a, b), mx.maximum(low, high))
-    return (mx.maximum(top + next_top, eight) < q).astype(mx.float32)
+    return (mx.maximum(two_largest(size, -2), eight) < q).astype(mx.float32)
 
 
 def label(point: mx.array, bits: int) -> mx.array:

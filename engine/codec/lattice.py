@@ -66,6 +66,16 @@ def tree_sum(x: mx.array, axis: int) -> mx.array:
     return x
 
 
+def two_largest(size: mx.array, axis: int) -> mx.array:
+    """Return the sum of the two largest of eight sizes along an axis, keeping it."""
+    first, second = mx.split(size, 2, axis=axis)
+    top, below = mx.maximum(first, second), mx.minimum(first, second)
+    while top.shape[axis] > 1:
+        (a, b), (low, high) = mx.split(top, 2, axis=axis), mx.split(below, 2, axis=axis)
+        top, below = mx.maximum(a, b), mx.maximum(mx.minimum(a, b), mx.maximum(low, high))
+    return top + below
+
+
 def nearest_d(z: mx.array) -> mx.array:
     """Return the nearest points of D_n, the integer vectors of even sum, to ``[..., n, blocks]``.
 

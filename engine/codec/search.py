@@ -9,7 +9,7 @@ whoever wrote it.
 from typing import NamedTuple
 
 from engine.codec.cosets import inside
-from engine.codec.lattice import nearest_e8, tree_sum
+from engine.codec.lattice import nearest_e8, tree_sum, two_largest
 from engine.codec.scales import scale_of_square, step
 from engine.codec.spec import BETA_GAP, OCTAVE, Guess, Layout, Search, safe_margin
 from engine.mx import mx
@@ -149,11 +149,7 @@ def largest_product(y: mx.array) -> mx.array:
     size = mx.abs(y)
     flips = (y.view(mx.uint32) >> 31).sum(axis=0)
     eight = tree_sum(size, 0)[0] * 0.5 - (flips & 1).astype(mx.float32) * size.min(axis=0)
-    top, below = mx.maximum(size[:4], size[4:]), mx.minimum(size[:4], size[4:])
-    while len(top) > 1:
-        (a, b), (low, high) = mx.split(top, 2), mx.split(below, 2)
-        top, below = mx.maximum(a, b), mx.maximum(mx.minimum(a, b), mx.maximum(low, high))
-    return mx.maximum(top + below, eight)[0]
+    return mx.maximum(two_largest(size, 0), eight)[0]
 
 
 def _tried(

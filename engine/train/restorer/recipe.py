@@ -125,7 +125,7 @@ class WholeRows:
     chooses.
 
     Args:
-        given: keys and values of all positions as the layer would hold them, ``[rows, heads, length, dim]``.
+        pair: keys and values of all positions as the layer would hold them, ``[rows, heads, length, dim]``.
         sink: first positions that stay.
         window: last positions that stay, and the length of a chunk.
     """
