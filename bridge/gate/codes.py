@@ -10,17 +10,11 @@ Effect = Literal["REJECTED", "INCOMPLETE", "NOTE"]
 
 @dataclass(frozen=True)
 class Code:
-    """One violation code.
+    """One violation code."""
 
-    Attributes:
-        code: the name in verdicts.
-        effect: ``REJECTED``: the experiment or the report is wrong. ``INCOMPLETE``: something is missing or too uneven
-            to judge. ``NOTE``: a finding that a reader should know; the report can still be accepted.
-        why: why it matters.
-        fix: what to change.
-    """
-
-    code: str
+    code: str  # the name in verdicts
+    # `REJECTED`: the experiment or the report is wrong. `INCOMPLETE`: something is missing or too uneven to judge.
+    # `NOTE`: a finding that a reader should know; the report can still be accepted.
     effect: Effect
     why: str
     fix: str

@@ -130,17 +130,11 @@ Judge = Callable[[ReportIndex], Iterator[str]]
 
 @dataclass(frozen=True)
 class Check:
-    """One check.
+    """One check."""
 
-    Attributes:
-        code: of its violations; ``bridge.gate.codes`` says why each matters and what to change.
-        kinds: the kinds of report that it judges.
-        judge: yields a message for each place where a report breaks it.
-    """
-
-    code: str
-    kinds: tuple[str, ...]
-    judge: Judge = field(repr=False)
+    code: str  # of its violations; `bridge.gate.codes` says why each matters and what to change
+    kinds: tuple[str, ...]  # the kinds of report that it judges
+    judge: Judge = field(repr=False)  # yields a message for each place where a report breaks it
 
     @property
     def name(self) -> str:

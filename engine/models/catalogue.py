@@ -15,19 +15,13 @@ SUGGESTED = (RAW, "e8v@4.25", DEFAULT, "affine@4g64")  # caches that are offered
 
 @dataclass(frozen=True)
 class Entry:
-    """A model of the catalogue.
+    """A model of the catalogue."""
 
-    Attributes:
-        name: its short name.
-        boundary: how many layers have to stay raw at either end for any cache but ``raw``.
-        measured: the change of perplexity in percent with its error, by cache spec and boundary.
-        thinks: whether its chat template can switch thinking off, which its drafter needs.
-    """
-
-    name: str
-    boundary: int = 0
+    name: str  # its short name
+    boundary: int = 0  # how many layers have to stay raw at either end for any cache but `raw`
+    # The change of perplexity in percent with its error, by cache spec and boundary.
     measured: dict[tuple[str, int], str] = field(default_factory=dict)
-    thinks: bool = False
+    thinks: bool = False  # whether its chat template can switch thinking off, which its drafter needs
 
     @property
     def target(self) -> str:

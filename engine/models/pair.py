@@ -22,38 +22,23 @@ from engine.tokens import Tokenizer
 
 @dataclass(frozen=True)
 class Part:
-    """The source of one model of a pair.
+    """The source of one model of a pair."""
 
-    Attributes:
-        id: as it is named: the bundled pair, a folder or a hub id.
-        folder: its files.
-        config: its configuration.
-    """
-
-    id: str
+    id: str  # as it is named: the bundled pair, a folder or a hub id
     folder: Path
     config: dict[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """What :func:``load`` returns. Unpacks into target, draft and tokenizer.
+    """What :func:``load`` returns. Unpacks into target, draft and tokenizer."""
 
-    Attributes:
-        target: mlx-lm's model, evaluated.
-        draft: the drafter, or None.
-        tokenizer: mlx-lm's ``TokenizerWrapper``.
-        name: what was asked for.
-        parts: ``target``; ``draft`` with a drafter, ``reconstruction`` with a restorer.
-        restorer: of evicted keys and values, where it was asked for, or None.
-    """
-
-    target: nn.Module = field(repr=False)
-    draft: Any = field(repr=False)
-    tokenizer: Tokenizer = field(repr=False)
-    name: str
-    parts: dict[str, Part]
-    restorer: Any = field(default=None, repr=False)
+    target: nn.Module = field(repr=False)  # mlx-lm's model, evaluated
+    draft: Any = field(repr=False)  # the drafter, or None
+    tokenizer: Tokenizer = field(repr=False)  # mlx-lm's `TokenizerWrapper`
+    name: str  # what was asked for
+    parts: dict[str, Part]  # `target`; `draft` with a drafter, `reconstruction` with a restorer
+    restorer: Any = field(default=None, repr=False)  # of evicted keys and values, if it was asked for
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.target, self.draft, self.tokenizer))

@@ -24,19 +24,12 @@ _NEEDED = {
 
 @dataclass(frozen=True)
 class Source:
-    """The sources of a pair: references to the target, its drafter and its restorer, folders or hub ids.
+    """The sources of a pair: references to the target, its drafter and its restorer, folders or hub ids."""
 
-    Attributes:
-        name: what was asked for.
-        target: never empty.
-        draft: None if no drafter belongs to it.
-        restore: the restorer's folder; None if none belongs to it, or none is wanted.
-    """
-
-    name: str
-    target: str
-    draft: str | None
-    restore: str | None = None
+    name: str  # what was asked for
+    target: str  # never empty
+    draft: str | None  # None if no drafter belongs to it
+    restore: str | None = None  # the restorer's folder; None if none belongs to it, or none is wanted
 
     def parts(self) -> list[tuple[str, str, str]]:
         """Return role, id and reference of each model: reports name a known pair, not where it lies."""

@@ -11,23 +11,14 @@ MATRIX = 2  # dimensions of a matrix: Muon's, where the rest is AdamW's
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """How many steps, and how fast at each.
+    """How many steps, and how fast at each."""
 
-    Attributes:
-        steps: of the whole run.
-        warm_up: steps over which the rate rises in a straight line.
-        floor: the factor that is left at the end.
-        matrix_rate: the highest rate of the matrices, which Muon moves.
-        other_rate: that of the rest, which AdamW moves.
-        clip: the norm to which gradients are cut.
-    """
-
-    steps: int
-    matrix_rate: float
-    other_rate: float
-    warm_up: int
-    floor: float = 0.02
-    clip: float = 1.0
+    steps: int  # of the whole run
+    matrix_rate: float  # the highest rate of the matrices, which Muon moves
+    other_rate: float  # that of the rest, which AdamW moves
+    warm_up: int  # steps over which the rate rises in a straight line
+    floor: float = 0.02  # the factor that is left at the end
+    clip: float = 1.0  # the norm to which gradients are cut
 
     @property
     def rates(self) -> tuple[float, float]:

@@ -50,19 +50,12 @@ def _encode(x: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
 
 
 class _Choice(NamedTuple):
-    """For each vector, the best of the scales tried so far.
+    """For each vector, the best of the scales tried so far."""
 
-    Attributes:
-        error: squared, float32 ``[n]``.
-        scale: int32 ``[n]``.
-        beta: bool ``[blocks, n]``.
-        points: twice the codewords, int16 ``[8, blocks, n]``.
-    """
-
-    error: np.ndarray
-    scale: np.ndarray
-    beta: np.ndarray
-    points: np.ndarray
+    error: np.ndarray  # squared, float32 `[n]`
+    scale: np.ndarray  # int32 `[n]`
+    beta: np.ndarray  # bool `[blocks, n]`
+    points: np.ndarray  # twice the codewords, int16 `[8, blocks, n]`
 
 
 def _choose(y: np.ndarray, layout: Layout, search: Search) -> _Choice:

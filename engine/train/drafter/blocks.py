@@ -17,19 +17,13 @@ from engine.mx import mx, nn
 
 @dataclass(frozen=True)
 class Batch:
-    """What the target says about some rows of text.
+    """What the target says about some rows of text."""
 
-    Attributes:
-        tokens: ``[rows, length]`` int32.
-        taps: ``[rows, length, taps * hidden]``, the outputs of the tapped layers.
-        top_ids: ``[rows, length, k]`` int32, the target's k most probable successors of each position, best first.
-        top_probs: ``[rows, length, k]`` float32, their probabilities, which add up to one.
-    """
-
-    tokens: mx.array
-    taps: mx.array
+    tokens: mx.array  # `[rows, length]` int32
+    taps: mx.array  # `[rows, length, taps * hidden]`, the outputs of the tapped layers
+    # `[rows, length, k]` int32, the target's k most probable successors of each position, best first.
     top_ids: mx.array
-    top_probs: mx.array
+    top_probs: mx.array  # `[rows, length, k]` float32, their probabilities, which add up to one
 
 
 def hidden_states(

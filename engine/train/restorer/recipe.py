@@ -23,20 +23,14 @@ from engine.train.optimizer import TrainedWeights
 
 @dataclass(frozen=True, kw_only=True)
 class RestorerPlan(run.TrainingPlan):
-    """How long and how fast. One step is ``rows`` rows of ``length`` tokens.
-
-    Attributes:
-        alone: the first steps learn the error alone, which costs a third of a step with both.
-        sink: first positions that stay.
-        window: last positions that stay, and the length of a chunk.
-        divergence: what a nat of it weighs beside the error, which is 1 for a restorer that gives zeros.
-    """
+    """How long and how fast. One step is ``rows`` rows of ``length`` tokens."""
 
     rows: int = 2
     length: int = 512
-    alone: int = 0
-    sink: int = 4
-    window: int = 64
+    alone: int = 0  # the first steps learn the error alone, which costs a third of a step with both
+    sink: int = 4  # first positions that stay
+    window: int = 64  # last positions that stay, and the length of a chunk
+    # What a nat of it weighs beside the error, which is 1 for a restorer that gives zeros.
     divergence: float = 4.0
 
 
