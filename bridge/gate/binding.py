@@ -27,27 +27,19 @@ _SIMILAR = 0.05
 
 @dataclass(frozen=True)
 class RunBinding:
-    """The run that reports must match.
+    """The run that reports must match."""
 
-    Attributes:
-        id: see ``run_id``.
-        began: when the job began; ``ended``: when it had ended.
-        host: the runner's facts about its machine; ``versions``: about installed software.
-        logs: the job's logs, as recorded by the runner.
-        argvs: the command lines of the job's steps; placeholders replace values that the answer does not show.
-        requester_measured: whether the request's own code ran, so that the requester vouches for its figures.
-        is_signed: whether a signature covers the report's bytes. Then logs of older engines, which hold digests of rows
-            alone, are enough.
-    """
-
-    id: str
+    id: str  # see `run_id`
     began: datetime
     ended: datetime
-    host: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, str | None] = field(default_factory=dict)
-    logs: tuple[bytes, ...] = ()
+    host: Mapping[str, Any] = field(default_factory=dict)  # the runner's facts about its machine
+    versions: Mapping[str, str | None] = field(default_factory=dict)  # of installed software
+    logs: tuple[bytes, ...] = ()  # as recorded by the runner
+    # The command lines of the job's steps; placeholders replace values that the answer does not show.
     argvs: tuple[tuple[str, ...], ...] = ()
+    # Whether the request's own code ran, so that the requester vouches for its figures.
     requester_measured: bool = False
+    # Whether a signature covers the report's bytes. Then logs of older engines, with digests of rows alone, are enough.
     is_signed: bool = False
 
 

@@ -13,20 +13,14 @@ LARGEST = 65504.0  # of half precision
 class AffineCodec(RowCodec):
     """``mx.quantize`` at ``bits`` per value, with one half-precision scale and bias for every ``group`` values.
 
-    Args:
-        dim: values in a vector; a multiple of ``group``.
-        bits: bits of a code.
-        group: values that share a scale and a bias.
-        rotated: whether a Hadamard transform comes first, which spreads outliers over the vector.
-
     Raises:
         BadInput: the groups do not divide a vector.
     """
 
-    dim: int
+    dim: int  # a multiple of `group`
     bits: int
     group: int = 64
-    rotated: bool = False
+    rotated: bool = False  # whether a Hadamard transform comes first, which spreads outliers over the vector
 
     def __post_init__(self) -> None:
         if self.dim < self.group or self.dim % self.group:

@@ -24,18 +24,13 @@ SIDE_BITS = 32  # norm and maximum, a half each
 class ClassicCodec:
     """Round trip through D4 or E8 points within a cube.
 
-    Args:
-        lattice: ``e8`` or ``d4``.
-        dim: values in a vector: a power of two that the block divides.
-        q_range: half the side of the cube in lattice units, at least 1.
-
     Raises:
         BadInput: no such code.
     """
 
-    lattice: str = "e8"
-    dim: int = 128
-    q_range: int = 38
+    lattice: str = "e8"  # or `d4`
+    dim: int = 128  # a power of two that the block divides
+    q_range: int = 38  # half the side of the cube in lattice units, at least 1
 
     def __post_init__(self) -> None:
         if self.lattice not in SIZES:

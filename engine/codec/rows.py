@@ -11,12 +11,9 @@ class RowCodec(ABC):
 
     Inner products and weighted sums are the same with the rotation on, so attention works there. A codec without a
     rotation inherits the last three methods.
-
-    Attributes:
-        dim: values in a vector.
     """
 
-    dim: int
+    dim: int  # values in a vector
 
     @property
     @abstractmethod
@@ -46,15 +43,10 @@ class RowCodec(ABC):
 
 @dataclass(frozen=True)
 class RawCodec(RowCodec):
-    """Rows hold the values themselves.
-
-    Args:
-        dim: values in a vector.
-        dtype: their type, by name.
-    """
+    """Rows hold the values themselves."""
 
     dim: int
-    dtype: str
+    dtype: str  # by name
 
     @property
     def row_bytes(self) -> int:

@@ -13,10 +13,7 @@ S = TypeVar("S", bound=Schedule)
 class TrainedWeights(Learner, Generic[S]):
     """Weights that are trained in place, and their optimizer.
 
-    Args:
-        model: what learns.
-        loss: of what :meth:``step`` gets; returns the loss and then figures to report.
-        plan: rates and clipping.
+    ``loss`` gets what :meth:``step`` gets; it returns the loss and then figures to report.
     """
 
     suffix = ".safetensors"

@@ -13,7 +13,9 @@ from bridge.common.whole_files import written_whole
 from engine.errors import BadInput
 from engine.train.schedule import Learner, Schedule
 
-Source = Callable[[np.random.Generator, int], np.ndarray]
+Source = Callable[
+    [np.random.Generator, int], np.ndarray
+]  # gives token ids of so many rows, ``[rows, length]``
 Batches = Callable[[int], Any]  # from a step to what is learned from; the same, however often the run stopped
 
 
@@ -46,10 +48,7 @@ L = TypeVar("L", bound=Learner)
 class Pool:
     """Batches of rows that a target has read: it reads ``pool`` rows at a time, and each serves ``uses`` steps.
 
-    Args:
-        read: lets the target read rows ``[rows, length]``, and returns what is learned from.
-        source: from a random generator and a number of rows to token ids ``[rows, length]``.
-        plan: the learner's.
+    ``read`` lets the target read rows ``[rows, length]``, and returns what is learned from.
     """
 
     def __init__(self, read: Callable[[np.ndarray], Any], source: Source, plan: TrainingPlan) -> None:
@@ -70,12 +69,6 @@ class Pool:
 
 class Trainer(Generic[L]):
     """One run in a folder: ``checkpoint`` and ``state.json`` to resume from, ``log.jsonl``.
-
-    Args:
-        learner: what learns.
-        batches: from a step to what it learns from.
-        folder: where checkpoint and log go.
-        plan: the learner's.
 
     Raises:
         BadInput: another plan was begun in the folder.

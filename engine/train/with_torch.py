@@ -101,12 +101,8 @@ def muon_and_adamw(
 ) -> list[torch.optim.Optimizer]:
     """Return Muon over ``matrices`` and AdamW over ``others``.
 
-    Args:
-        matrices: of two dimensions.
-        others: the rest.
-        plan: with the rates of both.
-        decay: of the matrices' weights.
-        scaling: how Muon's rate follows a matrix's shape: ``original`` or ``match_rms_adamw``.
+    ``decay`` is that of the matrices' weights, and ``scaling`` says how Muon's rate follows a matrix's shape:
+    ``original`` or ``match_rms_adamw``.
     """
     muon = SingleMuon if product_dtype(matrices[0].device.type) is torch.float32 else torch.optim.Muon
     return [
@@ -119,14 +115,7 @@ S = TypeVar("S", bound=Schedule)
 
 
 class TrainedTorchWeights(Learner, Generic[S]):
-    """Weights that learn in torch, and their optimizers: :class:``engine.train.optimizer.TrainedWeights`` in torch.
-
-    Args:
-        weights: by name; matrices move by Muon, the rest by AdamW.
-        optimizers: of these weights.
-        plan: rates and clipping.
-        device: where the weights lie.
-    """
+    """Weights that learn in torch, and their optimizers: :class:``engine.train.optimizer.TrainedWeights`` in torch."""
 
     suffix = ".pt"
 

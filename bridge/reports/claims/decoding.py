@@ -104,9 +104,7 @@ def speculation_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     With several workloads, there are claims about each if there are claims about all together. Nothing is claimed about
     the speed or the acceptance of text that repeats itself (:mod:``bridge.reports.repetition``).
-
-    Args:
-        report: ``rows`` and ``arms``, and ``prompts`` unless all rows are of one workload.
+    Without ``prompts``, all rows are of one workload.
     """
     rows, arms = report["rows"], report["arms"]
     claims = _of_rows(rows, arms, {})
@@ -270,11 +268,7 @@ def one_graph_loses(
 ) -> dict[tuple[str, str], int | None]:
     """Return for each arm with one graph and each other loop the context from which on the one graph is slower.
 
-    None means that it is not slower at the longest context.
-
-    Args:
-        claims: of the report.
-        contexts: tokens of each workload's prompts.
+    None means that it is not slower at the longest context. ``contexts`` are the tokens of each workload's prompts.
     """
     ratios: dict[tuple[str, str], dict[int, float]] = {}
     for claim in claims:

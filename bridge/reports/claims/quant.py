@@ -55,9 +55,6 @@ def quant_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return each arm's figures, and the quotients of each Voronoi cache's figures over its neighbours'.
 
     A neighbour is the cache that stores least among those of its kind that store as much or more.
-
-    Args:
-        report: ``rows``, ``arms`` and ``prompts``.
     """
     where = everywhere([prompt["id"] for prompt in report["prompts"]])
     arm_figures = by_arm(report)
@@ -100,12 +97,7 @@ def _neighbour(figures: Mapping[str, Mapping[str, float]], arm: str, others: Seq
 
 
 def verdicts(figures: Mapping[str, Mapping[str, float]], arms: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield for each affine cache and each lattice whether the lattice errs less at no more stored bits.
-
-    Args:
-        figures: see :func:``by_arm``.
-        arms: the report's section.
-    """
+    """Yield for each affine cache and each lattice whether the lattice errs less at no more stored bits."""
     names = [arm["name"] for arm in arms if arm["role"] == "candidate"]
     kinds = sorted({kind_of(name) for name in names} - {AFFINE})
     for affine, kind in itertools.product([n for n in names if kind_of(n) == AFFINE], kinds):

@@ -21,10 +21,7 @@ LONG_FACTOR = 2.4
 def token_ids(tokenizer: Tokenizer, paths: Sequence[Path], path: Path) -> np.ndarray:
     """Return the texts as one stream of token ids, uint32; made once, then read from ``path``.
 
-    Args:
-        tokenizer: mlx-lm's wrapper, or one of transformers.
-        paths: files and folders; none for this machine's Python sources.
-        path: an ``.npy`` file.
+    Without ``paths``, files and folders, the text is this machine's Python sources.
     """
 
     def make() -> np.ndarray:

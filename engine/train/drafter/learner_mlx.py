@@ -28,13 +28,7 @@ def read(tapped: Tapped, rows: np.ndarray) -> Batch:
 
 
 class MlxLearner(TrainedWeights[DrafterPlan]):
-    """A :class:``engine.train.run.Learner``.
-
-    Args:
-        draft: the drafter; it learns in place.
-        target: an mlx-lm model; it stays as it is.
-        plan: rates and weights.
-    """
+    """A drafter that learns in place, from a target of mlx-lm that stays as it is."""
 
     def __init__(self, draft: Drafter, target: nn.Module, plan: DrafterPlan) -> None:
         super().__init__(draft, self.loss, plan)

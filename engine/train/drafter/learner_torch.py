@@ -84,11 +84,11 @@ def writer(
 
 
 class TorchLearner(TrainedTorchWeights[DrafterPlan]):
-    """A :class:``engine.train.run.Learner``.
+    """A drafter that gets at the end what was learnt, from a target that transformers reads.
 
     Args:
-        draft: the drafter; what was learnt is put into it at the end.
-        folder: of the target, as transformers reads it.
+        draft: the drafter.
+        folder: of the target.
         plan: rates and weights.
         embed_scale: the factor of the target's embeddings; see
             :class:``engine.dflash.target.embeddings.DraftEmbeddings``.

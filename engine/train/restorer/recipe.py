@@ -44,12 +44,7 @@ class Read(NamedTuple):
 
 
 class RestorerLearner(TrainedWeights[RestorerPlan]):
-    """A :class:``engine.train.run.Learner``.
-
-    Args:
-        restorer: what learns, in place.
-        target: an mlx-lm model; it stays as it is.
-        plan: rates, weights and lengths.
+    """A restorer that learns in place, from a target of mlx-lm that stays as it is.
 
     Raises:
         BadInput: nothing would be behind the plan's window.
