@@ -8,25 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engine.codec import hadamard, spec
 from engine.codec.cpu.lattice import LIMIT, fold, inside, largest_product, nearest
-from engine.codec.cpu.normal import normalised
-from engine.codec.spec import (
-    BETA_GAP,
-    OCTAVE,
-    SCALE_MAX,
-    SCALE_MIN,
-    SCALE_ZERO,
-    STEPS,
-    Guess,
-    Layout,
-    Search,
-    safe_margin,
-)
+from engine.codec.spec import Guess, Layout, Search, safe_margin
+from engine.mx import mx
 
 # Blocks, of one or several scales, that are handled together: their arrays stay in a core's cache.
 COLUMNS = 12288
 OUTSIDE = np.float32(2.0**60)
-_STEPS = np.ldexp(np.array(STEPS, np.float32), np.arange(-126, 126)[:, None]).reshape(-1)  # from -126 octaves
+# From -126 octaves.
+_STEPS = np.ldexp(np.array(spec.STEPS, np.float32), np.arange(-126, 126)[:, None]).ravel()
 _MARKS = np.array([2.0 ** (j / 16) for j in range(1, 16)], np.float32)
 
 
@@ -37,16 +28,48 @@ def encode(x: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
 
 
 def _encode(x: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
-    y, exponents = normalised(x)
+    y, exponents = _normalised(x)
     y = np.ascontiguousarray(y).reshape(8, layout.blocks, -1)
     energy = fold(np.add, fold(np.add, y * y))
     alive = energy >= np.float32(2.0**-40)
     if not alive.all():
         y += ~alive  # a zero vector searches on ones, and is dropped
     best = _choose(y, layout, search)
-    scale = np.where(alive, np.clip(best.scale + OCTAVE * exponents, SCALE_MIN, SCALE_MAX), SCALE_ZERO)
+    scale = np.clip(best.scale + spec.OCTAVE * exponents, spec.SCALE_MIN, spec.SCALE_MAX)
+    scale = np.where(alive, scale, spec.SCALE_ZERO)
     fields = _label(best.points, layout.bits) * alive
     return _pack(scale, best.beta & alive, fields, layout)
+
+
+def _normalised(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return vectors of any float32 ``[n, dim]``, NaN being 0, rotated and over a power of two near their largest.
+
+    They are ``[dim, n]``, and the powers' exponents ``[n]``.
+    """
+    y = np.ascontiguousarray(x.T)
+    largest = fold(np.maximum, np.abs(y))
+    if not (largest <= spec.LARGEST).all():
+        limit = np.float32(spec.LARGEST)
+        y = np.clip(np.where(np.isnan(y), np.float32(0), y), -limit, limit)
+        largest = fold(np.maximum, np.abs(y))
+    exponents = np.maximum((largest.view(np.int32) >> 23) - 127, -100)
+    y *= np.ldexp(np.float32(1), -exponents)
+    return _rotated(y), exponents
+
+
+def _rotated(y: np.ndarray) -> np.ndarray:
+    """Return the Hadamard rotation of ``[dim, n]``, whose content is lost."""
+    dim, n = y.shape
+    if dim & (dim - 1):
+        return np.asarray(hadamard.rotate(mx.array(y.T))).T
+    other, half = np.empty_like(y), 1
+    while half < dim:
+        pairs, sums = (z.reshape(-1, 2, half, n) for z in (y, other))
+        np.add(pairs[:, 0], pairs[:, 1], out=sums[:, 0])
+        np.subtract(pairs[:, 0], pairs[:, 1], out=sums[:, 1])
+        y, other, half = other, y, 2 * half
+    y *= np.float32(1 / np.sqrt(dim))
+    return y
 
 
 class _Choice(NamedTuple):
@@ -62,7 +85,7 @@ def _choose(y: np.ndarray, layout: Layout, search: Search) -> _Choice:
     energies = fold(np.add, y * y)
     finest = (
         _scale_of_square(fold(np.add, energies) * np.float32(1 / layout.dim))
-        - OCTAVE * layout.bits
+        - spec.OCTAVE * layout.bits
         + search.first
     )
     loudest = energies.max(axis=0)
@@ -83,7 +106,7 @@ def _with_spare(best: _Choice, poor: np.ndarray, y: np.ndarray, safe: np.ndarray
     y, safe = np.ascontiguousarray(y[..., some]), safe[some]
     points, errors = _Blocks(y, q, (), clips=True).at(safe[None])
     beta = np.ones(errors[0].shape, bool)
-    spare = _Choice(fold(np.add, errors[0]), safe - BETA_GAP, beta, points[:, 0])
+    spare = _Choice(fold(np.add, errors[0]), safe - spec.BETA_GAP, beta, points[:, 0])
     better = _better(_Choice(*(x[..., some] for x in best)), spare)
     for whole, part in zip(best, better, strict=True):
         whole[..., some] = part
@@ -105,10 +128,10 @@ def _by_guess(blocks: "_Blocks", finest: np.ndarray, layout: Layout, search: Sea
 
 
 def _by_grid(blocks: "_Blocks", finest: np.ndarray, safe: np.ndarray, search: Search) -> _Choice:
-    reach = BETA_GAP // search.stride
+    reach = spec.BETA_GAP // search.stride
     grid = search.count + reach
     usual = finest + search.stride * np.arange(grid, dtype=np.int32)[:, None]
-    loud = safe + np.array([-2 * BETA_GAP, -BETA_GAP, 0], np.int32)[:, None]
+    loud = safe + np.array([-2 * spec.BETA_GAP, -spec.BETA_GAP, 0], np.int32)[:, None]
     scales = np.concatenate([usual, loud])
     steps = range(0, len(scales), blocks.together)
     errors = [each for i in steps for each in blocks.at(scales[i : i + blocks.together])[1]]
@@ -122,7 +145,7 @@ def _by_grid(blocks: "_Blocks", finest: np.ndarray, safe: np.ndarray, search: Se
         least = np.minimum(total, least)
         scale = np.where(take, scales[fine], scale)
         beta ^= ((errors[coarse] < errors[fine]) ^ beta) & take
-    return _Choice(least, scale, beta, blocks.points_at(scale + BETA_GAP * beta))
+    return _Choice(least, scale, beta, blocks.points_at(scale + spec.BETA_GAP * beta))
 
 
 def _better(first: _Choice | None, second: _Choice) -> _Choice:
@@ -161,7 +184,7 @@ class _Blocks:
         scaled = self._scaled(scales)
         points, far, outside = self._near(scaled)
         shape = (len(scales), *self.y.shape[1:])
-        unit, coarse = steps_of(scales), steps_of(scales + BETA_GAP)
+        unit, coarse = steps_of(scales), steps_of(scales + spec.BETA_GAP)
         errors = (far.reshape(shape) * (unit * unit)[:, None]).reshape(-1)
         beta = np.zeros(errors.size, bool)
         if outside.size:
@@ -174,7 +197,7 @@ class _Blocks:
             without *= of_columns(unit * unit)
             sources = outside % self.y[0].size if len(scales) > 1 else outside
             z = np.take(self.y.reshape(8, -1), sources, axis=1)
-            z *= of_columns(steps_of(-scales - BETA_GAP))
+            z *= of_columns(steps_of(-scales - spec.BETA_GAP))
             with_beta, far, _ = self._coded(z)
             far *= of_columns(coarse * coarse)
             beta[outside] = closer = far < without
