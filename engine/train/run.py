@@ -13,9 +13,7 @@ from bridge.common.whole_files import written_whole
 from engine.errors import BadInput
 from engine.train.schedule import Learner, Schedule
 
-Source = Callable[
-    [np.random.Generator, int], np.ndarray
-]  # gives token ids of so many rows, ``[rows, length]``
+Source = Callable[[np.random.Generator, int], np.ndarray]  # gives so many rows of ids, `[rows, length]`
 Batches = Callable[[int], Any]  # from a step to what is learned from; the same, however often the run stopped
 
 
