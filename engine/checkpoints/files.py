@@ -8,7 +8,7 @@ import hashlib
 import json
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from engine.errors import BadInput
 
@@ -102,11 +102,19 @@ def read_header(path: Path) -> dict[str, dict[str, Any]]:
         BadInput: a Git LFS pointer, cut short, longer than it says, not such a file, or not readable.
     """
     try:
+        size = path.stat().st_size
         with path.open("rb") as file:
-            size = path.stat().st_size
-            text = _header(path, file, size)
+            head = file.read(8)
+            length = int.from_bytes(head, "little")
+            text = file.read(length) if length <= MOST_HEADER else b""
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}", AGAIN) from error
+    if head and LFS.startswith(head):
+        raise BadInput(f"{path} is a Git LFS pointer, not the weights", "git lfs pull")
+    if len(head) < 8 or length > MOST_HEADER:  # noqa: PLR2004 - the length's own size
+        raise BadInput(f"{path} is not a safetensors file, or is cut short", AGAIN)
+    if len(text) < length:
+        raise BadInput(f"{path} is cut short within its header", AGAIN)
     try:
         tensors: dict[str, dict[str, Any]] = json.loads(text)
         tensors.pop("__metadata__", None)
@@ -121,18 +129,6 @@ def read_header(path: Path) -> dict[str, dict[str, Any]]:
     if wrong:
         raise BadInput(f"{path} is damaged: {wrong[0]} is not as long as its shape says", AGAIN)
     return tensors
-
-
-def _header(path: Path, file: BinaryIO, size: int) -> bytes:
-    head = file.read(8)
-    length = int.from_bytes(head, "little")
-    if LFS.startswith(head) and head:
-        raise BadInput(f"{path} is a Git LFS pointer, not the weights", "git lfs pull")
-    if len(head) < 8 or length > MOST_HEADER:  # noqa: PLR2004 - the length's own size
-        raise BadInput(f"{path} is not a safetensors file, or is cut short", AGAIN)
-    if size < 8 + length:
-        raise BadInput(f"{path} is cut short within its header", AGAIN)
-    return file.read(length)
 
 
 def _is_whole(entry: dict[str, Any]) -> bool:

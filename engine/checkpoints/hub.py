@@ -42,9 +42,13 @@ def folder_of(reference: str | Path, *, download: bool = True) -> Path:
 
 
 def _instead(name: str) -> str:
+    advice = _question(name) or "give a folder with a model, or a hub id;"
+    return f"{advice} kakeya-engine models lists the names"
+
+
+def _question(name: str) -> str:
     near = meant(name)
-    listed = "kakeya-engine models lists the names"
-    return f"did you mean {near}? {listed}" if near else f"give a folder with a model, or a hub id; {listed}"
+    return f"did you mean {near}?" if near else ""
 
 
 def may_be_fetched(reference: str) -> bool:
@@ -72,6 +76,7 @@ def _snapshot(hub_id: str, *, download: bool) -> Path:
     from huggingface_hub import errors
 
     only: dict[str, Any] = {} if download else {"local_files_only": True}
+    command, question = f"hf download {hub_id}", _question(hub_id)
     try:
         return Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=WANTED, **only))
     except errors.GatedRepoError as error:
@@ -83,30 +88,21 @@ def _snapshot(hub_id: str, *, download: bool) -> Path:
             f"there is neither a folder nor a hub repository {hub_id}", _instead(hub_id)
         ) from error
     except errors.IncompleteSnapshotError as error:
-        raise OutOfReach(f"the download of {hub_id} was interrupted", f"hf download {hub_id}") from error
+        raise OutOfReach(f"the download of {hub_id} was interrupted", command) from error
     except errors.LocalEntryNotFoundError as error:
         if not download:
-            raise BadInput(_missing(hub_id), f"hf download {hub_id}") from error
+            cache = environment.get("HF_HUB_CACHE") or environment.get("HF_HOME") or "~/.cache/huggingface"
+            missing = f"{hub_id} is not downloaded: the hub's cache at {cache} does not hold it"
+            raise BadInput("; ".join(filter(None, (missing, question))), command) from error
         raise OutOfReach(
             f"there is no folder {hub_id}, it is not in the hub's cache, and the hub is out of reach",
-            _download(hub_id),
+            f"{question} Otherwise download it with: {command}"
+            if question
+            else f"download it with: {command}",
         ) from error
     except (OSError, ValueError) as error:
         kind = OutOfReach if isinstance(error, OSError) else BadInput
         raise kind(
             f"{hub_id} cannot be fetched: {' '.join(str(error).split())}",
-            f"check the network and the id, then run: hf download {hub_id}",
+            f"check the network and the id, then run: {command}",
         ) from error
-
-
-def _missing(hub_id: str) -> str:
-    near = meant(hub_id)
-    question = f"; did you mean {near}?" if near else ""
-    cache = environment.get("HF_HUB_CACHE") or environment.get("HF_HOME") or "~/.cache/huggingface"
-    return f"{hub_id} is not downloaded: the hub's cache at {cache} does not hold it{question}"
-
-
-def _download(hub_id: str) -> str:
-    near = meant(hub_id)
-    question = f"did you mean {near}? Otherwise " if near else ""
-    return f"{question}download it with: hf download {hub_id}"
