@@ -33,7 +33,7 @@ def judge_legacy(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "SELF_COMPARISON", f"a ratio of {ratio:g} is claimed, and no sample was restored"
     if True not in restored and recall is not None:
         yield "CLAIM_NOT_FROM_ROWS", f"recall_cross_model is {recall:g}, and no sample was restored"
-    for name, written, computed in _figures(report, ratio, recall):
+    for name, written, computed in _figures(report):
         if written is not None and not abs(written - computed) <= _ROUNDING * abs(computed):
             yield "CLAIM_NOT_FROM_ROWS", f"{name} is {written:g}; the samples give {computed:.4g}"
     texts, oracle = (_list(report, "results", arm, "per_sample_decoded") for _, arm in _ARMS)
@@ -46,21 +46,17 @@ def judge_legacy(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             )
 
 
-def _figures(
-    report: Mapping[str, Any], ratio: float | None, recall: float | None
-) -> Iterator[tuple[str, float | None, float]]:
+def _figures(report: Mapping[str, Any]) -> Iterator[tuple[str, float | None, float]]:
     """Yield name, written value and the value that the samples give."""
     rates = [_at(report, "throughput", timed, "tokens_per_second") for timed, _ in _ARMS]
-    yield "cross_model_speedup_vs_oracle_ar", ratio, _quotient(rates[0], rates[1])
+    ratio = "cross_model_speedup_vs_oracle_ar"
+    yield ratio, _at(report, "throughput", ratio), _quotient(*rates)
     paces = [median(_paces(report, timed, arm)) for timed, arm in _ARMS]
     yield "decode_only.speedup", _at(report, "throughput", "decode_only", "speedup"), _quotient(*paces)
-    for name, written, arm in (
-        ("recall_cross_model", recall, "k3_cross_model"),
-        ("recall_oracle", None, "oracle"),
-    ):
+    for name, arm in (("recall_cross_model", "k3_cross_model"), ("recall_oracle", "oracle")):
         correct = _list(report, "results", arm, "per_sample_correct")
-        value = written if written is not None else _at(report, "gate", name)
-        yield name, value, _quotient(float(sum(item is True for item in correct)), float(len(correct)))
+        hits = float(sum(item is True for item in correct))
+        yield name, _at(report, "gate", name), _quotient(hits, float(len(correct)))
 
 
 def _paces(report: Mapping[str, Any], timed: str, arm: str) -> list[float]:
