@@ -19,6 +19,7 @@ from bridge.reports.views.loose import (
     median,
     number,
     numbers,
+    spread,
     text,
 )
 from bridge.reports.views.model import Table
@@ -28,8 +29,6 @@ from bridge.reports.views.rows import MAX_COLUMNS, without_empty
 _MAX_PROMPTS = 24
 
 _EXACT = "The lines are exact 95 % intervals of so many prompts."
-
-Rates = list[float]
 
 
 def decoded(report: Row) -> tuple[list[Table], list[Plot]]:
@@ -50,7 +49,7 @@ def arms_table(report: Row) -> list[Table]:
         span = f"{shown(min(rates))} to {shown(max(rates))}" if rates else None
         cells.append((
             name, text(arm.get("role")), _cache(arm, rows), len(rows), median(rates), speedups.get(name), span,
-            tau(rows), accepted(rows), size(max(cache_sizes)) if cache_sizes else None,
+            tau(rows), decoding.acceptance_rate(_rounds(rows)), size(max(cache_sizes)) if cache_sizes else None,
         ))  # fmt: skip
     columns = (
         "arm", "role", "cache", "rows", "median tok/s", over, "all rows", "tau", "accepted", "cache bytes",
@@ -62,10 +61,8 @@ def arms_table(report: Row) -> list[Table]:
 
 def speed_plots(report: Row) -> list[Plot]:
     """Return plots of tokens per second and tau by prompt, and of tokens per second in the order of the run."""
-    plots = _by_prompt(report, "Decoding speed", "tokens a second", lambda rows: _collect(rows, rate))
-    plots += _by_prompt(
-        report, "Tokens a round (tau)", "tokens", lambda rows: _collect(rows, lambda row: tau([row]))
-    )
+    plots = _by_prompt(report, "Decoding speed", "tokens a second", rate)
+    plots += _by_prompt(report, "Tokens a round (tau)", "tokens", lambda row: tau([row]))
     order: dict[str, list[Point]] = {name: [] for name in _by_arm(report)}
     for index, row in enumerate(items(report.get("rows"))):
         speed = rate(row)
@@ -117,11 +114,6 @@ def tau(rows: Iterable[Row]) -> float | None:
     return decoding.tau(_rounds(rows)) or None
 
 
-def accepted(rows: Iterable[Row]) -> float | None:
-    """Return drafts accepted over drafts proposed."""
-    return decoding.acceptance_rate(_rounds(rows))
-
-
 def _rounds(rows: Iterable[Row]) -> list[dict[str, list[float]]]:
     """Return the counters of the rows' rounds, as far as these are numbers."""
     return [{name: numbers(row.get(name)) for name in ("commits", "drafted", "accepted")} for row in rows]
@@ -158,11 +150,11 @@ def _speedups(report: Row) -> tuple[str, dict[str, Cell]]:
     return "over mlx-lm", {}
 
 
-def _collect(rows: Iterable[Row], of: Callable[[Row], float | None]) -> Rates:
+def _collect(rows: Iterable[Row], of: Callable[[Row], float | None]) -> list[float]:
     return [value for row in rows if (value := of(row)) is not None]
 
 
-def _by_prompt(report: Row, title: str, value: str, of: Callable[[list[Row]], Rates]) -> list[Plot]:
+def _by_prompt(report: Row, title: str, value: str, of: Callable[[Row], float | None]) -> list[Plot]:
     """Return median, minimum and maximum of each arm by prompt; if there are many prompts, by workload."""
     belongs = {text(p.get("id")): text(p.get("workload")) for p in items(report.get("prompts"))}
     rows = _rows(report)
@@ -178,13 +170,9 @@ def _by_prompt(report: Row, title: str, value: str, of: Callable[[list[Row]], Ra
             prompt = str(row.get("prompt", ""))
             gathered.setdefault(belongs.get(prompt, "") if by_workload else prompt, []).append(row)
         for name, some in gathered.items():
-            values = of(some)
-            middle = median(values)
-            if middle is not None and name in places:
-                label = f"{arm} on {name}: {shown(middle)} ({shown(min(values))} to {shown(max(values))})"
-                points.setdefault(arm, []).append(
-                    Point(places[name], middle, min(values), max(values), label)
-                )
+            values = _collect(some, of)
+            if values and name in places:
+                points.setdefault(arm, []).append(spread(places[name], values, f"{arm} on {name}"))
     series = tuple(Series(arm, tuple(arm_points)) for arm, arm_points in points.items())
     noun = "workload" if by_workload else "prompt"
     note = f"The median of each {noun}; the line spans its rows."

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from bridge.common.drawing.plot import Point, Series
 from bridge.common.drawing.text import Cell, cut
+from bridge.common.drawing.text import number as shown
 from bridge.reports import statistics
 
 Row = Mapping[str, Any]
@@ -64,6 +65,13 @@ def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[str, ...], list[Row]
     for row in rows:
         groups.setdefault(tuple(str(row.get(name, "")) for name in names), []).append(row)
     return groups
+
+
+def spread(at: float, values: Collection[float], name: str, unit: str = "") -> Point:
+    """Return the median of values as a point, with the least and the greatest of them."""
+    middle, low, high = statistics.median(values), min(values), max(values)
+    label = f"{name}: {shown(middle)}{unit} ({shown(low)} to {shown(high)})"
+    return Point(at, middle, low, high, label)
 
 
 def lines(points: Mapping[str, Iterable[Point]]) -> tuple[Series, ...]:

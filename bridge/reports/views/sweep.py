@@ -9,7 +9,7 @@ from bridge.common.drawing.text import Cell
 from bridge.common.drawing.text import number as shown
 from bridge.reports.claims.quant import kind_of
 from bridge.reports.statistics import exact_interval
-from bridge.reports.views.loose import Row, counted, grouped, items, lines, mapping, median, number
+from bridge.reports.views.loose import Row, counted, grouped, items, lines, mapping, median, number, spread
 from bridge.reports.views.model import Table
 from bridge.reports.views.rows import MAX_COLUMNS
 
@@ -33,7 +33,8 @@ def verify(report: Row) -> tuple[list[Table], list[Plot]]:
     )
     columns = ("tokens", *(f"ms on {context:g} cached" for context in across))
     series = lines({
-        f"{context:g} cached": [_spread(length, ms) for length, ms in by.items()] for context, by in times.items()
+        f"{context:g} cached": [spread(length, ms, f"{length:g} tokens", " ms") for length, ms in by.items()]
+        for context, by in times.items()
     })  # fmt: skip
     note = "The median; the line spans all passes."
     plot = Plot("What verifying costs", "tokens in one pass", "milliseconds", series, note=note)
@@ -118,12 +119,6 @@ def _pairs(row: Row) -> list[tuple[object, object]]:
     if not isinstance(reference, list) or not isinstance(candidate, list):
         return []
     return list(zip(reference, candidate, strict=False))
-
-
-def _spread(length: float, ms: list[float]) -> Point:
-    middle = median(ms) or 0.0
-    label = f"{length:g} tokens: {shown(middle)} ms ({shown(min(ms))} to {shown(max(ms))})"
-    return Point(length, middle, min(ms), max(ms), label)
 
 
 def _sum(rows: list[Row], name: str) -> float:
