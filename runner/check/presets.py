@@ -13,7 +13,7 @@ from runner.host.fitness import missing_settings, refusal_of
 from runner.host.interpreter import Interpreter, Problem
 from runner.host.models import Models, Need, need_of, read_answer
 from runner.job.command import Ended
-from runner.job.sandbox.trial import run_trial
+from runner.job.sandbox.probe import run_trial
 from runner.job.workspace import workspace
 from runner.policy import Policy
 

@@ -54,7 +54,7 @@ class UnlinkedFileUsage:
             return self._found
         self._pids.update(pids)
         if self._walk is None:
-            self._next = OpenFiles({(_memory_device(), id_): size for id_, size in self._segments().items()})
+            self._next = OpenFiles({(_memory_devices()[0], id_): size for id_, size in self._segments().items()})
             self._walk = _look_through(list(pids), self._next)
         until = time.monotonic() + _LOOK_S
         for _ in self._walk:
@@ -119,17 +119,11 @@ def _add(path: str, files: OpenFiles) -> None:
 
 
 @cache
-def _memory_device() -> int:
-    """Return the device on which the kernel keeps anonymous shared memory."""
+def _memory_devices() -> tuple[int, ...]:
+    """Return the devices of files in memory. The kernel keeps anonymous shared memory on the first one."""
     descriptor = os.memfd_create("probe")
-    try:
-        return os.fstat(descriptor).st_dev
-    finally:
-        os.close(descriptor)
-
-
-@cache
-def _memory_devices() -> frozenset[int]:
+    devices = [os.fstat(descriptor).st_dev]
+    os.close(descriptor)
     with suppress(OSError):
-        return frozenset((_memory_device(), os.stat("/dev/shm").st_dev))  # noqa: PTH116, S108
-    return frozenset((_memory_device(),))
+        devices.append(os.stat("/dev/shm").st_dev)  # noqa: PTH116, S108
+    return tuple(devices)

@@ -1,4 +1,7 @@
-"""One job's output, sanitised and limited: keeps a part, and computes the digest of the whole."""
+"""One job's output, sanitised and limited: keeps a part, computes the digest of the whole, and queues it for the branch.
+
+All steps of a job share one stream, so a step's unsent output is sent before the first byte of the next step.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ import io
 import re
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from runner.job.redact import REDACTED, Redactor
-from runner.job.stream import LogStream, whole_letters
 
-__all__ = ["REDACTED", "LogSink"]
+__all__ = ["REDACTED", "LogSink", "LogStream", "Piece"]
 
+CHUNK_BYTES = 256 * 1024
 _SLACK = 64 * 1024
 
 # Control characters (ESC, CSI and the rest of C0 and C1) and marks that reorder text become visible placeholders.
@@ -29,6 +33,60 @@ _UNSAFE = re.compile("[" + "".join(map(re.escape, map(chr, _TABLE))) + "]")
 # GitHub's runner executes lines that begin with `::` (after white space) or contain `##[` as workflow commands.
 _COMMAND = re.compile(r"(?m)^([^\S\n]*:)(?=:)")
 _MARK = re.compile(r"##(?=\[)")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Output for one commit: ``left_out`` bytes that will never be streamed, then ``data``."""
+
+    data: bytes = b""
+    left_out: int = 0
+
+
+class LogStream:
+    """Output that is not on the branch yet. Safe for one writer and one reader thread.
+
+    At most CHUNK_BYTES wait. If more arrives, it is dropped until the waiting bytes have been sent.
+    """
+
+    def __init__(self) -> None:
+        self._waiting = bytearray()
+        self._gap_before = 0
+        self._gap_after = 0
+        self._lock = threading.Lock()
+
+    @property
+    def waits(self) -> bool:
+        """Return whether there is something to send."""
+        return bool(self._waiting)
+
+    def add(self, data: bytes) -> None:
+        """Append output, which must consist of whole UTF-8 characters."""
+        with self._lock:
+            room = 0 if self._gap_after else CHUNK_BYTES - len(self._waiting)
+            fits = data if len(data) <= room else _whole_letters(data[:room])
+            self._waiting += fits
+            self._gap_after += len(data) - len(fits)
+
+    def piece(self) -> Piece:
+        """Return the next piece to send. It stays queued until ``sent`` is called."""
+        with self._lock:
+            return Piece(bytes(self._waiting), self._gap_before)
+
+    def sent(self, piece: Piece) -> None:
+        """Remove a piece that is on the branch now."""
+        if not piece.data:
+            return
+        with self._lock:
+            del self._waiting[: len(piece.data)]
+            self._gap_before = 0
+            if not self._waiting:
+                self._gap_before, self._gap_after = self._gap_after, 0
+
+
+def _whole_letters(data: bytes | bytearray) -> bytes:
+    """Remove incomplete UTF-8 characters at the ends of a truncated text."""
+    return data.decode("utf-8", "ignore").encode()
 
 
 class LogSink:
@@ -78,7 +136,7 @@ class LogSink:
         with self._lock:
             if not self.truncated:
                 return bytes(self._head + self._tail)
-            head, tail = whole_letters(self._head), whole_letters(self._tail[-self._tail_limit :])
+            head, tail = _whole_letters(self._head), _whole_letters(self._tail[-self._tail_limit :])
             left_out = self.total - len(head) - len(tail)
             # No newline before the tail, because the tail may begin in the middle of a line.
             return head + f"\n[... {left_out} bytes left out ...] ".encode() + tail

@@ -65,8 +65,8 @@ def job_filter() -> bytes | None:
     code += _where(numbers["socket"], _FIRST, _allow_only(_FAMILIES))
     code += _where(numbers["fcntl"], _SECOND, _allow_only(_COMMANDS))
     code += _where(numbers["ioctl"], _SECOND, _refuse(_TERMINAL))
-    for least, most in _ranges(numbers.values()):
-        code += [_step(_ATLEAST, least, 0, 2), _step(_ABOVE, most, 1, 0), _step(_RETURN, _ALLOW)]
+    for number in sorted(numbers.values()):
+        code += [_step(_EQUAL, number, 0, 1), _step(_RETURN, _ALLOW)]
     code += [_step(_ABOVE, max(numbers.values()), 0, 1), _step(_RETURN, _ENOSYS), _step(_RETURN, _EPERM)]
     return b"".join(code)
 
@@ -76,17 +76,6 @@ def _numbers(column: int) -> dict[str, int]:
     text = resources.files("runner.job").joinpath("syscalls.txt").read_text(encoding="ascii")
     rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
-
-
-def _ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the first and the last number of each unbroken run."""
-    runs: list[tuple[int, int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1] = (runs[-1][0], number)
-        else:
-            runs.append((number, number))
-    return runs
 
 
 def _where(number: int, argument: int, steps: list[bytes]) -> list[bytes]:

@@ -13,17 +13,46 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from runner.job.hidden_files import Key, UnlinkedFileUsage
 
-BOUNDS = ("memory", "processes", "disk", "files", "free", "available")
+if TYPE_CHECKING:  # the supervisor would take longer to start
+    from bridge import presets
+    from runner import policy
 
+# The limits, each with what is said about a job that exceeds it.
+BOUNDS = {
+    "memory": "it exceeded its memory limit",
+    "processes": "it exceeded its limit of processes",
+    "disk": "its folder exceeded the disk limit",
+    "files": "its folder exceeded the limit of files",
+    "free": "the host's disk was nearly full",
+    "available": "the host's memory was nearly used up",
+}
+_MIB = 1 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _WALK_S = 0.005
 _REST_S = 5.0
 _ELSEWHERE_S = 1.0  # pause between measurements if each has to list all processes of the machine
+
+
+def bounds(preset: presets.Limits, host: policy.Limits) -> dict[str, int]:
+    """Return the limits of a job, in bytes or as counts: for each, the smaller one of its preset and this host's policy.
+
+    ``free`` bytes must stay free on the disk, and ``available`` bytes of the host's memory.
+    """
+    most = {
+        "processes": min(preset.processes, host.processes),
+        "disk": min(preset.disk_mb, host.disk_mb) * _MIB,
+        "files": min(preset.files, host.files),
+        "free": host.keep_free_mb * _MIB,
+        "available": host.keep_memory_mb * _MIB,
+    }
+    memory = [megabytes for megabytes in (preset.memory_mb, host.memory_mb) if megabytes]
+    return {**most, "memory": min(memory) * _MIB} if memory else most
 
 
 class Usage:

@@ -22,11 +22,11 @@ from runner.bus.bus import Pushed
 from runner.context import RunnerContext
 from runner.host.facts import describe_versions
 from runner.host.interpreter import is_used_by
-from runner.job.bounds import bounds, explain
 from runner.job.collect import MAX_SKIPPED, collect
 from runner.job.command import NO_CORE, Command, Ended, Ready, job_environment
 from runner.job.logs import LogSink
 from runner.job.redact import Redactor
+from runner.job.usage import BOUNDS, bounds
 from runner.job.workspace import Workspace, check_paths, export_inputs, export_tree, workspace
 from runner.refusal import Refusal, Unable, with_place
 from runner.serve.answer import Outcome, deliver, describe, tell_end
@@ -321,7 +321,7 @@ def _failure(ended: Ended, step: int, timeout_s: int) -> tuple[State, str, str] 
     """Return the state, the reason's code and the message if a step failed; None if it did not."""
     code = ended.exit_code
     if ended.exceeded:
-        return State.FAILED, ended.exceeded, f"step {step} was ended: {explain(ended.exceeded)}"
+        return State.FAILED, ended.exceeded, f"step {step} was ended: {BOUNDS[ended.exceeded]}"
     if ended.timed_out:
         return State.TIMED_OUT, "timeout", f"step {step} was ended after {timeout_s} s"
     if code is None:

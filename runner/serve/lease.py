@@ -20,7 +20,7 @@ from bridge.manifest import Request, format_time
 from bridge.verify.state_signature import signed_message
 from runner.bus.bus import Pushed
 from runner.context import RunnerContext
-from runner.job.stream import LogStream, Piece
+from runner.job.logs import LogStream, Piece
 from runner.state.identity import WHO
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bridge.bus.wire import State
 from bridge.presets import Limits as PresetLimits
-from runner.job.bounds import bounds
+from runner.job.usage import bounds
 from runner.policy import Limits as HostLimits
 
 pytestmark = pytest.mark.bus

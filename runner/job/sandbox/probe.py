@@ -7,13 +7,15 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from runner.job.sandbox.trial import run_trial
+from runner.job.command import Command, Ended, job_environment
+from runner.job.logs import LogSink
 from runner.job.workspace import Workspace, workspace
 
 _ATTEMPT = Path(__file__).with_name("attempt.py")
+_OUTPUT_BYTES = 1 << 20
 
 Around = Callable[[Workspace], list[str]]
 
@@ -73,3 +75,29 @@ def _judge(exit_code: int | None, output: str) -> str | None:
     if could:
         return f"a job in it could {', '.join(could)}"
     return f"a job in it could not {', '.join(could_not)}" if could_not else None
+
+
+def run_trial(
+    argv: Sequence[str],
+    space: Workspace,
+    inside: Sequence[str],
+    *,
+    interpreter: Path,
+    extra: Mapping[str, str] | None = None,
+    timeout_s: float = 30.0,
+) -> tuple[Ended, str]:
+    """Run a command like a job, behind the argv prefix ``inside``. Returns how it ended, and its stripped output.
+
+    ``extra`` are variables beside those that every job has.
+    """
+    sink = LogSink(_OUTPUT_BYTES)
+    env = job_environment(space.home, interpreter=interpreter, extra=extra or {})
+    command = Command(
+        argv, inside=inside, env=env, cwd=space.tree, timeout_s=timeout_s, grace_s=1.0, sink=sink
+    )
+    try:
+        while command.poll(0.1) is None:
+            pass
+    finally:
+        ended = command.stop()
+    return ended, sink.kept.decode("utf-8", "replace").strip()

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from bridge.bus.wire import LogDigest
 from bridge.verify.plausibility import compare_logs
-from runner.job import stream
-from runner.job.logs import LogSink
-from runner.job.stream import CHUNK_BYTES, LogStream
+from runner.job import logs
+from runner.job.logs import CHUNK_BYTES, LogSink, LogStream
 
 PLENTY = 1 << 20
 
@@ -67,13 +66,13 @@ class Job:
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(stream, "CHUNK_BYTES", 40)
+    monkeypatch.setattr(logs, "CHUNK_BYTES", 40)
 
 
 @given(STEPS, st.sampled_from([9, 40, PLENTY]), st.sampled_from([40, CHUNK_BYTES]))
 def test_whatever_the_steps_and_heartbeats_do_the_logs_are_what_was_streamed(steps, keep, most):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream, "CHUNK_BYTES", most)
+        patch.setattr(logs, "CHUNK_BYTES", most)
         job = Job(keep)
         for step in steps:
             job.step(step)

@@ -10,7 +10,7 @@ import pytest
 from bridge.common import limits
 from bridge.errors import InfrastructureError
 from runner.bus.bus import Budget, Pushed
-from runner.job.stream import LogStream
+from runner.job.logs import LogStream
 from runner.serve import watch_job
 from runner.serve.watch_job import Keepalive
 
