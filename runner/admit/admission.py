@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from bridge.system.git import Git
 from bridge.system.git_output import ObjectInfo
 from runner.admit import trust
 from runner.admit.manifests import Candidate
+from runner.context import RunnerContext
 from runner.policy import Policy
 from runner.refusal import Refusal, Unable
 from runner.state.ledger import FENCED, Ledger
@@ -72,6 +74,21 @@ def ends_at(request: Request) -> float:
     """Return when no runner may start a request any more, in Unix seconds."""
     latest = branch_names.nonce_time(request.nonce) + MAX_LIFETIME.total_seconds()
     return min(latest, parse_time(request.expires_at).timestamp()) if request.expires_at else latest
+
+
+def answered_before_keys(context: RunnerContext, view: RequestBranch) -> bool:
+    """Return whether an unsigned answer stays: this runner gave it, or its request is too old to run.
+
+    Answers from before ``trust.runners`` was set are unsigned. Answering their requests again would only hide them.
+    """
+    if view.unsigned is None or not view.unsigned.is_final or view.current_state.is_final:
+        return False
+    record = context.ledger.entry(view.branch)
+    if record is not None and record.published is not None:
+        return True
+    parsed = branch_names.parse_branch(view.branch)
+    age_s = time.time() - branch_names.nonce_time(parsed.nonce) if parsed else 0.0
+    return age_s > context.policy.limits.max_age_s and not context.clock.is_doubtful()
 
 
 def wants_another(request: Request, presets: Mapping[str, Preset], policy: Policy) -> bool:

@@ -6,8 +6,7 @@ from bridge.bus import branch_names, lookup
 from bridge.bus.history import RequestBranch
 from bridge.errors import RefusedError, UsageError
 from runner.admit.manifests import Candidate, read_candidate
-from runner.bus.bus import Bus
-from runner.bus.reading import read_each
+from runner.bus.bus import Bus, read_each
 from runner.policy import Policy
 from runner.refusal import Refusal
 from runner.state import signing_key

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
 from bridge.bus import exact_refs, history
+from bridge.bus.history import RequestBranch
 from bridge.errors import GitError, InfrastructureError
 from bridge.system import git_output
 from bridge.system.git import Git
 from bridge.system.process import Completed
+from bridge.verify.signed_history import Reader
 from runner import policy
 from runner.bus.fetch import Fetcher
 from runner.bus.store import open_store, token_of
@@ -218,3 +220,33 @@ class Budget:
     def interval_s(self) -> float:
         """Seconds between heartbeats at which the budget lasts."""
         return max(0.5, 60 / max(1, self.per_minute - _RESERVE))
+
+
+def read_each(
+    git: Git,
+    tips: Mapping[str, str],
+    failed: Callable[[str, Exception], None],
+    reader: Reader,
+    commits: int | None = None,
+) -> dict[str, RequestBranch]:
+    """Read many branches, given as ``{branch: commit id}``. After a failure, read halves; ``failed`` gets bad ones.
+
+    ``commits`` bounds the search for signed states, as in ``Reader.views``. Whether a branch that has ended is foreign
+    or cancelled is not looked at: nobody who reads many of them does anything about that.
+    """
+    if not tips:
+        return {}
+    try:
+        # If only signed states count, signatures tell which of several states ended a branch.
+        plain = None if reader.has_keys else history.read_views(git, tips, ended_whole=False)
+        return reader.views(git, tips, plain, commits)
+    except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
+        branches = list(tips)
+        if len(branches) == 1:
+            failed(branches[0], error)
+            return {}
+    middle = len(branches) // 2
+    views: dict[str, RequestBranch] = {}
+    for half in (branches[:middle], branches[middle:]):
+        views |= read_each(git, {branch: tips[branch] for branch in half}, failed, reader, commits)
+    return views

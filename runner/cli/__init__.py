@@ -33,6 +33,9 @@ MODULES = {
     "first": ("init", "pin", "keygen"),
     "orders": ("drain", "maintenance"),
     "started": ("watchdog", "hook"),
+    "looking": ("check", "status"),
+    "serving": ("serve", "once"),
+    "services": ("setup", "install"),
 }
 
 

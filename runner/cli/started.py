@@ -10,8 +10,8 @@ from bridge.common import environment
 from bridge.common.cli.output import say
 from runner.cli.common import tell
 from runner.policy import load_policy
-from runner.service import watchdog
 from runner.service.actions_hook import VARIABLES, check_job
+from runner.state import heartbeat
 
 
 @click.command()
@@ -23,7 +23,7 @@ def watchdog_command(policy: Path | None) -> None:
     """
     state = load_policy(policy).state
     if state.is_dir():
-        watchdog.look(state, tell)
+        heartbeat.kill_if_hanging(state, tell)
 
 
 @click.command()

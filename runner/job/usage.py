@@ -40,7 +40,7 @@ _ELSEWHERE_S = 1.0  # pause between measurements if each has to list all process
 
 
 def bounds(preset: presets.Limits, host: policy.Limits) -> dict[str, int]:
-    """Return the limits of a job, in bytes or as counts: for each, the smaller one of its preset and this host's policy.
+    """Return the limits of a job, in bytes or as counts: the smaller ones of its preset and this host's policy.
 
     ``free`` bytes must stay free on the disk, and ``available`` bytes of the host's memory.
     """

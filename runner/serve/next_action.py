@@ -8,7 +8,7 @@ from enum import Enum
 
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
-from runner.admit.unsigned_answers import answered_before_keys
+from runner.admit.admission import answered_before_keys
 from runner.context import RunnerContext
 
 # Margin for an observer whose clock runs faster than the holder's.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from bridge.bus.history import RequestBranch
+from bridge.common import limits
+from runner.bus.bus import read_each
 from runner.context import RunnerContext
 from runner.serve.dispatch import UNFIT, push_pending_answers
-from runner.serve.inbox import Inbox
 from runner.serve.memory import CANNOT_BEGIN, CLOCK, Memory
 from runner.serve.scheduler import Scheduler
 from runner.state.orders import OperatorMode
@@ -12,16 +16,23 @@ from runner.state.orders import OperatorMode
 _SERVE = OperatorMode()
 _HOST_FAULTS = (CLOCK, CANNOT_BEGIN, UNFIT)
 _UNFETCHED = "is not fetched yet: others that came with it take long"
+# How many left-out branches are named one by one; the rest are only counted.
+_SHOWN = 20
 
 
 class Poller:
-    """Polls the bus, and remembers what it saw between polls."""
+    """Polls the bus. The ledger counts what is read, so that no commit kills the runner for ever."""
 
     def __init__(self, context: RunnerContext) -> None:
         self._context = context
         self._memory = Memory(context)
-        self._inbox = Inbox(context, self._memory)
         self._scheduler = Scheduler(context, self._memory)
+        # Commits that were read in the last poll, and commits whose handling killed an earlier process of this runner.
+        self._known: set[str] = set()
+        self._died = context.ledger.attempts()
+        # Waiting requests without a state on their branches: there may be very many of them, poll after poll.
+        self._views: dict[str, RequestBranch] = {}
+        self._left_out: set[str] = set()
 
     @property
     def has_more(self) -> bool:
@@ -38,7 +49,8 @@ class Poller:
         """
         context, memory = self._context, self._memory
         unsent = push_pending_answers(context, memory.retries)
-        tips = self._inbox.fetch()
+        tips = context.bus.fetch()
+        self._tell_left_out()
         if news := context.clock.news():
             context.tell(news)
         memory.see(tips, unsent)
@@ -46,10 +58,55 @@ class Poller:
         if not order.takes_requests:
             memory.pause(str(order.state))
         elif not memory.is_settled:
-            worked = self._scheduler.handle_next(self._inbox.read(memory.due(unsent)).values())
+            worked = self._scheduler.handle_next(self._read(memory.due(unsent)).values())
         waiting = dict.fromkeys(context.bus.unfetched, _UNFETCHED)
         context.status_file.polled({**waiting, **memory.why, **context.bus.quarantine.why}, self._fault())
         return worked
+
+    def _read(self, tips: Mapping[str, str]) -> dict[str, RequestBranch]:
+        """Read branches. Those that cannot be read are left out."""
+        died = self._died
+        views = {
+            branch: view
+            for branch, tip in tips.items()
+            if (view := self._views.get(branch)) is not None and view.tip == tip
+        }
+        new = {branch: tip for branch, tip in tips.items() if branch not in views}
+        views |= self._read_counted({branch: tip for branch, tip in new.items() if tip not in died})
+        for branch, tip in new.items():
+            if died.get(tip, 0) >= limits.CRASHES:
+                self._memory.skip(branch, tip, f"this runner crashed {died[tip]} times over it")
+            elif tip in died:
+                views |= self._read_counted({branch: tip})
+        self._memory.note_unread(new.keys() - views.keys())
+        self._known = set(tips.values())
+        self._views = {
+            branch: view for branch, view in views.items() if view.state is None and view.cancel is None
+        }
+        return views
+
+    def _read_counted(self, tips: Mapping[str, str]) -> dict[str, RequestBranch]:
+        """Read branches. New commits are counted before, so that the next process knows of one that kills this one."""
+        context, new = self._context, set(tips.values()) - self._known
+        if new:
+            context.ledger.attempt(new)
+        views = read_each(context.bus.git, tips, self._memory.failed, context.reader, limits.UNSIGNED_A_POLL)
+        if new:
+            context.ledger.survived(new)
+        return views
+
+    def _tell_left_out(self) -> None:
+        """Tell the operator, once for each branch, which branches cannot be fetched and why."""
+        bus, tell = self._context.bus, self._context.tell
+        reasons = bus.quarantine.why
+        new = [branch for branch in reasons if branch not in self._left_out]
+        for branch in new[:_SHOWN]:
+            tell(f"{branch} is left out: {reasons[branch]}")
+        if len(new) > _SHOWN:
+            tell(f"{len(new) - _SHOWN} more branches are left out; `kakeya-runner check` counts them")
+        self._left_out = set(reasons)
+        for news in bus.listing.news():
+            tell(news)
 
     def _fault(self) -> str:
         """Return which fault of this host or of the bus keeps requests waiting; empty if none does."""

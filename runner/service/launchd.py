@@ -8,7 +8,7 @@ from pathlib import Path
 
 from runner.service.plan import Call, Service
 from runner.service.settings import Settings
-from runner.service.watchdog import EVERY_S
+from runner.state.heartbeat import EVERY_S
 
 LABEL = "com.kakeya.bridge-runner"
 WATCHDOG = f"{LABEL}-watchdog"

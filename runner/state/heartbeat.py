@@ -9,18 +9,23 @@ import json
 import os
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from bridge.common import environment
+from bridge.system import local_files
 
 FILE = "pulse.json"
 # After how long without a sign of life the runner counts as hanging. A healthy runner is silent for at most one fetch
 # and one push, of five minutes each.
 SILENCE_S = 900
 INTERVAL_S = 5.0
+EVERY_S = 60
+_LOOKS = SILENCE_S // EVERY_S
+_LOOKS_FILE = "watchdog.json"
 
 
 class Heartbeat:
@@ -77,3 +82,25 @@ def serving_process(state: Path) -> psutil.Process | None:
         return process if process.create_time() == sign["started"] else None
     except (OSError, ValueError, KeyError, TypeError, psutil.Error):
         return None
+
+
+def kill_if_hanging(state: Path, tell: Callable[[str], None]) -> None:
+    """Check once whether a runner hangs, and if so kill it. launchd does this every ``EVERY_S`` seconds.
+
+    After the machine slept, a file's age says nothing. So it is counted how often in a row no sign of life came.
+    """
+    process, file = serving_process(state), state / _LOOKS_FILE
+    if process is None:
+        # No runner serves, or the runner ended: the service manager handles that.
+        file.unlink(missing_ok=True)
+        return
+    sign = (state / FILE).stat().st_mtime_ns
+    try:
+        before, looks = json.loads(file.read_text(encoding="ascii"))
+    except (OSError, ValueError, TypeError):
+        before, looks = None, 0
+    looks = looks + 1 if before == sign else 1
+    if looks > _LOOKS:
+        tell(f"the runner {process.pid} gave no sign of life for {_LOOKS} minutes: it is killed")
+        process.kill()
+    local_files.replace(file, json.dumps([sign, looks]))

@@ -15,9 +15,8 @@ from bridge.errors import InfrastructureError
 from bridge.system import git_output
 from bridge.system.git import Git
 from bridge.verify.signed_history import Reader
-from runner.bus.bus import KEPT
+from runner.bus.bus import KEPT, read_each
 from runner.bus.packed_refs import APART, HEADS
-from runner.bus.reading import read_each
 from runner.state.ledger import Ledger
 
 _FILES = ("", "-wal", "-shm")

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from bridge.bus import branch_names, times
 from bridge.bus.history import RequestBranch
 from bridge.manifest import parse_time
-from runner.admit.unsigned_answers import answered_before_keys
+from runner.admit.admission import answered_before_keys
+from runner.bus.bus import read_each
 from runner.bus.packed_refs import HEADS
-from runner.bus.reading import read_each
 from runner.context import RunnerContext
 from runner.policy import Retention
 from runner.state.archive import store

@@ -19,7 +19,7 @@ from bridge.system.child import Child
 from runner.bus import transfer
 from runner.check.presets import allowed_names
 from runner.check.readiness import examine
-from runner.cli.check import next_step
+from runner.cli.looking import next_step
 from runner.policy import load_policy
 
 NEEDS_ENGINE = pytest.mark.skipif(

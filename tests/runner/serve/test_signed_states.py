@@ -18,7 +18,7 @@ from bridge.errors import PolicyError
 from bridge.requests.status import NOT_SIGNED
 from bridge.verify import signed_history
 from bridge.verify.signed_history import Reader
-from runner.admit.unsigned_answers import answered_before_keys
+from runner.admit.admission import answered_before_keys
 from runner.bus.bus import Pushed
 from runner.policy import load_policy
 from runner.serve import next_action as deciding

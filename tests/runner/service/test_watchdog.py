@@ -12,11 +12,10 @@ import sys
 import pytest
 
 from runner.policy import load_policy
-from runner.service import watchdog
 from runner.state import heartbeat
 from runner.state.heartbeat import Heartbeat
 
-LOOKS = heartbeat.SILENCE_S // watchdog.EVERY_S
+LOOKS = heartbeat.SILENCE_S // heartbeat.EVERY_S
 
 
 @pytest.fixture
@@ -43,9 +42,9 @@ def write_pulse(state, process: subprocess.Popen, **changes: object) -> None:
 def test_a_runner_without_a_sign_of_life_is_killed_after_so_many_looks(tmp_path, hanging, told):
     write_pulse(tmp_path, hanging)
     for _ in range(LOOKS):
-        watchdog.look(tmp_path, told.append)
+        heartbeat.kill_if_hanging(tmp_path, told.append)
     assert (hanging.poll(), told) == (None, [])
-    watchdog.look(tmp_path, told.append)
+    heartbeat.kill_if_hanging(tmp_path, told.append)
     assert hanging.wait(10) == -signal.SIGKILL
     assert "no sign of life for 15 minutes" in told[0]
 
@@ -55,7 +54,7 @@ def test_one_sign_of_life_starts_the_count_anew(tmp_path, hanging, told):
     for n in range(3 * LOOKS):
         if n % LOOKS == LOOKS - 1:
             os.utime(tmp_path / heartbeat.FILE, (n, n))
-        watchdog.look(tmp_path, told.append)
+        heartbeat.kill_if_hanging(tmp_path, told.append)
     assert (hanging.poll(), told) == (None, [])
 
 
@@ -63,7 +62,7 @@ def test_an_old_sign_alone_is_none_against_it(tmp_path, hanging, told):
     """After a machine slept every file is old."""
     write_pulse(tmp_path, hanging)
     os.utime(tmp_path / heartbeat.FILE, (1, 1))
-    watchdog.look(tmp_path, told.append)
+    heartbeat.kill_if_hanging(tmp_path, told.append)
     assert (hanging.poll(), told) == (None, [])
 
 
@@ -78,7 +77,7 @@ def test_nobody_else_is_killed(tmp_path, hanging, told, content):
         (tmp_path / heartbeat.FILE).write_text(content)
     (tmp_path / "watchdog.json").write_text("no json")
     for _ in range(LOOKS + 2):
-        watchdog.look(tmp_path, told.append)
+        heartbeat.kill_if_hanging(tmp_path, told.append)
     assert (hanging.poll(), told) == (None, [])
 
 
@@ -91,7 +90,7 @@ def test_a_serving_runner_beats_and_a_stopped_one_is_hanging(runners, wait_for, 
     wait_for(lambda: (state / heartbeat.FILE).stat().st_mtime_ns > first)
     runner.process.send_signal(signal.SIGSTOP)
     for _ in range(LOOKS + 1):
-        watchdog.look(state, told.append)
+        heartbeat.kill_if_hanging(state, told.append)
     assert runner.process.wait(10) == -signal.SIGKILL
     again = runners.start(presets=["noop"])
     assert again.stop() == 0
@@ -134,7 +133,7 @@ def test_the_command_looks_once(runners, hanging, tmp_path):
     state.mkdir()
     write_pulse(state, hanging)
     for _ in range(LOOKS):
-        watchdog.look(state, print)
+        heartbeat.kill_if_hanging(state, print)
     done = subprocess.run(argv, check=True, capture_output=True, text=True, cwd=tmp_path)
     assert "no sign of life" in done.stderr
     assert hanging.wait(10) == -signal.SIGKILL

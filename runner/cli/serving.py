@@ -1,0 +1,110 @@
+"""``kakeya-runner serve`` and ``once``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import click
+
+from bridge.bus.wire import EXIT_CODES
+from bridge.common.cli.commands import FOLDER, flag, option
+from bridge.errors import ExitCode, InfrastructureError
+from bridge.system.process import DEVNULL, start
+from runner.check.presets import allowed_names
+from runner.check.readiness import trust
+from runner.cli.common import stop_on_signals, tell
+from runner.context import open_runner
+from runner.policy import Policy, load_policy
+from runner.serve.loop import keep_results, once, serve
+from runner.service.workflow_models import with_workflow_models
+from runner.state.health import DAMAGED
+
+_CAFFEINATE = "/usr/bin/caffeinate"
+
+
+@click.command()
+@option("--limit", click.IntRange(min=1), metavar="N", help="Stop after N requests.")
+@flag("--awake keep_awake", "Keep a Mac from sleeping while the runner serves.")
+@click.pass_obj
+def serve_command(policy: Path | None, limit: int | None, *, keep_awake: bool) -> None:
+    """Serve requests from the bus until stopped.
+
+    SIGTERM, SIGHUP and ^C stop the runner and return a running job to the queue (or finish it, with `on_stop: finish`
+    in the policy).
+    """
+    rules = load_policy(policy)
+    handled = None
+    while handled is None:
+        try:
+            handled = _serve(rules, limit, keep_awake=keep_awake)
+        except InfrastructureError as error:
+            if error.code != DAMAGED:
+                raise
+            tell(error.message)
+    tell(f"stopped after {handled} requests")
+
+
+def _serve(rules: Policy, limit: int | None, *, keep_awake: bool) -> int:
+    """Serve with one context, and return how many requests were handled."""
+    with open_runner(rules, tell) as context:
+        stop_on_signals(context.stop)
+        context.heartbeat.begin(context.policy.state)
+        tell(
+            f"serving {context.bus.url} as {context.identity.id}; sandbox: {context.sandbox.kind}"
+            f"; allowed presets: {', '.join(allowed_names(context.presets, context.policy)) or 'none'}"
+        )
+        if context.policy.trust.code_request == "signed" and (check := trust(context.policy)).ok is not True:
+            tell(f"{check.message}. {check.fix}")
+        for error in context.presets.broken.values():
+            tell(f"invalid preset ignored: {error.message}")
+        try:
+            with _awake() if keep_awake else nullcontext():
+                return serve(context, limit=limit)
+        finally:
+            context.heartbeat.end()
+
+
+@contextmanager
+def _awake() -> Iterator[None]:
+    """Keep the system from sleeping while it is idle or on mains power. Does nothing except on a Mac.
+
+    ``caffeinate -w`` watches this process, so it also ends if this process is killed.
+    """
+    if sys.platform != "darwin":
+        yield
+        return
+    argv = [_CAFFEINATE, "-is", "-w", str(os.getpid())]
+    keeper = start(argv, env={}, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
+    try:
+        yield
+    finally:
+        keeper.terminate()
+        keeper.wait()
+
+
+@click.command()
+@option("--branch", required=True, help="The request branch.")
+@option("--commit", metavar="ID", help="Handle the request only if this is its commit.")
+@option(
+    "--results", FOLDER, metavar="DIR", help="Also write the answer's files here, for the workflow to keep."
+)
+@click.pass_obj
+def once_command(policy: Path | None, branch: str, commit: str | None, results: Path | None) -> int:
+    """Handle one request branch and exit with its exit code.
+
+    GitHub Actions workflows call this command. A branch that is already answered is left alone. If another runner
+    holds the request, if it is left to one, or if it waits for approval, the exit code is 3.
+
+    KAKEYA_MAC_VERIFIER_PATH and KAKEYA_MAC_DRAFTER_ID in the environment choose the models, if the policy's
+    actions.models allows them.
+    """
+    with open_runner(with_workflow_models(load_policy(policy), tell), tell) as context:
+        stop_on_signals(context.stop)
+        state = once(context, branch, commit)
+        if results:
+            keep_results(context, branch, results)
+    return ExitCode.INFRASTRUCTURE if state is None else EXIT_CODES.get(state, ExitCode.INFRASTRUCTURE)
