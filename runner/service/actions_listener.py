@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bridge.errors import UsageError
 from runner.service.actions_hook import VARIABLES
-from runner.service.plan import Plan, Service, Step, Write
+from runner.service.plan import Plan, Service, write
 from runner.service.settings import search_path
 
 _LABELS = "kakeya-mac-m4"
@@ -56,9 +56,9 @@ def install(folder: Path, policy: Path, root: Path | None = None) -> Plan:
     old = file.read_text(encoding="utf-8") if file.is_file() else ""
     lines = [line for line in old.splitlines() if not line.startswith(f"{_VARIABLE}=")]
     lines += [f"{_VARIABLE}={path}" for path in script.files]
-    steps: list[Step] = [*script.install(root).steps]
+    steps = [*script.install(root).steps]
     if folder.is_dir():
-        steps.append(Write(file, "".join(f"{line}\n" for line in lines).encode(), mode=0o600))
+        steps.append(write(file, "".join(f"{line}\n" for line in lines).encode(), mode=0o600))
     return Plan(steps, _by_hand(folder))
 
 

@@ -6,7 +6,7 @@ import plistlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.service.plan import Call, Service
+from runner.service.plan import Service, call
 from runner.service.settings import Settings
 from runner.state.heartbeat import EVERY_S
 
@@ -62,14 +62,14 @@ def service(settings: Settings) -> Service:
     domain = "system" if settings.system else f"gui/{settings.uid}"
     folder = Path("/Library/LaunchDaemons") if settings.system else settings.home / "Library/LaunchAgents"
     contents = {LABEL: plist(settings), WATCHDOG: watchdog_plist(settings)}
-    stop = {label: Call(["launchctl", "bootout", f"{domain}/{label}"], may_fail=True) for label in contents}
+    stop = {label: call("launchctl", "bootout", f"{domain}/{label}", may_fail=True) for label in contents}
     start = [
-        call
+        step
         for label in contents
-        for call in (
+        for step in (
             stop[label],
-            Call(["launchctl", "enable", f"{domain}/{label}"]),
-            Call(["launchctl", "bootstrap", domain, str(folder / f"{label}.plist")]),
+            call("launchctl", "enable", f"{domain}/{label}"),
+            call("launchctl", "bootstrap", domain, str(folder / f"{label}.plist")),
         )
     ]
     note = "An agent starts at login, not at boot; a daemon needs no login: sudo kakeya-runner install --system --yes"

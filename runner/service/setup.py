@@ -14,7 +14,7 @@ from runner.host.interpreter import find
 from runner.policy import Policy, load_policy, write_template
 from runner.service import actions_listener as listener
 from runner.service import launchd, systemd
-from runner.service.plan import Act, Plan, Service, Write
+from runner.service.plan import Plan, Service, Step, write
 from runner.service.settings import Settings, find_user, settings_for
 from runner.state import signing_key
 
@@ -37,7 +37,7 @@ class Wanted:
 def steps(wanted: Wanted) -> Iterator[tuple[str, Plan]]:
     """Yield the steps in order, by title. Each is prepared after the one before it was done or declined."""
     text, rules = draft(wanted)
-    yield "policy", Plan([] if wanted.policy.exists() else [Write(wanted.policy, text, mode=0o600)])
+    yield "policy", Plan([] if wanted.policy.exists() else [write(wanted.policy, text, mode=0o600)])
     yield "key", _key(rules.state)
     yield "pin", _pin(rules.state, wanted.clone)
     settings = settings_for(rules, wanted.policy, find_user(None, system=False), system=False)
@@ -84,7 +84,7 @@ def _key(state: Path) -> Plan:
         signing_key.make_key(state)
         return f"write {file}"
 
-    return Plan([] if file.exists() else [Act(f"make a key to sign answers with: {file}", make)])
+    return Plan([] if file.exists() else [Step([f"make a key to sign answers with: {file}"], make)])
 
 
 def _pin(state: Path, clone: Path | None) -> Plan:
@@ -95,10 +95,10 @@ def _pin(state: Path, clone: Path | None) -> Plan:
     if clone is None:
         title = f"print the public key, for a maintainer to add to {PINNED_FILE} on the bus's main branch"
         todo = f"add the key above to {PINNED_FILE} on the bus's main branch; with --clone DIR it is written there"
-        return Plan([Act(title, lambda: text.rstrip("\n"))], (todo,))
+        return Plan([Step([title], lambda: text.rstrip("\n"))], (todo,))
     file = clone / PINNED_FILE
     old = file.read_text(encoding="utf-8") if file.is_file() else ""
     if key and old.strip() and any(pinned.raw == key.raw for pinned in read_public_keys(old, str(file))):
         return Plan()
     commit = f"git -C {clone} add {PINNED_FILE} && git -C {clone} commit -m 'Pin the runner' && git -C {clone} push"
-    return Plan([Write(file, (old + text).encode())], (commit,))
+    return Plan([write(file, (old + text).encode())], (commit,))

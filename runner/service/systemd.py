@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from string import Template
 
-from runner.service.plan import Call, Service
+from runner.service.plan import Service, call
 from runner.service.settings import Settings
 from runner.state.heartbeat import SILENCE_S
 
@@ -48,14 +48,14 @@ def service(settings: Settings) -> Service:
     system = settings.system
     folder = Path("/etc/systemd/system") if system else settings.home / ".config/systemd/user"
     control = ["systemctl"] if system else ["systemctl", "--user"]
-    reload = Call([*control, "daemon-reload"])
-    start = [reload, Call([*control, "enable", UNIT]), Call([*control, "restart", UNIT])]
+    reload = call(*control, "daemon-reload")
+    start = [reload, call(*control, "enable", UNIT), call(*control, "restart", UNIT)]
     # Without lingering, a user's services start at the first login and end with the last logout.
-    linger = [] if system else [Call(["loginctl", "enable-linger", settings.user])]
+    linger = [] if system else [call("loginctl", "enable-linger", settings.user)]
     return Service(
         files={folder / UNIT: unit(settings)},
         start=[*linger, *start],
-        stop=[Call([*control, "disable", "--now", UNIT], may_fail=True)],
+        stop=[call(*control, "disable", "--now", UNIT, may_fail=True)],
         after_removal=[reload],
         then=[f"Its log: journalctl {'' if system else '--user '}-u {UNIT}"],
     )

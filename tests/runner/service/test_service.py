@@ -22,7 +22,7 @@ import pytest
 from bridge.errors import InfrastructureError, UsageError
 from runner.policy import load_policy
 from runner.service import actions_listener, launchd, systemd
-from runner.service.plan import Call, Plan, Write
+from runner.service.plan import Plan, call, write
 from runner.service.settings import settings_for
 
 NOBODY = pwd.getpwnam("nobody")
@@ -250,16 +250,16 @@ def test_a_system_service_never_runs_as_root(runners):
 def test_what_may_not_be_written_is_an_error_with_a_remedy(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InfrastructureError) as caught:
-        list(Plan([Write(tmp_path / "file" / "unit", b"")]).carry_out())
+        list(Plan([write(tmp_path / "file" / "unit", b"")]).carry_out())
     assert "sudo" in caught.value.fix
 
 
 def test_a_command_that_fails_ends_it_unless_it_may(tmp_path):
     steps = [
-        Write(tmp_path / "unit", b"x"),
-        Call(["false"], may_fail=True),
-        Call(["false"]),
-        Call(["touch", "no"]),
+        write(tmp_path / "unit", b"x"),
+        call("false", may_fail=True),
+        call("false"),
+        call("touch", "no"),
     ]
     plan = Plan(steps)
     said = []
