@@ -91,44 +91,36 @@ class Bus(Fetcher):
 
         What the server says decides only where it is clear; otherwise the branch is fetched and looked at.
         """
-        ref = f"refs/heads/{branch}"
         along = self.piggyback.take() if self.piggyback else None
-        self.budget.spend()
-        try:
-            exact_refs.push(self.git, self.url, {ref: commit, **self._carried(along)}, {ref: expect})
-        except GitError as error:
-            self._report_piggyback(along, error)
+        if error := self._push({f"refs/heads/{branch}": commit}, {f"refs/heads/{branch}": expect}, along):
             pushed = self._after_failure(branch, commit, expect)
             self.push_fault = error.summary() if pushed is Pushed.FAILED else ""
             return pushed
-        self._report_piggyback(along)
         self.push_fault = ""
         self._tips.set({branch: commit})
         return Pushed.DONE
 
     def push_record(self, commit: str) -> bool:
         """Push a piggyback commit alone, and return whether it arrived."""
+        return self._push({}, {}, commit) is None
+
+    def _push(self, refs: dict[str, str], expect: dict[str, str], along: str | None) -> GitError | None:
+        """Push references and a piggyback commit. Returns the error, if any."""
+        piggyback = self.piggyback if along else None
+        if piggyback and along:
+            refs = {**refs, piggyback.ref: along}
         self.budget.spend()
         try:
-            exact_refs.push(self.git, self.url, self._carried(commit), {})
+            exact_refs.push(self.git, self.url, refs, expect)
         except GitError as error:
-            self._report_piggyback(commit, error)
-            return False
-        self._report_piggyback(commit)
-        return True
-
-    def _carried(self, along: str | None) -> dict[str, str]:
-        return {self.piggyback.ref: along} if self.piggyback and along else {}
-
-    def _report_piggyback(self, along: str | None, error: GitError | None = None) -> None:
-        """Report whether a piggyback commit arrived. If the whole push failed, that is not known."""
-        if along is None or self.piggyback is None:
-            return
-        if error is None:
-            self.piggyback.arrived()
-        else:
-            refused = dict(git_output.rejected(error.stdout))
-            self.piggyback.failed(error.summary() if self.piggyback.ref in refused else None)
+            if piggyback:
+                # If the whole push failed, it is not known whether the bus refuses this reference.
+                refused = dict(git_output.rejected(error.stdout))
+                piggyback.failed(error.summary() if piggyback.ref in refused else None)
+            return error
+        if piggyback:
+            piggyback.arrived()
+        return None
 
     def delete(self, tips: Mapping[str, str]) -> list[str]:
         """Delete branches that are still at the given commits, and return those that are gone afterwards.

@@ -263,9 +263,7 @@ def answer_without_running(
     if request:
         record = context.ledger.entry(lease.branch)
         if record is None or (record.request == lease.request and record.state not in set(wire.EXIT_CODES)):
-            context.ledger.begin(
-                lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset
-            )
+            context.ledger.begin(lease.request, branch=lease.branch)
     published = answer(context, lease, outcome)
     tell_end(context, lease, outcome, published)
     return published

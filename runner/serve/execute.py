@@ -52,7 +52,7 @@ def execute(context: RunnerContext, admitted: Admitted) -> State | None:
     # While the claim is pushed, the supervisor starts, which gets the job only once the claim is on the bus.
     with closing(Ready()) as ready:
         lease, request = Lease(context, admitted.view), admitted.request
-        context.ledger.begin(lease.request, branch=lease.branch, nonce=request.nonce, preset=request.preset)
+        context.ledger.begin(lease.request, branch=lease.branch)
         claimed = lease.advance(State.CLAIMED)
         if claimed is not Pushed.DONE:
             failed = f"the claim could not be pushed: {context.bus.push_fault}"

@@ -109,11 +109,7 @@ class Announcer:
 
     def take(self) -> str | None:
         """Return the record's commit, to add it to another push; None if the last record is recent enough."""
-        now = time.monotonic()
-        if not self._serves or now < self._not_before:
-            return None
-        is_fresh = self._last is not None and now - self._last_at < self._every_s * _FRESH
-        if is_fresh and self._last is not None and self._last.content == self._content():
+        if not self._is_due(self._every_s * _FRESH):
             return None
         try:
             self._offered = self._make()
@@ -150,7 +146,11 @@ class Announcer:
         if time.monotonic() - self._checked_at >= self._every_s:
             self._checked_at = time.monotonic()
             self._fitness.check()
-        if not self._is_due() or not self._retries.allows(self.ref) or not self._bus.budget.spare():
+        if (
+            not self._is_due(self._every_s, with_job=False)
+            or not self._retries.allows(self.ref)
+            or not self._bus.budget.spare()
+        ):
             return
         if commit := self.take():
             self.pushes += 1
@@ -159,15 +159,15 @@ class Announcer:
             else:
                 self._retries.failed(self.ref)
 
-    def _is_due(self) -> bool:
+    def _is_due(self, age_s: float, *, with_job: bool = True) -> bool:
+        """Return whether the last record has this age, or its content (perhaps without the job) is no longer true."""
         now = time.monotonic()
         if not self._serves or now < self._not_before:
             return False
-        return (
-            self._last is None
-            or self._last.content[:3] != self._content()[:3]
-            or now - self._last_at >= self._every_s
-        )
+        if self._last is None or now - self._last_at >= age_s:
+            return True
+        fields = None if with_job else -1
+        return self._last.content[:fields] != self._content()[:fields]
 
     def end(self) -> None:
         """Announce that the runner stops, if it was announced before. The push has a few seconds."""

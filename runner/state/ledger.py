@@ -14,14 +14,12 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS branches (
     branch    TEXT PRIMARY KEY,
     request   TEXT NOT NULL,
-    nonce     TEXT NOT NULL,
+    nonce     TEXT NOT NULL,  -- this and the next are no longer used, and stay empty
     preset    TEXT NOT NULL,
     state     TEXT NOT NULL,
-    claims    INTEGER NOT NULL DEFAULT 0,
     answer    TEXT,
     expect    TEXT,
-    published TEXT,
-    seen_at   TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+    published TEXT
 );
 CREATE INDEX IF NOT EXISTS waiting ON branches (answer) WHERE answer IS NOT NULL;
 CREATE TABLE IF NOT EXISTS salts (
@@ -130,13 +128,13 @@ class Ledger:
         rows = self._db.execute("SELECT request, state, published FROM branches WHERE branch = ?", (branch,))
         return next((LedgerEntry(*row) for row in rows), None)
 
-    def begin(self, request: str, *, branch: str, nonce: str, preset: str) -> None:
-        """Record that a request is about to be claimed. A second call for the branch counts another claim."""
+    def begin(self, request: str, *, branch: str) -> None:
+        """Record that a request is about to be claimed, perhaps again."""
         with self.transaction() as cursor:
             cursor.execute(
-                "INSERT INTO branches (request, branch, nonce, preset, state, claims) VALUES (?, ?, ?, ?, 'taken', 1)"
-                " ON CONFLICT (branch) DO UPDATE SET claims = claims + 1, state = 'taken'",
-                (request, branch, nonce, preset),
+                "INSERT INTO branches (request, branch, nonce, preset, state) VALUES (?, ?, '', '', 'taken')"
+                " ON CONFLICT (branch) DO UPDATE SET state = 'taken'",
+                (request, branch),
             )
 
     def answered(self, *, branch: str, state: str, answer: str, expect: str) -> bool:
@@ -148,13 +146,13 @@ class Ledger:
             )
             return cursor.rowcount > 0
 
-    def restore(self, request: str, *, branch: str, nonce: str, preset: str, state: str) -> None:
+    def restore(self, request: str, *, branch: str, state: str) -> None:
         """Record a request that was seen earlier. An existing entry is not changed."""
         with self.transaction() as cursor:
             cursor.execute(
-                "INSERT OR IGNORE INTO branches (request, branch, nonce, preset, state, claims)"
-                " VALUES (?, ?, ?, ?, ?, 1)",
-                (request, branch, nonce, preset, state),
+                "INSERT OR IGNORE INTO branches (request, branch, nonce, preset, state)"
+                " VALUES (?, ?, '', '', ?)",
+                (request, branch, state),
             )
 
     def writes(self, *, branch: str, salt: str) -> None:

@@ -56,23 +56,16 @@ def open_ledger(path: Path, store: Git, archive: Path, tell: Callable[[str], Non
 
 
 def _refill(ledger: Ledger, git: Git, prefix: str, tell: Callable[[str], None], reader: Reader) -> int:
-    """Record each request that a runner has claimed, the earliest first. Returns how many there are."""
+    """Record each request that a runner has claimed. Returns how many there are."""
     listed = git.refs(prefix)
     tips = {ref.removeprefix(prefix): oid for ref, oid in listed.items()}
     if prefix == APART:
         tips = {name.partition("/")[2]: oid for name, oid in tips.items()}
     safe = {branch: tip for branch, tip in tips.items() if branch_names.is_safe(branch)}
     views = read_each(git, safe, lambda branch, error: tell(f"{branch} cannot be read: {error}"), reader)
-    touched = sorted((v.state.at, v.branch, v) for v in views.values() if v.state)
-    for _, branch, view in touched:
-        if parsed := branch_names.parse_branch(branch):
-            ledger.restore(
-                view.request,
-                branch=branch,
-                nonce=parsed.nonce,
-                preset=parsed.preset,
-                state=str(view.current_state),
-            )
+    touched = [view for view in views.values() if view.state]
+    for view in touched:
+        ledger.restore(view.request, branch=view.branch, state=str(view.current_state))
     return len(touched)
 
 
@@ -89,18 +82,11 @@ def _find_pending(ledger: Ledger, store: Git, tell: Callable[[str], None]) -> No
 def _note_pending(ledger: Ledger, store: Git, answer: str) -> None:
     state = wire.parse_state(objects.read_blob(store, answer, wire.STATE, max_bytes=wire.MAX_STATE))
     tip = objects.resolve(store, HEADS + state.branch) if state else None
-    parsed = branch_names.parse_branch(state.branch) if state else None
-    if not (state and tip and parsed) or history.is_ancestor(store, answer, tip):
+    if not (state and tip) or history.is_ancestor(store, answer, tip):
         return
     expect = store.maybe("merge-base", answer, tip)
     if expect:
-        ledger.restore(
-            state.request,
-            branch=state.branch,
-            nonce=parsed.nonce,
-            preset=parsed.preset,
-            state=str(state.state),
-        )
+        ledger.restore(state.request, branch=state.branch, state=str(state.state))
         ledger.answered(branch=state.branch, state=str(state.state), answer=answer, expect=expect)
 
 

@@ -144,7 +144,7 @@ def test_what_is_pushed_upon_a_job_that_runs_ends_its_answer_and_no_more(
     with host.context() as context:
         poller = Poller(context)
         context.bus.fetch()
-        context.ledger.begin(tip, branch=branch, nonce="1790000000-abcdef", preset="touch")
+        context.ledger.begin(tip, branch=branch)
         said = wire.StateFile(
             schema_version=2, state="succeeded", branch=branch, request=tip, salt="0" * 16, token=1, sequence=2,
             lease_s=120.0, runner=context.identity, at="2026-01-01T00:00:00Z",

@@ -148,8 +148,7 @@ class Protocol(RuleBasedStateMachine):
         if action is not Action.TAKE:
             return
         lease = Lease(context, view)
-        nonce = branch_names.parse_branch(view.branch).nonce
-        context.ledger.begin(lease.request, branch=view.branch, nonce=nonce, preset="noop")
+        context.ledger.begin(lease.request, branch=view.branch)
         if lease.advance(State.CLAIMED) is Pushed.DONE:
             self.claims[view.branch].append(lease.token)
             self.holds[name] = lease

@@ -115,9 +115,7 @@ def test_an_answer_that_waited_is_still_delivered(host, requester, ran):
         candidate = read_candidate(context.bus.git, view)
         admitted = admit(context.bus.git, candidate, context.presets, context.policy, context.ledger)
         lease = Lease(context, view)
-        context.ledger.begin(
-            lease.request, branch=branch, nonce=admitted.request.nonce, preset=admitted.request.preset
-        )
+        context.ledger.begin(lease.request, branch=branch)
         assert lease.advance(State.CLAIMED) is Pushed.DONE
         good = wire.Reason(code="ok", message="every step ended with 0")
         outcome = Outcome(State.SUCCEEDED, good, admitted.request, admitted)

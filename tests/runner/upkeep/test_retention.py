@@ -218,7 +218,7 @@ def test_the_store_forgets_what_was_deleted_and_keeps_what_waits(host, old):
     with host.context() as context:
         tips = context.bus.fetch()
         git = context.bus.git
-        context.ledger.begin(tips[stays], branch=stays, nonce="1790000000-abcdef", preset="touch")
+        context.ledger.begin(tips[stays], branch=stays)
         context.ledger.answered(branch=stays, state="succeeded", answer=tips[stays], expect=tips[stays])
         context.bus.keep(tips[stays])
         context.bus.keep(tips[gone])
