@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.common import environment, install
+from bridge.common.whole_files import written_whole
 from bridge.errors import PolicyError, ProcessError
 from bridge.presets import Preset
 from bridge.system.local_files import stamp
@@ -166,11 +167,10 @@ def pin(policy: Path, path: Path, version: str) -> None:
         line = f"{key}: {json.dumps(value)}"
         old = re.search(rf"(?m)^{key}:.*$", text)
         text = text[: old.start()] + line + text[old.end() :] if old else f"{text.rstrip()}\n{line}\n"
-    draft = policy.with_name(f"{policy.name}.new")
-    draft.write_text(text, encoding="utf-8")
-    draft.chmod(policy.stat().st_mode & 0o777)
-    load_policy(draft)
-    draft.replace(policy)
+    with written_whole(policy) as draft:
+        draft.write_text(text, encoding="utf-8")
+        draft.chmod(policy.stat().st_mode & 0o777)
+        load_policy(draft)
 
 
 def ask(path: Path, how: str, *modules: str) -> dict[str, Any]:

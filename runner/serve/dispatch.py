@@ -67,8 +67,7 @@ def apply(
         return answer_without_running(context, Lease(context, replace(view, request=view.tip)), None, outcome)
     if action is not Action.TAKE:
         state, code, message = _CLOSED[action]
-        if action is Action.CANCEL and view.cancel:
-            message = with_reason(message, view.cancel)
+        message = with_reason(message, view.cancel if action is Action.CANCEL else None)
         outcome = Outcome(state, Reason(code=code, message=message))
         return answer_without_running(context, Lease(context, view), candidate.request, outcome)
     try:

@@ -31,7 +31,7 @@ from runner.job.workspace import Workspace, check_paths, export_inputs, export_t
 from runner.refusal import Refusal, Unable, with_place
 from runner.serve.answer import Outcome, deliver, describe, tell_end
 from runner.serve.gate import judge_reports
-from runner.serve.lease import Lease, hand_on, with_reason
+from runner.serve.lease import Lease, with_reason
 from runner.serve.watch_job import Keepalive, RunStopped, StopReason, wait_for_end
 from runner.state import signing_key
 
@@ -112,7 +112,7 @@ class _ClaimedRun:
         outcome = self._outcome
         try:
             missing = self._prepare(space)
-            if missing and self._hand_on(lfs.message(missing)):
+            if missing and self._lease.hand_on(self._admitted.request, lfs.message(missing)):
                 return StopReason.HANDED_ON
             if missing:
                 outcome.end(State.FAILED, "lfs_pointers", lfs.message(missing))
@@ -120,23 +120,16 @@ class _ClaimedRun:
                 self._run_steps(space)
             self._gather(space)
         except Refusal as refusal:
-            if isinstance(refusal, Unable) and self._hand_on(refusal.message):
+            if isinstance(refusal, Unable) and self._lease.hand_on(self._admitted.request, refusal.message):
                 return StopReason.HANDED_ON
-            outcome.end(State.REFUSED, refusal.code, self._placed(refusal.code, refusal.message))
+            message = with_place(refusal.code, refusal.message, self._context.identity.id)
+            outcome.end(State.REFUSED, refusal.code, message)
         except RunStopped as stopped:
             if message := _CANCELLED.get(stopped.reason):
                 cancel = self._lease.view.cancel if stopped.reason is StopReason.CANCELLED else None
-                outcome.end(
-                    State.CANCELLED, stopped.reason.value, with_reason(message, cancel) if cancel else message
-                )
+                outcome.end(State.CANCELLED, stopped.reason.value, with_reason(message, cancel))
             return stopped.reason
         return None
-
-    def _hand_on(self, reason: str) -> bool:
-        return hand_on(self._context, self._lease, self._admitted.request, reason)
-
-    def _placed(self, code: str, message: str) -> str:
-        return with_place(code, message, self._context.identity.id)
 
     def _hand_back(self) -> None:
         """Hand back a request that this host could not begin: no step of it ran."""
@@ -201,7 +194,7 @@ class _ClaimedRun:
                 raise stopped
             if failure := _failure(ended, i, admitted.timeout_s):
                 state, code, message = failure
-                outcome.end(state, code, self._placed(code, message))
+                outcome.end(state, code, with_place(code, message, context.identity.id))
                 return
 
     def _environment(self, space: Workspace) -> dict[str, str]:

@@ -24,22 +24,17 @@ from runner.job.logs import LogStream, Piece
 from runner.state.identity import WHO
 
 
-def with_reason(message: str, cancel: CancelFile) -> str:
+def with_reason(message: str, cancel: CancelFile | None) -> str:
     """Return a message with the requester's own reason for cancelling, if one was given."""
-    return f"{message}: {one_line(cancel.reason)}" if cancel.reason else message
+    return f"{message}: {one_line(cancel.reason)}" if cancel and cancel.reason else message
 
 
 class Lease:
     """One request that this runner works on, from the claim to the answer."""
 
     def __init__(self, context: RunnerContext, view: RequestBranch) -> None:
+        self._context = context
         self._bus = context.bus
-        self._ledger = context.ledger
-        self._identity = context.identity
-        self._signer = context.signer
-        self._reader = context.reader
-        self._lease_s = context.policy.bus.lease_s
-        self._labels = context.policy.labels
         entry = objects.entry_at(self._bus.git, view.request, wire.REQUEST)
         # The manifest's blob, which is part of each commit that this runner makes.
         self.manifest = entry.oid if entry and entry.is_file else None
@@ -110,16 +105,16 @@ class Lease:
             salt=secrets.token_hex(8),
             token=self.token,
             sequence=self._sequence,
-            lease_s=self._lease_s,
-            runner=self._identity,
+            lease_s=self._context.policy.bus.lease_s,
+            runner=self._context.identity,
             at=format_time(datetime.now(UTC)),
             step=step,
             detail=detail[:1000],
             left_out=left_out,
-            labels=self._labels,
+            labels=self._context.policy.labels,
         )
         self._salts.add(now.salt)
-        self._ledger.writes(branch=self.branch, salt=now.salt)
+        self._context.ledger.writes(branch=self.branch, salt=now.salt)
         content: dict[str, bytes | Existing | None] = {wire.FOLDER: None, **files, wire.STATE: now.to_bytes()}
         if self.manifest:
             content[wire.REQUEST] = Existing(self.manifest)
@@ -129,7 +124,7 @@ class Lease:
         tree = objects.overlay(self._bus.git, f"{self.request}^{{tree}}", content, builder)
         # GitHub starts no workflow for a push whose head commit contains this, so an answer never triggers another run.
         message = f"{title or f'kakeya: {state}'}\n\nClaim {self.token} of {self.branch}\n\n[skip ci]\n"
-        message = signed_message(message, self._signer, branch=self.branch, parent=parent, tree=tree)
+        message = signed_message(message, self._context.signer, branch=self.branch, parent=parent, tree=tree)
         commit = builder.commit(tree, [parent], message, WHO)
         if writer is None:
             builder.store()
@@ -155,7 +150,7 @@ class Lease:
             return None
         if tip is None:
             return RequestBranch(self.branch, "", self.request, None, None, has_foreign_commits=True)
-        return self._reader.view(self._bus.git, self.branch, tip)
+        return self._context.reader.view(self._bus.git, self.branch, tip)
 
     def build_on(self, view: RequestBranch) -> None:
         """Continue on top of the commit that the requester added to the branch."""
@@ -166,6 +161,16 @@ class Lease:
         """Return whether the last state is still this runner's, with only unsigned states on top of it."""
         ours = view.state is not None and view.state.salt in self._salts
         return ours and view.unsigned is not None and not view.has_foreign_commits
+
+    def hand_on(self, request: Request, reason: str) -> bool:
+        """Hand the claimed request on to other runners, and return whether any may run it."""
+        context = self._context
+        names = context.others.who_may(self.view, request, context.presets.get(request.preset))
+        if names:
+            self.advance(State.REQUESTED, detail=context.others.note(self.view, reason, context.identity.id))
+            context.tell(f"{self.branch}: handed on to {', '.join(names)}, because this runner cannot run it")
+            context.ledger.settled(branch=self.branch, state="handed_on")
+        return bool(names)
 
     def is_fenced(self, view: RequestBranch) -> bool:
         """Return whether another runner has claimed or answered the request, so that this one can publish nothing."""
@@ -196,13 +201,3 @@ def leave(
         lease.token = view.token
         lease.advance(State.REQUESTED, detail=context.others.note(view, reason, context.identity.id))
     return True
-
-
-def hand_on(context: RunnerContext, lease: Lease, request: Request, reason: str) -> bool:
-    """Hand a request that this runner has claimed on to others, and return whether any may run it."""
-    names = context.others.who_may(lease.view, request, context.presets.get(request.preset))
-    if names:
-        lease.advance(State.REQUESTED, detail=context.others.note(lease.view, reason, context.identity.id))
-        context.tell(f"{lease.branch}: handed on to {', '.join(names)}, because this runner cannot run it")
-        context.ledger.settled(branch=lease.branch, state="handed_on")
-    return bool(names)
