@@ -54,11 +54,7 @@ def why_trusted(git: Git, view: RequestBranch, preset: Preset, policy: Policy) -
 
 
 def _signer(git: Git, view: RequestBranch, preset: Preset, policy: Policy) -> str:
-    """Return who signed a request for this branch, this repository and this preset.
-
-    Raises:
-        BadSignature: nobody who may sign has signed it.
-    """
+    """Return who signed a request for this branch, this repository and this preset."""
     signed = read_signed(git, view.request)
     if signed is None:
         raise BadSignature("it is not signed")

@@ -123,9 +123,5 @@ def _check_commits(git: Git, commits: Collection[str]) -> dict[str, str | None]:
 
 
 def _check_history(git: Git, oid: str, time_s: float) -> str | None:
-    """Return what is wrong with a commit's history, or None.
-
-    Raises:
-        ProcessError: reading it takes longer than ``time_s`` seconds.
-    """
+    """Return what is wrong with a commit's history, or None. Raises a ProcessError after ``time_s`` seconds."""
     return _OVERSIZED if with_oversized_history(git, [oid], but=f"{LOOKS}*", timeout=time_s) else None

@@ -17,6 +17,11 @@ import psutil
 from bridge.bus import exact_refs
 from runner.bus.store import scratch_folder
 
+_UNFINISHED = (
+    "objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/[0-9a-f][0-9a-f]/tmp_obj_*", "objects/tmp_objdir-*/**/tmp_*",
+)  # fmt: skip
+# Locks, and the references of pushes that were ended.
+_STALE = ("*.lock", "objects/info/*.lock", "refs/**/*.lock", f"{exact_refs.OUTGOING}**/*")
 # Processes that adopt the children of dead processes.
 _REAPERS = ("init", "systemd", "launchd")
 
@@ -24,7 +29,8 @@ _REAPERS = ("init", "systemd", "launchd")
 def remove_stale_files(repository: Path) -> list[str]:
     """Remove leftovers, and return the names of the removed files, relative to the repository."""
     removed = []
-    for path in [*unfinished(repository), *_locks(repository), *_outgoing(repository)]:
+    stale = [path for pattern in _STALE for path in repository.glob(pattern) if path.is_file()]
+    for path in [*unfinished(repository), *stale]:
         with suppress(FileNotFoundError):
             path.unlink()
             removed.append(str(path.relative_to(repository)))
@@ -50,21 +56,7 @@ def end_orphans(repository: Path) -> int:
     return ended
 
 
-def _outgoing(repository: Path) -> Iterator[Path]:
-    """Yield the references of pushes that were ended."""
-    yield from (path for path in (repository / exact_refs.OUTGOING).rglob("*") if path.is_file())
-
-
 def unfinished(repository: Path) -> Iterator[Path]:
     """Yield the temporary files in which git collects objects."""
-    objects = repository / "objects"
-    yield from objects.glob("pack/tmp_*")
-    yield from objects.glob("pack/.tmp-*")
-    yield from objects.glob("[0-9a-f][0-9a-f]/tmp_obj_*")
-    yield from objects.glob("tmp_objdir-*/**/tmp_*")
-
-
-def _locks(repository: Path) -> Iterator[Path]:
-    yield from repository.glob("*.lock")
-    yield from (repository / "objects" / "info").glob("*.lock")
-    yield from (path for path in (repository / "refs").rglob("*.lock") if path.is_file())
+    for pattern in _UNFINISHED:
+        yield from repository.glob(pattern)

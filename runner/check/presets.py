@@ -43,7 +43,6 @@ def load_problems(context: RunnerContext) -> Problems:
 
 
 def _load(context: RunnerContext, preset: Preset, need: Need) -> Mapping[str, Problem]:
-    """Load models in a separate job, in the sandbox of the preset's jobs."""
     argv = need.command(str(context.policy.interpreter), files=False)
     ended, output = run_check(context, argv, preset, extra=need.env, timeout_s=_LOAD_S)
     problems = read_answer(output, need)
@@ -75,7 +74,6 @@ def _paths(step: Step) -> list[str]:
 
 
 def _missing(paths: Sequence[str]) -> Problem | None:
-    """Return which path is not on this host, or None."""
     gone = next((path for path in paths if not Path(path).exists()), None)
     return (
         Problem(f"{gone} does not exist here", "Install it, or correct the preset's argv.") if gone else None
@@ -200,7 +198,6 @@ def _interpreter(interpreter: Interpreter) -> Check:
 
 
 def _preset(preset: Preset, policy: Policy, interpreter: Interpreter, models: Sequence[Problem]) -> Check:
-    """Check whether one preset could run now."""
     refused = refusal_of(preset, policy)
     if refused:
         fix = 'To allow it for people that you list, see "Whose code runs" in docs/operations.md.'

@@ -80,7 +80,6 @@ def trust(policy: Policy) -> Check:
 
 
 def _signers(policy: Policy) -> Check:
-    """Check the list of signers, if the policy runs signed code."""
     signers = policy.trust.allowed_signers
     if signers is None:
         return Check("trust", ok=True, message="only the code of approved requests runs")

@@ -159,7 +159,6 @@ def _engine(blas: dict[str, Any]) -> Check:
 
 
 def _key(policy: Policy) -> str | None:
-    """Return the short id of the key in the state folder."""
     try:
         return signing_key.public_key(policy.state).short
     except (KakeyaError, OSError):

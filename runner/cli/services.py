@@ -62,7 +62,6 @@ def setup_command(policy: Path | None, /, *, yes: bool, **asked: Any) -> int:
 
 
 def _is_fit(policy: Path) -> bool:
-    """Check the host before installing the service, and show the results."""
     fit = True
     for check in examine(policy):
         show([check])
@@ -132,7 +131,6 @@ def install_command(
 
 
 def _carry_out(plan: Plan, *, yes: bool, commands: bool) -> None:
-    """Show a plan or, with ``yes``, carry it out."""
     if plan.is_done:
         say("nothing to do: everything is up to date")
         return

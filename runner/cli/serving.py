@@ -49,7 +49,6 @@ def serve_command(policy: Path | None, limit: int | None, *, keep_awake: bool) -
 
 
 def _serve(rules: Policy, limit: int | None, *, keep_awake: bool) -> int:
-    """Serve with one context, and return how many requests were handled."""
     with open_runner(rules, tell) as context:
         stop_on_signals(context.stop)
         context.heartbeat.begin(context.policy.state)

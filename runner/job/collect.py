@@ -114,11 +114,7 @@ def _candidates(patterns: list[str], tree: Path, collected: Collected) -> Iterat
 def _walk(
     tree: Path, start: str, patterns: list[str], collected: Collected
 ) -> Iterator[tuple[str, int, list[str]]]:
-    """Yield each folder's path, descriptor and names, from ``start`` down.
-
-    Raises:
-        OSError: ``start`` is not a folder.
-    """
+    """Yield each folder's path, descriptor and names, from ``start`` down."""
     opened = [os.open(tree, _FOLDER)]
     try:
         for part in PurePosixPath(start).parts:
@@ -156,11 +152,7 @@ def _below(
 
 
 def _open(name: str, folder: int, path: str, collected: Collected) -> int:
-    """Open a folder, but no link, and record why that fails if there is a folder.
-
-    Raises:
-        OSError: it fails.
-    """
+    """Open a folder, but no link, and record why that fails if there is a folder."""
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except OSError as error:

@@ -103,11 +103,7 @@ def _too_much(pointer: Pointer, rule: Lfs) -> str | None:
 
 
 def _fetch(same: Sequence[Pointer], server: LfsServer, draft: Path, attend: Callable[[], None]) -> None:
-    """Write an object to ``draft``.
-
-    Raises:
-        Missing: its size or digest is not what its pointer gives.
-    """
+    """Write an object of the size and the digest that its pointer gives to ``draft``."""
     wanted, digest, size = same[0], hashlib.sha256(), 0
     if any(pointer.size != wanted.size for pointer in same):
         raise Missing("pointers to it disagree about its size")

@@ -164,11 +164,7 @@ class LfsServer:
     def _open(
         self, method: str, url: str, headers: Mapping[str, str], body: str | None = None
     ) -> Iterator[bytes]:
-        """Yield a server's answer in pieces.
-
-        Raises:
-            Missing: the status is no plain success.
-        """
+        """Yield a server's answer in pieces. Any status but a plain success is ``Missing``."""
         try:
             with self._answer(method, url, headers, body) as answer:
                 if answer.status_code != requests.codes.ok:

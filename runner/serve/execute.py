@@ -164,11 +164,7 @@ class _ClaimedRun:
         return lfs.fill(pointers, space.tree, policy.bus, secret, policy.lfs, fetching.check)
 
     def _run_steps(self, space: Workspace) -> None:
-        """Run the steps in order until one fails.
-
-        Raises:
-            RunStopped: the job was stopped from outside.
-        """
+        """Run the steps in order until one fails."""
         context, admitted, outcome = self._context, self._admitted, self._outcome
         deadline = time.monotonic() + admitted.timeout_s
         env = self._environment(space)
@@ -198,7 +194,6 @@ class _ClaimedRun:
                 return
 
     def _environment(self, space: Workspace) -> dict[str, str]:
-        """Return the environment of the job's steps."""
         policy, lease, preset = self._context.policy, self._lease, self._admitted.preset
         extra = {name: policy.env[name] for name in preset.pass_env if name in policy.env}
         pins = PINNED in preset.pass_env and PINNED not in extra
@@ -239,11 +234,7 @@ class _ClaimedRun:
         return problem[1].message if problem else None
 
     def _gather(self, space: Workspace) -> None:
-        """Collect the reports, even if the job failed. Run the gate on them if the job succeeded.
-
-        Raises:
-            RunStopped: the request was cancelled or taken over, or the runner stops.
-        """
+        """Collect the reports, even if the job failed. Run the gate on them if the job succeeded."""
         context, outcome, preset = self._context, self._outcome, self._admitted.preset
         keep_claim = Keepalive(context, self._lease, "the reports are being collected and judged").check
         collected = collect(preset, space.tree, Redactor(context.bus.secrets), keep_claim)
@@ -262,7 +253,6 @@ class _ClaimedRun:
             outcome.end(State.GATE_REJECTED, outcome.gate.verdict.lower(), message)
 
     def _binding(self, logs: tuple[bytes, ...]) -> RunBinding:
-        """Return the description of this run that the reports must match."""
         context, lease, outcome, admitted = self._context, self._lease, self._outcome, self._admitted
         return RunBinding(
             run_id(lease.branch, lease.request, lease.token),

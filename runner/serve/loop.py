@@ -82,7 +82,6 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
 
 
 def _drain(context: RunnerContext) -> None:
-    """Push the answers that wait, and say that the runner ends."""
     unsent = push_pending_answers(context, Backoff())
     later = f"; {len(unsent)} answers are pushed at the next start" if unsent else ""
     context.tell(f"drained: no job is running, and no other request is taken{later}")

@@ -196,7 +196,6 @@ class Scheduler:
 
 
 def _held_by(view: RequestBranch) -> str:
-    """Describe which runner holds a request."""
     state = view.state
     return (
         f"held by {state.runner.id}, for a lease of {state.lease_s:g} s"

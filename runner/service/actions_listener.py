@@ -63,7 +63,6 @@ def install(folder: Path, policy: Path, root: Path | None = None) -> Plan:
 
 
 def _by_hand(folder: Path) -> list[str]:
-    """Return the manual steps for the listener."""
     is_mac = sys.platform == "darwin"
     sudo = "" if is_mac else "sudo "
     lacks = {name for name in ("config.sh", ".runner", ".service") if not (folder / name).is_file()}

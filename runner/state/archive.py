@@ -107,13 +107,7 @@ def _store(git: Git, archive: Path, tips: Mapping[str, str]) -> None:
 
 
 def _check_whole(archive: Git, new: set[str], all_there: set[str]) -> None:
-    """Check each new object in the archive, down to the files.
-
-    Earlier objects were checked when they were archived, so a run costs no more than what it adds.
-
-    Raises:
-        InfrastructureError: one is missing or damaged.
-    """
+    """Check each new object in the archive, down to the files. Earlier ones were checked when they were archived."""
     earlier = [f"^{tip}" for tip in sorted(all_there - new)]
     walked = archive(
         "rev-list", "--objects", "--quiet", "--stdin", stdin="\n".join([*new, *earlier]), ok=range(256)

@@ -103,7 +103,6 @@ def answered_at(view: RequestBranch) -> float:
 
 
 def _portions(chosen: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Split the branches into the portions that are deleted at once."""
     branches = list(chosen)
     for i in range(0, len(branches), BATCH_SIZE):
         yield {branch: chosen[branch] for branch in branches[i : i + BATCH_SIZE]}

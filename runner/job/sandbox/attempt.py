@@ -82,11 +82,6 @@ def _connect(address: str) -> None:
 
 
 def _call(name: str, *args: int) -> int:
-    """Call the C library.
-
-    Raises:
-        OSError: the call fails.
-    """
     import ctypes  # noqa: PLC0415 - not on every system is it wanted
 
     libc = ctypes.CDLL(None, use_errno=True)

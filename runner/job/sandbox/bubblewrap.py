@@ -73,7 +73,6 @@ def prefix(
 
 
 def _system(*, network: bool) -> list[str]:
-    """Show programs, libraries and common system settings."""
     argv = []
     for path in map(Path, _SYSTEM):
         if path.is_symlink():
