@@ -35,7 +35,7 @@ def check_owned(path: Path, noun: str) -> None:
             raise PolicyError(f"cannot look at {path_part}: {error.strerror}") from error
         quoted = shlex.quote(str(path_part))
         if about.st_uid not in (0, os.geteuid()):
-            fix = f"Run: chown {_user()} {quoted}"
+            fix = f"Run: chown {user_name()} {quoted}"
             raise PolicyError(
                 f"{noun} can be changed by others: {path_part} belongs to another user", fix=fix
             )
@@ -102,7 +102,8 @@ def _is_own_group(gid: int) -> bool:
     return gid == me.pw_gid and group.gr_name == me.pw_name and set(group.gr_mem) <= {me.pw_name}
 
 
-def _user() -> str:
+def user_name() -> str:
+    """Return the name of the user of this process, or its number if it has no name."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 from pathlib import Path
 
 import click
@@ -14,6 +12,7 @@ from bridge.errors import UsageError
 from bridge.manifest import COMMIT
 from runner.admit.approvals import Approvals
 from runner.admit.named_request import branch_of, request_on
+from runner.ownership import user_name
 from runner.policy import Policy, load_policy
 
 
@@ -41,7 +40,7 @@ def command(policy: Path | None, request: str, *, withdraw: bool) -> None:
         commit, branch = request, branch_of(request, rules)
     else:
         commit, branch = _request_on(request, rules), request
-    approvals.approve(branch, commit, _operator())
+    approvals.approve(branch, commit, user_name())
     put(commit)
     say(f"approved on {branch}; the runner will run it once, when it sees it")
 
@@ -56,13 +55,6 @@ def _withdraw(approvals: Approvals, request: str, rules: Policy) -> None:
     if not any(withdrawn):
         raise UsageError(f"{commit} was not approved")
     put(commit)
-
-
-def _operator() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"user {os.getuid()}"
 
 
 def _request_on(branch: str, rules: Policy) -> str:

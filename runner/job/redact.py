@@ -37,9 +37,8 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        forms = sorted(
-            {form for secret in secrets if secret for form in forms_of(secret)}, key=_longest_first
-        )
+        every = {form for secret in secrets if secret for form in forms_of(secret)}
+        forms = sorted(every, key=lambda form: (-len(form), form))
         self._forms = forms
         self._any = re.compile("|".join(map(re.escape, forms)))
         self._longest = max(map(len, forms), default=0)
@@ -72,7 +71,7 @@ class Redactor:
     def _spans(self, views: Sequence[Unescaped]) -> list[Span]:
         """Return the spans of secrets in order, with overlapping ones merged."""
         spans = [
-            view.place(match.start(), match.end())
+            (view.start_of(match.start()), view.start_of(match.end()))
             for view in views
             if any(form in view.text for form in self._forms)
             for match in self._any.finditer(view.text)
@@ -129,10 +128,6 @@ class Unescaped:
         """Return the original position of the character at ``i``."""
         k = bisect_right(self.starts, i)
         return i + (self.offsets[k - 1] if k else 0)
-
-    def place(self, start: int, end: int) -> Span:
-        """Return the original positions of a span."""
-        return self.start_of(start), self.start_of(end)
 
 
 @dataclass(frozen=True)
@@ -193,7 +188,3 @@ def _replace(text: str, spans: Sequence[Span]) -> str:
         pieces += [text[at:start], REDACTED]
         at = end
     return "".join([*pieces, text[at:]])
-
-
-def _longest_first(form: str) -> tuple[int, str]:
-    return -len(form), form

@@ -186,8 +186,7 @@ def _available() -> int:
 
 def _free(folder: str) -> int:
     with suppress(OSError):
-        about = os.statvfs(folder)
-        return about.f_bavail * about.f_frsize
+        return int(psutil.disk_usage(folder).free)
     return sys.maxsize
 
 

@@ -134,15 +134,10 @@ class Memory:
 
     def recall(self, views: Iterable[RequestBranch], approved: Collection[tuple[str, str]]) -> None:
         """Look again at once at requests that were approved since they were turned down."""
-        for view in views:
+        for view in views if approved else ():
             if (view.branch, view.request) in approved and view.branch in self._checked:
                 self._unadmitted.discard(_branch_key(view.branch, view.tip))
                 del self._checked[view.branch]
-
-    @property
-    def has_unadmitted(self) -> bool:
-        """Whether any request was not admitted."""
-        return bool(self._unadmitted)
 
     def checked_at(self, view: RequestBranch) -> float:
         """Return when a request that waits for a decision was last checked; 0 if it never was."""

@@ -39,8 +39,7 @@ class Scheduler:
     def handle_next(self, views: Iterable[RequestBranch]) -> bool:
         """Handle the first request in turn that this runner can work on. Returns whether there was one."""
         ordered = self._in_turn(views)
-        if self._memory.has_unadmitted:
-            self._memory.recall(ordered, Approvals(self._context.policy.state).all())
+        self._memory.recall(ordered, Approvals(self._context.policy.state).all())
         # Requests that run come first. After a job, one of the others has its turn, so that none waits for
         # ever.
         passes = (False, True, False) if self._ran else (True, False)
