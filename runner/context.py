@@ -61,9 +61,7 @@ class RunnerContext:
     # What was installed when the runner started.
     versions: dict[str, str | None]
     interpreter: Interpreter
-    # Which presets this host can run.
     fitness: Fitness
-    # The other runners of the bus.
     others: Others
     health: Health
     tell: Callable[[str], None]
@@ -74,16 +72,12 @@ class RunnerContext:
     reader: Reader
     clock: Clock
     stop: StopRequest
-    # What `kakeya-runner status` shows of this process.
     status_file: StatusFile
-    # What the operator ordered from another terminal.
     orders: Orders
-    # Announces this runner on the bus, only while it serves.
+    # This one and the next do something only while the runner serves.
     announcer: Announcer
-    # Gives signs of life, only while the runner serves.
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
-    # For the operator: why requests that were handled last wait, by branch. The code that shows a reason
-    # removes it.
+    # Why requests wait, by branch, for the operator. Whoever shows a reason removes it.
     waits: dict[str, str] = field(default_factory=dict)
 
     def update_operator_mode(self) -> OperatorMode:

@@ -69,8 +69,7 @@ class Bus(Fetcher):
         self.piggyback: PiggybackRef | None = None
         # Set by each failure of git: the store may be damaged.
         self.is_suspect = False
-        # Why the last push of a branch and the last deletion failed, in the words of the bus; empty if they
-        # did not fail.
+        # Why the last push of a branch and the last deletion failed, in the words of the bus; or empty.
         self.push_fault = self.deletion_fault = ""
 
     def _suspect(self, _error: GitError) -> None:

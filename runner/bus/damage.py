@@ -23,8 +23,7 @@ _OBJECT = re.compile(r"[0-9a-f]{38}")
 _HEAD = re.compile(rb"ref: refs/\S+\n?|[0-9a-f]{40}\n?")
 _SUM_BYTES = hashlib.sha1(usedforsecurity=False).digest_size
 _PIECE = 1 << 20
-# A quick search reads only objects that were written within this time before the last one: they may not be
-# synced.
+# A quick search reads what was written within this time before the last object: it may not be synced.
 _LAST_S = 600.0
 # How long git may look for objects that are missing. A history that takes longer counts as whole.
 _WALK_S = 20.0

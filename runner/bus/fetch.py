@@ -22,8 +22,7 @@ from runner.bus.transfer import LOOK, SlowError, Transfer, explain_failure
 
 # If no branch came and this many cannot be sent, the bus as a whole fails.
 _MOST_UNREADABLE = 20
-# How long one commit of a failed batch may take alone, at least; or this many times as long as the bus takes
-# to list its branches. Most commits come at once and must not wait for the slow ones.
+# How long a commit of a failed batch may take alone, at least; or this many times as long as a listing takes.
 ALONE_S = 0.5
 LISTINGS = 4
 # A commit that failed alone is tried again in one of this many polls while others wait for their first turn.
@@ -126,8 +125,7 @@ class Fetcher:
             is_turn_of_retries = self._polls % RETRY_TURN == 0 or not self._suspects
             got |= self._retry(retries) if retries and is_turn_of_retries else self._search()
         self._arrived(new, got)
-        # No number of bad branches may stop the polls for others: one successful fetch shows that the bus can
-        # send.
+        # No number of bad branches may stop the polls: one successful fetch shows that the bus can send.
         nothing_came = self._is_broken and not self._tips.at and not self._suspects
         if nothing_came and self.quarantine.unreadable >= _MOST_UNREADABLE:
             message = f"cannot fetch from the bus: {self.quarantine.unreadable} branches cannot be read"
@@ -201,8 +199,7 @@ class Fetcher:
             return
         self.quarantine.release({commit})
         if not self._tips.at:
-            # With an empty store, each fetch would have brought all history. Now the history is there, and
-            # the others are short.
+            # Each fetch into an empty store would have brought all history. It is here now, and the rest is short.
             self.quarantine.forgive()
 
     def _arrived(self, new: Mapping[str, str], got: set[str]) -> None:

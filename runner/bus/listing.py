@@ -25,8 +25,7 @@ ODD = "no request can have their names"
 
 _HEADS = "refs/heads/"
 _SHOWN = 20
-# If there are too many branches, half of the chosen ones are replaced after this many seconds and polls,
-# whichever is later. Each stays for twice as long, so that it can have its turn.
+# Of too many branches, half of the chosen ones are replaced after this many seconds and polls.
 CHOSEN_S = 10.0
 _CHOSEN_POLLS = 3
 _MOST_HASHES = 1 << 20
@@ -46,8 +45,7 @@ class Listing:
         self._prefixes = tuple(f"{_HEADS}{pattern.removesuffix('*')}" for pattern in patterns)
         self._digest = b""
         self.tips: dict[str, str] = {}
-        # Branches with names that no request can have: their number, and some names. Then the number of
-        # branches beyond the limit.
+        # How many branches have names that no request can have, some of these names, and how many are beyond the limit.
         self.odd = 0
         self.some_odd: list[str] = []
         self.too_many = 0
@@ -122,8 +120,7 @@ class Listing:
             self._chosen_at, self._polls = time.monotonic(), 0
         now: set[int] = set()
         self._offered = self._copies = 0
-        # New branches come before the older half of the staying ones, so a flood takes at most half of the
-        # slots.
+        # New branches come before the older half of the staying ones: a flood takes at most half of the slots.
         ranks = {branch: 1 - i / len(stays) for i, branch in enumerate(stays, 1)}
         ranked = self._ranked(chunks, ranks, now)
         chosen = list(islice(ranked, limits.BRANCHES))

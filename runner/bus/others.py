@@ -28,7 +28,6 @@ from bridge.verify.public_keys import PublicKey
 from runner import policy
 from runner.bus.store import open_store, token_of
 
-# How often the records are read while a request waits for another runner.
 _LOOK_S = 2.0
 # A runner that has just stopped is often back soon: it was updated, or its machine was restarted.
 _RESTART_S = 15.0
@@ -50,7 +49,6 @@ class Others:
         self._instance = instance
         self._seen: Sequence[RunnerSighting] = ()
         self._looked: float | None = None
-        # Since when this process has seen each record.
         self._since: dict[str, tuple[str, float]] = {}
 
     def who_may(

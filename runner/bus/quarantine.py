@@ -23,7 +23,6 @@ class Quarantine:
         self._listed: Mapping[str, str] = {}
         self._hostile: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}
-        # When to retry commits that the bus could not send.
         self._backoff = Backoff()
 
     @property

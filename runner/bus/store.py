@@ -14,7 +14,7 @@ from bridge.system import git_output
 from bridge.system.git import Git
 from runner import policy
 
-# The same for SSH, which also must not prompt.
+# SSH must not prompt.
 _SSH = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15 -o ServerAliveCountMax=4"
 
 # How many references one command line takes on every system.

@@ -34,8 +34,7 @@ class Transfer:
         self._git = git
         self._url = url
         self._tips = tips
-        # A commit that takes long to arrive, the git process that fetches it beside the others, and its
-        # folder.
+        # A commit that takes long to arrive, the git process that fetches it beside the others, and its folder.
         self._slow: tuple[str, Child, Git] | None = None
 
     def close(self) -> None:

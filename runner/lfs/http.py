@@ -32,8 +32,7 @@ _MAX_HEADERS = 16
 _CONNECT_S, _SILENCE_S, HEADERS_S = 10, 30, 30
 # A thread that waits for a slow server's headers cannot be ended, so the number of such threads is limited.
 WAITING = threading.BoundedSemaphore(16)
-# Headers that an LFS server may let us send: for authorization and storage services. Headers about the
-# target, the framing or proxies are not among them.
+# Headers that an LFS server may choose: about authorization and storage, not the target, framing or proxies.
 _HEADER = re.compile(
     r"(?i:authorization|x-(?!forwarded|http-|original|rewrite|real-|host|proxy)[a-z0-9-]{1,60})"
 )

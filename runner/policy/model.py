@@ -1,4 +1,4 @@
-"""The settings that a host decides: the sections of its policy and their bounds."""
+"""The settings that a host decides: the sections of its policy and their bounds. docs/operations.md describes each."""
 
 from __future__ import annotations
 
@@ -70,10 +70,8 @@ class Bus(_Section):
     idle_poll_s: Annotated[float, Field(ge=0.05, le=3600)] | None = None
     pushes_per_minute: Annotated[int, Field(ge=1, le=6000)] | None = None
     lease_s: Annotated[float, Field(ge=1, le=86_400)] = 120.0
-    # Longest lease of another runner that is respected; by default 15 minutes, or `lease_s` if that is longer.
     max_lease_s: Annotated[float, Field(ge=1, le=86_400)] | None = None
 
-    # This runner announces itself on the bus at least this often; null: never.
     presence_s: Annotated[float, Field(ge=1, le=7200)] | None = 300.0
 
     @field_validator("patterns")
@@ -121,17 +119,11 @@ class Bus(_Section):
 class Trust(_Section):
     """Whose code may run."""
 
-    # `deny`: presets that run the requester's code are refused. `signed`: they run if somebody on the list below signed
-    # the request, or the operator approved it. `allow`: whoever can push can run code here.
     code_request: Literal["deny", "signed", "allow"] = "deny"
     # In OpenSSH's format (ssh-keygen(1), ALLOWED SIGNERS). Read again for each decision.
     allowed_signers: _WholePath | None = None
-    # Under `signed`, whether a request without signature or approval is refused or waits for approval.
     unapproved: Literal["refuse", "hold"] = "refuse"
-    # Further names of the bus beside bus.url that requesters sign for, such as github.com/owner/name.
     repositories: list[str] = []
-    # Public key files of the runners that serve this bus. If the list is not empty, states count only if they are
-    # signed with one of these keys or by this runner.
     runners: list[_WholePath] = []
 
 
@@ -142,11 +134,10 @@ class Actions(_Section):
     # PATH@REF; in REF, `*` matches anything.
     workflows: Annotated[list[_WORKFLOW], Field(min_length=1)]
     events: Annotated[list[str], Field(min_length=1)] = ["push"]
-    # By default `bus.patterns`.
     branches: Annotated[list[str], Field(min_length=1)] | None = None
     # The SHA-256 of each accepted workflow file. Without it, whoever may push to REF can change the file.
     workflow_sha256: list[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]] = []
-    # Folders below which a workflow's variables may name models: see runner.workflow_models.
+    # Folders below which a workflow's variables may name models.
     models: list[_WholePath] = []
 
 
@@ -155,7 +146,6 @@ class Retention(_Section):
 
     days: Annotated[float, Field(gt=0, le=3650)] | None = None
     keep: Annotated[int, Field(ge=1)] | None = None
-    # By default `archive.git` in the state folder.
     archive: _WholePath | None = None
 
     @model_validator(mode="after")
@@ -172,17 +162,14 @@ class Lfs(_Section):
     total_mb: Annotated[int, Field(ge=1, le=1_048_576)] = 8_192
     files: Annotated[int, Field(ge=1, le=100_000)] = 1_000
     timeout_s: Annotated[int, Field(ge=1, le=7_200)] = 600
-    # Other servers, as HOST or HOST:PORT, to which the bus's server may refer for the files. This host sends them no
-    # secret.
+    # Other servers to which the bus may refer for the files. This host sends them no secret.
     hosts: list[Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,252}(:[0-9]{1,5})?$")]] = []
 
 
 class Quota(_Section):
     """Quota of one requester on this host. Requests beyond it wait; none is refused."""
 
-    # How many requests are considered at once.
     waiting: Annotated[int, Field(ge=1)] = 100
-    # How many are started per hour; by default, no limit.
     per_hour: Annotated[int, Field(ge=1)] | None = None
 
 
@@ -197,7 +184,6 @@ class Limits(_Section):
     disk_mb: Annotated[int, Field(ge=1)] = 65_536
     files: Annotated[int, Field(ge=16)] = 1_000_000
     keep_free_mb: Annotated[int, Field(ge=0)] = 512
-    # How much of the host's memory must stay free, on Linux.
     keep_memory_mb: Annotated[int, Field(ge=0)] = 128
     tree_mb: Annotated[int, Field(ge=1, le=65_536)] = 2_048
     tree_files: Annotated[int, Field(ge=1, le=10_000_000)] = 200_000
@@ -226,8 +212,6 @@ class Policy(_Section):
     actions: Actions | None = None
     retention: Retention | None = None
     lfs: Lfs | None = None
-    # `auto`: this host's sandbox, if it has one. `require`: without one, the runner does not start. `off`: no sandbox,
-    # so jobs have this user's rights.
     sandbox: Literal["auto", "require", "off"] = "auto"
     limits: Limits = Limits()
     on_stop: Literal["hand_back", "finish"] = "hand_back"

@@ -138,8 +138,7 @@ def push_pending_answers(context: RunnerContext, backoff: Backoff) -> dict[str, 
         # Branches that fail come behind the others in the next poll.
         if time.monotonic() > until:
             break
-        # Commits that were pushed to the branch meanwhile may take minutes to arrive, and are fetched beside
-        # the polls.
+        # Commits that were pushed to the branch meanwhile may take minutes, and are fetched beside the polls.
         if not backoff.allows(pending.answer) or context.bus.is_behind(pending.branch):
             continue
         try:

@@ -37,8 +37,7 @@ class Memory:
         self.why: dict[str, str] = {}
         # When each request that waits for approval, or for another runner, was last checked, and why it waits.
         self._checked: dict[str, tuple[float, str]] = {}
-        # Requests, by branch and tip, that were not admitted: they are answered after others have had their
-        # turn.
+        # Requests, by branch and tip, that were not admitted: they are answered after others had their turn.
         self._unadmitted: set[str] = set()
         # Back-off for failures, by branch and tip, or by answer.
         self.retries = Backoff()

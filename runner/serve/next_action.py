@@ -74,8 +74,7 @@ def decide(context: RunnerContext, view: RequestBranch, watch: TipWatch) -> Acti
     if state.state.is_final:
         return Action.NOTHING
     if state.state.is_taken:
-        # The id on the bus can be copied or forged, so the ledger decides: it lists the states that this
-        # runner wrote.
+        # The id on the bus can be forged, so the ledger decides: it lists the states that this runner wrote.
         ours = in_our_name(context, view) and context.ledger.wrote(state.salt)
         lease_s = min(state.lease_s, context.policy.bus.longest_lease_s)
         if not ours and watch.unchanged_s(view.branch, view.state_commit) < lease_s * _MARGIN:

@@ -40,8 +40,7 @@ class Scheduler:
         """Handle the first request in turn that this runner can work on. Returns whether there was one."""
         ordered = self._in_turn(views)
         self._memory.recall(ordered, Approvals(self._context.policy.state).all())
-        # Requests that run come first. After a job, one of the others has its turn, so that none waits for
-        # ever.
+        # Requests that run come first. After a job, one of the others has its turn, so that none starves.
         passes = (False, True, False) if self._ran else (True, False)
         self._ran = False
         for runs in passes:
@@ -146,8 +145,7 @@ class Scheduler:
         if published is State.REQUESTED:
             self._memory.note_wait(view)
             return False
-        # Usually this runner or a faster one has moved the branch by now. If not, the bus drops pushes: back
-        # off.
+        # Usually this runner or a faster one has moved the branch by now. If not, the bus drops pushes.
         self._memory.tried(view)
         self._memory.answered(view.branch, published)
         return published is not None

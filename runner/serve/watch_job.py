@@ -17,8 +17,7 @@ _TICK_S = 0.1
 _LOOK_S = 0.3
 # How often the status file is updated during a long job.
 _NOTE_S = 5.0
-# The time between two pieces of log grows with the run time: it is this share of it, and at most this many
-# seconds. So a day of steady output stays below the number of commits that readers look through.
+# The time between two pieces of log is this share of the run time, so that the number of commits stays bounded.
 _SHARE = 1 / 200
 LONGEST_PAUSE_S = 5.0
 # At least this many heartbeats are pushed per lease, even if the push budget is used up.

@@ -38,8 +38,7 @@ CREATE TABLE IF NOT EXISTS attempts (
 """
 _KEEP_TURNS_S = 86_400.0
 
-# The state of a request without any commit of this runner on the bus: its branch is gone, or another runner
-# has it.
+# The state of a request with no commit of this runner on the bus: the branch is gone, or another has it.
 FENCED = "fenced"
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
