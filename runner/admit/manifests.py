@@ -25,18 +25,18 @@ class Candidate:
     """A request branch before admission: its view, and the parsed manifest or the reason why it cannot be parsed."""
 
     view: RequestBranch
-    found: Request | Refusal
+    parsed: Request | Refusal
 
     @property
     def request(self) -> Request | None:
         """The parsed manifest; None if it cannot be read."""
-        return None if isinstance(self.found, Refusal) else self.found
+        return None if isinstance(self.parsed, Refusal) else self.parsed
 
     def demand(self) -> Request:
         """Return the parsed manifest. Raises the Refusal that says why it cannot be parsed."""
-        if isinstance(self.found, Refusal):
-            raise self.found
-        return self.found
+        if isinstance(self.parsed, Refusal):
+            raise self.parsed
+        return self.parsed
 
 
 def read_candidate(git: Git, view: RequestBranch) -> Candidate:

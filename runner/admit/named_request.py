@@ -70,6 +70,6 @@ def request_on(branch: str, policy: Policy) -> tuple[str, str]:
 
 def _shown(candidate: Candidate) -> str:
     """Return the manifest as this runner reads it, because the layout of its text could hide a part of it."""
-    if isinstance(candidate.found, Refusal):
-        return f"(this runner will refuse the request: {candidate.found.message})"
-    return candidate.found.to_json().rstrip("\n")
+    if isinstance(candidate.parsed, Refusal):
+        return f"(this runner will refuse the request: {candidate.parsed.message})"
+    return candidate.parsed.to_json().rstrip("\n")

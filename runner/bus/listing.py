@@ -21,7 +21,7 @@ from bridge.errors import InfrastructureError, ProcessError
 from bridge.system import git_output
 from bridge.system.git import Git
 
-ODD = "no request can have their names"
+_ODD_NAMES = "no request can have their names"
 
 _HEADS = "refs/heads/"
 _SHOWN = 20
@@ -173,7 +173,7 @@ class Listing:
         """Return messages about branches that are ignored, each time their number has grown."""
         news = []
         if self.odd > self._told[0]:
-            news.append(f"{self.odd} branches are left out: {ODD}, such as {self.some_odd[0]!a}")
+            news.append(f"{self.odd} branches are left out: {_ODD_NAMES}, such as {self.some_odd[0]!a}")
         if self.too_many > self._told[1]:
             news.append(
                 f"the bus holds {self.too_many} request branches more than the {limits.BRANCHES} that are looked at; "

@@ -35,7 +35,7 @@ _RESTART_S = 15.0
 _SKEW_S = 3600.0
 _REASON_CHARS = 400
 _MOST_LEFT = 16
-_LEFT = re.compile(rf"{wire.LEFT_BY} ([0-9a-f]{{16}}(?: [0-9a-f]{{16}}){{0,{_MOST_LEFT - 1}}})$")
+_LEFT_NOTE = re.compile(rf"{wire.LEFT_BY} ([0-9a-f]{{16}}(?: [0-9a-f]{{16}}){{0,{_MOST_LEFT - 1}}})$")
 _STORE = "presences.git"
 
 
@@ -112,7 +112,7 @@ class Others:
 def left_by(view: RequestBranch) -> list[str]:
     """Return the instances of the runners that have recorded on a request's branch that they leave it."""
     state = view.state
-    note = _LEFT.search(state.detail) if state and state.state is wire.State.REQUESTED else None
+    note = _LEFT_NOTE.search(state.detail) if state and state.state is wire.State.REQUESTED else None
     return note[1].split() if note else []
 
 

@@ -53,7 +53,7 @@ class Redactor:
             return text
         text = self._pending + text
         views = _views(text, more=True)
-        pending = min(self._held(view) for view in views)
+        pending = min(self._held_from(view) for view in views)
         spans = [span for span in self._spans(views) if span[0] < pending]
         end = max(pending, spans[-1][1]) if spans else pending
         self._pending = text[end:]
@@ -84,7 +84,7 @@ class Redactor:
                 merged.append((start, end))
         return merged
 
-    def _held(self, view: Unescaped) -> int:
+    def _held_from(self, view: Unescaped) -> int:
         """Return where a form begins that the end of the text may truncate."""
         text = view.text
         for i in range(max(0, len(text) - self._longest + 1), len(text)):

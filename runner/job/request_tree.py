@@ -21,7 +21,7 @@ _SHOWN_CHARS = 80
 # The type in an entry's mode: folder, file, link, submodule.
 _KINDS = (0o040000, 0o100000, 0o120000, 0o160000)
 # Folders that exist before anything is written.
-_TAKEN = [str(parent) for parent in (PurePosixPath(wire.REPORTS), *PurePosixPath(wire.REPORTS).parents)][:-1]
+_PRESENT = (wire.REPORTS, str(PurePosixPath(wire.REPORTS).parent))
 
 
 def listed(git: Git, commit: str, most: int, *paths: str, folders: bool = False) -> Iterator[Entry]:
@@ -93,7 +93,7 @@ class Names:
             self._folders += 1
             if self._folders > self._most_folders:
                 raise Unable("tree_too_large", f"the tree holds more than {self._most_folders} folders")
-        elif folded in _TAKEN:
+        elif folded in _PRESENT:
             raise Refusal("hostile_tree", f"the tree holds {path!a}, where the folder of reports is")
         spelled = _digest(f"{here}\0{is_folder}")
         if self._seen.setdefault(_digest(folded), spelled) != spelled:

@@ -62,9 +62,9 @@ class Memory:
         self._answered &= tips.keys()
         self._again.keep(tips)
         self._faults.keep(tips)
-        kept = f"its answer is kept until the bus takes it: {self._context.bus.push_fault}"
+        unsent_reason = f"its answer is kept until the bus takes it: {self._context.bus.push_fault}"
         self.why = {branch: reason for branch, reason in self.why.items() if branch in tips}
-        self.why |= dict.fromkeys(unsent, kept)
+        self.why |= dict.fromkeys(unsent, unsent_reason)
         for branch in [branch for branch, ends in self._ends.items() if ends < time.time()]:
             del self._ends[branch]
             self._settled.pop(branch, None)

@@ -40,7 +40,7 @@ _AT_ONCE = 100
 _asked_at = lru_cache(limits.BRANCHES)(branch_names.asked_at)
 
 # A request by its branch and its commit.
-_Place = tuple[str, str]
+_RequestKey = tuple[str, str]
 
 
 class FairQueue:
@@ -70,7 +70,7 @@ class FairQueue:
         allowed: list[RequestBranch] = []
         count: Counter[Requester] = Counter()
         for view in waiting:
-            requester = who[_place(view)]
+            requester = who[_key(view)]
             count[requester] += 1
             has_quota = (
                 self._quota.per_hour is None or counts.get(_label(requester), 0) < self._quota.per_hour
@@ -78,9 +78,9 @@ class FairQueue:
             if has_quota and count[requester] <= self._quota.waiting:
                 allowed.append(view)
         self._alert({requester for requester, n in count.items() if n > self._quota.waiting}, count)
-        return take_turns(allowed, lambda view: who[_place(view)], self._last)
+        return take_turns(allowed, lambda view: who[_key(view)], self._last)
 
-    def place(self, view: RequestBranch) -> None:
+    def check(self, view: RequestBranch) -> None:
         """Find out for one request what ``order`` needs, and raise any error."""
         age(view)
         self._who.of([view])
@@ -93,7 +93,7 @@ class FairQueue:
     def served(self, view: RequestBranch) -> None:
         """Record that a request had its turn."""
         self._turn += 1
-        requester = self._who.of([view])[_place(view)]
+        requester = self._who.of([view])[_key(view)]
         for steps in range(1, len(requester) + 1):
             self._last[requester[:steps]] = self._turn
         if self._quota.per_hour is not None:
@@ -124,14 +124,14 @@ class Requesters:
         self._prefixes = pattern_prefixes(patterns)
         self._signers = allowed_signers
         self._list: object = None
-        self._known: dict[_Place, Requester] = {}
+        self._known: dict[_RequestKey, Requester] = {}
 
-    def of(self, views: Sequence[RequestBranch]) -> dict[_Place, Requester]:
+    def of(self, views: Sequence[RequestBranch]) -> dict[_RequestKey, Requester]:
         """Return the requester of each request, by its branch and commit."""
         current = stamp(self._signers) if self._signers else None
         if current != self._list:
             self._list, self._known = current, {}
-        keys = {_place(view): view for view in views}
+        keys = {_key(view): view for view in views}
         new = [view for key, view in keys.items() if key not in self._known]
         known = {key: self._known[key] for key in keys if key in self._known}
         checked = 0
@@ -141,7 +141,7 @@ class Requesters:
             names = [view.request for view in some]
             commits = read_some(self._git, names, kind="commit") if self._signers else [None] * len(some)
             for view, request, commit in zip(some, self._manifests.each(some), commits, strict=True):
-                name, key = request.requested_by if request else "", _place(view)
+                name, key = request.requested_by if request else "", _key(view)
                 known[key] = unsigned_requester(view.branch, name, self._prefixes)
                 if commit is not None and b"\ngpgsig" in commit and self._signers:
                     checked += 1
@@ -151,7 +151,7 @@ class Requesters:
                 self._known[key] = known[key]
         return known
 
-    def forget_all_but(self, keys: Container[_Place]) -> None:
+    def forget_all_but(self, keys: Container[_RequestKey]) -> None:
         """Forget requests that no longer wait."""
         self._known = {key: who for key, who in self._known.items() if key in keys}
 
@@ -178,7 +178,7 @@ def age(view: RequestBranch) -> tuple[int, str]:
     return (_asked_at(view.branch), view.branch)
 
 
-def _place(view: RequestBranch) -> _Place:
+def _key(view: RequestBranch) -> _RequestKey:
     return view.branch, view.request
 
 

@@ -73,7 +73,7 @@ class Scheduler:
         good = []
         for view in waiting:
             try:
-                self._turns.place(view)
+                self._turns.check(view)
                 good.append(view)
             except Exception as error:  # noqa: BLE001
                 self._memory.failed(view.branch, error)

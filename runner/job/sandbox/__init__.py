@@ -33,7 +33,7 @@ class Sandbox:
     strict: bool = True
     why: str = "nothing was put around jobs"
 
-    def around(self, argv: list[str], place: Workspace, preset: Preset | None = None) -> list[str]:
+    def around(self, argv: list[str], space: Workspace, preset: Preset | None = None) -> list[str]:
         """Return the argv prefix that confines a command; empty without a sandbox.
 
         The job can read what the interpreter needs, the program, and the paths in the host's settings that the preset
@@ -45,8 +45,8 @@ class Sandbox:
         prefix = bubble if self.kind == "bubblewrap" else seatbelt.prefix
         return prefix(
             self.program,
-            tree=place.tree,
-            home=place.home,
+            tree=space.tree,
+            home=space.home,
             network=preset.network if preset else False,
             readable=[*self.readable, Path(argv[0])],
             hidden=self.hidden,

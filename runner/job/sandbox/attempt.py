@@ -59,12 +59,12 @@ def main() -> None:
     }
     # The folder may exist in the sandbox as an empty copy. The runner checks from outside whether the file arrived.
     _works(lambda: canary.with_name(canary.name + "-written").write_bytes(b""))
-    could = [what for what, act in forbidden.items() if _works(act)]
+    could = [name for name, act in forbidden.items() if _works(act)]
     if LINUX:
         could += [f"write to {path}" for path in islice(writable_files(), _MOST_SHOWN)]
         could += [f"share {name} with the runner" for name in _shared(json.loads(sys.argv[5]))]
         could += [f"use privileges ({line})" for line in _privileges()]
-    could_not = [what for what, act in needed.items() if not _works(act)]
+    could_not = [name for name, act in needed.items() if not _works(act)]
     print(json.dumps({"could": could, "could_not": could_not}))
 
 
@@ -85,10 +85,10 @@ def _call(name: str, *args: int) -> int:
     import ctypes  # noqa: PLC0415 - not on every system is it wanted
 
     libc = ctypes.CDLL(None, use_errno=True)
-    found: int = getattr(libc, name)(*args)
-    if found < 0:
+    result: int = getattr(libc, name)(*args)
+    if result < 0:
         raise OSError(ctypes.get_errno(), name)
-    return found
+    return result
 
 
 def _take_lease() -> None:
@@ -114,8 +114,8 @@ def _find_keyring() -> int:
 def _add_key() -> int:
     import ctypes  # noqa: PLC0415
 
-    what = [ctypes.c_char_p(word) for word in (b"user", b"probe", b"x")]
-    return _call("syscall", _NUMBERS[os.uname().machine][1], *what, ctypes.c_size_t(1), -2)  # type: ignore[arg-type]
+    words = [ctypes.c_char_p(word) for word in (b"user", b"probe", b"x")]
+    return _call("syscall", _NUMBERS[os.uname().machine][1], *words, ctypes.c_size_t(1), -2)  # type: ignore[arg-type]
 
 
 def _first(path: str) -> None:
@@ -149,8 +149,8 @@ def _open(path: str) -> None:
 
 def _shared(theirs: dict[str, str]) -> Iterator[str]:
     """Yield the kinds of namespaces that this process shares with the runner."""
-    for name, found in theirs.items():
-        if os.readlink(f"/proc/self/ns/{name}") == found:  # noqa: PTH115 - it is no path
+    for name, namespace in theirs.items():
+        if os.readlink(f"/proc/self/ns/{name}") == namespace:  # noqa: PTH115 - it is no path
             yield f"its {name} namespace"
 
 

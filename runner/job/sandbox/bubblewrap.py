@@ -63,12 +63,12 @@ def prefix(
         argv += _mount(layer)
     for door in doors(named):
         argv += ["--ro-bind", "/dev/null", str(door)]
-    for place in (tree, home):
-        argv += ["--bind", str(place), str(place)]
+    for folder in (tree, home):
+        argv += ["--bind", str(folder), str(folder)]
     empty = [str(layer.path) for layer in marked if not layer.shown and layer.path.is_dir()]
     # If the runner is root, the job has root's rights on kernel files. A read-only mount stops it nevertheless.
-    for made in (*empty, "/proc", "/dev", "/"):
-        argv += ["--remount-ro", made]
+    for mount in (*empty, "/proc", "/dev", "/"):
+        argv += ["--remount-ro", mount]
     return [*argv, "--chdir", str(tree), "--"]
 
 

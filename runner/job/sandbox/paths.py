@@ -43,19 +43,19 @@ def needed_by(interpreter: Path) -> list[Path]:
     result is empty if the interpreter does not answer.
     """
     try:
-        told = json.loads(
+        answer = json.loads(
             run(str(interpreter), "-I", "-c", _ASK, env={"LC_ALL": "C.UTF-8"}, timeout=_ASK_S).stdout
         )
     except (ProcessError, ValueError):
         return []
-    homes = [Path(home) for home in told["homes"]]
-    found = dict.fromkeys(homes)
-    for path in map(Path, told["path"]):
+    homes = [Path(home) for home in answer["homes"]]
+    paths = dict.fromkeys(homes)
+    for path in map(Path, answer["path"]):
         if path.name in ("site-packages", "dist-packages") or not path.is_dir():
-            found[path] = None
+            paths[path] = None
         elif not any(path.is_relative_to(home) for home in homes):
-            found |= dict.fromkeys(_importable(path))
-    return list(found)
+            paths |= dict.fromkeys(_importable(path))
+    return list(paths)
 
 
 def layers(readable: Iterable[Path], hidden: Iterable[Path], system: Iterable[str]) -> list[Layer]:
@@ -67,12 +67,12 @@ def layers(readable: Iterable[Path], hidden: Iterable[Path], system: Iterable[st
     wanted = dict.fromkeys(_both_ways(readable), True) | dict.fromkeys(_both_ways(hidden), False)
     wanted.pop(Path("/"), None)
     below = [Layer(Path(path), shown=True) for path in system]
-    found: list[Layer] = []
+    sorted_layers: list[Layer] = []
     for path in sorted(wanted, key=lambda p: (len(p.parts), p)):
-        under = [layer.shown for layer in (*below, *found) if path.is_relative_to(layer.path)]
+        under = [layer.shown for layer in (*below, *sorted_layers) if path.is_relative_to(layer.path)]
         if wanted[path] != (under[-1] if under else False) and _is_there(path):
-            found.append(Layer(path, wanted[path]))
-    return found
+            sorted_layers.append(Layer(path, wanted[path]))
+    return sorted_layers
 
 
 def doors(folders: Iterable[Path]) -> list[Path]:
@@ -83,22 +83,22 @@ def doors(folders: Iterable[Path]) -> list[Path]:
     Raises:
         InfrastructureError: the folders have too many entries.
     """
-    found, seen = [], 0
+    paths, count = [], 0
     waiting = [folder for folder in dict.fromkeys(_both_ways(folders)) if folder.is_dir()]
     while waiting:
         with suppress(OSError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
-                seen += 1
+                count += 1
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(Path(entry.path))
                 elif not (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
-                    found.append(Path(entry.path))
-        if seen > MAX_ENTRIES:
+                    paths.append(Path(entry.path))
+        if count > MAX_ENTRIES:
             message = (
                 f"a folder that the policy's env shows to this job holds more than {MAX_ENTRIES} entries"
             )
             raise InfrastructureError(message, fix="Name a smaller folder in the policy.")
-    return found
+    return paths
 
 
 def _both_ways(paths: Iterable[Path]) -> list[Path]:

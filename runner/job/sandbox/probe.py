@@ -30,14 +30,14 @@ def find_fault(around: Around, *, state: Path, interpreter: Path) -> str | None:
     canary.write_text(secrets.token_hex(16), encoding="ascii")
     try:
         with (
-            workspace(state, "probe") as place,
+            workspace(state, "probe") as space,
             socket.create_server(("127.0.0.1", 0)) as server,
             socket.socket(socket.AF_UNIX) as local,
         ):
             port = server.getsockname()[1]
             facts = [str(canary), str(port), _listen(local), str(os.getpid()), json.dumps(_namespaces())]
             argv = [str(interpreter), "-I", "-c", _ATTEMPT.read_text(encoding="utf-8"), *facts]
-            ended, output = run_trial(argv, place, around(place), interpreter=interpreter)
+            ended, output = run_trial(argv, space, around(space), interpreter=interpreter)
             fault = _judge(ended.exit_code, output or ended.error or "it printed nothing")
             if fault is None and written.exists():
                 return "a job in it could write beside a file of the runner's"

@@ -33,8 +33,8 @@ def prefix(
     # Sockets in `named` need no extra rule: connections to all sockets are denied by default.
     shown = [*readable, *named]
     profile, params = build_profile(tree=tree, home=home, network=network, readable=shown, hidden=hidden)
-    given = [word for name, value in params.items() for word in ("-D", f"{name}={value}")]
-    return [program, "-p", profile, *given, "--"]
+    options = [word for name, value in params.items() for word in ("-D", f"{name}={value}")]
+    return [program, "-p", profile, *options, "--"]
 
 
 def build_profile(
@@ -58,8 +58,8 @@ def build_profile(
             rules.append(f"(allow file-read* ({kind} {name('READ', real)}))")
         else:
             rules.append(f"(deny file-read* file-write* ({kind} {name('HIDE', real)}))")
-    own = [name("WRITE", place.resolve()) for place in (tree, home)]
-    rules += [f"(allow file-read* file-write* (subpath {place}))" for place in own]
+    own = [name("WRITE", folder.resolve()) for folder in (tree, home)]
+    rules += [f"(allow file-read* file-write* (subpath {folder}))" for folder in own]
     # Programs read the metadata of parent folders even if they may not list them.
     above = {parent for value in params.values() for parent in Path(value).parents if parent != Path("/")}
     rules += [f"(allow file-read-metadata (literal {name('ABOVE', path)}))" for path in sorted(above)]
