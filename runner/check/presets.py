@@ -7,11 +7,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bridge.checks import Check
-from bridge.presets import Preset, Presets, Step, did_you_mean, load_presets
+from bridge.presets import Preset, Presets, did_you_mean, load_presets
 from runner.context import RunnerContext
 from runner.host.fitness import missing_settings, refusal_of
 from runner.host.interpreter import Interpreter, Problem
-from runner.host.models import Models, Need, need_of, read_answer
+from runner.host.models import Key, Models, Need, need_of, read_answer
 from runner.job.command import Ended
 from runner.job.sandbox.probe import run_trial
 from runner.job.workspace import workspace
@@ -22,12 +22,10 @@ _LOAD_S = 600
 # Prints the first of its arguments that it cannot see.
 _HIDDEN = "import os, sys; print(next((p for p in sys.argv[1:] if not os.path.exists(p)), ''))"
 
-Problems = Mapping[object, Mapping[str, Problem]]
 
-
-def load_problems(context: RunnerContext) -> Problems:
+def _load_models(context: RunnerContext) -> dict[Key, Mapping[str, Problem]]:
     """Load the models of every allowed preset, as jobs would. Returns what is wrong, by need and setting."""
-    problems: dict[object, Mapping[str, Problem]] = {}
+    problems: dict[Key, Mapping[str, Problem]] = {}
     needs = [
         (preset, need_of(preset, context.policy)) for preset in _allowed(context.presets, context.policy)
     ]
@@ -35,9 +33,7 @@ def load_problems(context: RunnerContext) -> Problems:
     for preset, need in sorted(needs, key=lambda pair: -len(pair[1].models) if pair[1] else 0):
         if need is None or need.key in problems or context.interpreter.problem_for(preset):
             continue
-        known = [
-            earlier for key, earlier in problems.items() if isinstance(key, tuple) and {*need.key} <= {*key}
-        ]
+        known = [earlier for key, earlier in problems.items() if {*need.key} <= {*key}]
         problems[need.key] = known[0] if known else _load(context, preset, need)
     return problems
 
@@ -58,38 +54,20 @@ def _load(context: RunnerContext, preset: Preset, need: Need) -> Mapping[str, Pr
     return problems
 
 
-def program_problems(context: RunnerContext) -> dict[str, Problem]:
-    """Look in each allowed preset's sandbox for the absolute paths that its commands name. Returns what is missing."""
-    problems: dict[str, Problem] = {}
-    for preset in _allowed(context.presets, context.policy):
-        for paths in map(_paths, preset.steps):
-            if preset.name not in problems and paths:
-                problem = _missing(paths) or _hidden(context, preset, paths)
-                problems |= {preset.name: problem} if problem else {}
-    return problems
-
-
-def _paths(step: Step) -> list[str]:
-    return [token for token in step.argv if token.startswith("/")]
-
-
-def _missing(paths: Sequence[str]) -> Problem | None:
-    gone = next((path for path in paths if not Path(path).exists()), None)
-    return (
-        Problem(f"{gone} does not exist here", "Install it, or correct the preset's argv.") if gone else None
-    )
-
-
-def _hidden(context: RunnerContext, preset: Preset, paths: Sequence[str]) -> Problem | None:
-    """Return which path a job of the preset cannot see, or None."""
-    if context.sandbox.kind == "off" or context.interpreter.problem() is not None:
-        return None
-    argv = [str(context.policy.interpreter), "-I", "-c", _HIDDEN, *paths]
-    _, hidden = run_check(context, argv, preset, shown=[paths[0], *argv])
-    if not hidden:
-        return None
-    fix = "Name the path in the policy, such as `env: {MY_SCRIPT: PATH}`, and write ${ENV:MY_SCRIPT} in argv."
-    return Problem(f"the sandbox hides {hidden}", fix)
+def _program_problem(preset: Preset, context: RunnerContext | None) -> Problem | None:
+    """Return which absolute path in a preset's commands is missing, or (with ``context``) hidden from its jobs."""
+    for step in preset.steps:
+        paths = [token for token in step.argv if token.startswith("/")]
+        if gone := next((path for path in paths if not Path(path).exists()), None):
+            return Problem(f"{gone} does not exist here", "Install it, or correct the preset's argv.")
+        if not paths or context is None or context.sandbox.kind == "off" or context.interpreter.problem():
+            continue
+        argv = [str(context.policy.interpreter), "-I", "-c", _HIDDEN, *paths]
+        _, hidden = run_check(context, argv, preset, program=paths[0])
+        if hidden:
+            fix = "Name the path in the policy, such as `env: {MY_SCRIPT: PATH}`, and write ${ENV:MY_SCRIPT} in argv."
+            return Problem(f"the sandbox hides {hidden}", fix)
+    return None
 
 
 def run_check(
@@ -97,32 +75,30 @@ def run_check(
     argv: Sequence[str],
     preset: Preset | None = None,
     *,
-    shown: Sequence[str] = (),
+    program: str | None = None,
     extra: Mapping[str, str] | None = None,
     timeout_s: float = 30.0,
 ) -> tuple[Ended, str]:
     """Run a command as the job of a preset would run. Returns how it ended, and its output.
 
-    With ``shown``, the sandbox is that of this command.
+    The sandbox is that of ``program``, by default the command's own.
     """
     with workspace(context.policy.state, "check") as space:
-        inside = context.sandbox.around([*(shown or argv)], space, preset)
+        inside = context.sandbox.around([program or argv[0]], space, preset)
         interpreter = context.policy.interpreter
         return run_trial(argv, space, inside, interpreter=interpreter, extra=extra, timeout_s=timeout_s)
 
 
-def check_presets(
-    policy: Policy, loaded: Problems | None = None, programs: Mapping[str, Problem] | None = None
-) -> Iterator[Check]:
+def check_presets(policy: Policy, context: RunnerContext | None = None) -> Iterator[Check]:
     """Yield checks of the interpreter, the models and each allowed preset: whether it could run now.
 
-    Without ``loaded``, only the models' files are checked; without ``programs``, only whether the commands exist.
+    Without ``context``, only the models' files are checked, and whether the commands exist.
     """
     presets = load_presets(policy.preset_folder)
     interpreter, models = Interpreter(policy.interpreter, policy.interpreter_version), Models(policy)
     yield _interpreter(interpreter)
     yield from _names(presets, policy)
-    problems = dict(loaded or {})
+    problems = _load_models(context) if context else {}
     ready = refused = 0
     loadable: set[str] = set()
     allowed = _allowed(presets, policy)
@@ -134,16 +110,14 @@ def check_presets(
         if need and need.key in problems:
             loadable |= {f"{name} {model}" for name, model in need.models.items() if name not in wrong}
         mine = [wrong[name] for name in need.models if name in wrong] if need else []
-        if programs is None:
-            mine += [problem for step in preset.steps if (problem := _missing(_paths(step)))]
-        elif preset.name in programs:
-            mine.append(programs[preset.name])
+        if problem := _program_problem(preset, context):
+            mine.append(problem)
         check = _preset(preset, policy, interpreter, mine)
         ready += check.ok is True
         refused += refusal_of(preset, policy) is not None
         yield check
     if loadable:
-        how = "their files are present" if loaded is None else "loaded in a job without errors"
+        how = "their files are present" if context is None else "loaded in a job without errors"
         yield Check("models", ok=True, message=f"{', '.join(sorted(loadable))}: {how}")
     others = len(allowed) - ready - refused
     summary = [f"{ready} can run"]

@@ -14,7 +14,7 @@ from bridge.errors import GitError, InfrastructureError, KakeyaError, one_line
 from bridge.system import engine_probe, git
 from bridge.system.process import run
 from runner.admit.signature import check_list, lists_somebody
-from runner.check.presets import check_presets, load_problems, program_problems, run_check
+from runner.check.presets import check_presets, run_check
 from runner.context import RunnerContext, open_runner
 from runner.host.facts import describe_host, describe_versions
 from runner.host.interpreter import Interpreter
@@ -53,7 +53,7 @@ def examine(path: Path | None) -> Iterator[Check]:
             yield _sandbox(context)
             yield _supervisor(context)
             yield from _engine(context)
-            yield from check_presets(policy, load_problems(context), program_problems(context))
+            yield from check_presets(policy, context)
     except KakeyaError as error:
         if error.code == "locked":
             yield _serving(policy)

@@ -30,6 +30,10 @@ _LOOK_S = 120.0
 _NO_HOME = Path("/nonexistent")
 
 
+# What identifies a need.
+Key = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True)
 class Need:
     """The models that a preset loads, by setting, and the variables under which its job looks for them."""
@@ -38,8 +42,8 @@ class Need:
     env: Mapping[str, str]
 
     @property
-    def key(self) -> tuple[tuple[str, str], ...]:
-        """The key that identifies a need."""
+    def key(self) -> Key:
+        """The models and the variables."""
         return (*sorted(self.models.items()), *sorted(self.env.items()))
 
     def command(self, interpreter: str, *, files: bool) -> list[str]:
