@@ -10,15 +10,11 @@ from urllib.parse import urlsplit
 
 from bridge.common import environment, limits
 from bridge.errors import PolicyError
-from bridge.system import git_output
 from bridge.system.git import Git
 from runner import policy
 
 # SSH must not prompt.
 _SSH = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15 -o ServerAliveCountMax=4"
-
-# How many references one command line takes on every system.
-_MOST_ENDS = 1000
 
 
 def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
@@ -87,21 +83,6 @@ def scratch_repository(git: Git) -> Git:
 def scratch_folder(store: Path) -> Path:
     """Return the folder of ``scratch_repository``."""
     return store / "beside"
-
-
-def pop_shallow_marks(git: Git) -> list[str] | None:
-    """Return the references whose history the bus truncated in the last fetch, or None if there are none.
-
-    A fetch with ``--depth`` accepts a truncated history, and the store would then never ask for the rest. This function
-    removes the marks of truncation, so the caller has to forget these references.
-    """
-    cut = git.directory / "shallow"
-    if not cut.exists():
-        return None
-    ends = [f"--contains={commit}" for commit in git_output.lines(cut.read_bytes())]
-    refs = git_output.lines(git("for-each-ref", "--format=%(refname)", *ends[:_MOST_ENDS]).stdout)
-    cut.unlink()
-    return refs
 
 
 def token_of(settings: policy.Bus) -> str | None:

@@ -7,17 +7,19 @@ from collections.abc import Sequence
 
 from bridge.bus import exact_refs
 from bridge.errors import InfrastructureError, ProcessError
+from bridge.system import git_output
 from bridge.system.child import Child
 from bridge.system.git import Git
-from bridge.system.git_output import refuses_objects
 from runner.bus.history_size import LOOKS
 from runner.bus.packed_refs import HEADS, PackedRefs
 from runner.bus.quarantine import HOSTILE
 from runner.bus.stale_files import unfinished
-from runner.bus.store import fetch_flags, pop_shallow_marks, scratch_repository
+from runner.bus.store import fetch_flags, scratch_repository
 
 # Where a commit that is fetched by its branch is stored, whatever the branch's name.
 LOOK = f"{LOOKS}tip"
+# How many references one command line takes on every system.
+_MOST_ENDS = 1000
 
 
 class SlowError(InfrastructureError):
@@ -109,11 +111,17 @@ class Transfer:
                 path.unlink(missing_ok=True)
 
     def _check_whole(self, git: Git) -> None:
-        """Raise InfrastructureError if a fetch brought a truncated history, and forget the fetched objects."""
-        cut = pop_shallow_marks(git)
-        if cut is None:
+        """Raise InfrastructureError if the bus truncated a history, and forget the references that lead to it.
+
+        A fetch with ``--depth`` accepts that, and the store would then never ask for the rest.
+        """
+        marks = git.directory / "shallow"
+        if not marks.exists():
             return
-        self._tips.set({name.removeprefix(HEADS): None for name in cut if name.startswith(HEADS)})
+        ends = [f"--contains={commit}" for commit in git_output.lines(marks.read_bytes())]
+        refs = git_output.lines(git("for-each-ref", "--format=%(refname)", *ends[:_MOST_ENDS]).stdout)
+        marks.unlink()
+        self._tips.set({name.removeprefix(HEADS): None for name in refs if name.startswith(HEADS)})
         self._git("update-ref", "-d", LOOK)
         raise InfrastructureError("the bus sent a history that is cut off", code="unreachable")
 
@@ -134,7 +142,7 @@ def explain_failure(error: ProcessError) -> InfrastructureError:
     """Turn git's message about a fetch into an error that says what happened."""
     if re.search(rb"^fatal: out of memory", error.stderr, re.MULTILINE | re.IGNORECASE):
         return InfrastructureError(f"git refuses what the bus sent: {error.summary()}", code=HOSTILE)
-    if refuses_objects(error.stderr):
+    if git_output.refuses_objects(error.stderr):
         # The received objects are refused, which no retry changes. Git's first error names the object.
         match = re.search(r"^error: (.*)", error.stderr.decode("utf-8", "replace"), re.MULTILINE)
         message = f"git refuses what the bus sent: {match[1] if match else error.summary()}"
