@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import traceback
 from pathlib import Path
 
@@ -9,6 +11,8 @@ from bridge.errors import KakeyaError, one_line
 
 # The innermost calls, which a message names.
 _CALLS = 3
+# Larger than a heartbeat's small files, which may still fit on a full disk.
+_PROBE_BYTES = 1 << 20
 
 
 def explain(error: Exception) -> str:
@@ -18,3 +22,15 @@ def explain(error: Exception) -> str:
     calls = traceback.extract_tb(error.__traceback__)[-_CALLS:]
     where = " > ".join(f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in calls)
     return one_line(f"a bug of this runner, please report it: {type(error).__name__}: {error} ({where})")
+
+
+def why_not_writable(folder: Path) -> str | None:
+    """Return why no file can be written to a folder, or None if one can."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".room-") as probe:
+            probe.write(bytes(_PROBE_BYTES))
+            probe.flush()
+            os.fsync(probe.fileno())
+    except OSError as error:
+        return error.strerror or str(error)
+    return None

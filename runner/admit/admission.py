@@ -91,13 +91,6 @@ def answered_before_keys(context: RunnerContext, view: RequestBranch) -> bool:
     return age_s > context.policy.limits.max_age_s and not context.clock.is_doubtful()
 
 
-def wants_another(request: Request, presets: Mapping[str, Preset], policy: Policy) -> bool:
-    """Return whether the request asks for labels that this runner lacks. Such a request is left to other runners."""
-    preset = presets.get(request.preset)
-    wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
-    return not wanted <= set(policy.labels)
-
-
 def _check_branch(branch: str, request: Request) -> None:
     """Check that the manifest was made for this branch, so that a manifest copied to another branch is refused."""
     parsed = branch_names.parse_branch(branch)

@@ -6,14 +6,22 @@ from pathlib import Path
 
 import click
 
+from bridge.bus import branch_names, lookup
+from bridge.bus.history import RequestBranch
 from bridge.common.cli.commands import flag
 from bridge.common.cli.output import put, put_block, say
-from bridge.errors import UsageError
+from bridge.errors import RefusedError, UsageError
 from bridge.manifest import COMMIT
 from runner.admit.approvals import Approvals
-from runner.admit.named_request import branch_of, request_on
+from runner.admit.manifests import read_candidate
+from runner.bus.bus import Bus, read_each
 from runner.ownership import user_name
 from runner.policy import Policy, load_policy
+from runner.refusal import Refusal
+from runner.state import signing_key
+
+# How many branches an error names.
+_SHOWN = 5
 
 
 @click.command()
@@ -37,7 +45,7 @@ def command(policy: Path | None, request: str, *, withdraw: bool) -> None:
         say("withdrawn")
         return
     if COMMIT.fullmatch(request):
-        commit, branch = request, branch_of(request, rules)
+        commit, branch = request, _branch_of(request, rules)
     else:
         commit, branch = _request_on(request, rules), request
     approvals.approve(branch, commit, user_name())
@@ -57,8 +65,51 @@ def _withdraw(approvals: Approvals, request: str, rules: Policy) -> None:
     put(commit)
 
 
-def _request_on(branch: str, rules: Policy) -> str:
-    """Return the request commit on a branch of the bus, and show its manifest."""
-    commit, manifest = request_on(branch, rules)
-    put_block(f"{manifest}\n", err=True)
-    return commit
+def _branch_of(commit: str, policy: Policy) -> str:
+    """Return the branch whose request is this commit: its tip is that, or a state upon it in the runner's store."""
+    bus = Bus(policy.bus, policy.state)
+    bus.listing.read()
+    here = lookup.locate(bus.git, set(bus.listing.tips.values()))
+    known = {branch: tip for branch, tip in bus.listing.tips.items() if tip in here and tip != commit}
+    views = read_each(bus.git, known, lambda _branch, _error: None, signing_key.reader(policy))
+    branches = [branch for branch, tip in bus.listing.tips.items() if tip == commit]
+    branches += [view.branch for view in views.values() if view.request == commit]
+    if not branches:
+        message = f"no request branch on the bus is at {commit}"
+        raise RefusedError(message, code="no_such_request", fix="Push the request first, or give its branch.")
+    if len(branches) > 1:
+        more = f" and {len(branches) - _SHOWN} more" if len(branches) > _SHOWN else ""
+        message = f"{len(branches)} branches have this commit as their request: {', '.join(branches[:_SHOWN])}{more}"
+        raise RefusedError(message, code="ambiguous", fix="Give the branch instead of the commit.")
+    if branches[0] in views:
+        _check_open(views[branches[0]])
+    return branches[0]
+
+
+def _check_open(view: RequestBranch) -> None:
+    """Raise a RefusedError if a request has ended: an approval comes too late."""
+    if view.current_state.is_final:
+        message = f"{view.branch} has already ended: {view.current_state}"
+        fix = "Nothing runs it again. Ask the requester to send it anew, and approve that request."
+        raise RefusedError(message, code="ended", fix=fix)
+
+
+def _request_on(branch: str, policy: Policy) -> str:
+    """Return the request commit on a branch of the bus, and show its manifest as this runner reads it.
+
+    The layout of the manifest's own text could hide a part of it.
+    """
+    if not branch_names.is_safe(branch) or not branch_names.matches(branch, tuple(policy.bus.patterns)):
+        raise UsageError(f"{branch!a} is neither a commit id nor a branch that this runner serves")
+    bus = Bus(policy.bus, policy.state)
+    tip = bus.tip(branch)
+    if tip is None:
+        raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
+    view = signing_key.reader(policy).view(bus.git, branch, tip)
+    _check_open(view)
+    parsed = read_candidate(bus.git, view).parsed
+    if isinstance(parsed, Refusal):
+        put_block(f"(this runner will refuse the request: {parsed.message})\n", err=True)
+    else:
+        put_block(parsed.to_json().rstrip("\n") + "\n", err=True)
+    return view.request

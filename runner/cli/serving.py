@@ -18,9 +18,9 @@ from runner.check.presets import allowed_names
 from runner.check.readiness import trust
 from runner.cli.common import stop_on_signals, tell
 from runner.context import open_runner
+from runner.host.models import with_workflow_models
 from runner.policy import Policy, load_policy
 from runner.serve.loop import keep_results, once, serve
-from runner.service.workflow_models import with_workflow_models
 from runner.state.health import DAMAGED
 
 _CAFFEINATE = "/usr/bin/caffeinate"

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bridge.errors import ProcessError
+from bridge.common import environment
+from bridge.errors import PolicyError, ProcessError
 from bridge.presets import Preset
 from bridge.system.process import run
 from runner.host.interpreter import Problem
@@ -128,3 +129,33 @@ class Models:
 def _mute(interpreter: Path, reason: str) -> Problem:
     fix = f"See why: {interpreter} -P -m engine probe"
     return Problem(f"the engine of {interpreter} could not look at the models: {reason}", fix)
+
+
+def with_workflow_models(policy: Policy, tell: Callable[[str], None]) -> Policy:
+    """Return the policy with the models that a GitHub workflow's variables name. These come before its ``env``.
+
+    Whoever may push can set them, so they count only for folders below those in ``actions.models``.
+
+    Raises:
+        PolicyError: the folder of a variable is not below those in ``actions.models``.
+    """
+    chosen = {name: value for name in (TARGET, DRAFTER) if (value := environment.get(name))}
+    if not chosen:
+        return policy
+    allowed = policy.actions.models if policy.actions else []
+    folders = {name: str(_folder(name, value, allowed)) for name, value in chosen.items()}
+    for name, folder in folders.items():
+        tell(f"{name} is {folder}, as the workflow's variable says")
+    return policy.model_copy(update={"env": {**policy.env, **folders}})
+
+
+def _folder(name: str, value: str, allowed: list[Path]) -> Path:
+    """Return the folder that a variable names, with all links resolved, so that no link can change it later."""
+    path = Path(value)
+    real = path.resolve() if path.is_absolute() else path
+    if any(real.is_relative_to(root.resolve()) for root in allowed) and real.is_dir():
+        return real
+    roots = ", ".join(map(str, allowed)) or "no folder"
+    message = f"the workflow's variable {name} names {value!r}; the policy's actions.models allows {roots}"
+    fix = "On the runner, name a folder above the model there, or unset the variable in the repository."
+    raise PolicyError(message, fix=fix, code="model_not_allowed")

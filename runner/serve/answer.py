@@ -20,7 +20,7 @@ from bridge.verify.state_signature import signed_message
 from runner.admit.admission import Admitted
 from runner.bus.bus import Pushed
 from runner.context import RunnerContext
-from runner.host.disk_space import why_not_writable
+from runner.faults import why_not_writable
 from runner.serve.lease import Lease
 from runner.state.identity import WHO
 from runner.state.ledger import FENCED, Pending

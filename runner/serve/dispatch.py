@@ -8,7 +8,7 @@ from dataclasses import replace
 from bridge.bus import history, objects
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Reason, State
-from runner.admit.admission import OF_AGE, Admitted, admit, ends_at, wants_another
+from runner.admit.admission import OF_AGE, Admitted, admit, ends_at
 from runner.admit.manifests import Candidate, belongs
 from runner.admit.trust import WAITS
 from runner.bus.backoff import Backoff
@@ -156,9 +156,8 @@ def push_pending_answers(context: RunnerContext, backoff: Backoff) -> dict[str, 
 def is_for_others(context: RunnerContext, candidate: Candidate) -> bool:
     """Return whether a request asks for labels that this runner lacks, and has not expired."""
     request = candidate.request
-    return (
-        request is not None
-        and ends_at(request) >= time.time()
-        and wants_another(request, context.presets, context.policy)
-        and belongs(context.bus.git, candidate.view)
-    )
+    if request is None or ends_at(request) < time.time():
+        return False
+    preset = context.presets.get(request.preset)
+    wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
+    return not wanted <= set(context.policy.labels) and belongs(context.bus.git, candidate.view)

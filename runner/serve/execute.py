@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import timedelta
 
+from bridge import gate
 from bridge.bus import wire
 from bridge.bus.wire import CommandResult, LogDigest, State
 from bridge.errors import InfrastructureError
@@ -30,7 +31,6 @@ from runner.job.usage import BOUNDS, bounds
 from runner.job.workspace import Workspace, check_paths, export_inputs, export_tree, workspace
 from runner.refusal import Refusal, Unable, with_place
 from runner.serve.answer import Outcome, deliver, describe, tell_end
-from runner.serve.gate import judge_reports
 from runner.serve.lease import Lease, with_reason
 from runner.serve.watch_job import Keepalive, RunStopped, StopReason, wait_for_end
 from runner.state import signing_key
@@ -242,15 +242,17 @@ class _ClaimedRun:
         outcome.files |= collected.files
         nothing = [f"{pattern}: no such file was left" for pattern in collected.unmatched[:MAX_SKIPPED]]
         outcome.skipped += [*collected.skipped, *nothing]
-        if outcome.state is not State.SUCCEEDED:
+        if outcome.state is not State.SUCCEEDED or not preset.gated:
             return
-        outcome.gate = judge_reports(
-            preset, collected.files, self._binding(logs), keep_claim, collected.skipped
-        )
-        if outcome.gate and not outcome.gate.accepted:
-            first = outcome.gate.violations[0]
+        judged = gate.judge(collected.files, preset.kinds, self._binding(logs), keep_claim)
+        if left_out := [gate.violation("LEFT_OUT", each) for each in collected.skipped]:
+            violations = [*judged.violations, *left_out][: gate.MAX_VIOLATIONS]
+            judged = judged.model_copy(update={"violations": violations, "verdict": gate.verdict(violations)})
+        outcome.gate = judged
+        if not judged.accepted:
+            first = judged.violations[0]
             message = f"the reports do not hold: {first.code}: {first.message}"
-            outcome.end(State.GATE_REJECTED, outcome.gate.verdict.lower(), message)
+            outcome.end(State.GATE_REJECTED, judged.verdict.lower(), message)
 
     def _binding(self, logs: tuple[bytes, ...]) -> RunBinding:
         context, lease, outcome, admitted = self._context, self._lease, self._outcome, self._admitted

@@ -10,8 +10,7 @@ from bridge.bus.wire import State
 from bridge.errors import InfrastructureError
 from runner.bus.backoff import Backoff
 from runner.context import RunnerContext
-from runner.faults import explain
-from runner.host.disk_space import why_not_writable
+from runner.faults import explain, why_not_writable
 from runner.serve.execute import NOT_BEGUN
 from runner.serve.next_action import TipWatch
 

@@ -159,8 +159,9 @@ class Scheduler:
         if action is Action.NOTHING:
             self._memory.settle(view)
             return None, action
-        if action is Action.WAIT:
-            self._memory.why[view.branch] = _held_by(view)
+        if action is Action.WAIT and (state := view.state):
+            reason = f"held by {state.runner.id}, for a lease of {state.lease_s:g} s"
+            self._memory.why[view.branch] = reason
             self._warn_of_double(view)
             return None, action
         candidate = self._manifests.of(view)
@@ -190,12 +191,3 @@ class Scheduler:
                 f"{view.branch} is held by another runner under this one's id, {self._context.identity.instance}; "
                 "its lease is respected. Does a copy of this machine run? Delete the file `instance` on one of them",
             )
-
-
-def _held_by(view: RequestBranch) -> str:
-    state = view.state
-    return (
-        f"held by {state.runner.id}, for a lease of {state.lease_s:g} s"
-        if state
-        else "held by another runner"
-    )

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from bridge.bus.wire import State
-from runner.host.disk_space import why_not_writable
+from runner.faults import why_not_writable
 
 pytestmark = [
     pytest.mark.bus,

@@ -11,10 +11,9 @@ from bridge.client import Client
 from bridge.errors import PolicyError
 from runner.cli import cli
 from runner.context import open_runner
-from runner.host.models import DRAFTER, TARGET
+from runner.host.models import DRAFTER, TARGET, with_workflow_models
 from runner.policy import load_policy
 from runner.serve.loop import keep_results
-from runner.service.workflow_models import with_workflow_models
 
 pytestmark = pytest.mark.bus
 
