@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -32,7 +33,7 @@ def command(policy: Path | None, *, dry_run: bool, as_json: bool) -> None:
         swept = apply_retention(context, rules.retention, dry_run=dry_run)
         fault = context.bus.deletion_fault
     if as_json:
-        put_json({"dry_run": dry_run, **swept.as_dict()})
+        put_json({"dry_run": dry_run, **asdict(swept)})
         return
     for branch in swept.deleted:
         put(branch)

@@ -97,15 +97,13 @@ def _turn_down(context: RunnerContext, view: RequestBranch, refusal: Refusal) ->
         return wait_for_approval(context, view, refusal)
     if refusal.code in OF_AGE and context.clock.is_doubtful():
         return State.REQUESTED
-    if (
-        isinstance(refusal, Unable)
-        and refusal.request
-        and leave(context, view, refusal.request, refusal.message, refusal.definition)
-    ):
-        return State.REQUESTED
-    if isinstance(refusal, Unable) and refusal.is_new:
-        context.waits[view.branch] = f"{UNFIT}: {refusal.message}"
-        return State.REQUESTED
+    if isinstance(refusal, Unable):
+        request = refusal.request
+        if request and leave(context, view, request, refusal.message, refusal.definition):
+            return State.REQUESTED
+        if refusal.is_new:
+            context.waits[view.branch] = f"{UNFIT}: {refusal.message}"
+            return State.REQUESTED
     message = with_place(refusal.code, refusal.message, context.identity.id)
     outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=message))
     return answer_without_running(context, Lease(context, view), refusal.request, outcome)

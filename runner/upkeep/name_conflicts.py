@@ -44,7 +44,8 @@ def find_conflicts(bus: Bus) -> NameConflicts:
     Raises:
         InfrastructureError: the bus cannot be reached.
     """
-    needed = folders(bus.patterns)
+    # Such as `claude` for `claude/mac-bridge-*`.
+    needed = {folder for pattern in bus.patterns for folder in branch_names.folders(pattern)}
     folded = {name.casefold() for name in needed}
     try:
         there = exact_refs.find_branches(bus.git, bus.url, lambda name: name.casefold() in folded)
@@ -55,15 +56,6 @@ def find_conflicts(bus: Bus) -> NameConflicts:
         tuple(name for name in there if name in needed),
         tuple(name for name in there if name not in needed and name.casefold() not in in_use),
     )
-
-
-def folders(patterns: Sequence[str]) -> list[str]:
-    """Return each name that request branches need as a folder, such as ``claude`` for ``claude/mac-bridge-*``."""
-    names: dict[str, None] = {}
-    for pattern in patterns:
-        parts = pattern.split("/")[:-1]
-        names |= {"/".join(parts[: i + 1]): None for i in range(len(parts))}
-    return list(names)
 
 
 def _shown(names: Sequence[str]) -> str:

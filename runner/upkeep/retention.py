@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from bridge.bus import branch_names, times
 from bridge.bus.history import RequestBranch
@@ -30,7 +30,7 @@ BATCH_SIZE = 1000
 
 @dataclass(frozen=True)
 class Swept:
-    """What one run did, or would do."""
+    """What one run did, or would do, as ``--json`` prints it."""
 
     answered: int
     unanswered: int
@@ -38,10 +38,6 @@ class Swept:
     # Archived but still on the bus: they moved meanwhile, or the server refused to delete them.
     stayed: list[str]
     archive: str
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the object that ``--json`` prints."""
-        return asdict(self)
 
 
 def apply_retention(
