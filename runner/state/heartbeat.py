@@ -38,8 +38,7 @@ class Heartbeat:
     def begin(self, state: Path) -> None:
         """Start to give signs of life."""
         self._file = state / FILE
-        me = psutil.Process()
-        self._file.write_text(json.dumps({"pid": me.pid, "started": me.create_time()}), encoding="ascii")
+        self._file.write_text(json.dumps(identify(psutil.Process())), encoding="ascii")
         notify("READY=1")
         self.touch()
 
@@ -62,6 +61,11 @@ class Heartbeat:
             self._file = None
 
 
+def identify(process: psutil.Process) -> dict[str, float]:
+    """Return what tells a process from a later one with the same id."""
+    return {"pid": process.pid, "started": process.create_time()}
+
+
 def notify(message: str) -> None:
     """Send a message to systemd, as ``sd_notify(3)`` does, if systemd started this process and expects messages."""
     address = environment.get("NOTIFY_SOCKET")
@@ -79,7 +83,7 @@ def serving_process(state: Path) -> psutil.Process | None:
     try:
         sign = json.loads((state / FILE).read_text(encoding="ascii"))
         process = psutil.Process(int(sign["pid"]))
-        return process if process.create_time() == sign["started"] else None
+        return process if identify(process) == sign else None
     except (OSError, ValueError, KeyError, TypeError, psutil.Error):
         return None
 

@@ -20,6 +20,7 @@ from bridge.common import limits
 from bridge.errors import one_line
 from bridge.system import local_files
 from runner.state.activity import read_facts
+from runner.state.heartbeat import identify
 
 MAINTENANCE = "maintenance.json"
 DRAIN = "drain.json"
@@ -47,7 +48,7 @@ class Orders:
 
     def now(self) -> OperatorMode:
         """Return the current order for this process. An unreadable file counts as maintenance."""
-        if (drain := _read(self._folder / DRAIN)) is not None and drain == _process():
+        if _read(self._folder / DRAIN) == identify(psutil.Process()):
             return OperatorMode(RunnerState.DRAINING)
         order = _read(self._folder / MAINTENANCE)
         if order is None:
@@ -58,13 +59,13 @@ class Orders:
 
     def begin(self) -> None:
         """Remove an order to drain that was for an earlier process."""
-        if _read(self._folder / DRAIN) != _process():
+        if _read(self._folder / DRAIN) != identify(psutil.Process()):
             with suppress(OSError):
                 (self._folder / DRAIN).unlink(missing_ok=True)
 
     def maintain(self, reason: str) -> None:
         """Order maintenance. It lasts until ``resume``, also across restarts."""
-        self._write(MAINTENANCE, {"reason": _short(reason)})
+        local_files.replace(self._folder / MAINTENANCE, json.dumps({"reason": _short(reason)}))
 
     def resume(self) -> bool:
         """End maintenance. Returns whether there was any."""
@@ -75,22 +76,11 @@ class Orders:
 
     def drain(self, process: psutil.Process) -> None:
         """Order one process to finish its job and exit. The next process serves again."""
-        self._write(DRAIN, _of(process))
-
-    def _write(self, name: str, content: object) -> None:
-        local_files.replace(self._folder / name, json.dumps(content))
+        local_files.replace(self._folder / DRAIN, json.dumps(identify(process)))
 
 
 def _short(reason: str) -> str:
     return one_line(reason)[: limits.PRESENCE_REASON]
-
-
-def _of(process: psutil.Process) -> dict[str, float]:
-    return {"pid": process.pid, "started": process.create_time()}
-
-
-def _process() -> dict[str, float]:
-    return _of(psutil.Process())
 
 
 def _read(file: Path) -> object:
