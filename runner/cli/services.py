@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
 from bridge.checks import show
 from bridge.common.cli.commands import EXISTING_FOLDER, FOLDER, flag, option
 from bridge.common.cli.output import put, put_block, say
-from bridge.errors import ExitCode, UsageError
+from bridge.errors import ExitCode, PolicyError, UsageError
+from bridge.verify.public_keys import PINNED_FILE, read_public_keys
 from runner.check.readiness import examine
 from runner.cli.common import say_refused
-from runner.policy import default_path, load_policy
-from runner.service import actions_listener
-from runner.service.plan import Plan
-from runner.service.settings import find_user, settings_for
-from runner.service.setup import Wanted, draft, service_of, steps
+from runner.host.interpreter import find
+from runner.policy import Policy, default_path, load_policy, write_template
+from runner.service import actions_listener, launchd, systemd
+from runner.service.plan import Plan, Service, Step, write
+from runner.service.settings import Settings, find_user, settings_for
+from runner.state import signing_key
+
+_SERVICES: Mapping[str, Callable[[Settings], Service]] = {"darwin": launchd.service, "linux": systemd.service}
 
 
 @click.command()
@@ -33,27 +38,49 @@ from runner.service.setup import Wanted, draft, service_of, steps
 @option("--root", FOLDER, metavar="DIR", help="Write the service's files below DIR and run no command.")
 @flag("--yes", "Do everything without asking. Without this option each step is confirmed, or only shown.")
 @click.pass_obj
-def setup_command(policy: Path | None, /, *, yes: bool, **asked: Any) -> int:
+def setup_command(
+    policy: Path | None,
+    url: str,
+    runner_id: str | None,
+    python: str | None,
+    clone: Path | None,
+    listener: Path | None,
+    root: Path | None,
+    *,
+    yes: bool,
+) -> int:
     """Set up a runner: write a policy, create a key, check the host, install the service.
 
     Shows every step before doing it, and skips steps that are already done, so you can run it again. Without a
     terminal and without --yes, nothing is changed.
     """
-    wanted = Wanted((policy or default_path()).absolute(), **asked)
+    file = (policy or default_path()).absolute()
     asks = sys.stdin is not None and sys.stdin.isatty()
     todo: list[str] = []
-    for title, plan in steps(wanted):
-        if title == "service" and (yes or asks) and wanted.policy.exists() and not _is_fit(wanted.policy):
+
+    def steps() -> Iterator[tuple[str, Plan]]:
+        """Yield the steps in order, by title. Each is prepared after the one before it was done or declined."""
+        text, rules = _draft(file, url, runner_id, python)
+        yield "policy", Plan([] if file.exists() else [write(file, text, mode=0o600)])
+        yield "key", _key(rules.state)
+        yield "pin", _pin(rules.state, clone)
+        settings = settings_for(rules, file, find_user(None, system=False), system=False)
+        yield "service", _service_of(settings).install(root)
+        if listener:
+            yield "GitHub's listener", actions_listener.install(listener, file, root)
+
+    for title, plan in steps():
+        if title == "service" and (yes or asks) and file.exists() and not _is_fit(file):
             say("stopped before installing the service: fix the lines marked FAIL and run this command again")
             return ExitCode.FAILED
-        if not _take(title, plan, commands=wanted.root is None, yes=yes, asks=asks):
+        if not _take(title, plan, commands=root is None, yes=yes, asks=asks):
             say(f"stopped before this step: {title}. Run this command again to continue")
             return ExitCode.FAILED
         todo += plan.then
     if not yes and not asks:
         say("nothing was changed; add --yes to do this, or run it in a terminal")
         return ExitCode.SUCCEEDED
-    say_refused(draft(wanted)[1])
+    say_refused(load_policy(file))
     if todo:
         say("still to be done by you:")
     for line in todo:
@@ -84,6 +111,55 @@ def _take(title: str, plan: Plan, *, commands: bool, yes: bool, asks: bool) -> b
     for line in plan.carry_out(commands=commands):
         put(line)
     return True
+
+
+def _draft(file: Path, url: str, runner_id: str | None, python: str | None) -> tuple[bytes, Policy]:
+    """Return the existing policy, as text and parsed, or the one that would be written."""
+    if file.exists():
+        rules = load_policy(file)
+        if rules.bus.url != url:
+            fix = "Edit bus.url there, or name another policy: kakeya-runner --policy FILE setup ..."
+            raise PolicyError(f"{file} serves {rules.bus.url}, not {url}", fix=fix)
+        return file.read_bytes(), rules
+    interpreter, version = find(python)
+    with tempfile.TemporaryDirectory(prefix="kakeya-") as folder:
+        draft = Path(folder) / "runner.yaml"
+        write_template(draft, url, runner_id, interpreter=interpreter, version=version)
+        return draft.read_bytes(), load_policy(draft)
+
+
+def _service_of(settings: Settings) -> Service:
+    if define := _SERVICES.get(sys.platform):
+        return define(settings)
+    fix = "Let the service manager of this machine start: kakeya-runner serve"
+    raise UsageError(f"no service manager is known for {sys.platform}", fix=fix)
+
+
+def _key(state: Path) -> Plan:
+    file = state / signing_key.PRIVATE
+
+    def make() -> str:
+        signing_key.make_key(state)
+        return f"write {file}"
+
+    return Plan([] if file.exists() else [Step([f"make a key to sign answers with: {file}"], make)])
+
+
+def _pin(state: Path, clone: Path | None) -> Plan:
+    """Return the plan that pins the public key: it is written into a clone, and a maintainer commits it."""
+    # Without the key, the steps are only shown.
+    key = signing_key.public_key(state) if (state / signing_key.PUBLIC).exists() else None
+    text = key.text if key else "(the public key)\n"
+    if clone is None:
+        title = f"print the public key, for a maintainer to add to {PINNED_FILE} on the bus's main branch"
+        todo = f"add the key above to {PINNED_FILE} on the bus's main branch; with --clone DIR it is written there"
+        return Plan([Step([title], lambda: text.rstrip("\n"))], (todo,))
+    file = clone / PINNED_FILE
+    old = file.read_text(encoding="utf-8") if file.is_file() else ""
+    if key and old.strip() and any(pinned.raw == key.raw for pinned in read_public_keys(old, str(file))):
+        return Plan()
+    commit = f"git -C {clone} add {PINNED_FILE} && git -C {clone} commit -m 'Pin the runner' && git -C {clone} push"
+    return Plan([write(file, (old + text).encode())], (commit,))
 
 
 @click.command()
@@ -124,7 +200,7 @@ def install_command(
     file = policy or (Path(who.pw_dir) / ".config/kakeya/runner.yaml" if system else default_path())
     rules = load_policy(file)
     service = (
-        actions_listener.hook(file) if hook else service_of(settings_for(rules, file, who, system=system))
+        actions_listener.hook(file) if hook else _service_of(settings_for(rules, file, who, system=system))
     )
     plan = service.uninstall(root) if uninstall else service.install(root)
     _carry_out(plan, yes=yes, commands=root is None)
