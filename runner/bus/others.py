@@ -2,8 +2,7 @@
 
 A runner that cannot run a request leaves it alone while the presence record of another one says that it may. If its
 own record says that it runs the preset, it notes on the branch that it leaves the request. So of several runners that
-cannot run it, the last one knows that it is the last. Presence records only delay a refusal: if no runner runs it, a
-request is refused once the records lapse, or it expires.
+cannot run it, the last one knows that it is the last.
 """
 
 from __future__ import annotations

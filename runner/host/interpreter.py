@@ -1,7 +1,7 @@
 """The Python that runs jobs: found once, pinned in the policy by path and version, checked again before each job.
 
-A system update can replace ``python3``, a package manager can move it, and somebody can remove a package that a preset
-imports. A job would then fail after minutes, or measure something else, without naming the cause. A refusal names it.
+A system update can replace it, and somebody can remove a package. A job would then fail after minutes, or measure
+something else, without naming the cause. A refusal names it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """The process between the runner and a job: it starts the job, ends it in time, and leaves no process behind.
 
-It runs as a separate program. The first line on standard input describes the job as JSON. The supervisor ends the job
-if that pipe is closed (because the runner is gone, for whatever reason) or if ``stop`` arrives. It writes events as
-JSON lines to the descriptor ``report_fd``.
+The first line on standard input describes the job as JSON. The supervisor ends the job if that pipe is closed (because
+the runner is gone, for whatever reason) or if ``stop`` arrives. It writes events as JSON lines to ``report_fd``.
 
-No process of the job survives. On Linux, the supervisor is the reaper of all orphans below it, so it also finds
-children that left their session and their parent. Elsewhere it observes descendants while they run, and recognizes them
-by a mark in their environment. This is not a sandbox: it limits time and resources, not access.
+On Linux, the supervisor is the reaper of all orphans below it, so it also finds children that left their session and
+their parent. Elsewhere it observes descendants while they run, and recognizes them by a mark in their environment.
 """
 
 from __future__ import annotations

@@ -1,14 +1,7 @@
 """The system calls that a job in bubblewrap's sandbox may make: a seccomp filter, built without a library.
 
 Some kernel objects are outside all namespaces, and some memory is invisible to every memory limit. A job that computes
-needs neither. ``syscalls.txt`` lists the calls that it needs; of some of them, only some arguments are allowed. Left
-out are, among others:
-
-- keyrings, System V objects, POSIX queues, inotify and asynchronous I/O (``io_setup``, ``io_uring``), because they use
-  up what belongs to the user or to the whole machine;
-- ``memfd_secret``, whose memory no limit counts;
-- ``ptrace`` and its like, by which a job could change bubblewrap's own first process;
-- ``bpf``, ``perf_event_open``, ``userfaultfd``, mounts, and other large interfaces of the kernel.
+needs neither. ``syscalls.txt`` lists the calls that it needs; of some of them, only some arguments are allowed.
 
 The filter is classic BPF, as seccomp(2) describes. Refused calls fail with EPERM, as if a privilege were missing, and
 calls that are newer than the list with ENOSYS, as on an older kernel.

@@ -1,12 +1,8 @@
 """The queue's order: requesters take turns, each with its oldest request, so that nobody can block the others.
 
 The requester of a signed request is its signer. An unsigned request can contain any name, and whoever may push below a
-prefix may push below as many longer prefixes as they like. So turns are shared level by level:
-
-- signers and the branch patterns of the policy share the runner evenly;
-- below a pattern, branches directly below it have every other turn, however many deeper folders exist;
-- the deeper folders share the remaining turns evenly;
-- in each folder, the names that the manifests give take turns.
+prefix may push below as many longer prefixes as they like. So turns are shared level by level, as docs/security.md
+says.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """The check behind GitHub's job-started hook: refuses every job that this host's policy does not name.
 
-GitHub takes workflows from the pushed commit, so any pushed workflow can select this machine. The hook runs on the
-machine before the job's first command, and refuses everything that the policy does not list. It reads only what
+GitHub takes workflows from the pushed commit, so any pushed workflow can select this machine. The check reads only what
 GitHub's own runner says about the job, which a workflow cannot change, and nothing from the pushed tree.
-
-A workflow's reference names a file and a branch, but not the file's content: whoever may push to that branch may change
-the file. ``actions.workflow_sha256`` prevents this; it needs a ``bus`` that can be fetched without the job's token.
 """
 
 from __future__ import annotations

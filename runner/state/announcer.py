@@ -1,8 +1,7 @@
 """Announces this runner on the bus: a small signed record on its own git reference, within the push budget.
 
 The record is added to pushes that happen anyway. It is pushed alone only at the start, at the end, after an operator's
-order, when the list of presets changes, and when nothing else was pushed for an interval. No record decides what is
-run: a runner only leaves to another one what it would refuse.
+order, when the list of presets changes, and when nothing else was pushed for an interval.
 """
 
 from __future__ import annotations

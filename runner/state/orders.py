@@ -1,7 +1,6 @@
-"""The operator's orders to a running runner, as small files in the state folder.
+"""The operator's orders to a running runner, as small files in the state folder, where only this host's user may write.
 
-``kakeya-runner maintenance`` and ``kakeya-runner drain`` write them. The runner reads them between requests and while a
-job runs. Only this host's user may write to the state folder, so nothing on the bus can give an order.
+The runner reads them between requests and while a job runs.
 """
 
 from __future__ import annotations

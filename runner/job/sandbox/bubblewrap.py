@@ -1,10 +1,6 @@
 """The sandbox on Linux: unprivileged namespaces made by bubblewrap, with an almost empty root.
 
-- Files: the job sees the system's programs and libraries, the interpreter and what the policy names, all read-only. It
-  can write only to its tree, its home and ``/tmp`` (which is in its home).
-- Processes: it has its own process ids, so its children die with it and it cannot see others' arguments or environment.
-- It has no capabilities. It has no network except its own loopback, unless the preset declares one.
-- It cannot create namespaces, if the installed bubblewrap can prevent that.
+docs/security.md says what a job sees in it.
 """
 
 from __future__ import annotations
