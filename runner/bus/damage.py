@@ -13,6 +13,7 @@ import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from bridge.common import limits
@@ -111,39 +112,41 @@ def _objects(store: Path, *, quick: bool) -> Iterator[tuple[Path, bool]]:
     last = max(written.values(), default=0.0)
     for path in loose:
         is_read = not quick or written[path] >= last - _LAST_S
-        yield path, _is_whole_object(path) if is_read else path.stat().st_size > 0
+        yield path, _holds(partial(_is_whole_object, path)) if is_read else path.stat().st_size > 0
     # A pack without an index is not used yet.
     for index in store.glob("objects/pack/pack-*.idx"):
         pack = index.with_suffix(".pack")
-        is_whole = _fits(pack, index) and (quick or (_is_summed(pack) and _is_summed(index)))
+        is_whole = _holds(partial(_is_whole_pack, pack, index, quick=quick))
         yield pack, is_whole
         yield index, is_whole
+
+
+def _holds(check: Callable[[], bool]) -> bool:
+    """Return whether a check of files holds. What this user may not read counts as whole."""
+    try:
+        return check()
+    except PermissionError:
+        return True
+    except (OSError, zlib.error):
+        return False
 
 
 def _is_whole_object(path: Path) -> bool:
     """Return whether a loose object's content matches its name."""
     name, unpack = hashlib.sha1(usedforsecurity=False), zlib.decompressobj()
-    try:
-        with path.open("rb") as file:
-            while piece := file.read(_PIECE):
-                while piece:
-                    name.update(unpack.decompress(piece, _PIECE))
-                    piece = unpack.unconsumed_tail
-    except PermissionError:
-        return True
-    except (OSError, zlib.error):
-        return False
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            while piece:
+                name.update(unpack.decompress(piece, _PIECE))
+                piece = unpack.unconsumed_tail
     return unpack.eof and name.hexdigest() == path.parent.name + path.name
 
 
-def _fits(pack: Path, index: Path) -> bool:
-    """Return whether a pack ends with the checksum that its index has."""
-    try:
-        return _end(pack, _SUM_BYTES) == _end(index, 2 * _SUM_BYTES)[:_SUM_BYTES]
-    except PermissionError:
-        return True
-    except OSError:
+def _is_whole_pack(pack: Path, index: Path, *, quick: bool) -> bool:
+    """Return whether a pack ends with the checksum that its index has, and both with that of their own content."""
+    if _end(pack, _SUM_BYTES) != _end(index, 2 * _SUM_BYTES)[:_SUM_BYTES]:
         return False
+    return quick or (_is_summed(pack) and _is_summed(index))
 
 
 def _end(path: Path, size: int) -> bytes:
@@ -153,19 +156,12 @@ def _end(path: Path, size: int) -> bytes:
 
 
 def _is_summed(path: Path) -> bool:
-    """Return whether a file ends with the checksum of its content."""
-    total = hashlib.sha1(usedforsecurity=False)
-    try:
-        with path.open("rb") as file:
-            remaining = path.stat().st_size - _SUM_BYTES
-            while remaining > 0 and (piece := file.read(min(remaining, _PIECE))):
-                total.update(piece)
-                remaining -= len(piece)
-            return file.read() == total.digest()
-    except PermissionError:
-        return True
-    except OSError:
-        return False
+    total, remaining = hashlib.sha1(usedforsecurity=False), path.stat().st_size - _SUM_BYTES
+    with path.open("rb") as file:
+        while remaining > 0 and (piece := file.read(min(remaining, _PIECE))):
+            total.update(piece)
+            remaining -= len(piece)
+        return file.read() == total.digest()
 
 
 def _isolated(store: Path) -> Git:
