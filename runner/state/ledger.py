@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,7 +69,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
-        self._db = sqlite3.connect(path, isolation_level=None, timeout=30)
+        self._db = sqlite3.connect(path, isolation_level="IMMEDIATE", timeout=30)
         try:
             fault = self._prepare()
             code = "damaged" if fault else None
@@ -102,23 +102,11 @@ class Ledger:
         self._db.execute("PRAGMA user_version = 1")
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Cursor]:
-        """Run one transaction.
-
-        Raises:
-            InfrastructureError: it cannot be written, for example on a full disk.
-        """
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Commit what is executed. If it cannot be written, as on a full disk, raise an InfrastructureError."""
         try:
-            with closing(self._db.cursor()) as cursor:
-                cursor.execute("BEGIN IMMEDIATE")
-                try:
-                    yield cursor
-                    cursor.execute("COMMIT")
-                except BaseException:
-                    # SQLite rolls a transaction back by itself when the disk is full.
-                    if self._db.in_transaction:
-                        cursor.execute("ROLLBACK")
-                    raise
+            with self._db:
+                yield self._db
         except sqlite3.Error as error:
             raise InfrastructureError(f"cannot write to the ledger {self._path}: {error}") from error
 
@@ -129,8 +117,8 @@ class Ledger:
 
     def begin(self, request: str, *, branch: str) -> None:
         """Record that a request is about to be claimed, perhaps again."""
-        with self.transaction() as cursor:
-            cursor.execute(
+        with self._transaction() as db:
+            db.execute(
                 "INSERT INTO branches (request, branch, nonce, preset, state) VALUES (?, ?, '', '', 'taken')"
                 " ON CONFLICT (branch) DO UPDATE SET state = 'taken'",
                 (request, branch),
@@ -138,17 +126,17 @@ class Ledger:
 
     def answered(self, *, branch: str, state: str, answer: str, expect: str) -> bool:
         """Record an answer before it is pushed, so that it survives a crash. Returns whether the branch is known."""
-        with self.transaction() as cursor:
-            cursor.execute(
+        with self._transaction() as db:
+            update = db.execute(
                 "UPDATE branches SET state = ?, answer = ?, expect = ? WHERE branch = ?",
                 (state, answer, expect, branch),
             )
-            return cursor.rowcount > 0
+            return update.rowcount > 0
 
     def restore(self, request: str, *, branch: str, state: str) -> None:
         """Record a request that was seen earlier. An existing entry is not changed."""
-        with self.transaction() as cursor:
-            cursor.execute(
+        with self._transaction() as db:
+            db.execute(
                 "INSERT OR IGNORE INTO branches (request, branch, nonce, preset, state)"
                 " VALUES (?, ?, '', '', ?)",
                 (request, branch, state),
@@ -156,8 +144,8 @@ class Ledger:
 
     def writes(self, *, branch: str, salt: str) -> None:
         """Record a state by its salt before it is pushed, so that ``wrote`` recognizes it on the bus."""
-        with self.transaction() as cursor:
-            cursor.execute("INSERT INTO salts (salt, branch) VALUES (?, ?)", (salt, branch))
+        with self._transaction() as db:
+            db.execute("INSERT INTO salts (salt, branch) VALUES (?, ?)", (salt, branch))
 
     def wrote(self, salt: str) -> bool:
         """Return whether this runner made the state with this salt. Only states of unfinished requests are known."""
@@ -165,18 +153,18 @@ class Ledger:
 
     def settled(self, *, branch: str, state: str | None = None, published: str | None = None) -> None:
         """Record that nothing is left to publish: this runner's answer (``published``) or another one is on the bus."""
-        with self.transaction() as cursor:
-            cursor.execute(
+        with self._transaction() as db:
+            db.execute(
                 "UPDATE branches SET answer = NULL, expect = NULL, state = COALESCE(?, state),"
                 " published = COALESCE(?, published) WHERE branch = ?",
                 (state, published, branch),
             )
-            cursor.execute("DELETE FROM salts WHERE branch = ?", (branch,))
+            db.execute("DELETE FROM salts WHERE branch = ?", (branch,))
 
     def attempt(self, tips: Collection[str]) -> None:
         """Count an attempt to handle commits from the bus, before it begins: handling them may kill this process."""
-        with self.transaction() as cursor:
-            cursor.executemany(
+        with self._transaction() as db:
+            db.executemany(
                 "INSERT INTO attempts (tip, times) VALUES (?, 1)"
                 " ON CONFLICT (tip) DO UPDATE SET times = times + 1",
                 [(tip,) for tip in tips],
@@ -184,8 +172,8 @@ class Ledger:
 
     def survived(self, tips: Collection[str]) -> None:
         """Record that the attempt ended without a crash."""
-        with self.transaction() as cursor:
-            cursor.executemany("DELETE FROM attempts WHERE tip = ?", [(tip,) for tip in tips])
+        with self._transaction() as db:
+            db.executemany("DELETE FROM attempts WHERE tip = ?", [(tip,) for tip in tips])
 
     def attempts(self) -> dict[str, int]:
         """Return the commits with unfinished attempts, and how many: each is a crash or is being handled now."""
@@ -200,10 +188,10 @@ class Ledger:
 
     def took(self, requester: str, at: float) -> None:
         """Record that a requester had a turn."""
-        with self.transaction() as cursor:
+        with self._transaction() as db:
             # Turns in the future come from a clock that was set back later.
-            cursor.execute("DELETE FROM turns WHERE at < ? OR at > ?", (at - _KEEP_TURNS_S, at))
-            cursor.execute("INSERT INTO turns (requester, at) VALUES (?, ?)", (requester, at))
+            db.execute("DELETE FROM turns WHERE at < ? OR at > ?", (at - _KEEP_TURNS_S, at))
+            db.execute("INSERT INTO turns (requester, at) VALUES (?, ?)", (requester, at))
 
     def taken_between(self, begin: float, end: float) -> dict[str, int]:
         """Return how many turns each requester had between two moments."""
