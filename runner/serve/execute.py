@@ -12,7 +12,6 @@ from bridge import gate
 from bridge.bus import wire
 from bridge.bus.wire import CommandResult, LogDigest, State
 from bridge.errors import InfrastructureError
-from bridge.gate import RunBinding, run_id
 from bridge.reports.digests import VARIABLE as RUN_ID
 from bridge.verify.public_keys import VARIABLE as PINNED
 from runner import lfs
@@ -197,7 +196,7 @@ class _ClaimedRun:
         policy, lease, preset = self._context.policy, self._lease, self._admitted.preset
         extra = {name: policy.env[name] for name in preset.pass_env if name in policy.env}
         pins = PINNED in preset.pass_env and PINNED not in extra
-        extra |= {**preset.env, RUN_ID: run_id(lease.branch, lease.request, lease.token)}
+        extra |= {**preset.env, RUN_ID: gate.run_id(lease.branch, lease.request, lease.token)}
         if pins and self._context.signer:  # what this runner signed counts here
             extra[PINNED] = signing_key.public_key(policy.state).text
         return job_environment(space.home, interpreter=policy.interpreter, extra=extra)
@@ -254,10 +253,10 @@ class _ClaimedRun:
             message = f"the reports do not hold: {first.code}: {first.message}"
             outcome.end(State.GATE_REJECTED, judged.verdict.lower(), message)
 
-    def _binding(self, logs: tuple[bytes, ...]) -> RunBinding:
+    def _binding(self, logs: tuple[bytes, ...]) -> gate.RunBinding:
         context, lease, outcome, admitted = self._context, self._lease, self._outcome, self._admitted
-        return RunBinding(
-            run_id(lease.branch, lease.request, lease.token),
+        return gate.RunBinding(
+            gate.run_id(lease.branch, lease.request, lease.token),
             outcome.started,
             outcome.started + timedelta(seconds=time.monotonic() - outcome.began),
             context.host,
