@@ -50,7 +50,7 @@ class _StoredRecord:
 
     commit: str
     objects: tuple[str, ...]
-    content: tuple[RunnerState, str, dict[str, str] | None, str | None]
+    record: Presence
 
 
 class Announcer:
@@ -87,8 +87,8 @@ class Announcer:
 
     def lists(self, preset: str) -> bool:
         """Return whether other runners may think that this one runs a preset."""
-        presets = self._content()[2]
-        return self._serves and (presets is None or preset in presets)
+        presets = self._record().presets if self._serves else {}
+        return presets is None or preset in presets
 
     def set_mode(self, order: OperatorMode) -> None:
         """Record the operator's order for the next announcement."""
@@ -165,8 +165,9 @@ class Announcer:
             return False
         if self._last is None or now - self._last_at >= age_s:
             return True
-        fields = None if with_job else -1
-        return self._last.content[:fields] != self._content()[:fields]
+        record = self._record()
+        ignored = {"at": record.at} if with_job else {"at": record.at, "busy_with": record.busy_with}
+        return self._last.record.model_copy(update=ignored) != record
 
     def end(self) -> None:
         """Announce that the runner stops, if it was announced before. The push has a few seconds."""
@@ -176,24 +177,19 @@ class Announcer:
                 self.maybe()
         self._serves, self._bus.piggyback = False, None
 
-    def _content(self) -> tuple[RunnerState, str, dict[str, str] | None, str | None]:
-        is_long = time.monotonic() - self._job_since >= _BUSY_S
-        presets = self._fitness.presets
-        few = presets if len(presets) <= limits.PRESENCE_PRESETS else None
-        return self._order.state, self._order.reason or self._fault, few, self._job if is_long else None
-
     def _make(self) -> _StoredRecord:
-        git, content = self._bus.git, self._content()
-        writer = Writer(git, self._last.commit if self._last else None)
-        blob = writer.blob(self._record().to_bytes())
+        record = self._record()
+        writer = Writer(self._bus.git, self._last.commit if self._last else None)
+        blob = writer.blob(record.to_bytes())
         tree = writer.tree({presence.FILE: ("100644", blob)})
         message = signed_presence("kakeya: runner\n\n[skip ci]\n", self._signer, ref=self.ref, tree=tree)
         commit = writer.commit(tree, [], message, WHO)
         writer.store()
-        return _StoredRecord(commit, (commit, tree, blob), content)
+        return _StoredRecord(commit, (commit, tree, blob), record)
 
     def _record(self) -> Presence:
-        state, reason, presets, job = self._content()
+        presets = self._fitness.presets
+        is_long_job = time.monotonic() - self._job_since >= _BUSY_S
         quota, patterns = self._policy.limits.per_requester, self._policy.bus.patterns
         few = len(patterns) <= limits.PRESENCE_LABELS and max(map(len, patterns)) <= limits.BRANCH_CHARS
         return Presence(
@@ -201,11 +197,11 @@ class Announcer:
             id=self._identity.id,
             instance=self._identity.instance,
             version=self._identity.version,
-            state=state,
-            reason=reason,
-            busy_with=job,
+            state=self._order.state,
+            reason=self._order.reason or self._fault,
+            busy_with=self._job if is_long_job else None,
             labels=self._policy.labels,
-            presets=presets,
+            presets=presets if len(presets) <= limits.PRESENCE_PRESETS else None,
             patterns=list(patterns) if few else None,
             quota=Quota(waiting=min(quota.waiting, limits.COUNTER), per_hour=quota.per_hour),
             at=format_time(datetime.now(UTC)),
