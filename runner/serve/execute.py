@@ -121,8 +121,8 @@ class _ClaimedRun:
         except Refusal as refusal:
             if isinstance(refusal, Unable) and self._lease.hand_on(self._admitted.request, refusal.message):
                 return StopReason.HANDED_ON
-            message = with_place(refusal.code, refusal.message, self._context.identity.id)
-            outcome.end(State.REFUSED, refusal.code, message)
+            placed = with_place(refusal.code, refusal.message, self._context.identity.id)
+            outcome.end(State.REFUSED, refusal.code, placed)
         except RunStopped as stopped:
             if message := _CANCELLED.get(stopped.reason):
                 cancel = self._lease.view.cancel if stopped.reason is StopReason.CANCELLED else None
