@@ -54,7 +54,7 @@ def _top(git: Git, tree: str) -> str:
 
 
 def entry_at(git: Git, commit: str, path: str) -> Entry | None:
-    """Return the entry at a path of a commit, without its size; None if there is none."""
+    """Return the entry at a path of a commit, without its size; None if there is none, or more than one."""
     folder, _, name = path.rpartition("/")
     place = f"{commit}:{folder}"
     there = locate(git, [place]).get(place)
@@ -62,7 +62,8 @@ def entry_at(git: Git, commit: str, path: str) -> Entry | None:
         return None
     ((oid, raw),) = each_content(git, [there.oid])
     # There may be a hundred thousand entries, of which one is kept.
-    return next(iter([entry for entry in git_output.tree(raw, len(oid) // 2) if entry.path == name]), None)
+    named = [entry for entry in git_output.tree(raw, len(oid) // 2) if entry.path == name]
+    return named[0] if len(named) == 1 else None
 
 
 def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | None:

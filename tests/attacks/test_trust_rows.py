@@ -19,6 +19,7 @@ from bridge.bus.history import read_view
 from bridge.client import Client
 from bridge.errors import RefusedError, VerificationError
 from bridge.requests.binding import Binding
+from bridge.system import git_output
 from runner.admit.admission import admit
 from runner.admit.approvals import Approvals
 from runner.admit.manifests import read_candidate
@@ -392,6 +393,46 @@ def test_row_25_a_file_that_was_changed_in_a_new_commit_is_noticed(reader, answe
 
     assert {"files", "signature"} <= reasons(report)
     assert "summary.json' was changed" in said(report)
+
+
+def with_second(git, tree, path, blob, *, first):
+    """Return a tree in which a file's name stands twice: the other entry, before or after it, is a forged one."""
+    name, _, rest = path.partition("/")
+    raw = git("cat-file", "tree", tree).stdout
+    (entry,) = [raw[a:b] for a, b, _, entry in git_output.tree_lines(raw, 20) if entry == name.encode()]
+    head, oid = entry[:-20], entry[-20:].hex()
+    other = head + bytes.fromhex(with_second(git, oid, rest, blob, first=first) if rest else blob)
+    new = other if rest else other + entry if first else entry + other
+    return git.text(
+        "hash-object", "-t", "tree", "-w", "--literally", "--stdin", stdin=raw.replace(entry, new)
+    )
+
+
+@pytest.mark.rows(2)
+@pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
+@pytest.mark.parametrize("path", [wire.RESULT, f"{wire.LOGS}/noop-0.log", wire.STATE])
+def test_row_25_a_second_file_of_the_same_name_is_noticed(reader, answered, forger, path, first):
+    """Readers differ in which of both they take: one would check the runner's file, and another show the forged one."""
+    git, tip = forger.git, forger.tip(answered.branch)
+    forged = forger.read(answered.branch, path).replace(
+        b"every step ended with 0", b"all steps were forged!!"
+    )
+    if path.endswith(".log"):
+        forged = forged.replace(b"nothing", b"no-more")
+    blob = objects.write_blob(git, forged + b"\n")
+    root = git.text("rev-parse", f"{tip}^{{tree}}")
+    tree = with_second(git, root, path, blob, first=first)
+    who = objects.Identity("A Forger", "forger@example.invalid")
+    commit = objects.commit(git, tree, objects.parents_of(git, tip), "an answer\n", who)
+    git("update-ref", f"refs/heads/{answered.branch}", commit)
+    assert reader.view(answered.branch).tip == commit
+
+    report = reader.verify(answered.branch)
+
+    assert reasons(report) & {"answer", "files"}
+    assert not report.holds
+    with pytest.raises(VerificationError, match="nothing was written"):
+        reader.fetch(answered.branch)
 
 
 # Row 26: evidence that is not what it seems.
