@@ -23,6 +23,7 @@ _REF = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64})[ \t](.+)")
 _LINK = re.compile(rb"ref: [^\t]*\t(.+)")
 _PORCELAIN_FIELDS = 3
 _MODE = re.compile(rb"[0-7]{1,7}")
+_PARENTS = re.compile(rb"tree [0-9a-f]+\n((?:parent [0-9a-f]+\n)*)")
 _OBJECTS = {b"blob": "blob", b"tree": "tree", b"commit": "commit", b"tag": "tag"}
 _KIND_AND_SIZE = 2
 _KINDS = {"040000": "tree", "160000": "commit"}
@@ -172,9 +173,9 @@ def rejected(porcelain: bytes) -> list[tuple[str, str]]:
 
 
 def parents(commit: bytes) -> list[str]:
-    """Return the parents that a commit object names."""
-    header = commit.partition(b"\n\n")[0]
-    return [line[7:].decode() for line in header.split(b"\n") if line.startswith(b"parent ")]
+    """Return the parents that a commit object names: as for git, a line further below names none."""
+    match = _PARENTS.match(commit)
+    return [line[7:].decode() for line in match[1].split(b"\n")[:-1]] if match else []
 
 
 def last_paragraph(commit: bytes) -> bytes:

@@ -240,6 +240,20 @@ def test_a_merge_commit_is_no_request(host, requester):
     _is_refused(host, requester.send(manifest, parents=(requester.head, other)), "workload_mismatch")
 
 
+def test_a_parent_that_git_does_not_read_is_none(host, requester):
+    """Git reads parents directly below the tree: a commit that names one further below is made upon nothing."""
+    manifest = requester.manifest()
+    git, commit = requester.git, requester.commit({wire.REQUEST: json.dumps(manifest).encode()})
+    header, _, message = git("cat-file", "commit", commit).stdout.partition(b"\n\n")
+    tree, parent, *people = header.split(b"\n")
+    raw = b"\n".join([tree, *people, parent]) + b"\n\n" + message
+    rootless = git.text("hash-object", "-t", "commit", "-w", "--literally", "--stdin", stdin=raw)
+    branch = f"mac-bridge/touch-{manifest['nonce']}"
+    requester.push(rootless, branch)
+
+    _is_refused(host, branch, "workload_mismatch")
+
+
 def test_code_of_the_requester_needs_the_host_s_consent(host, requester):
     manifest = requester.manifest(**_where("tests/test_ok.py"))
 
