@@ -126,6 +126,10 @@ class Memory:
         """Return whether a request was not admitted."""
         return _branch_key(view.branch, view.tip) in self._unadmitted
 
+    def waits_for_others(self, view: RequestBranch) -> bool:
+        """Return whether a request was not admitted, or waits for an approval or for another runner."""
+        return self.is_unadmitted(view) or view.branch in self._checked
+
     def note_unadmitted(self, view: RequestBranch) -> None:
         """Note that a request was not admitted."""
         self._unadmitted.add(_branch_key(view.branch, view.tip))

@@ -54,8 +54,12 @@ class FairQueue:
         self._last: Counter[tuple[str, ...]] = Counter()
         self._flooding: set[Requester] = set()
 
-    def order(self, views: Iterable[RequestBranch]) -> list[RequestBranch]:
-        """Return the requests that may have a turn now, in fair order."""
+    def order(self, views: Iterable[RequestBranch], blocked: Container[str] = ()) -> list[RequestBranch]:
+        """Return the requests that may have a turn now, in fair order.
+
+        The branches in ``blocked`` wait for an approval or for another runner. They use up no quota: others may have
+        pushed them under the same name.
+        """
         waiting = sorted(views, key=age)
         who = self._who.of(waiting)
         self._who.forget_all_but(who)
@@ -67,7 +71,7 @@ class FairQueue:
         count: Counter[Requester] = Counter()
         for view in waiting:
             requester = who[_key(view)]
-            count[requester] += 1
+            count[requester] += view.branch not in blocked
             has_quota = (
                 self._quota.per_hour is None or counts.get(_label(requester), 0) < self._quota.per_hour
             )

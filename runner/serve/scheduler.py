@@ -53,21 +53,25 @@ class Scheduler:
         """Order the branches: first the answered ones, which are only recorded, then the waiting ones by turn."""
         answered: list[RequestBranch] = []
         waiting: list[RequestBranch] = []
+        # They wait for an approval or for another runner.
+        blocked: set[str] = set()
         for view in views:
             try:
+                if view.current_state.is_taken or self._memory.waits_for_others(view):
+                    blocked.add(view.branch)
                 (answered if view.current_state.is_final else waiting).append(view)
             except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
                 self._memory.failed(view.branch, error)
         for view in answered:
             self._memory.why.pop(view.branch, None)
-        ordered = self._order(waiting)
+        ordered = self._order(waiting, blocked)
         self._memory.note_order(waiting, ordered)
         return answered + ordered
 
-    def _order(self, waiting: list[RequestBranch]) -> list[RequestBranch]:
+    def _order(self, waiting: list[RequestBranch], blocked: set[str]) -> list[RequestBranch]:
         """Return the waiting requests in their order. One that cannot be put in order does not stop the others."""
         try:
-            return self._turns.order(waiting)
+            return self._turns.order(waiting, blocked)
         except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
             first = error
         good = []
@@ -78,7 +82,7 @@ class Scheduler:
             except Exception as error:  # noqa: BLE001
                 self._memory.failed(view.branch, error)
         try:
-            return self._turns.order(good)
+            return self._turns.order(good, blocked)
         except Exception as error:  # noqa: BLE001
             # No single branch is the cause. Requests are still handled, by the names of their branches.
             cause = error if len(good) < len(waiting) else first

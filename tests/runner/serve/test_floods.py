@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -78,8 +79,31 @@ def test_all_that_wait_for_an_approval_are_told_so_in_parts(bus, trusting, now, 
         poller = Poller(context)
         poller.poll()
         few = len(held(bus, flood))
-        for _ in range(20):
+        for _ in range(5):
             poller.poll()
 
     assert few <= 1
     assert held(bus, flood) == flood
+
+
+@pytest.mark.parametrize("kind", ["unapproved", "claimed"])
+def test_requests_that_wait_for_others_use_up_no_quota(bus, trusting, forger, now, kind):
+    """A stranger pushes them under an honest requester's name, and says that they are older."""
+    if kind == "unapproved":
+        put_requests(bus, "someone", 6, began=now, preset="here")
+    else:
+        for branch in put_requests(bus, "someone", 6, began=now, preset="installed"):
+            claim = {
+                "schema_version": 2, "state": "claimed", "branch": branch, "request": forger.tip(branch),
+                "salt": "0", "token": 1, "sequence": 1, "lease_s": 900.0, "at": "now",
+                "runner": {"id": "nobody", "instance": "0" * 16, "version": "0"},
+            }  # fmt: skip
+            forger.put(branch, {wire.STATE: json.dumps(claim).encode()}, forger.tip(branch))
+    (honest,) = put_requests(bus, "someone", 1, began=now + 1000, preset="installed")
+    policy = trusting.policy(unapproved="hold") | {"limits": {"per_requester": {"waiting": 3}}}
+    with trusting.keyed.context(**policy) as context:
+        poller = Poller(context)
+        for _ in range(5):
+            poller.poll()
+
+    assert answered(bus, [honest]) == [honest]
