@@ -241,8 +241,8 @@ class Remote:
     def fetch_presences(self) -> dict[str, str]:
         """Fetch the runners' presence records and return ``{reference: commit id}``, at most ``limits.PRESENCES``.
 
-        The server is asked for their prefix alone; of more than the limit a random part is fetched. Like branches they
-        are fetched by their ids, so that one that cannot be fetched, or is no record, leaves the others.
+        Of more than the limit a random part is fetched. Like branches they are fetched by their ids, so that one that
+        cannot be fetched, or is no record, leaves the others.
         """
         try:
             with within(limits.PRESENCE_S):
