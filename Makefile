@@ -14,6 +14,8 @@ COVERAGE ?=
 
 BENCHMARKS := bus load bombs jobs signing mcp web judging codec codec_memory verify_size server
 
+NODE_CLIENTS := tests/engine/serve/node
+
 PY := .venv/bin/python
 CHECK := .venv/bin/check-jsonschema --builtin-schema
 
@@ -99,7 +101,7 @@ docs: .venv/.dev
 	@$(PY) docs/build_skill.py
 	@$(PY) docs/build_schema.py
 
-parity: .venv/.parity
+parity: .venv/.parity $(NODE_CLIENTS)/node_modules/.package-lock.json
 
 # They are copied to another machine together: docs/operations.md says how they are installed there.
 dist: build/release/.complete
@@ -114,7 +116,7 @@ build/release/.complete: requirements/release.txt
 	@touch $@
 
 clean:
-	rm -rf .venv build dist *.egg-info .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist $(NODE_CLIENTS)/node_modules *.egg-info .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(call install,LOCK): the locked versions, then this checkout itself, so that an edit counts at once.
@@ -146,3 +148,9 @@ endef
 	@$(PY) -m pip install --require-hashes -r release/requirements/parity.txt >.venv/parity.log 2>&1 || { \
 		tail -n 20 .venv/parity.log >&2; exit 1; }
 	@touch $@
+
+# npm writes this file last. Without npm there is none, and the tests say so.
+$(NODE_CLIENTS)/node_modules/.package-lock.json: $(NODE_CLIENTS)/package-lock.json
+	@if command -v npm >/dev/null; then echo "Installing $< into $(NODE_CLIENTS)/node_modules" && \
+		npm ci --prefix $(NODE_CLIENTS) --loglevel=error --no-audit --no-fund --ignore-scripts; \
+		else echo "npm is not on the PATH: the clients for Node.js are not installed"; fi

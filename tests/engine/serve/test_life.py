@@ -1,15 +1,13 @@
 """The server's life: a full queue, clients that leave or dawdle, its end, and who may ask."""
 
 import json
-import re
 import signal
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.engine.serve.world import serving
+from tests.engine.serve.world import cancelled, serving, until
 
 LONG = {
     "model": "tiny",
@@ -29,13 +27,6 @@ def narrow(tmp_path_factory):
         yield server
 
 
-def until(check, seconds=120):
-    end = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.01)
-
-
 def occupied(server, **fields):
     """Open a stream that goes on for long; return it when its first event has come."""
     context = server.http.stream("POST", "/v1/completions", json={**LONG, "stream": True, **fields})
@@ -43,12 +34,6 @@ def occupied(server, **fields):
     lines = response.iter_lines()
     next(lines)
     return context, lines
-
-
-def cancelled(server):
-    """Return how many answers were ended because nobody waited for them."""
-    counted = re.search(r'kakeya_answers_total\{reason="cancelled"\} (\S+)', server.http.get("/metrics").text)
-    return float(counted[1]) if counted else 0
 
 
 def leave(context):

@@ -1,7 +1,9 @@
 """Real servers on loopback, and clients for them."""
 
+import re
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 
 import httpx
@@ -72,3 +74,16 @@ def serving(folder, *options):
         finally:
             process.kill()
             process.stdout.close()
+
+
+def until(check, seconds=120):
+    end = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.01)
+
+
+def cancelled(server):
+    """Return how many answers were ended because nobody waited for them."""
+    counted = re.search(r'kakeya_answers_total\{reason="cancelled"\} (\S+)', server.http.get("/metrics").text)
+    return float(counted[1]) if counted else 0
