@@ -2,7 +2,7 @@
 
 import ast
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -38,12 +38,8 @@ def read(text: str, parse: Parser, tools: Sequence[dict[str, Any]]) -> list[dict
     """Return the calls in a text: ``name``, ``arguments`` as JSON text, and ``id`` if the model gave one.
 
     An argument whose type its schema does not allow is converted, and dropped if it is an optional null.
-    Which arguments are needed is left to the client, which can tell the model.
-
-    Args:
-        text: what the model wrote between the marks of a call.
-        parse: mlx-lm's parser of the model's form.
-        tools: the functions of the request.
+    Which arguments are needed is left to the client, which can tell the model. The text is what the model wrote between
+    the marks of a call, and ``parse`` is mlx-lm's parser of its form.
 
     Raises:
         Exception: the text is no call of one of these functions. Parsers of many models raise it.
@@ -143,14 +139,10 @@ def _types(schema: Any, root: dict[str, Any], depth: int = DEEPEST) -> frozenset
             types &= {_type(value) for value in values}
     for word in ("anyOf", "oneOf"):
         if isinstance(choices := schema.get(word), list) and choices:
-            types &= _union(_types(each, root, depth - 1) for each in choices)
+            types &= frozenset().union(*(_types(each, root, depth - 1) for each in choices))
     for each in schema.get("allOf") or ():
         types &= _types(each, root, depth - 1)
     return types or TYPES
-
-
-def _union(each: Iterable[frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*each)
 
 
 def _target(ref: str, root: dict[str, Any]) -> Any:

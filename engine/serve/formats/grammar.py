@@ -10,11 +10,11 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cached_property
+from typing import Any, TypeVar
 
 import llguidance
 import numpy as np
@@ -24,9 +24,6 @@ from engine.serve.formats import trial
 from engine.serve.formats.calls import form_of
 from engine.tokens import Tokenizer
 
-if TYPE_CHECKING:
-    from llguidance._lib import JsonCompileOptions  # its stubs alone have it
-
 NEAR = 256  # tokens before the limit from which on completions are searched
 SPARE = 24  # tokens by which the shortest completion may grow with one more token
 PREFERRED = 16  # most tokens of a completion behind a preferred token
@@ -34,16 +31,12 @@ COMPILED = 16  # grammars to keep compiled, between a request's check and its an
 COMPILED_BYTES = 256 << 20  # bytes that they may take together
 LONGEST = 192  # most tokens of a completion
 AGAIN = 16  # tokens after which a search that found none is repeated
-ALLOWANCE, PER_ROW = (
-    4.0,
-    0.005,
-)  # CPU seconds for the masks of an answer, and how many more for each of its rows
+ALLOWANCE, PER_ROW = 4.0, 0.005  # CPU seconds for the masks of an answer, and how many more for each row
 # What closes an open value: the first tokens of these are preferred, in this order. Among the formats, a time
 # ends with a Z, and an address needs an @.
 CLOSING = ('"}', '"]', '"', "}", "]", "Z", "@", ":", "0", "null", "true", "{", "[", ",")
-COMPACT: "JsonCompileOptions" = {"whitespace_flexible": False}
-# As models write calls.
-SPACED: "JsonCompileOptions" = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+COMPACT = {"whitespace_flexible": False}
+SPACED = {**COMPACT, "item_separator": ", ", "key_separator": ": "}  # as models write calls
 # A function without this field takes no arguments, as in OpenAI's API.
 NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 TOO_COMPLEX = re.compile(r"too (many|complex)", re.IGNORECASE)
@@ -52,12 +45,8 @@ MISSING = (
     (re.compile(r"Unimplemented keys: \[([^\]]*)\]"), "the JSON schema keyword {}"),
     (re.compile(r"Unknown format: ([^\s.]*)"), "the JSON schema format {}"),
     (re.compile(r"(look-around|backreferences)\b.*not supported"), "patterns with {}"),
-    (
-        re.compile(r"(oneOf) constraints are not supported"),
-        "the JSON schema keyword {} with alternatives that overlap",
-    ),
+    (re.compile(r"(oneOf) constraints are"), "the JSON schema keyword {} with alternatives that overlap"),
 )
-
 
 T = TypeVar("T")
 # Few threads, so that slow grammars delay only other grammars.
@@ -67,11 +56,8 @@ _POOL = ThreadPoolExecutor(2, thread_name_prefix="grammar")
 async def apart(function: Callable[..., T], *args: Any) -> T:
     """Call a function that may compile grammars in a thread for these.
 
-    If the task is cancelled, a call that still waits never begins, and one that runs finds ``cancelled`` set.
-
-    Args:
-        function: takes the arguments, and ``cancelled``, an event.
-        args: the arguments.
+    If the task is cancelled, a call that still waits never begins, and one that runs finds its argument ``cancelled``,
+    an event, set.
     """
     cancelled = threading.Event()
     try:
@@ -90,18 +76,12 @@ def of_schema(schema: Any) -> str:
 
 def _ours(schema: Any) -> Any:
     """Return a schema with our options for llguidance: a client's own options could disable its checks."""
-    if schema is True:
-        schema = {}
+    schema = {} if schema is True else schema
     return {**schema, "x-guidance": COMPACT} if isinstance(schema, dict) else schema
 
 
 def behind_thought(grammar: str, end: Sequence[int]) -> str:
-    """Return a grammar that applies after the end of an open thought.
-
-    Args:
-        grammar: what follows the thought, by :func:``of_schema`` or :func:``of_tools``.
-        end: the tokens that end the thought.
-    """
+    """Return a grammar, of :func:``of_schema`` or :func:``of_tools``, behind the tokens that ``end`` a thought."""
     mark = " ".join(f"<[{token}]>" for token in end)
     if grammar.startswith("{"):
         rules = f"answer: %json {json.dumps(_schema_of(grammar))}"
@@ -112,13 +92,9 @@ def behind_thought(grammar: str, end: Sequence[int]) -> str:
 
 
 def with_calls(answer: str, start: "Mark", end: "Mark", tools: Sequence[dict[str, Any]] | None) -> str:
-    """Return a grammar of an answer, or of calls in the model's own form instead.
+    """Return a grammar of an answer (by :func:``of_schema``), or of calls in the model's own form instead.
 
-    Args:
-        answer: by :func:``of_schema``.
-        start: what comes before a call.
-        end: what comes after it.
-        tools: the functions, if the form is ``{"name": ..., "arguments": ...}``; None leaves a call's text free.
+    The form is ``{"name": ..., "arguments": ...}`` between two marks. Without ``tools``, a call's text is free.
     """
     if tools is None:
         body, behind = _free("body", end)
@@ -145,12 +121,9 @@ def with_calls(answer: str, start: "Mark", end: "Mark", tools: Sequence[dict[str
 
 
 def on_channels(answer: str, mark: "Callable[[str], Mark]", tools: Sequence[dict[str, Any]]) -> str:
-    """Return a grammar of an answer or a call in the harmony format, behind messages that are neither.
+    """Return a grammar of an answer (by :func:``of_schema``) or a call in the harmony format, behind other messages.
 
-    Args:
-        answer: by :func:``of_schema``.
-        mark: returns a text as a mark of the tokenizer.
-        tools: the functions.
+    ``mark`` returns a text as a mark of the tokenizer.
     """
     channel, message, start, constrain = (
         mark(f"<|{name}|>").rule for name in ("channel", "message", "start", "constrain")
@@ -179,15 +152,10 @@ def _free(name: str, end: "Mark") -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Mark:
-    """A text before or after a call.
-
-    Attributes:
-        text: the text.
-        token: its token, if it is one of its own.
-    """
+    """A text before or after a call."""
 
     text: str
-    token: int | None
+    token: int | None  # if it has one of its own
 
     @property
     def rule(self) -> str:
@@ -215,34 +183,24 @@ def of_tools(tools: Sequence[dict[str, Any]]) -> str:
 
 
 class Grammars:
-    """The grammars of one tokenizer.
-
-    Args:
-        tokenizer: mlx-lm's wrapper.
-        vocabulary: number of logits per row.
-    """
+    """The grammars of one tokenizer, for rows of ``vocabulary`` logits."""
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: int) -> None:
         self._wrapper, self._vocabulary = tokenizer, vocabulary
-        self._tokenizer: llguidance.LLTokenizer | None = None
         self._compiled: OrderedDict[str, tuple[llguidance.LLMatcher, int]] = OrderedDict()
         self._lock = threading.Lock()  # of the compiled grammars
 
-    @property
+    @cached_property
     def tokenizer(self) -> llguidance.LLTokenizer:
-        """The tokenizer in llguidance's form, created when first needed."""
-        if self._tokenizer is None:
-            from llguidance import hf
-            from transformers import PreTrainedTokenizerFast
+        """The tokenizer in llguidance's form."""
+        from llguidance import hf
+        from transformers import PreTrainedTokenizerFast
 
-            wrapped = not isinstance(self._wrapper, PreTrainedTokenizerFast)
-            inner = getattr(self._wrapper, "_tokenizer", self._wrapper) if wrapped else self._wrapper
-            # A tokenizer may have tokens that the model lacks: masks are cut to the logits.
-            count = max(self._vocabulary, 1 + max(self._wrapper.get_vocab().values()))
-            self._tokenizer = hf.from_tokenizer(
-                inner, n_vocab=count, eos_token=sorted(self._wrapper.eos_token_ids)
-            )
-        return self._tokenizer
+        wrapped = not isinstance(self._wrapper, PreTrainedTokenizerFast)
+        inner = getattr(self._wrapper, "_tokenizer", self._wrapper) if wrapped else self._wrapper
+        # A tokenizer may have tokens that the model lacks: masks are cut to the logits.
+        count = max(self._vocabulary, 1 + max(self._wrapper.get_vocab().values()))
+        return hf.from_tokenizer(inner, n_vocab=count, eos_token=sorted(self._wrapper.eos_token_ids))
 
     def check(self, grammar: str, param: str, cancelled: threading.Event | None = None) -> None:
         """Refuse a grammar that is too complex or invalid (ApiError)."""
@@ -271,20 +229,19 @@ class Grammars:
         matcher.compute_bitmask()
         with self._lock:
             self._compiled[grammar] = matcher, cost
-            while len(self._compiled) > COMPILED or self._bytes > COMPILED_BYTES:
+            costs = [cost for _, cost in self._compiled.values()]  # oldest first
+            while len(costs) > COMPILED or sum(costs) > COMPILED_BYTES:
                 self._compiled.popitem(last=False)
+                del costs[0]
             return matcher.deep_copy()
-
-    @property
-    def _bytes(self) -> int:
-        return sum(cost for _, cost in self._compiled.values())
 
     def start(self, grammar: str) -> "GrammarState":
         """Return the state at a grammar's beginning."""
-        closing = list(self._wrapper.think_end_tokens or ())
+        preferred = list(self._wrapper.think_end_tokens or ())
         if (end := self.marks()[1]).token is not None:
-            closing.append(end.token)
-        return GrammarState(self.compiled(grammar), self.tokenizer, self._vocabulary, closing)
+            preferred.append(end.token)
+        preferred += [ids[0] for text in CLOSING if (ids := self.tokenizer.tokenize_str(text))]
+        return GrammarState(self.compiled(grammar), self._vocabulary, preferred)
 
     def marks(self) -> tuple[Mark, Mark]:
         """Return the text before and after a call of this tokenizer's model."""
@@ -315,32 +272,17 @@ def _too_complex(reason: str) -> ApiError:
 
 
 class GrammarState:
-    """An answer's position in its grammar.
+    """An answer's position in its grammar, for rows of ``vocabulary`` logits.
 
-    Args:
-        matcher: llguidance's.
-        tokenizer: llguidance's.
-        vocabulary: number of logits per row.
-        closing: tokens to prefer when completing the answer: the ends of a thought and of a call.
-
-    Attributes:
-        forced_to_end: whether the token limit forced the answer to end.
+    To complete the answer, the ``preferred`` tokens are tried first: the ends of a thought, of a call and of values.
     """
 
-    def __init__(
-        self,
-        matcher: llguidance.LLMatcher,
-        tokenizer: llguidance.LLTokenizer,
-        vocabulary: int,
-        closing: Sequence[int] = (),
-    ) -> None:
-        self._matcher, self._vocabulary = matcher, vocabulary
-        self.forced_to_end = False
+    def __init__(self, matcher: llguidance.LLMatcher, vocabulary: int, preferred: list[int]) -> None:
+        self._matcher, self._vocabulary, self._preferred = matcher, vocabulary, preferred
+        self.forced_to_end = False  # whether the token limit forced the answer to end
         self._spent, self._began, self._rows = 0.0, 0.0, 0  # CPU seconds, also for the current call, and rows
         self._read = self._clear = 0  # tokens so far, and those up to which the limit cannot force a token
         self._forced_rows: list[bool] = []
-        self._preferred = [*closing]
-        self._preferred += [ids[0] for text in CLOSING if (ids := tokenizer.tokenize_str(text))]
 
     @property
     def ended(self) -> bool:
@@ -369,25 +311,20 @@ class GrammarState:
             self._matcher.rollback(read)
         return max(read, 1)
 
-    def masks(self, drafts: list[int], vocabulary: int, room: int) -> np.ndarray:
+    def masks(self, drafts: list[int], room: int) -> np.ndarray:
         """Return the allowed tokens of each row, ``[drafts + 1, vocabulary]``. The drafts must be allowed tokens."""
-        with self._timed():
-            return self._masks(drafts, vocabulary, room)
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
         self._began = time.thread_time()
         try:
-            yield
+            return self._masks(drafts, room)
         finally:
             self._spent += time.thread_time() - self._began
 
-    def _masks(self, drafts: list[int], vocabulary: int, room: int) -> np.ndarray:
-        masks = np.zeros((len(drafts) + 1, vocabulary), bool)
+    def _masks(self, drafts: list[int], room: int) -> np.ndarray:
+        masks = np.zeros((len(drafts) + 1, self._vocabulary), bool)
         read, self._forced_rows = 0, []
         for i in range(len(drafts) + 1):
             self._rows += 1
-            masks[i] = self._row(self._matcher, vocabulary)
+            masks[i] = self._row(self._matcher)
             if self._matcher.is_error():
                 raise self._failed()
             forced = self._forced(self._matcher, room - i, i)
@@ -415,12 +352,12 @@ class GrammarState:
             if not self._matcher.consume_token(token):
                 raise self._failed()
 
-    def _row(self, matcher: llguidance.LLMatcher, vocabulary: int) -> np.ndarray:
+    def _row(self, matcher: llguidance.LLMatcher) -> np.ndarray:
         spent = self._spent + time.thread_time() - self._began
         if spent > ALLOWANCE + PER_ROW * self._rows:
             raise _too_complex(f"its masks have taken {spent:.1f} s of CPU time")
         bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
-        return np.unpackbits(bits, bitorder="little")[:vocabulary].astype(bool)
+        return np.unpackbits(bits, bitorder="little")[: self._vocabulary].astype(bool)
 
     def _forced(self, matcher: llguidance.LLMatcher, room: int, row: int) -> int | None:
         """Return the token that must come next for the answer to be complete within ``room`` more tokens."""
@@ -440,15 +377,14 @@ class GrammarState:
 
         What closes an object may be a character of a string, and be preferred forever there.
         """
-        allowed, shortest = self._row(matcher, self._vocabulary), []
+        allowed, shortest = self._row(matcher), []
         for token in self._preferred:
             ahead = matcher.deep_copy()
             if allowed[token] and ahead.consume_token(token):
-                completion = (
-                    [] if ahead.is_accepting() else self._shortest_completion(ahead, min(most - 1, PREFERRED))
-                )
-                if completion is not None:
-                    shortest.append([token, *completion])
+                most_behind = min(most - 1, PREFERRED)
+                rest = [] if ahead.is_accepting() else self._shortest_completion(ahead, most_behind)
+                if rest is not None:
+                    shortest.append([token, *rest])
         return min(shortest, key=len, default=None)
 
     def _shortest_completion(self, matcher: llguidance.LLMatcher, most: int) -> list[int] | None:
@@ -461,7 +397,7 @@ class GrammarState:
             if forced := ahead.compute_ff_tokens():
                 token = forced[0]
             else:
-                allowed = self._row(ahead, self._vocabulary)
+                allowed = self._row(ahead)
                 token = next((t for t in self._preferred if allowed[t]), int(allowed.argmax()))
             if not ahead.consume_token(token):
                 return None

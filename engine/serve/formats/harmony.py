@@ -35,13 +35,7 @@ def is_open(prompt: str) -> bool:
 
 
 class Harmony(OutputParser):
-    """Turns pieces of text into deltas of a message.
-
-    Args:
-        tools: the functions that may be called.
-        single: whether only the first call is wanted.
-        continued: whether the text continues a message of the final channel.
-    """
+    """Turns pieces of text into deltas of a message. ``continued`` text begins inside one of the final channel."""
 
     def __init__(
         self, tools: Sequence[dict[str, Any]], *, single: bool = False, continued: bool = False
@@ -50,42 +44,23 @@ class Harmony(OutputParser):
         self._tools = tools
         self._state = "text" if continued else "head"
         self._begun = continued
+        ends = [(mark, "head") for mark in ENDS]
+        self._marks = {"head": [(MESSAGE, "text")], **dict.fromkeys(("text", "thought", "call"), ends)}
 
-    def add(self, text: str, *, last: bool = False, cut: bool = False) -> list[Delta]:
-        """Return the deltas for more text, as in the other formats."""
-        self._held += text
-        deltas: list[Delta] = []
-        while True:
-            marks = (MESSAGE,) if self._state == "head" else ENDS
-            at, mark = min((at, mark) for mark in (*marks, "") if (at := self._position(mark)) >= 0)
-            if not mark:
-                break
-            if self._state == "head":
-                self._open(self._held[:at])
-            else:
-                deltas += self._give(self._held[:at], closing=True)
-                self._state = "head"
-            self._held = self._held[at + len(mark) :]
-        if last:
-            if self._state == "head":
-                self._state = "text"
-                self._held = "" if self._begun or CHANNEL in self._held else self._held
-            return deltas + self._give(self._held, closing=True, cut=cut)
-        if self._state in ("text", "thought"):
-            safe = len(self._held) - self._hopeful()
-            deltas += self._give(self._held[:safe])
-            self._held = self._held[safe:]
+    def _cross(self, text: str, state: str) -> list[Delta]:
+        if self._state == "head":
+            self._open(text)
+            return []
+        deltas = self._give(text, closing=True)
+        self._state = state
         return deltas
 
-    def _position(self, mark: str) -> int:
-        """Return where a mark begins; the text's end for the empty mark, and -1 if there is none."""
-        return self._held.find(mark) if mark else len(self._held)
-
-    def _marks(self) -> list[tuple[str, str]]:
-        return [(mark, "head") for mark in ENDS]
+    def _give(self, text: str, *, closing: bool = False, cut: bool = False) -> list[Delta]:
+        if self._state == "head":  # the answer ends here
+            self._state, text = "text", "" if self._begun or CHANNEL in text else text
+        return super()._give(text, closing=closing, cut=cut)
 
     def _open(self, head: str) -> None:
-        """Begin the text of a message."""
         self._begun = True
         channel, recipient = ON.search(head), RECIPIENT.search(head)
         if recipient and self._tools:

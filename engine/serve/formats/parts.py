@@ -18,10 +18,6 @@ class OutputParser:
         parse_call: converts the text of a call to functions as :func:``engine.serve.formats.calls.read`` does.
         single: whether only the first call is wanted.
         only_call: the whole text is one call, in the form of :func:``engine.serve.formats.grammar.of_tools``.
-
-    Attributes:
-        calls: number of calls so far.
-        thought: the thoughts so far.
     """
 
     def __init__(
@@ -34,13 +30,22 @@ class OutputParser:
         single: bool = False,
         only_call: bool = False,
     ) -> None:
-        self._thinking, self._calling, self._parse, self._single = thinking, calling, parse_call, single
+        self._parse, self._single = parse_call, single
+        # The marks that end each state, with the next state.
+        self._marks: dict[str, list[tuple[str, str]]] = {"text": [], "thought": [], "call": []}
+        if thinking is not None:
+            self._marks["text"].append((thinking[0], "thought"))
+            self._marks["thought"].append((thinking[1], "text"))
+        if calling is not None:
+            self._marks["text"].append((calling[0], "call"))
+            self._marks["call"] += [(calling[1], "text")] if calling[1] else []
         self._state = "thought" if open_thought else "text"
-        self._held = ""
+        self._buffer = ""
         self._begun = False
         self._gap = False  # whether a thought has ended and no content has come since
         self._only_call = only_call
-        self.calls, self.thought = 0, ""
+        self.calls = 0  # number of calls so far
+        self.thought = ""  # the thoughts so far
 
     def add(self, text: str, *, last: bool = False, cut: bool = False) -> list[Delta]:
         """Return the deltas for more text.
@@ -50,44 +55,41 @@ class OutputParser:
             last: whether the answer ends here; then the text that was held back is returned too.
             cut: whether something other than the model ended it, so that an open call is not complete.
         """
-        self._held += text
+        self._buffer += text
         deltas: list[Delta] = []
         while True:
             if self._only_call and self._state == "text":
-                self._held = self._held if self._begun else self._held.lstrip()
+                self._buffer = self._buffer if self._begun else self._buffer.lstrip()
                 return deltas + self._of_call(last=last)
-            marks = [(at, mark, after) for mark, after in self._marks() if (at := self._held.find(mark)) >= 0]
+            own = self._marks[self._state]
+            marks = [(at, mark, state) for mark, state in own if (at := self._buffer.find(mark)) >= 0]
             if not marks:
                 break
-            at, mark, after = min(marks)
-            deltas += self._give(self._held[:at], closing=True)
-            self._gap = self._gap or self._state == "thought"
-            self._held, self._state = self._held[at + len(mark) :], after
+            at, mark, state = min(marks)
+            deltas += self._cross(self._buffer[:at], state)
+            self._buffer = self._buffer[at + len(mark) :]
         if last:
-            deltas += self._give(self._held, closing=True, cut=cut)
-            self._held = ""
-        elif self._state != "call":
-            safe = len(self._held) - self._hopeful()
-            deltas += self._give(self._held[:safe])
-            self._held = self._held[safe:]
+            deltas += self._give(self._buffer, closing=True, cut=cut)
+            self._buffer = ""
+        elif self._state not in ("call", "head"):
+            safe = len(self._buffer) - self._hopeful()
+            deltas += self._give(self._buffer[:safe])
+            self._buffer = self._buffer[safe:]
         return deltas
 
-    def _marks(self) -> list[tuple[str, str]]:
-        """Return the marks that end the current state, each with the next state."""
-        if self._state == "thought":
-            return [(self._thinking[1], "text")] if self._thinking else []
-        if self._state == "call":
-            return [(self._calling[1], "text")] if self._calling and self._calling[1] else []
-        marks = [(self._thinking[0], "thought")] if self._thinking else []
-        return marks + ([(self._calling[0], "call")] if self._calling else [])
+    def _cross(self, text: str, state: str) -> list[Delta]:
+        """Return the deltas for the text up to a mark, behind which another state begins."""
+        deltas = self._give(text, closing=True)
+        self._gap = self._gap or self._state == "thought"
+        self._state = state
+        return deltas
 
     def _hopeful(self) -> int:
         """Return how many characters at the end could be the beginning of a mark."""
-        marks = [mark for mark, _ in self._marks()]
-        most = min(len(self._held), max((len(mark) - 1 for mark in marks), default=0))
-        return next(
-            (n for n in range(most, 0, -1) if any(mark.startswith(self._held[-n:]) for mark in marks)), 0
-        )
+        marks = [mark for mark, _ in self._marks[self._state]]
+        most = min(len(self._buffer), max((len(mark) - 1 for mark in marks), default=0))
+        sizes = range(most, 0, -1)
+        return next((n for n in sizes if any(mark.startswith(self._buffer[-n:]) for mark in marks)), 0)
 
     def _give(self, text: str, *, closing: bool = False, cut: bool = False) -> list[Delta]:
         if not text:
@@ -110,25 +112,23 @@ class OutputParser:
         return [self._call(call) for call in (calls if not self._single else [] if self.calls else calls[:1])]
 
     def _call(self, call: dict[str, str]) -> Delta:
-        """Return the delta that begins a call."""
         self.calls += 1
         call_id = call.get("id") or f"call_{secrets.token_hex(12)}"
         function = {"name": call["name"], "arguments": call["arguments"]}
-        return {
-            "tool_calls": [{"index": self.calls - 1, "id": call_id, "type": "function", "function": function}]
-        }
+        about = {"index": self.calls - 1, "id": call_id, "type": "function"}
+        return {"tool_calls": [{**about, "function": function}]}
 
     def _of_call(self, *, last: bool) -> list[Delta]:
         """Stream the arguments of the only call, without ``{"name":"f","arguments":`` before and ``}`` after them."""
         deltas = []
         if not self._begun:
-            head, mark, rest = self._held.partition('","arguments":')
+            head, mark, rest = self._buffer.partition('","arguments":')
             if not mark:
-                return [{"content": self._held}] if last and self._held else []
+                return [{"content": self._buffer}] if last and self._buffer else []
             name = json.loads(head.removeprefix('{"name":') + '"')
             deltas.append(self._call({"name": name, "arguments": ""}))
-            self._begun, self._held = True, rest
-        give = self._held.removesuffix("}") if last else self._held[:-1]
-        self._held = self._held[len(give) :]
+            self._begun, self._buffer = True, rest
+        give = self._buffer.removesuffix("}") if last else self._buffer[:-1]
+        self._buffer = self._buffer[len(give) :]
         more = {"tool_calls": [{"index": self.calls - 1, "function": {"arguments": give}}]}
         return [*deltas, more] if give else deltas

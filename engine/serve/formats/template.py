@@ -23,23 +23,16 @@ TOOL = {
     },
 }
 USER = {"role": "user", "content": "zqU"}
-LONG, SHORT = (
-    "call_zq0123456789abcdef",
-    "zq0123456",
-)  # ids; Mistral's templates take only nine letters and digits
+# Ids; Mistral's templates take only nine letters and digits.
+LONG, SHORT = "call_zq0123456789abcdef", "zq0123456"
 
 
 @dataclass(frozen=True)
 class Calls:
-    """The form of an assistant's calls that a template takes.
+    """The form of an assistant's calls that a template takes."""
 
-    Attributes:
-        short: whether an id has to have nine letters and digits.
-        text: whether arguments have to be JSON text instead of an object.
-    """
-
-    short: bool
-    text: bool
+    short: bool  # whether an id has to have nine letters and digits
+    text: bool  # whether arguments have to be JSON text instead of an object
 
     def turn(self, *values: str) -> Turn:
         """Return a turn with one call for each value."""
@@ -56,11 +49,7 @@ class Calls:
 
 
 class Template:
-    """A tokenizer's chat template. The caller holds the tokenizer's lock.
-
-    Args:
-        tokenizer: mlx-lm's wrapper.
-    """
+    """A tokenizer's chat template. The caller holds the tokenizer's lock."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -68,10 +57,7 @@ class Template:
     def render(self, turns: list[Turn], *, continued: bool = False, **options: Any) -> str:
         """Return the text of a conversation; without a template, one line for each turn.
 
-        Args:
-            turns: the messages.
-            continued: whether the text ends inside the last turn.
-            options: of the template.
+        If it is ``continued``, the text ends inside the last turn.
 
         Raises:
             Exception: whatever a template fails with.
@@ -150,9 +136,8 @@ class Template:
     @cached_property
     def results(self) -> bool | None:
         """Whether a tool's turn has to name its function; None if the template does not show such turns."""
-        return next(
-            (named for named in (False, True) if self._follows(self._result(named), marks=(A,))), None
-        )
+        forms = (named for named in (False, True) if self._follows(self._result(named), marks=(A,)))
+        return next(forms, None)
 
     @cached_property
     def user_after_result(self) -> bool:

@@ -66,7 +66,6 @@ def main() -> None:
 
 
 def _most_memory() -> int:
-    """Return the most bytes of memory that this process has had."""
     unit = 1 if sys.platform == "darwin" else 1 << 10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -4,26 +4,20 @@ All rows of a round are processed together. Row i follows the round's first i dr
 its grammar has consumed them.
 """
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from engine.mx import mx
 from engine.serve.backend import Options
-
-if TYPE_CHECKING:
-    from engine.serve.formats.grammar import GrammarState
+from engine.serve.formats.grammar import GrammarState
 
 Alternatives = list[tuple[int, float]]
 
 
 class Guide:
-    """The rules of one answer.
+    """The rules of one answer, for rows of ``vocabulary`` logits.
 
-    Args:
-        options: of the answer.
-        prompt: its prompt, which the repetition penalty includes.
-        vocabulary: number of logits per row.
-        grammar: the answer's position in its grammar (:class:``engine.serve.formats.grammar.GrammarState``), or None.
-        stops: the tokens that end an answer.
+    The repetition penalty includes the prompt. ``grammar`` is the answer's position in its grammar, if it has one, and
+    ``stops`` are the tokens that end an answer.
     """
 
     def __init__(
@@ -31,7 +25,7 @@ class Guide:
         options: Options,
         prompt: list[int],
         vocabulary: int,
-        grammar: "GrammarState | None",
+        grammar: GrammarState | None,
         stops: frozenset[int],
     ) -> None:
         self.options, self.grammar, self.stops = options, grammar, stops
@@ -40,7 +34,7 @@ class Guide:
         if options.bias:
             at, by = (mx.array(list(x)) for x in (options.bias.keys(), options.bias.values()))
             self._bias = mx.zeros((vocabulary,)).at[at].add(by.astype(mx.float32))
-        self._penal = bool(options.presence or options.frequency)
+        self._penal = bool(options.presence or options.frequency or options.repetition != 1)
         self._counts = mx.zeros((vocabulary,))
         self._seen = mx.zeros((vocabulary,))
         if options.repetition != 1:
@@ -67,24 +61,21 @@ class Guide:
     def shape(self, logits: mx.array, drafts: list[int], room: int) -> mx.array:
         """Return the changed logits, ``[1, drafts + 1, vocabulary]``, from which tokens are chosen.
 
-        Args:
-            logits: the target's.
-            drafts: those that :meth:``cut`` left.
-            room: the tokens that may still be committed before these rows.
+        The drafts are those that :meth:``cut`` left; ``room`` more tokens may be committed before these rows.
         """
         shaped = logits.astype(mx.float32)
-        if self._penal or self.options.repetition != 1:
+        if self._penal:
             shaped = self._penalized(shaped, drafts)
         if self._bias is not None:
             shaped = shaped + self._bias
         if self.grammar is not None:
-            allowed = mx.array(self.grammar.masks(drafts, self._vocabulary, room))
+            allowed = mx.array(self.grammar.masks(drafts, room))
             shaped = mx.where(allowed[None], shaped, -mx.inf)
         return shaped
 
     def commit(self, tokens: tuple[int, ...]) -> None:
         """Record the tokens that the round committed."""
-        if self._penal or self.options.repetition != 1:
+        if self._penal:
             at = mx.array(tokens)
             self._counts = self._counts.at[at].add(1.0)
             self._seen = self._seen.at[at].add(1.0)

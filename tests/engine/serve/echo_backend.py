@@ -49,7 +49,7 @@ class EchoBackend:
             if BROKEN in prompt and left < most:
                 yield Failed(job.index, ApiError(422, "It broke."))
                 return
-            token = int(state.masks([], 257, left)[0].argmax()) if state else tokens.pop(0)
+            token = int(state.masks([], left)[0].argmax()) if state else tokens.pop(0)
             if state:
                 state.commit([token])
             left -= 1

@@ -56,7 +56,7 @@ def test_a_costly_pattern_takes_little_time_at_once(resident, name):
         state = resident.grammars.start(grammar.of_schema({"type": "string", "pattern": STEPS[name]}))
         for token in resident.encode('"xaaaaaaaaab'):
             step = time.thread_time()
-            state.masks([], resident.vocabulary, 300)
+            state.masks([], 300)
             assert time.thread_time() - step < 1
             if not state.accepts([token]):
                 break
@@ -66,11 +66,11 @@ def test_a_costly_pattern_takes_little_time_at_once(resident, name):
 
 def test_an_answer_whose_masks_take_too_long_is_refused(resident, monkeypatch):
     state = resident.grammars.start(grammar.of_schema({"type": "string"}))
-    state.masks([], resident.vocabulary, 300)
+    state.masks([], 300)
     monkeypatch.setattr(grammar, "ALLOWANCE", 0.0)
     monkeypatch.setattr(grammar, "PER_ROW", 0.0)
     with pytest.raises(ApiError, match="too complex to enforce") as refused:
-        state.masks([], resident.vocabulary, 300)
+        state.masks([], 300)
     assert (refused.value.status, refused.value.code) == (400, "invalid_schema")
 
 

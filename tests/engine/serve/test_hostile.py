@@ -95,7 +95,7 @@ def test_way_to_an_end_does_not_run_in_a_circle(resident):
     grammars = Grammars(resident.pair.tokenizer, resident.vocabulary)
     state = grammars.start(of_schema({"type": "string", "pattern": "[0-9]"}))
     state.commit(resident.encode('"'))
-    (allowed,) = state.masks([], resident.vocabulary, 12)
+    (allowed,) = state.masks([], 12)
     assert allowed.sum() == 1
 
 

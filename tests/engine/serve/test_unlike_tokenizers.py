@@ -40,4 +40,4 @@ def test_masks_have_as_many_columns_as_logits(folder):
     resident = load_resident(str(folder), "none", "float32")
     state = resident.grammars.start(of_schema({"type": "string"}))
     assert resident.vocabulary == resident.tokens == folders.VOCAB
-    assert state.masks([], resident.vocabulary, 20).shape == (1, folders.VOCAB)
+    assert state.masks([], 20).shape == (1, folders.VOCAB)
