@@ -19,7 +19,7 @@ from engine.serve.dialects.responses import ResponsesRequest
 from engine.serve.errors import ApiError, late
 from engine.serve.http import webpage
 from engine.serve.http.guard import Guard, read_body
-from engine.serve.http.streams import COMMENT, EventStream, attended, unless_gone
+from engine.serve.http.streams import COMMENT, EventStream, unless_gone
 from engine.serve.protocol import ChatRequest, CompletionRequest, Loose, parse
 from engine.serve.server import OVERDUE, Server
 
@@ -57,7 +57,9 @@ def make_app(server: Server) -> FastAPI:
     _on_errors(app)
     _routes(app, server)
     _figures(app, server)
-    _documented(app)
+    schemas = app.openapi().setdefault("components", {}).setdefault("schemas", {})
+    for kind in (ChatRequest, CompletionRequest, MessagesRequest, CountRequest, ResponsesRequest):
+        schemas |= kind.model_json_schema(by_alias=True, ref_template=REF).get("$defs", {})
     return app
 
 
@@ -82,9 +84,7 @@ def _dialect(app: FastAPI, server: Server, name: str, path: str, kind: type[Loos
         body = parse(kind, await read_body(request, server.settings))
         if body.stream:
             return await _stream(request, server, dialect, body)
-        begun = await unless_gone(request, _in_time(server, dialect.begin(server, body)))
-        async with attended(request, begun.pending):
-            return JSONResponse(await dialect.whole(begun))
+        return JSONResponse(await unless_gone(request, _whole(server, dialect, body)))
 
 
 def _figures(app: FastAPI, server: Server) -> None:
@@ -106,16 +106,23 @@ def _figures(app: FastAPI, server: Server) -> None:
     async def stats() -> dict[str, Any]:
         return listing.stats(server)
 
-    @app.get("/", include_in_schema=False)
-    @app.get("/page.js", include_in_schema=False)
-    @app.get("/page.css", include_in_schema=False)
-    @app.get("/icon.svg", include_in_schema=False)
     async def page(request: Request) -> Response:
         return webpage.answer(request.url.path)
+
+    for path in webpage.FILES:
+        app.add_api_route(path, page, include_in_schema=False)
 
     @app.get("/metrics")
     async def metrics() -> Response:
         return Response(server.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _whole(server: Server, dialect: Dialect, body: Any) -> dict[str, Any]:
+    begun = await _in_time(server, dialect.begin(server, body))
+    try:
+        return await dialect.whole(begun)
+    finally:
+        begun.pending.cancel()
 
 
 async def _in_time(server: Server, begun: Awaitable[Any]) -> Any:
@@ -129,51 +136,34 @@ async def _in_time(server: Server, begun: Awaitable[Any]) -> Any:
 
 async def _stream(request: Request, server: Server, dialect: Dialect, body: Any) -> EventStream:
     """Answer with a stream. What fails early has its HTTP status; a model that loads for minutes delays no stream."""
-    beginning = Beginning(asyncio.create_task(_in_time(server, dialect.begin(server, body))))
-    if await unless_gone(request, beginning.done(BEGIN_SECONDS)):
-        await (await beginning.task).pending.settled(AT_ONCE)
+    beginning = asyncio.create_task(_in_time(server, dialect.begin(server, body)))
 
-    async def events() -> AsyncIterator[bytes]:
+    def cancel() -> None:
+        """End the answers, or whatever they wait for."""
+        if not beginning.cancel() and not beginning.cancelled() and beginning.exception() is None:
+            beginning.result().pending.cancel()
+
+    async def begun_soon() -> bool:
         try:
-            begun = await beginning.task
-        except ApiError as error:
-            yield dialect.failed(error)
-            return
-        begun.pending.waits = beginning.waits
-        async for each in dialect.streamed(begun):
-            yield each
-
-    ping = getattr(dialect, "PING", COMMENT)
-    return EventStream(events(), beginning, server.settings.write_seconds, ping)
-
-
-class Beginning:
-    """A stream's request that may still wait for its model.
-
-    Args:
-        task: gives what the API's module has begun, with its answers.
-
-    Attributes:
-        task: as given.
-        waits: for the answers.
-    """
-
-    def __init__(self, task: asyncio.Task[Any]) -> None:
-        self.task = task
-        self.waits: Callable[[], Awaitable[None]] | None = None
-
-    async def done(self, seconds: float) -> bool:
-        """Wait until it has begun, but no longer; a caller that is cancelled cancels it. Returns whether it has."""
-        try:
-            return bool((await asyncio.wait({self.task}, timeout=seconds))[0])
+            return bool((await asyncio.wait({beginning}, timeout=BEGIN_SECONDS))[0])
         except asyncio.CancelledError:
-            self.cancel()
+            cancel()
             raise
 
-    def cancel(self) -> None:
-        """End its answers, or whatever it waits for."""
-        if not self.task.cancel() and not self.task.cancelled() and self.task.exception() is None:
-            self.task.result().pending.cancel()
+    if await unless_gone(request, begun_soon()):
+        await (await beginning).pending.settled(AT_ONCE)
+
+    async def events(flush: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
+        try:
+            begun = await beginning
+            begun.pending.waits = flush
+            async for each in dialect.streamed(begun):
+                yield each
+        except ApiError as error:
+            yield dialect.failed(error)
+
+    ping = getattr(dialect, "PING", COMMENT)
+    return EventStream(events, cancel, server.settings.write_seconds, ping)
 
 
 def _takes(kind: type[Loose]) -> dict[str, Any]:
@@ -181,14 +171,6 @@ def _takes(kind: type[Loose]) -> dict[str, Any]:
     schema = kind.model_json_schema(by_alias=True, ref_template=REF)
     schema.pop("$defs", None)
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-def _documented(app: FastAPI) -> None:
-    """Add the schemas of the bodies to the OpenAPI document."""
-    document = app.openapi()
-    schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    for kind in (ChatRequest, CompletionRequest, MessagesRequest, CountRequest, ResponsesRequest):
-        schemas |= kind.model_json_schema(by_alias=True, ref_template=REF).get("$defs", {})
 
 
 def _on_errors(app: FastAPI) -> None:

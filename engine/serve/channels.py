@@ -15,17 +15,11 @@ SPLIT = re.compile(r"k-(?P<keys>.+)-v-(?P<values>.+)")
 
 @dataclass(frozen=True)
 class Channel:
-    """A model and its cache.
+    """A model and its cache."""
 
-    Attributes:
-        short: the model's name.
-        cache: the cache spec, such as ``e8@q38``.
-        boundary: how many of the first and last layers stay raw.
-    """
-
-    short: str
-    cache: str
-    boundary: int = 0
+    short: str  # the model's name
+    cache: str  # the cache spec, such as e8@q38
+    boundary: int = 0  # how many of the first and last layers stay raw
 
     def __str__(self) -> str:
         variant = re.sub("[@:=,]", "-", self.cache)
@@ -33,19 +27,14 @@ class Channel:
 
     @classmethod
     def parse(cls, name: str) -> "Channel":
-        """Parse a channel's name.
-
-        Raises:
-            BadInput: it is not a channel's name.
-        """
+        """Parse a channel's name; BadInput if it is none."""
         match = FORM.fullmatch(name)
         spec = _spec(match["variant"]) if match else ""
         try:
             cache_spec.parse(spec)
         except UsageError as error:
-            raise BadInput(
-                f"no channel {name!r}", "a channel is written like tiny@e8-q38-b2 or tiny@e8v-4.25"
-            ) from error
+            fix = "a channel is written like tiny@e8-q38-b2 or tiny@e8v-4.25"
+            raise BadInput(f"no channel {name!r}", fix) from error
         assert match is not None  # noqa: S101 - no spec is empty
         return cls(match["short"], spec, int(match["boundary"] or 0))
 
@@ -72,12 +61,8 @@ def _name(path: str, others: set[str]) -> str:
         return path
     parts = path.split("/")
     tails = ("/".join(parts[-n:]) for n in range(1, len(parts)))
-    same = [other for other in others if other.startswith("/")]
-    return next(
-        (
-            tail
-            for tail in tails
-            if tail not in others and not any(each.endswith(f"/{tail}") for each in same)
-        ),
-        path,
-    )
+
+    def names_another(tail: str) -> bool:
+        return tail in others or any(each.startswith("/") and each.endswith(f"/{tail}") for each in others)
+
+    return next((tail for tail in tails if not names_another(tail)), path)

@@ -1,33 +1,23 @@
 """Errors as HTTP answers, in the form of OpenAI's error object."""
 
+from functools import partial
 from typing import Any
 
 from starlette.responses import JSONResponse
 
 KINDS = {
-    400: "invalid_request_error",
+    **dict.fromkeys((400, 405, 413, 422), "invalid_request_error"),
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
-    405: "invalid_request_error",
     408: "timeout_error",
-    413: "invalid_request_error",
-    422: "invalid_request_error",
     429: "rate_limit_error",
 }
 ANTHROPIC = "/v1/messages"
 
 
 class ApiError(Exception):
-    """A refused request.
-
-    Args:
-        status: the HTTP status.
-        message: what is wrong and what to do about it.
-        param: the field it is about.
-        code: identifies the error for programs.
-        headers: further headers of the answer.
-    """
+    """A refused request: HTTP status, what is wrong, the field that it is about, and a code for programs."""
 
     def __init__(
         self,
@@ -62,42 +52,22 @@ class ApiError(Exception):
 
 def unsupported(name: str, param: str | None = None) -> ApiError:
     """Return the error for a feature that this server does not have. Clients would repeat a request after a 501."""
-    return ApiError(
-        400,
-        f"This server does not support {name}. Leave it out of the request.",
-        param=param or name,
-        code="unsupported",
-    )
+    message = f"This server does not support {name}. Leave it out of the request."
+    return ApiError(400, message, param=param or name, code="unsupported")
 
 
 def bug(error_id: str) -> ApiError:
     """Return the error for a request that hit a bug."""
-    return ApiError(
-        500,
-        f"The server failed on this request. Its log has the details under {error_id}.",
-        code=error_id,
-    )
+    message = f"The server failed on this request. Its log has the details under {error_id}."
+    return ApiError(500, message, code=error_id)
 
 
-def gone() -> ApiError:
-    """Return the error for a request whose client has disconnected."""
-    return ApiError(499, "The client has gone.", code="cancelled")
-
-
-def late() -> ApiError:
-    """Return the error for a request that exceeds the time limit."""
-    message = "The request took longer than this server allows."
-    # Clients would send it three times, each time without success.
-    return ApiError(408, message, code="timeout", headers={"X-Should-Retry": "false"})
-
-
-def failed() -> ApiError:
-    """Return the error for a request that the server does not finish because its engine has failed."""
-    return ApiError(
-        503, "The server's engine has failed, and the server ends. Try again later.", code="engine_failed"
-    )
-
-
-def closing() -> ApiError:
-    """Return the error for a request that the server does not finish because it ends."""
-    return ApiError(503, "The server is shutting down. Try again later.", code="shutting_down")
+# The client has disconnected.
+gone = partial(ApiError, 499, "The client has gone.", code="cancelled")
+# The time limit. Clients would send the request three times, each time without success.
+_LATE = "The request took longer than this server allows."
+late = partial(ApiError, 408, _LATE, code="timeout", headers={"X-Should-Retry": "false"})
+# The server does not finish a request because its engine has failed, or because it ends.
+_FAILED = "The server's engine has failed, and the server ends. Try again later."
+failed = partial(ApiError, 503, _FAILED, code="engine_failed")
+closing = partial(ApiError, 503, "The server is shutting down. Try again later.", code="shutting_down")

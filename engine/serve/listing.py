@@ -59,6 +59,7 @@ def health(server: Server) -> dict[str, Any]:
 def stats(server: Server) -> dict[str, Any]:
     """Return the answer to ``GET /v1/kakeya/stats``."""
     engine, memory = server.engine, server.engine.memory()
+    loaded = list(engine.models.values())
     return {
         "version": host.version("kakeya-bridge"),
         "uptime_seconds": round(time.time() - server.started, 1),
@@ -68,10 +69,7 @@ def stats(server: Server) -> dict[str, Any]:
         "process_bytes": host.process_bytes(),
         **memory.device,
         "memory_budget": server.settings.memory_budget,
-        "models": {
-            each.name: {"weight_bytes": each.nbytes, "loaded": each.loaded}
-            for each in list(engine.models.values())
-        },
+        "models": {each.name: {"weight_bytes": each.nbytes, "loaded": each.loaded} for each in loaded},
         **engine.stats(),
     }
 
@@ -101,19 +99,15 @@ def catalogued(name: str, reference: str, resident: Model | None = None) -> dict
     else:
         specs = catalogue.offered(reference) if known or reference in BUNDLED else (RAW,)
     measured = known.measured if known else {}
-    channels = [(str(Channel(name, spec, least_boundary(reference, spec))), spec) for spec in specs]
-    figures = {
-        channel: measured[at]
-        for channel, spec in channels
-        if (at := (spec, least_boundary(reference, spec))) in measured
-    }
+    least = {spec: least_boundary(reference, spec) for spec in specs}
+    channels = {spec: str(Channel(name, spec, least[spec])) for spec in specs}
+    published = [spec for spec in specs if (spec, least[spec]) in measured]
+    figures = {channels[spec]: measured[spec, least[spec]] for spec in published}
     return {
-        "channels": [channel for channel, _ in channels],
-        "default_channel": min(channels, key=lambda each: each[1] != catalogue.DEFAULT, default=(None, ""))[
-            0
-        ],
-        "advanced": [channel for channel, spec in channels if spec == catalogue.ADVANCED],
-        "unmeasured": [channel for channel, spec in channels if spec != RAW and channel not in figures],
+        "channels": [*channels.values()],
+        "default_channel": channels.get(catalogue.DEFAULT, next(iter(channels.values()), None)),
+        "advanced": [channels[spec] for spec in specs if spec == catalogue.ADVANCED],
+        "unmeasured": [channels[spec] for spec in specs if spec != RAW and channels[spec] not in figures],
         "perplexity": figures,
         "least_boundary": known.boundary if known else 0,
     }

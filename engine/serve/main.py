@@ -1,7 +1,6 @@
 """Runs the server with uvicorn."""
 
 import logging
-import socket
 from concurrent.futures import Future
 from typing import Any, NoReturn
 
@@ -14,10 +13,10 @@ from engine.errors import BadInput, EngineError
 from engine.models import registry
 from engine.mx import mx
 from engine.serve.app import make_app
-from engine.serve.ending import Ending
 from engine.serve.scheduler.thread import EngineThread
 from engine.serve.server import Server
 from engine.serve.settings import Settings, drafter_of
+from engine.serve.shutdown import GracefulServer
 
 log = logging.getLogger("engine.serve")
 MOST_CONNECTIONS = 512
@@ -27,7 +26,11 @@ def run(settings: Settings, *, prewarm: bool) -> NoReturn:
     """Serve until SIGTERM or Ctrl-C, then let running requests finish. Ends the process."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     _check(settings)
-    bound = _bind(settings)
+    try:
+        bound = listen(settings.host, settings.port)
+    except OSError as error:
+        message = f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}"
+        raise BadInput(message, "choose another --port, or end the program that uses it") from error
     server = Server(settings, EngineThread)
     config = uvicorn.Config(
         make_app(server),
@@ -44,7 +47,7 @@ def run(settings: Settings, *, prewarm: bool) -> NoReturn:
         server.engine.load(settings.models[0]).add_done_callback(_warmed)
     host, port = bound.getsockname()[:2]
     click.echo(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    Ending(config, server.engine, settings).until_signal(bound)
+    GracefulServer(config, server.engine, settings).until_signal(bound)
 
 
 def _check(settings: Settings) -> None:
@@ -67,14 +70,3 @@ def _warmed(loading: "Future[Any]") -> None:
         log.error("--prewarm failed: %s; %s", error.message, error.fix)
     else:
         log.error("--prewarm failed", exc_info=error)
-
-
-def _bind(settings: Settings) -> socket.socket:
-    """Return the listening socket."""
-    try:
-        return listen(settings.host, settings.port)
-    except OSError as error:
-        raise BadInput(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}",
-            "choose another --port, or end the program that uses it",
-        ) from error

@@ -24,9 +24,8 @@ class Metrics:
         self.generated = counter("kakeya_generation_tokens", "Tokens that were decoded.")
         self.finished = counter("kakeya_answers", "Answers by how they ended.", ["reason"])
         self.refused = counter("kakeya_refused", "Requests refused because the queue was full.")
-        self.fallbacks = counter(
-            "kakeya_fallbacks", "Answers that did not follow an option of their request."
-        )
+        not_followed = "Answers that did not follow an option of their request."
+        self.fallbacks = counter("kakeya_fallbacks", not_followed)
         self._stored = counter("kakeya_prefix_store", "What happened to blocks on disk.", ["event"])
         self.first = histogram("kakeya_first_token_seconds", "To the first token.", buckets=SECONDS)
         sizes = (2, 3, 4, 6, 8, 12, 16, 32)

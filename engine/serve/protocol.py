@@ -30,9 +30,8 @@ EXTENSIONS = (
 MOST_TOKENS = 1 << 20
 BIGGEST = 1 << 63
 
-TYPE = re.compile(
-    r"^(str|int|float|bool)$|[\[-]"
-)  # how pydantic names the types of a field that takes several
+# How pydantic names the types of a field that takes several.
+TYPE = re.compile(r"^(str|int|float|bool)$|[\[-]")
 
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Real = Annotated[float, Field(allow_inf_nan=False)]
@@ -115,11 +114,6 @@ class Sampled(Loose):
     x_kakeya: Any = None
 
     @property
-    def stops(self) -> tuple[str, ...]:
-        """The stop strings."""
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
-
-    @property
     def live(self) -> bool:
         """Whether each event of the stream contains the usage so far."""
         return bool(self.stream and self.stream_options and self.stream_options.continuous_usage_stats)
@@ -177,14 +171,10 @@ class Overrides(BaseModel):
     token_ids: bool | None = None
 
 
-def parse(kind: type[Loose], body: bytes) -> Any:
-    """Parse a body.
-
-    Raises:
-        ApiError: 400, it is not JSON, or a field has an invalid value.
-    """
+def parse(kind: type[Loose], body: bytes | dict[str, Any]) -> Any:
+    """Parse a body, or check what one of another API was translated to; ApiError 400 for an invalid value."""
     try:
-        return kind.model_validate_json(body)
+        return kind.model_validate_json(body) if isinstance(body, bytes) else kind.model_validate(body)
     except ValidationError as error:
         raise _refusal(error, 400) from error
 
@@ -194,14 +184,6 @@ def refuse(request: Loose, names: Sequence[str]) -> None:
     for name in names:
         if (request.model_extra or {}).get(name) not in (None, False, 0, [], ""):
             raise unsupported(name)
-
-
-def from_python(kind: type[Sampled], values: dict[str, Any]) -> Any:
-    """Validate a translated request; ApiError as :func:``parse``."""
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        raise _refusal(error, 400) from error
 
 
 def overrides(values: Any) -> Overrides:

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from engine.errors import BadInput, EngineError
@@ -14,7 +15,7 @@ from engine.serve.backend import DRAFTS, Failed, Job, Model, Options, Piece, Sta
 from engine.serve.channels import Channel, names_of
 from engine.serve.errors import ApiError, gone, late
 from engine.serve.metrics import Metrics
-from engine.serve.protocol import Sampled, overrides
+from engine.serve.protocol import Overrides, Sampled, overrides
 from engine.serve.settings import Settings
 
 SEEDS = (1 << 63) - 1
@@ -24,34 +25,17 @@ OVERDUE = 5.0  # seconds after a request's deadline in which the engine's thread
 
 @dataclass(frozen=True)
 class Chosen:
-    """The choice of a request's ``model`` and ``x_kakeya``.
+    """The choice of a request's ``model`` and ``x_kakeya``."""
 
-    Attributes:
-        requested: the name, which the answer repeats.
-        reference: the model to load.
-        cache: the cache spec.
-        boundary: layers left raw.
-        draft: one of the drafts.
-        prefix: whether the prefix cache is used.
-        token_ids: whether the answer's token ids are returned.
-    """
-
-    requested: str
-    reference: str
-    cache: str
-    boundary: int
-    draft: str
-    prefix: bool = True
-    token_ids: bool = False
+    requested: str  # the name, which the answer repeats
+    reference: str  # the model to load
+    cache: str  # the cache spec
+    boundary: int  # layers left raw
+    overrides: Overrides
 
 
 class Server:
-    """The server's state; everything here runs in the event loop.
-
-    Args:
-        settings: the server's.
-        start: creates the backend.
-    """
+    """The server's state; everything here runs in the event loop. ``start`` creates the backend."""
 
     def __init__(self, settings: Settings, start: Start) -> None:
         self.settings = settings
@@ -68,41 +52,28 @@ class Server:
 
     def choose(self, request: Sampled) -> Chosen:
         """Return the model and cache for a request; ApiError 404 or 422 if they do not exist."""
-        chosen_overrides = overrides(request.x_kakeya)
+        wanted, own = overrides(request.x_kakeya), f"This server has: {', '.join(self.names)}."
         if request.model is None:
-            message = f"The request names no model. This server has: {', '.join(self.names)}."
-            raise ApiError(400, message, param="model", code="missing")
-        wanted = request.model
-        cache, boundary, short, channel = self.settings.cache, self.settings.boundary, wanted, None
-        if wanted not in self.names:
-            channel = self.channel(wanted)
-            if channel is None:
-                known = ", ".join(self.names)
-                message = f"There is no model or channel {wanted[:100]!r} here. This server has: {known}."
-                raise ApiError(404, message, param="model", code="model_not_found")
-            short, cache, boundary = channel.short, channel.cache, channel.boundary
-        reference = self.names[short]
-        cache = chosen_overrides.cache if chosen_overrides.cache is not None else cache
-        least = least_boundary(reference, cache)
-        if chosen_overrides.boundary is not None:
-            boundary = chosen_overrides.boundary
-        elif channel is None:
-            boundary = max(boundary, least)
+            raise ApiError(400, f"The request names no model. {own}", param="model", code="missing")
+        plain = request.model in self.names
+        named = Channel(request.model, self.settings.cache, self.settings.boundary)
+        channel = named if plain else self.channel(request.model)
+        if channel is None:
+            message = f"There is no model or channel {request.model[:100]!r} here. {own}"
+            raise ApiError(404, message, param="model", code="model_not_found")
+        reference = self.names[channel.short]
+        cache = channel.cache if wanted.cache is None else wanted.cache
+        least, boundary = least_boundary(reference, cache), wanted.boundary
+        if boundary is None:
+            boundary = max(channel.boundary, least) if plain else channel.boundary
         if boundary < least:
-            message = f"{why_boundary(reference)}. Ask for {Channel(short, cache, least)}."
-            if chosen_overrides.boundary is None and chosen_overrides.cache is None:
+            known = catalogue.entry(reference)
+            reason = known.why_boundary if known else ""
+            message = f"{reason}. Ask for {Channel(channel.short, cache, least)}."
+            if wanted.boundary is None and wanted.cache is None:
                 raise ApiError(404, message, param="model", code="model_not_found")
             raise ApiError(422, message, param="x_kakeya.boundary", code="invalid_override")
-        draft = self.settings.draft if self.settings.draft in DRAFTS else "auto"
-        return Chosen(
-            wanted,
-            reference,
-            cache,
-            boundary,
-            chosen_overrides.draft or draft,
-            prefix=chosen_overrides.prefix is not False,
-            token_ids=chosen_overrides.token_ids is True,
-        )
+        return Chosen(request.model, reference, cache, boundary, wanted)
 
     def channel(self, name: str) -> Channel | None:
         """Parse a channel's name; None if it is not a channel of one of the models."""
@@ -128,15 +99,7 @@ class Server:
     def options(
         self, request: Sampled, chosen: Chosen, resident: Model, ids: list[int], most: int | None
     ) -> Options:
-        """Return the decoding options for a prompt; ApiError 400 if it does not fit the model.
-
-        Args:
-            request: the parsed body.
-            chosen: the model and cache.
-            resident: the model.
-            ids: the prompt.
-            most: the requested number of tokens.
-        """
+        """Return the options for an answer of ``most`` tokens to a prompt; ApiError 400 if the model cannot read it."""
         resident.check(ids, "messages")
         room = resident.context - len(ids)
         if room < 1:
@@ -149,30 +112,26 @@ class Server:
                 "Ask for a smaller boundary, or for the cache raw."
             )
             raise ApiError(422, message, param="x_kakeya.boundary", code="invalid_override")
-        seed = request.seed
+        draft = self.settings.draft
         return Options(
             max_tokens=min(room, most or self.settings.max_tokens),
             temperature=_or(request.temperature, DEFAULT_TEMPERATURE),
             top_k=max(0, request.top_k or 0),
             top_p=max(_or(request.top_p, 1.0), 1e-9),
             min_p=request.min_p or 0.0,
-            seed=None if seed is None else seed & SEEDS,
-            stop=request.stops,
+            seed=None if request.seed is None else request.seed & SEEDS,
+            stop=(request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ()),
             cache=chosen.cache,
             boundary=chosen.boundary,
-            draft=chosen.draft,
-            prefix=chosen.prefix,
-            token_ids=chosen.token_ids,
+            draft=chosen.overrides.draft or (draft if draft in DRAFTS else "auto"),
+            prefix=chosen.overrides.prefix is not False,
+            token_ids=chosen.overrides.token_ids is True,
             bias=_bias(request.logit_bias, resident.vocabulary),
             presence=request.presence_penalty or 0.0,
             frequency=request.frequency_penalty or 0.0,
             repetition=_or(request.repetition_penalty, 1.0),
             live=request.live,
         )
-
-    def ask(self, chosen: Chosen, prompts: list[list[int]], options: Options, n: int) -> "PendingAnswer":
-        """Queue ``n`` answers to each prompt; ApiError 429 if there is no room."""
-        return PendingAnswer(self, chosen, prompts, options, n)
 
 
 class Outbox:
@@ -214,12 +173,7 @@ class Outbox:
 
 
 class PendingAnswer:
-    """The answers of one request, on their way.
-
-    Attributes:
-        waits: awaited before :meth:``pieces`` waits for what is not there yet; to be set by whoever holds something
-            back.
-    """
+    """``n`` answers to each prompt of a request, on their way; ApiError 429 if there is no room for them."""
 
     def __init__(
         self, server: Server, chosen: Chosen, prompts: list[list[int]], options: Options, n: int
@@ -227,38 +181,36 @@ class PendingAnswer:
         self.model = chosen.requested
         self.prompt_tokens = sum(map(len, prompts))
         self._events: asyncio.Queue[Piece | Failed] = asyncio.Queue()
-        self._outbox = server.outbox
-        self._held: Piece | Failed | None = None
+        self._first: Piece | Failed | None = None
+        # Awaited before pieces() waits for what is not there yet; set by whoever holds something back.
         self.waits: Callable[[], Awaitable[None]] | None = None
-        self._deadline = deadline = time.monotonic() + server.settings.request_seconds
-        self.jobs = [
-            Job(i, chosen.reference, ids, _seeded(options, i), self._emit, deadline)
-            for i, ids in enumerate(ids for ids in prompts for _ in range(n))
-        ]
+        self._deadline = time.monotonic() + server.settings.request_seconds
+        emit, self.jobs = partial(server.outbox.put, self._events), []
+        for i, ids in enumerate(ids for ids in prompts for _ in range(n)):
+            seed = None if options.seed is None else (options.seed + i) & SEEDS
+            own = replace(options, seed=seed)
+            self.jobs.append(Job(i, chosen.reference, ids, own, emit, self._deadline))
         self._left = len(self.jobs)
-        self._outbox.open()
+        server.outbox.open()
         server.engine.submit(self.jobs)
-
-    def _emit(self, event: Piece | Failed) -> None:
-        self._outbox.put(self._events, event)
 
     async def settled(self, seconds: float) -> None:
         """Wait briefly for the first event; raises the error of a request that fails at once."""
         try:
-            self._held = await asyncio.wait_for(self._next(), seconds)
+            self._first = await asyncio.wait_for(self._next(), seconds)
         except TimeoutError:
             return
-        if isinstance(self._held, Failed):
+        if isinstance(self._first, Failed):
             self.cancel()
-            raise self._held.error
+            raise self._first.error
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Yield the pieces of all answers as they come; raise what one of them fails with."""
         while self._left:
-            if self._held is None and self._events.empty() and self.waits is not None:
+            if self._first is None and self._events.empty() and self.waits is not None:
                 await self.waits()
-            event = self._held if self._held is not None else await self._next()
-            self._held = None
+            event = self._first if self._first is not None else await self._next()
+            self._first = None
             if isinstance(event, Failed):
                 self.cancel()
                 raise event.error
@@ -278,18 +230,6 @@ class PendingAnswer:
         for job in self.jobs:
             job.cancel()
         self._events.put_nowait(Failed(0, gone()))
-
-
-def why_boundary(reference: str) -> str:
-    """Return why a model needs a boundary."""
-    known = catalogue.entry(reference)
-    return known.why_boundary if known is not None else ""
-
-
-def _seeded(options: Options, index: int) -> Options:
-    if options.seed is None or index == 0:
-        return options
-    return replace(options, seed=(options.seed + index) & SEEDS)
 
 
 def _bias(biases: dict[str, float] | None, vocabulary: int) -> dict[int, float]:

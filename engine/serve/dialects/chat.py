@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,44 +24,12 @@ REFUSED = ("audio", "web_search_options", "functions", "function_call")  # web_s
 
 @dataclass
 class Chat:
-    """A chat request in progress.
-
-    Attributes:
-        request: the parsed body.
-        resident: the model.
-        pending: its answers.
-        tools: the functions that may be called.
-        forced: whether the answer must be one tool call.
-        thinks: whether the prompt ends inside a thought.
-        on_channels: whether the answer is in the harmony format.
-        continued: whether the prompt ends inside a message of that format.
-    """
+    """A chat request in progress."""
 
     request: ChatRequest
     resident: Model
     pending: PendingAnswer
-    tools: list[dict[str, Any]]
-    forced: bool
-    thinks: bool
-    on_channels: bool
-    continued: bool
-
-    def parts(self) -> OutputParser:
-        """Return a new parser that splits an answer's text into parts."""
-        tokenizer = self.resident.tokenizer
-        single = self.request.parallel_tool_calls is False
-        if self.on_channels:
-            return harmony.Harmony(self.tools, single=single, continued=self.continued)
-        start, end = tokenizer.think_start, tokenizer.think_end
-        *marks, parser = calls.form_of(tokenizer)
-        return OutputParser(
-            thinking=(start, end) if start is not None and end is not None else None,
-            open_thought=self.thinks,
-            calling=(marks[0], marks[1]) if self.tools and not self.forced else None,
-            parse_call=partial(calls.read, parse=parser, tools=self.tools),
-            single=single,
-            only_call=self.forced,
-        )
+    parts: Callable[[], OutputParser]  # creates the parser that splits an answer's text into parts
 
     async def thought_tokens(self, parts: Iterable[OutputParser]) -> int:
         """Return the number of tokens in the thoughts."""
@@ -81,8 +49,7 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
         raise ApiError(400, "The messages make an empty prompt.", param="messages", code="invalid_value")
     most = request.max_completion_tokens or request.max_tokens
     options = server.options(request, chosen, resident, ids, most)
-    speaks = harmony.speaks(resident.tokenizer)
-    continued = speaks and harmony.is_open(text)
+    continued = harmony.speaks(resident.tokenizer) and harmony.is_open(text)
     callable_tools = tools if forced or not continued else []  # what continues a text is no call
     options = await constrained(request, options, resident, callable_tools, forced=forced)
     start = resident.tokenizer.think_start
@@ -92,9 +59,33 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
         thought_grammar = grammar.behind_thought(options.grammar, end)
         await grammar.apart(resident.grammars.compiled, thought_grammar)
         options = replace(options, grammar=thought_grammar)
-    answer = server.ask(chosen, [ids], options, request.n or 1)
-    on_channels = speaks and not forced and not text.endswith(harmony.FINAL)
-    return Chat(request, resident, answer, tools, forced, thinks, on_channels, continued)
+    answer = PendingAnswer(server, chosen, [ids], options, request.n or 1)
+    parts = partial(_parser, request, resident, tools, text, forced=forced, thinks=thinks)
+    return Chat(request, resident, answer, parts)
+
+
+def _parser(
+    request: ChatRequest,
+    resident: Model,
+    tools: list[dict[str, Any]],
+    prompt: str,
+    *,
+    forced: bool,
+    thinks: bool,
+) -> OutputParser:
+    tokenizer, single = resident.tokenizer, request.parallel_tool_calls is False
+    if harmony.speaks(tokenizer) and not forced and not prompt.endswith(harmony.FINAL):
+        return harmony.Harmony(tools, single=single, continued=harmony.is_open(prompt))
+    start, end = tokenizer.think_start, tokenizer.think_end
+    *marks, parser = calls.form_of(tokenizer)
+    return OutputParser(
+        thinking=(start, end) if start is not None and end is not None else None,
+        open_thought=thinks,
+        calling=(marks[0], marks[1]) if tools and not forced else None,
+        parse_call=partial(calls.read, parse=parser, tools=tools),
+        single=single,
+        only_call=forced,
+    )
 
 
 async def count(server: Server, request: ChatRequest) -> int:
@@ -141,14 +132,16 @@ async def whole(chat: Chat) -> dict[str, Any]:
         if message["content"] is None and "tool_calls" not in message:
             message["content"] = ""
     return {
-        "id": new_id("chatcmpl"),
-        "object": "chat.completion",
-        "created": int(time.time()),
-        "model": chat.pending.model,
+        **_head(chat, "chat.completion"),
         "choices": choices,
         "usage": usage(chat.pending.prompt_tokens, tokens, cached, await chat.thought_tokens(texts)),
         "x_kakeya": choices[0]["x_kakeya"],
     }
+
+
+def _head(chat: Chat, kind: str) -> dict[str, Any]:
+    about = {"id": new_id("chatcmpl"), "object": kind, "created": int(time.time())}
+    return {**about, "model": chat.pending.model}
 
 
 def _keep_whole(message: dict[str, Any]) -> None:
@@ -163,12 +156,7 @@ def _keep_whole(message: dict[str, Any]) -> None:
 
 async def streamed(chat: Chat) -> AsyncIterator[bytes]:
     """Yield the answer's events."""
-    head = {
-        "id": new_id("chatcmpl"),
-        "object": "chat.completion.chunk",
-        "created": int(time.time()),
-        "model": chat.pending.model,
-    }
+    head = _head(chat, "chat.completion.chunk")
     n = chat.request.n or 1
     texts = [chat.parts() for _ in range(n)]
     tokens = cached = 0
@@ -182,26 +170,21 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
 
     for i in range(n):
         yield chunk(i, {"role": "assistant", "content": ""})
-    try:
-        async for piece in chat.pending.pieces():
-            parts = texts[piece.index]
-            tokens += piece.tokens
-            deltas = added(parts, piece)
+    async for piece in chat.pending.pieces():
+        parts = texts[piece.index]
+        tokens += piece.tokens
+        deltas = added(parts, piece)
+        logprobs = None
+        if piece.logprobs:
+            logprobs = {"content": logprobs_of(chat.resident, piece), "refusal": None}
+            deltas = deltas or [{"content": ""}]
+        report = piece.report if chat.request.live else None
+        for delta in deltas:
+            yield chunk(piece.index, delta, report, logprobs=logprobs)
             logprobs = None
-            if piece.logprobs:
-                logprobs = {"content": logprobs_of(chat.resident, piece), "refusal": None}
-                deltas = deltas or [{"content": ""}]
-            for delta in deltas:
-                yield chunk(
-                    piece.index, delta, piece.report if chat.request.live else None, logprobs=logprobs
-                )
-                logprobs = None
-            if piece.finish_reason:
-                cached = max(cached, piece.report["cached_tokens"])
-                yield chunk(piece.index, {}, piece.report, finish_reason=finish(piece, calls=parts.calls > 0))
-    except ApiError as error:
-        yield failed(error)
-        return
+        if piece.finish_reason:
+            cached = max(cached, piece.report["cached_tokens"])
+            yield chunk(piece.index, {}, piece.report, finish_reason=finish(piece, calls=parts.calls > 0))
     if chat.request.stream_options and chat.request.stream_options.include_usage:
         used = usage(chat.pending.prompt_tokens, tokens, cached, await chat.thought_tokens(texts))
         yield event({**head, "choices": [], "usage": used})
@@ -231,12 +214,8 @@ def tools_of(request: ChatRequest) -> tuple[list[dict[str, Any]], bool]:
         named = [each for each in functions if each["name"] in names]
         if named and len(named) == len(names):
             return named, must_call
-    raise ApiError(
-        400,
-        "tool_choice has to be auto, none, required or names of some of the tools.",
-        param="tool_choice",
-        code="invalid_value",
-    )
+    message = "tool_choice has to be auto, none, required or names of some of the tools."
+    raise ApiError(400, message, param="tool_choice", code="invalid_value")
 
 
 def _chosen(choice: dict[str, Any]) -> tuple[set[Any], bool]:
@@ -261,12 +240,7 @@ async def constrained(
 ) -> Options:
     """Add log-probabilities and the grammar to the options; ApiError if the grammar cannot be enforced.
 
-    Args:
-        request: the parsed body.
-        options: the options so far.
-        resident: the model.
-        tools: the functions that may be called.
-        forced: whether one of them must be called. Then stop strings, which end texts, have no effect.
+    If one of the ``tools`` must be called (``forced``), stop strings, which end texts, have no effect.
     """
     if request.logprobs:
         options = replace(options, logprobs=request.top_logprobs or 0)
@@ -278,13 +252,20 @@ async def constrained(
     if answer is not None and tools:
         tokenizer, grammars = resident.tokenizer, resident.grammars
         in_json = calls.form_of(tokenizer)[2] is calls.parse_json
-        answer = (
-            grammar.on_channels(answer, grammars.mark, tools)
-            if harmony.speaks(tokenizer)
-            else grammar.with_calls(answer, *grammars.marks(), tools if in_json else None)
-        )
+        if harmony.speaks(tokenizer):
+            answer = grammar.on_channels(answer, grammars.mark, tools)
+        else:
+            answer = grammar.with_calls(answer, *grammars.marks(), tools if in_json else None)
         await grammar.apart(resident.grammars.check, answer, "tools")
     return replace(options, grammar=answer)
+
+
+def json_format(wanted: Any) -> Any:
+    """Return a ``response_format`` for an output format of the other APIs, which do not nest the schema."""
+    if not isinstance(wanted, dict) or wanted.get("type") != "json_schema":
+        return wanted
+    schema = {name: wanted.get(name) for name in ("name", "schema")}
+    return {"type": "json_schema", "json_schema": schema}
 
 
 async def of_format(wanted: Any, resident: Model) -> str | None:

@@ -19,21 +19,13 @@ from engine.serve.server import PendingAnswer, Server
 
 @dataclass
 class Completion:
-    """A completion request in progress.
-
-    Attributes:
-        request: the parsed body.
-        resident: the model.
-        pending: its answers.
-        offsets: the length of each answer's text so far.
-        cached: the number of tokens of each prompt that came from the prefix cache, in any of its answers.
-    """
+    """A completion request in progress."""
 
     request: CompletionRequest
     resident: Model
     pending: PendingAnswer
-    offsets: list[int]
-    cached: list[int]
+    offsets: list[int]  # the length of each answer's text so far
+    cached: list[int]  # the tokens of each prompt that came from the prefix cache, in any of its answers
 
     def ended(self, piece: Piece) -> None:
         """Note what the last piece of an answer reports."""
@@ -62,7 +54,7 @@ async def begin(server: Server, request: CompletionRequest) -> Completion:
     if request.logprobs is not None:
         options = replace(options, logprobs=request.logprobs)
     format_grammar = await of_format(request.response_format, resident)
-    answer = server.ask(chosen, prompts, replace(options, grammar=format_grammar), n)
+    answer = PendingAnswer(server, chosen, prompts, replace(options, grammar=format_grammar), n)
     return Completion(request, resident, answer, [0] * len(answer.jobs), [0] * len(prompts))
 
 
@@ -91,7 +83,9 @@ async def whole(completion: Completion) -> dict[str, Any]:
         tokens += piece.tokens
         choice["text"] += piece.text
         if piece.logprobs is not None:
-            _join(choice, _logprobs(completion, piece))
+            more = _logprobs(completion, piece)
+            known = choice["logprobs"] or {name: [] for name in more}
+            choice["logprobs"] = {name: known[name] + more[name] for name in more}
         if piece.finish_reason:
             choice["finish_reason"], choice["x_kakeya"] = piece.finish_reason, piece.report
             completion.ended(piece)
@@ -106,24 +100,20 @@ async def whole(completion: Completion) -> dict[str, Any]:
 async def streamed(completion: Completion) -> AsyncIterator[bytes]:
     """Yield the answer's events."""
     head, tokens = _head(completion), 0
-    try:
-        async for piece in completion.pending.pieces():
-            tokens += piece.tokens
-            choice: dict[str, Any] = {
-                "index": piece.index,
-                "text": piece.text,
-                "logprobs": _logprobs(completion, piece) if piece.logprobs is not None else None,
-                "finish_reason": piece.finish_reason,
-            }
-            if piece.report:
-                choice["x_kakeya"] = piece.report
-            if piece.finish_reason:
-                completion.ended(piece)
-            live = {"usage": completion.usage(tokens)} if completion.request.live else {}
-            yield event({**head, "choices": [choice], **live})
-    except ApiError as error:
-        yield failed(error)
-        return
+    async for piece in completion.pending.pieces():
+        tokens += piece.tokens
+        choice: dict[str, Any] = {
+            "index": piece.index,
+            "text": piece.text,
+            "logprobs": _logprobs(completion, piece) if piece.logprobs is not None else None,
+            "finish_reason": piece.finish_reason,
+        }
+        if piece.report:
+            choice["x_kakeya"] = piece.report
+        if piece.finish_reason:
+            completion.ended(piece)
+        live = {"usage": completion.usage(tokens)} if completion.request.live else {}
+        yield event({**head, "choices": [choice], **live})
     options = completion.request.stream_options
     if options and options.include_usage:
         yield event({**head, "choices": [], "usage": completion.usage(tokens)})
@@ -131,35 +121,22 @@ async def streamed(completion: Completion) -> AsyncIterator[bytes]:
 
 
 def _head(completion: Completion) -> dict[str, Any]:
-    return {
-        "id": new_id("cmpl"),
-        "object": "text_completion",
-        "created": int(time.time()),
-        "model": completion.pending.model,
-    }
+    about = {"id": new_id("cmpl"), "object": "text_completion", "created": int(time.time())}
+    return {**about, "model": completion.pending.model}
 
 
 def _logprobs(completion: Completion, piece: Piece) -> dict[str, list[Any]]:
     """Return the log-probabilities of a piece in the form of text completions."""
 
-    def name(token: int) -> str:
+    def text_of(token: int) -> str:
         return completion.resident.grammars.token_bytes(token).decode("utf-8", "replace")
 
-    columns: dict[str, list[Any]] = {
-        "tokens": [],
-        "token_logprobs": [],
-        "top_logprobs": [],
-        "text_offset": [],
-    }
+    names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+    columns: dict[str, list[Any]] = {name: [] for name in names}
     for token, logprob, best in piece.logprobs or []:
-        columns["tokens"].append(name(token))
+        columns["tokens"].append(text_of(token))
         columns["token_logprobs"].append(max(logprob, -9999.0))
-        columns["top_logprobs"].append({name(each): max(value, -9999.0) for each, value in best})
+        columns["top_logprobs"].append({text_of(each): max(value, -9999.0) for each, value in best})
         columns["text_offset"].append(completion.offsets[piece.index])
-        completion.offsets[piece.index] += len(name(token))
+        completion.offsets[piece.index] += len(text_of(token))
     return columns
-
-
-def _join(choice: dict[str, Any], more: dict[str, list[Any]]) -> None:
-    joined = choice["logprobs"] or {name: [] for name in more}
-    choice["logprobs"] = {name: joined[name] + more[name] for name in more}

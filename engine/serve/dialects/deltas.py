@@ -48,11 +48,8 @@ def logprobs_of(resident: Model, piece: Piece) -> list[dict[str, Any]]:
 
     def entry(token: int, logprob: float) -> dict[str, Any]:
         raw = resident.grammars.token_bytes(token)
-        return {
-            "token": raw.decode("utf-8", "replace"),
-            "logprob": max(logprob, -9999.0),
-            "bytes": list(raw),
-        }
+        text = raw.decode("utf-8", "replace")
+        return {"token": text, "logprob": max(logprob, -9999.0), "bytes": list(raw)}
 
     return [
         {**entry(token, logprob), "top_logprobs": [entry(*each) for each in best]}

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import Field
 
 from engine.serve.dialects import chat, deltas
-from engine.serve.dialects.prompts import one_turn_each
+from engine.serve.dialects.prompts import one_turn_each, texts_of
 from engine.serve.errors import ANTHROPIC, ApiError, unsupported
 from engine.serve.http.streams import event
-from engine.serve.protocol import MOST_TOOLS, ChatRequest, Loose, Real, Tokens, from_python, refuse
+from engine.serve.protocol import MOST_TOOLS, ChatRequest, Loose, Real, Tokens, parse, refuse
 from engine.serve.server import Server
 
 DIRECT = {"type": "direct"}  # the caller of a tool is the model itself
@@ -54,12 +54,12 @@ async def begin(server: Server, request: MessagesRequest) -> chat.Chat:
     refuse(request, REFUSED)
     named = {name: getattr(request, name) for name in ("max_tokens", "temperature", "top_p", "top_k")}
     body = {**_conversation(request), **named, "stop": request.stop_sequences or None}
-    return await chat.begin(server, from_python(ChatRequest, body))
+    return await chat.begin(server, parse(ChatRequest, body))
 
 
 async def count(server: Server, request: CountRequest) -> dict[str, int]:
     """Return the size of a request's prompt in tokens; ApiError as :func:``begin``."""
-    return {"input_tokens": await chat.count(server, from_python(ChatRequest, _conversation(request)))}
+    return {"input_tokens": await chat.count(server, parse(ChatRequest, _conversation(request)))}
 
 
 def _conversation(request: CountRequest) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _conversation(request: CountRequest) -> dict[str, Any]:
     body["continue_final_message"] = turns[-1]["role"] == "assistant" and "tool_calls" not in turns[-1]
     thinks = (request.thinking or {}).get("type") in ("enabled", "adaptive")
     body["reasoning_effort"] = "medium" if thinks else "none"
-    body["response_format"] = _format((request.output_config or {}).get("format"))
+    body["response_format"] = chat.json_format((request.output_config or {}).get("format"))
     if request.tools:
         body |= {
             "tools": [_tool(tool) for tool in request.tools],
@@ -91,18 +91,16 @@ def _turns(message: dict[str, Any]) -> list[dict[str, Any]]:
     if role in ("system", "developer"):
         return [{"role": "system", "content": _text(content, "messages", BILLING)}]
     if role not in ("user", "assistant"):
-        raise ApiError(
-            400, "A message's role has to be user or assistant.", param="messages", code="invalid_value"
-        )
-    if isinstance(content, str):
-        return [{"role": role, "content": content}]
-    blocks = _blocks(content, "messages")
+        refusal = "A message's role has to be user or assistant."
+        raise ApiError(400, refusal, param="messages", code="invalid_value")
+    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
+        return [{"role": role, "content": _text(content, "messages")}]
 
     def of(*kinds: str) -> list[dict[str, Any]]:
-        return [block for block in blocks if block.get("type") in kinds]
+        return [block for block in content if block.get("type") in kinds]
 
     results, calls = of("tool_result"), of("tool_use")
-    parts = [block for block in blocks if block.get("type") not in BESIDE_TEXT]
+    parts = [block for block in content if block.get("type") not in BESIDE_TEXT]
     turn: dict[str, Any] = {"role": role, "content": _text(parts, "messages")}
     if thought := "".join(str(block.get("thinking") or "") for block in of("thinking")):
         turn["reasoning_content"] = thought
@@ -122,23 +120,9 @@ def _result(block: dict[str, Any]) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text}
 
 
-def _blocks(content: Any, param: str) -> list[dict[str, Any]]:
-    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
-        raise ApiError(400, "Content has to be text or a list of blocks.", param=param, code="invalid_value")
-    return content
-
-
 def _text(content: Any, param: str, without: re.Pattern[str] | None = None) -> str:
-    if isinstance(content, str):
-        return without.sub("", content) if without else content
-    texts = []
-    for block in _blocks(content, param):
-        if block.get("type") != "text":
-            raise unsupported(f"content of type {str(block.get('type'))[:64]!r}", param)
-        if not isinstance(block.get("text"), str):
-            raise ApiError(400, "A text block has no text.", param=param, code="invalid_value")
-        texts.append(without.sub("", block["text"]) if without else block["text"])
-    return "".join(texts)
+    texts = texts_of(content, param, ("text",))
+    return "".join(without.sub("", text) if without else text for text in texts)
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
@@ -146,12 +130,6 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
         raise unsupported(f"tools of type {str(tool['type'])[:64]!r}", "tools")
     function = {"name": tool.get("name"), "description": tool.get("description")}
     return {"type": "function", "function": {**function, "parameters": tool.get("input_schema")}}
-
-
-def _format(wanted: Any) -> Any:
-    if not isinstance(wanted, dict) or wanted.get("type") != "json_schema":
-        return wanted
-    return {"type": "json_schema", "json_schema": {"schema": wanted.get("schema")}}
 
 
 def _choice(choice: dict[str, Any] | None) -> Any:
@@ -189,21 +167,14 @@ async def streamed(begun: chat.Chat) -> AsyncIterator[bytes]:
     usage = _usage(deltas.usage(begun.pending.prompt_tokens, 0, 0))
     yield _event("message_start", message={**start, "usage": usage})
     blocks, tokens = Blocks(), 0
-    try:
-        async for kind, value, piece in deltas.deltas(begun.pending, begun.parts()):
-            tokens += piece.tokens
-            if kind != "end":
-                for each in blocks.add(kind, value):
-                    yield each
-                continue
-            for each in blocks.close():
-                yield each
-            usage = _usage(deltas.usage(begun.pending.prompt_tokens, tokens, piece.report["cached_tokens"]))
+    async for kind, value, piece in deltas.deltas(begun.pending, begun.parts()):
+        tokens += piece.tokens
+        for each in blocks.close() if kind == "end" else blocks.add(kind, value):
+            yield each
+        if kind == "end":
+            used = deltas.usage(begun.pending.prompt_tokens, tokens, piece.report["cached_tokens"])
             delta = _end(value, piece.report)
-            yield _event("message_delta", delta=delta, usage=usage, x_kakeya=piece.report)
-    except ApiError as error:
-        yield failed(error)
-        return
+            yield _event("message_delta", delta=delta, usage=_usage(used), x_kakeya=piece.report)
     yield _event("message_stop")
 
 
@@ -222,19 +193,12 @@ class Blocks:
             more: dict[str, Any] = {"signature": ""} if kind == "thinking" else {"citations": []}
             opened: dict[str, Any] = {"type": kind, kind: "", **more}
             if kind == "call":
-                opened = {
-                    "type": "tool_use",
-                    "id": value["id"],
-                    "name": value["name"],
-                    "input": {},
-                    "caller": DIRECT,
-                }
+                opened = {"type": "tool_use", **value, "input": {}, "caller": DIRECT}
             events.append(_event("content_block_start", index=self._index, content_block=opened))
-        if kind in ("text", "thinking"):
+        if kind in ("text", "thinking", "arguments"):
             delta = {"type": f"{kind}_delta", kind: value}
-            events.append(_event("content_block_delta", index=self._index, delta=delta))
-        elif kind == "arguments":
-            delta = {"type": "input_json_delta", "partial_json": value}
+            if kind == "arguments":
+                delta = {"type": "input_json_delta", "partial_json": value}
             events.append(_event("content_block_delta", index=self._index, delta=delta))
         return events
 
@@ -254,13 +218,8 @@ def failed(error: ApiError) -> bytes:
 
 
 def _head(begun: chat.Chat) -> dict[str, Any]:
-    return {
-        "id": deltas.new_id("msg"),
-        "type": "message",
-        "role": "assistant",
-        "model": begun.pending.model,
-        "container": None,
-    }
+    about = {"id": deltas.new_id("msg"), "type": "message", "role": "assistant"}
+    return {**about, "model": begun.pending.model, "container": None}
 
 
 def _end(reason: str, report: dict[str, Any]) -> dict[str, Any]:

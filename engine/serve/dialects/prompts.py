@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
 from typing import Any
@@ -26,15 +27,11 @@ OWN = (
 )
 SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
 TEXTS = ("content", "reasoning_content")
+TEXT_KINDS = ("text", "input_text", "output_text", "refusal")  # of parts
 
 
 def render(resident: Model, request: ChatRequest, tools: list[dict[str, Any]]) -> str:
     """Return the text of a conversation up to the beginning of the model's answer, or to the end of a turn to continue.
-
-    Args:
-        resident: the model.
-        request: the messages and the arguments for the template.
-        tools: the functions that may be called.
 
     Raises:
         ApiError: the template refuses a message, or some content is not text.
@@ -66,16 +63,14 @@ def render(resident: Model, request: ChatRequest, tools: list[dict[str, Any]]) -
             return template.render(fitted(turns, template), continued=continued, **extra)
         except Exception as error:  # a template is a program of the model's authors
             reason = " ".join(str(error).split())[:300]
-            raise ApiError(
-                400, f"The model's chat template refuses these messages: {reason}.", param="messages"
-            ) from error
+            message = f"The model's chat template refuses these messages: {reason}."
+            raise ApiError(400, message, param="messages") from error
 
 
 def fitted(turns: list[Turn], template: Template) -> list[Turn]:
     """Return a conversation in a form that the template accepts. Whatever the template accepts is not changed."""
-    named = {
-        call.get("id"): call["function"]["name"] for turn in turns for call in turn.get("tool_calls", ())
-    }
+    calls = [call for turn in turns for call in turn.get("tool_calls", ())]
+    named = {call.get("id"): call["function"]["name"] for call in calls}
     if not template.parallel:
         turns = _one_call_each(turns)
     turns = [_fitted(turn, template, named) for turn in turns]
@@ -97,12 +92,14 @@ def fitted(turns: list[Turn], template: Template) -> list[Turn]:
     return turns
 
 
-def one_turn_each(turns: list[Turn]) -> list[Turn]:
-    """Join consecutive turns of the same role; results of tools stay separate."""
+def one_turn_each(
+    turns: Iterable[Turn], roles: Sequence[str] = ("system", "user", "assistant")
+) -> list[Turn]:
+    """Join consecutive turns of the same role, if it is one of these; results of tools stay separate."""
     alternating: list[Turn] = []
     for role, group in groupby(turns, key=lambda turn: turn["role"]):
         same = list(group)
-        alternating += same if role == "tool" else [joined(same)]
+        alternating += [joined(same)] if role in roles else same
     return alternating
 
 
@@ -112,7 +109,7 @@ def joined(turns: list[Turn]) -> Turn:
         return turns[0]
     whole = dict(turns[0])
     for name in TEXTS:
-        if texts := [text for turn in turns if (text := _text(turn.get(name)))]:
+        if texts := [text for turn in turns if (text := "".join(texts_of(turn.get(name) or "")))]:
             whole[name] = "\n\n".join(texts)
     if calls := [call for turn in turns for call in turn.get("tool_calls") or ()]:
         whole["tool_calls"] = calls
@@ -164,8 +161,9 @@ def _one_call_each(turns: list[Turn]) -> list[Turn]:
     for turn in turns:
         calls = turn.get("tool_calls", ())
         if turn["role"] == "tool" and waiting:
-            at = next((i for i, each in enumerate(waiting) if _answers(turn, each)), 0)
-            single += [waiting.pop(at), turn]
+            ids = [each["tool_calls"][0].get("id") for each in waiting]
+            wanted = turn.get("tool_call_id")
+            single += [waiting.pop(ids.index(wanted) if wanted in ids else 0), turn]
             continue
         single += waiting
         waiting = []
@@ -176,10 +174,6 @@ def _one_call_each(turns: list[Turn]) -> list[Turn]:
         rest = [{"role": turn["role"], "content": "", "tool_calls": [call]} for call in others]
         waiting = [{**turn, "tool_calls": [first]}, *rest]
     return single + waiting
-
-
-def _answers(result: Turn, turn: Turn) -> bool:
-    return bool(turn["tool_calls"][0].get("id") == result.get("tool_call_id"))
 
 
 def _users_into_results(turns: list[Turn]) -> list[Turn]:
@@ -197,7 +191,7 @@ def _users_into_results(turns: list[Turn]) -> list[Turn]:
 def _plain(message: Message) -> Turn:
     """Return a message in the form of templates, with its text in one piece."""
     role = {"developer": "system", "function": "tool"}.get(message.role, message.role)
-    turn: Turn = {"role": role, "content": _text(message.content)}
+    turn: Turn = {"role": role, "content": "".join(texts_of(message.content or ""))}
     if message.tool_calls:
         turn["tool_calls"] = [_call(call) for call in message.tool_calls]
     thought = message.reasoning_content or message.reasoning
@@ -209,23 +203,23 @@ def _plain(message: Message) -> Turn:
     return turn
 
 
-def _text(content: Any) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
+def texts_of(content: Any, param: str = "messages", kinds: Sequence[str] = TEXT_KINDS) -> list[str]:
+    """Return the texts of content, of its parts if it has some; ApiError 400 if it holds anything else."""
+    if isinstance(content, str):
+        return [content]
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
-        raise ApiError(
-            400, "Content has to be text or a list of parts.", param="messages", code="invalid_value"
-        )
-    parts = []
+        message = "Content has to be text or a list of parts."
+        raise ApiError(400, message, param=param, code="invalid_value")
+    texts = []
     for part in content:
         kind = part.get("type")
-        if kind not in ("text", "input_text", "output_text", "refusal"):
-            raise unsupported(f"content of type {str(kind)[:64]!r}", "messages")
+        if kind not in kinds:
+            raise unsupported(f"content of type {str(kind)[:64]!r}", param)
         text = part.get("refusal" if kind == "refusal" else "text")
         if not isinstance(text, str):
-            raise ApiError(400, "A text part has no text.", param="messages", code="invalid_value")
-        parts.append(text)
-    return "".join(parts)
+            raise ApiError(400, "A text part has no text.", param=param, code="invalid_value")
+        texts.append(text)
+    return texts
 
 
 def _call(call: dict[str, Any]) -> dict[str, Any]:

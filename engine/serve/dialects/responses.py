@@ -2,19 +2,26 @@
 
 import time
 from collections.abc import AsyncIterator
-from itertools import groupby
 from typing import Any
 
 from pydantic import Field
 
 from engine.serve.dialects import chat, deltas
-from engine.serve.dialects.prompts import joined
+from engine.serve.dialects.prompts import one_turn_each
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.http.streams import event
-from engine.serve.protocol import MOST_TOOLS, ChatRequest, Loose, Real, Tokens, from_python
+from engine.serve.protocol import MOST_TOOLS, ChatRequest, Loose, Real, Tokens, parse
 from engine.serve.server import Server
 
+SUMMARY = "response.reasoning_summary"
 LOGPROBS = "message.output_text.logprobs"
+# By the kind of a delta: the field of the item that holds its part, the index of the part in events, and the events of
+# the text and of the part. A thought is sent as its own summary: OpenAI's clients and Open Responses disagree on other
+# event names.
+FORMS = {
+    "text": ("content", "content_index", "response.output_text", "response.content_part"),
+    "thinking": ("summary", "summary_index", f"{SUMMARY}_text", f"{SUMMARY}_part"),
+}
 Spaces = dict[str, tuple[str, str]]
 
 
@@ -52,29 +59,22 @@ async def begin(server: Server, request: ResponsesRequest) -> "Response":
         raise unsupported(LOGPROBS, "include")
     turns = [{"role": "system", "content": request.instructions}] if request.instructions else []
     items = [{"role": "user", "content": request.input}] if isinstance(request.input, str) else request.input
-    turns += _conversation(items)
+    # Consecutive thoughts, texts and calls of the model become one turn.
+    turns += one_turn_each(filter(None, map(_turn, items)), roles=("assistant",))
     names = ("model", "temperature", "top_p", "parallel_tool_calls", "x_kakeya")
     named = {name: getattr(request, name) for name in names}
     body = {**named, "messages": turns, "max_tokens": request.max_output_tokens}
     body["reasoning_effort"] = (request.reasoning or {}).get("effort") or "none"
-    body["response_format"] = _format((request.text or {}).get("format"))
+    body["response_format"] = chat.json_format((request.text or {}).get("format"))
     spaces: Spaces = {}
     if request.tools:
         tools = [flat for tool in request.tools for flat in _tools(tool, spaces)]
         body |= {"tools": tools, "tool_choice": _choice(request.tool_choice)}
-    return Response(await chat.begin(server, from_python(ChatRequest, body)), request, spaces)
-
-
-def _conversation(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Translate items to turns. Consecutive thoughts, texts and calls of the model become one turn."""
-    turns: list[dict[str, Any]] = []
-    for role, group in groupby(filter(None, map(_turn, items)), key=lambda turn: turn["role"]):
-        same = list(group)
-        turns += [joined(same)] if role == "assistant" else same
-    return turns
+    return Response(await chat.begin(server, parse(ChatRequest, body)), request, spaces)
 
 
 def _turn(item: dict[str, Any]) -> dict[str, Any] | None:
+    """Translate an item; None if it says nothing."""
     kind = item.get("type", "message")
     if kind == "message":
         return {"role": item.get("role"), "content": item.get("content")}
@@ -88,7 +88,7 @@ def _turn(item: dict[str, Any]) -> dict[str, Any] | None:
     if kind == "reasoning":
         parts = [*(item.get("content") or ()), *(item.get("summary") or ())]
         texts = [
-            part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)
+            text for part in parts if isinstance(part, dict) and isinstance(text := part.get("text"), str)
         ]
         return {"role": "assistant", "reasoning_content": "\n\n".join(texts)} if texts else None
     raise unsupported(f"input of type {str(kind)[:64]!r}", "input")
@@ -97,16 +97,14 @@ def _turn(item: dict[str, Any]) -> dict[str, Any] | None:
 def _tools(tool: dict[str, Any], spaces: Spaces) -> list[dict[str, Any]]:
     """Translate a tool. The functions of a namespace get its name before their own, which ``spaces`` then explains."""
     if tool.get("type") == "namespace" and isinstance(inner := tool.get("tools"), list):
-        functions = [each for each in inner if isinstance(each, dict) and each.get("type") == "function"]
-        if len(functions) < len(inner):
-            raise unsupported("a namespace of other tools than functions", "tools")
-        for each in functions:
-            spaces[_spaced(tool.get("name"), each.get("name"))] = str(tool.get("name")), str(each.get("name"))
-        return [
-            flat
-            for each in functions
-            for flat in _tools({**each, "name": _spaced(tool.get("name"), each.get("name"))}, spaces)
-        ]
+        functions: list[dict[str, Any]] = []
+        for each in inner:
+            if not isinstance(each, dict) or each.get("type") != "function":
+                raise unsupported("a namespace of other tools than functions", "tools")
+            name = _spaced(tool.get("name"), each.get("name"))
+            spaces[name] = str(tool.get("name")), str(each.get("name"))
+            functions += _tools({**each, "name": name}, spaces)
+        return functions
     if tool.get("type") != "function":
         raise unsupported(f"tools of type {str(tool.get('type'))[:64]!r}", "tools")
     function = {name: tool.get(name) for name in ("name", "description", "parameters")}
@@ -125,34 +123,13 @@ def _choice(choice: Any) -> Any:
     return choice
 
 
-def _format(wanted: Any) -> Any:
-    if not isinstance(wanted, dict) or wanted.get("type") != "json_schema":
-        return wanted
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": wanted.get("name"), "schema": wanted.get("schema")},
-    }
-
-
 class Response:
-    """An answer in progress.
-
-    Attributes:
-        chat: the chat behind it.
-        pending: its answers.
-        request: the parsed body.
-        spaces: namespace and name of the functions that are in a namespace.
-    """
+    """An answer in progress. ``spaces`` has namespace and name of the functions that are in a namespace."""
 
     def __init__(self, begun: chat.Chat, request: ResponsesRequest, spaces: Spaces) -> None:
         self.chat, self.pending, self.request, self.spaces = begun, begun.pending, request, spaces
         self.id, self.created = deltas.new_id("resp"), int(time.time())
         self.output: list[dict[str, Any]] = []
-
-    async def thought_tokens(self) -> int:
-        """Return the number of tokens in the thoughts."""
-        thoughts = [item["summary"][0]["text"] for item in self.output if item["type"] == "reasoning"]
-        return await deltas.tokens_in(self.chat.resident, thoughts)
 
     def body(self, status: str, usage: dict[str, Any] | None = None, report: Any = None) -> dict[str, Any]:
         """Return the object that the API calls a response."""
@@ -196,24 +173,21 @@ class Response:
 
 async def whole(begun: Response) -> dict[str, Any]:
     """Return the answer in one object."""
-    final: dict[str, Any] = {}
+    response: dict[str, Any] = {}
     async for _, fields in _events(begun):
-        final = fields
-    if "error" in final:
-        raise final["error"]
-    response: dict[str, Any] = final["response"]
+        response = fields.get("response", {})
     return response
 
 
 async def streamed(begun: Response) -> AsyncIterator[bytes]:
     """Yield the answer's events."""
     number = 0
-    async for kind, fields in _events(begun):
-        if "error" in fields:
-            yield failed(fields["error"], number)
-            return
-        yield event({"type": kind, "sequence_number": number, **fields}, kind)
-        number += 1
+    try:
+        async for kind, fields in _events(begun):
+            yield event({"type": kind, "sequence_number": number, **fields}, kind)
+            number += 1
+    except ApiError as error:
+        yield failed(error, number)
 
 
 def failed(error: ApiError, number: int = 0) -> bytes:
@@ -227,30 +201,21 @@ async def _events(begun: Response) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     yield "response.created", {"response": begun.body("in_progress")}
     yield "response.in_progress", {"response": begun.body("in_progress")}
     item, tokens = Item(begun), 0
-    try:
-        async for kind, value, piece in deltas.deltas(begun.chat.pending, begun.chat.parts()):
-            tokens += piece.tokens
-            if kind == "end":
-                status = "incomplete" if value == "length" else "completed"
-                for each in item.close(status):
-                    yield each
-                cached = piece.report["cached_tokens"]
-                used = _usage(begun.pending.prompt_tokens, tokens, cached, await begun.thought_tokens())
-                body = begun.body(status, used, piece.report)
-                yield f"response.{status}", {"response": body}
-            else:
-                for each in item.add(kind, value):
-                    yield each
-    except ApiError as error:
-        yield "error", {"error": error}
+    async for kind, value, piece in deltas.deltas(begun.pending, begun.chat.parts()):
+        tokens += piece.tokens
+        status = "incomplete" if value == "length" else "completed"
+        for each in item.close(status) if kind == "end" else item.add(kind, value):
+            yield each
+        if kind == "end":
+            cached = piece.report["cached_tokens"]
+            thoughts = [each["summary"][0]["text"] for each in begun.output if each["type"] == "reasoning"]
+            thought_tokens = await deltas.tokens_in(begun.chat.resident, thoughts)
+            used = _usage(begun.pending.prompt_tokens, tokens, cached, thought_tokens)
+            yield f"response.{status}", {"response": begun.body(status, used, piece.report)}
 
 
 class Item:
-    """The output item that is being written.
-
-    Args:
-        begun: whose output it is added to.
-    """
+    """The output item that is being written."""
 
     def __init__(self, begun: Response) -> None:
         self._output, self._spaces = begun.output, begun.spaces
@@ -260,22 +225,15 @@ class Item:
     def add(self, kind: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
         """Return the events of a delta from :func:``engine.serve.dialects.deltas.deltas``."""
         events = []
-        if kind == "call" or (kind in ("text", "thinking") and kind != self._kind):
+        if kind == "call" or (kind in FORMS and kind != self._kind):
             events = [*self.close("completed"), *self._open(kind, value)]
-        if kind in ("call", "nothing"):
-            return events
-        at = self._at()
         if kind == "arguments":
             self._item["arguments"] += value
-            return [*events, ("response.function_call_arguments.delta", {**at, "delta": value})]
-        if kind == "text":
-            self._item["content"][0]["text"] += value
-            more = {"content_index": 0, "delta": value, "logprobs": []}
-            return [*events, ("response.output_text.delta", {**at, **more})]
-        if kind == "thinking":
-            self._item["summary"][0]["text"] += value
-            more = {"summary_index": 0, "delta": value}
-            return [*events, ("response.reasoning_summary_text.delta", {**at, **more})]
+            events.append(("response.function_call_arguments.delta", {**self._at(), "delta": value}))
+        elif kind in FORMS:
+            field, index, name, _ = FORMS[kind]
+            self._item[field][0]["text"] += value
+            events.append((f"{name}.delta", {**self._at(), index: 0, "delta": value, **self._logprobs()}))
         return events
 
     def close(self, status: str) -> list[tuple[str, dict[str, Any]]]:
@@ -287,53 +245,41 @@ class Item:
         if self._kind == "call":
             event = {**at, "name": item["name"], "arguments": item["arguments"]}
             events.append(("response.function_call_arguments.done", event))
-        elif self._kind == "text":
-            part = item["content"][0]
-            event = {**at, "content_index": 0, "text": part["text"], "logprobs": []}
-            events.append(("response.output_text.done", event))
-            events.append(("response.content_part.done", {**at, "content_index": 0, "part": dict(part)}))
         else:
-            part = item["summary"][0]
-            event = {**at, "summary_index": 0}
-            events.append(("response.reasoning_summary_text.done", {**event, "text": part["text"]}))
-            events.append(("response.reasoning_summary_part.done", {**event, "part": dict(part)}))
+            field, index, name, part_name = FORMS[self._kind]
+            part = item[field][0]
+            events.append((f"{name}.done", {**at, index: 0, "text": part["text"], **self._logprobs()}))
+            events.append((f"{part_name}.done", {**at, index: 0, "part": dict(part)}))
         events.append(("response.output_item.done", {"output_index": at["output_index"], "item": item}))
         self._item, self._kind = {}, ""
         return events
 
     def _open(self, kind: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
-        self._kind, part = kind, None
+        self._kind = kind
         if kind == "call":
             named = {"call_id": value["id"], "name": value["name"], "arguments": ""}
             if space := self._spaces.get(value["name"]):
                 named |= {"namespace": space[0], "name": space[1]}
-            self._item = {
-                "type": "function_call",
-                "id": deltas.new_id("fc"),
-                "status": "in_progress",
-                **named,
-            }
+            about = {"type": "function_call", "id": deltas.new_id("fc"), "status": "in_progress"}
+            self._item = {**about, **named}
         elif kind == "text":
             part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
             about = {"type": "message", "id": deltas.new_id("msg"), "status": "in_progress"}
             self._item = {**about, "role": "assistant", "content": [part]}
         else:
-            # A thought is sent as its own summary: OpenAI's clients and Open Responses disagree on other event names.
-            part = {"type": "summary_text", "text": ""}
             about = {"type": "reasoning", "id": deltas.new_id("rs"), "status": "in_progress"}
-            self._item = {**about, "summary": [part]}
+            self._item = {**about, "summary": [{"type": "summary_text", "text": ""}]}
         self._output.append(self._item)
-        at = self._at()
-        part_kind = "content" if kind == "text" else "summary"
-        shown = {**self._item, part_kind: []} if part else dict(self._item)
-        events: list[tuple[str, dict[str, Any]]] = [
-            ("response.output_item.added", {"output_index": at["output_index"], "item": shown})
-        ]
-        if part:
-            part_kind = "content" if kind == "text" else "reasoning_summary"
-            index = "content_index" if kind == "text" else "summary_index"
-            events.append((f"response.{part_kind}_part.added", {**at, index: 0, "part": dict(part)}))
+        at, shown = self._at(), dict(self._item)
+        events = [("response.output_item.added", {"output_index": at["output_index"], "item": shown})]
+        if kind in FORMS:
+            field, index, _, part_name = FORMS[kind]
+            shown[field] = []
+            events.append((f"{part_name}.added", {**at, index: 0, "part": dict(self._item[field][0])}))
         return events
+
+    def _logprobs(self) -> dict[str, Any]:
+        return {"logprobs": []} if self._kind == "text" else {}
 
     def _at(self) -> dict[str, Any]:
         return {"item_id": self._item["id"], "output_index": len(self._output) - 1}

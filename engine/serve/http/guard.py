@@ -10,25 +10,21 @@ import ipaddress
 import logging
 import secrets
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from engine.serve.errors import ApiError, bug, closing
+from engine.serve.http import webpage
 from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")
-OPEN = ("/health", "/", "/page.js", "/page.css", "/icon.svg")  # routes that need no key
+OPEN = ("/health", *webpage.FILES)  # routes that need no key
 
 
 class Guard:
-    """ASGI middleware that refuses unauthorized requests, and turns a bug into an error answer.
-
-    Args:
-        app: the application behind it.
-        settings: the server's.
-    """
+    """ASGI middleware that refuses unauthorized requests, and turns a bug into an error answer."""
 
     def __init__(self, app: Any, settings: Settings) -> None:
         self._app, self._settings = app, settings
@@ -66,26 +62,18 @@ class Guard:
 
     def _refusal(self, headers: Headers, path: str) -> ApiError | None:
         origin = headers.get("origin")
-        own = origin is None or origin in self._settings.origins or _netloc(origin) == headers.get("host")
-        if not own:
+        own = origin is None or origin in self._settings.origins
+        if not own and _split(str(origin)).netloc != headers.get("host"):
             message = "Pages of this origin may not call the server. Allow it with --allow-origin."
             return ApiError(403, message, code="origin_not_allowed")
         if self._settings.api_key is None:
-            if not is_loopback(_hostname(headers.get("host", ""))):
+            if not is_loopback(_split(f"//{headers.get('host', '')}").hostname or ""):
                 return ApiError(403, "The Host header names another machine.", code="host_not_allowed")
             return None
-        if path in OPEN:
+        if path in OPEN or self._shown(headers):
             return None
-        return (
-            None
-            if self._shown(headers)
-            else ApiError(
-                401,
-                "The API key is missing or wrong. Send it as: Authorization: Bearer KEY.",
-                code="invalid_api_key",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
-        )
+        message = "The API key is missing or wrong. Send it as: Authorization: Bearer KEY."
+        return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
     def _shown(self, headers: Headers) -> bool:
         scheme, _, shown = headers.get("authorization", "").partition(" ")
@@ -96,11 +84,7 @@ class Guard:
 
 
 async def read_body(request: Request, settings: Settings) -> bytes:
-    """Return the body.
-
-    Raises:
-        ApiError: 413, it is too large; 408, it arrives too slowly.
-    """
+    """Return the body; ApiError 413 if it is too large, 408 if it arrives too slowly."""
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > settings.max_body:
         raise _too_large(settings)
@@ -134,15 +118,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _netloc(url: str) -> str | None:
+def _split(url: str) -> SplitResult:
     try:
-        return urlsplit(url).netloc
+        return urlsplit(url)
     except ValueError:
-        return None
-
-
-def _hostname(netloc: str) -> str:
-    try:
-        return urlsplit(f"//{netloc}").hostname or ""
-    except ValueError:
-        return ""
+        return urlsplit("")

@@ -3,8 +3,8 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
-from typing import Any, Protocol, TypeVar
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,9 +16,8 @@ DONE = "[DONE]"
 MOST = 64 << 10  # bytes of events to write at once
 COMMENT = b": keep-alive\n\n"  # clients skip it
 QUIET_SECONDS = 5.0  # after which a stream shows that it is alive: clients and proxies give up on silent ones
-_encode = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False
-).encode  # made once: json.dumps would each time
+# Created once: json.dumps would each time.
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def event(data: Any, name: str | None = None) -> bytes:
@@ -33,25 +32,12 @@ def failed(error: ApiError) -> bytes:
     return event(error.body())
 
 
-class Cancellable(Protocol):
-    """Answers that are being sent.
-
-    Attributes:
-        waits: awaited before a pause.
-    """
-
-    waits: Callable[[], Awaitable[None]] | None
-
-    def cancel(self) -> None:
-        """End them."""
-
-
 class EventStream(Response):
     """A streamed response. It ends its answers if the client disconnects or stops reading.
 
     Args:
-        events: the events to write.
-        answer: the answers that they come from.
+        events: called with what has to be awaited before a pause; yields the events to write.
+        cancel: ends the answers that they come from.
         write_seconds: how long the client may take to read a piece.
         ping: what to write if there was nothing to write for ``quiet_seconds``.
         quiet_seconds: the longest silence.
@@ -61,25 +47,25 @@ class EventStream(Response):
 
     def __init__(
         self,
-        events: AsyncIterator[bytes],
-        answer: Cancellable,
+        events: Callable[[Callable[[], Awaitable[None]]], AsyncIterator[bytes]],
+        cancel: Callable[[], None],
         write_seconds: float,
         ping: bytes = COMMENT,
         quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._events, self._answer, self._write_seconds = events, answer, write_seconds
+        self._events, self._cancel, self._write_seconds = events, cancel, write_seconds
         self._ping, self._quiet_seconds = ping, quiet_seconds
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002
         """Write the stream. Called by ASGI."""
-        watcher = asyncio.create_task(_gone(receive, self._answer))
+        watcher = asyncio.create_task(_disconnected(receive))
         writer = asyncio.create_task(self._write(send))
         try:
             await asyncio.wait({watcher, writer}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._answer.cancel()
+            self._cancel()
             for task in (watcher, writer):
                 if not task.done():
                     task.cancel()
@@ -115,10 +101,9 @@ class EventStream(Response):
                         await flush()
 
             await put({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            self._answer.waits = flush
             pinging = asyncio.create_task(ping())
             try:
-                async for data in self._events:
+                async for data in self._events(flush):
                     ready.extend(data)
                     if len(ready) >= MOST:
                         await flush()
@@ -127,19 +112,6 @@ class EventStream(Response):
                 with suppress(asyncio.CancelledError):
                     await pinging
             await put({"type": "http.response.body", "body": bytes(ready), "more_body": False})
-
-
-@asynccontextmanager
-async def attended(request: Request, answer: Cancellable) -> AsyncIterator[None]:
-    """End the answers if the client disconnects before the ``with`` block is done."""
-    watcher = asyncio.create_task(_gone(request.receive, answer))
-    try:
-        yield
-    finally:
-        answer.cancel()
-        watcher.cancel()
-        with suppress(asyncio.CancelledError):
-            await watcher
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -154,11 +126,6 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     if gave_up:
         raise gone()
     return task.result()
-
-
-async def _gone(receive: Any, answer: Cancellable) -> None:
-    await _disconnected(receive)
-    answer.cancel()
 
 
 async def _disconnected(receive: Any) -> None:

@@ -125,5 +125,5 @@ def test_metrics_statistics_models_and_health(http):
 
 
 def test_the_http_layer_loads_no_mlx(python):
-    done = python("-c", "import engine.serve.app, engine.serve.ending, sys; print('mlx' in sys.modules)")
+    done = python("-c", "import engine.serve.app, engine.serve.shutdown, sys; print('mlx' in sys.modules)")
     assert done.stdout.strip() == "False", done.stderr

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from types import SimpleNamespace
 
 from engine.serve.http.streams import EventStream
 from engine.serve.server import Outbox
@@ -70,13 +69,12 @@ def test_loop_that_is_closed_is_no_failure():
 
 def test_ready_events_are_written_at_once_and_none_waits_for_the_next():
     async def run():
-        asked = SimpleNamespace(waits=None, cancel=lambda: None)
         sent, gate = [], asyncio.Event()
 
-        async def events():
+        async def events(flush):
             yield b"1"
             yield b"2"
-            await asked.waits()  # what pieces() does before it waits
+            await flush()  # what pieces() does before it waits
             assert sent[-1] == b"12"
             gate.set()
             yield b"3"
@@ -89,7 +87,7 @@ def test_ready_events_are_written_at_once_and_none_waits_for_the_next():
         async def receive():
             await asyncio.Event().wait()
 
-        await EventStream(events(), asked, 5.0)({}, receive, send)
+        await EventStream(events, lambda: None, 5.0)({}, receive, send)
         assert gate.is_set()
         assert sent == [b"12", b"34"]
 
@@ -98,10 +96,9 @@ def test_ready_events_are_written_at_once_and_none_waits_for_the_next():
 
 def test_stream_with_nothing_to_say_shows_that_it_is_alive():
     async def run():
-        asked = SimpleNamespace(waits=None, cancel=lambda: None)
         sent, pinged = [], asyncio.Event()
 
-        async def events():
+        async def events(_):
             yield b"begin "
             await pinged.wait()
             yield b"end"
@@ -115,7 +112,7 @@ def test_stream_with_nothing_to_say_shows_that_it_is_alive():
             await asyncio.Event().wait()
 
         async with asyncio.timeout(10):
-            await EventStream(events(), asked, 5.0, ping=b"ping ", quiet_seconds=0.01)({}, receive, send)
+            await EventStream(events, lambda: None, 5.0, ping=b"ping ", quiet_seconds=0.01)({}, receive, send)
         assert b"".join(sent) == b"begin ping ping ping end"
 
     asyncio.run(run())
@@ -123,13 +120,12 @@ def test_stream_with_nothing_to_say_shows_that_it_is_alive():
 
 def test_stream_that_writes_all_the_time_needs_no_ping():
     async def run():
-        asked = SimpleNamespace(waits=None, cancel=lambda: None)
         sent = []
 
-        async def events():
+        async def events(flush):
             for _ in range(20):
                 yield b"x"
-                await asked.waits()
+                await flush()
                 await asyncio.sleep(0.02)
 
         async def send(message):
@@ -138,7 +134,7 @@ def test_stream_that_writes_all_the_time_needs_no_ping():
         async def receive():
             await asyncio.Event().wait()
 
-        await EventStream(events(), asked, 5.0, ping=b"ping", quiet_seconds=0.3)({}, receive, send)
+        await EventStream(events, lambda: None, 5.0, ping=b"ping", quiet_seconds=0.3)({}, receive, send)
         assert b"".join(sent) == b"x" * 20
 
     asyncio.run(run())
@@ -147,9 +143,8 @@ def test_stream_that_writes_all_the_time_needs_no_ping():
 def test_client_that_reads_nothing_ends_its_answers():
     async def run():
         ended = []
-        asked = SimpleNamespace(waits=None, cancel=lambda: ended.append(True))
 
-        async def events():
+        async def events(_):
             yield b"1"
 
         async def send(message):
@@ -160,7 +155,7 @@ def test_client_that_reads_nothing_ends_its_answers():
             await asyncio.Event().wait()
 
         async with asyncio.timeout(10):
-            await EventStream(events(), asked, 0.05)({}, receive, send)
+            await EventStream(events, lambda: ended.append(True), 0.05)({}, receive, send)
         assert ended
 
     asyncio.run(run())

@@ -29,14 +29,8 @@ LOOK = 1.0  # seconds between looks at the engine's thread
 DELIVERY = 5  # seconds after the drain in which clients can still read how their answers ended
 
 
-class Ending(uvicorn.Server):
-    """uvicorn's server. After a signal it ends within ``drain`` and :data:``ENDING`` seconds.
-
-    Args:
-        config: uvicorn's.
-        engine: ends its answers after the drain.
-        settings: the server's.
-    """
+class GracefulServer(uvicorn.Server):
+    """uvicorn's server. After a signal it ends within ``drain`` and :data:``ENDING`` seconds."""
 
     def __init__(self, config: uvicorn.Config, engine: Backend, settings: Settings) -> None:
         config.timeout_graceful_shutdown = math.ceil(settings.drain_seconds) + DELIVERY
