@@ -34,46 +34,27 @@ SHRINKS = 3  # how many characters Unicode normalization can turn into one, by a
 
 @dataclass(frozen=True)
 class Options:
-    """How an answer is decoded.
-
-    Attributes:
-        max_tokens: the most tokens.
-        temperature: 0 is greedy; the next three as in :class:``engine.dflash.sampling.Sampling``.
-        seed: makes sampling repeatable.
-        stop: strings that end the answer.
-        cache: the cache spec.
-        boundary: layers left raw at either end.
-        draft: one of :data:``DRAFTS``.
-        bias: added to the logits of tokens.
-        presence: subtracted from the logit of each token in the answer.
-        frequency: the same, multiplied by the token's count.
-        repetition: divides the logits of tokens in the prompt or the answer.
-        logprobs: how many alternatives to report with each token; None for no log-probabilities.
-        prefix: whether to use the prefix cache.
-        token_ids: whether the last piece's report contains the token ids.
-        live: whether each piece contains a report.
-        grammar: the grammar of the answer, from :mod:``engine.serve.formats.grammar``.
-    """
+    """How an answer is decoded."""
 
     max_tokens: int
-    temperature: float = 1.0
+    temperature: float = 1.0  # 0 is greedy; the next three as in engine.dflash.sampling.Sampling
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    cache: str = "raw"
-    boundary: int = 0
-    draft: str = "auto"
-    prefix: bool = True
-    token_ids: bool = False
-    bias: dict[int, float] = field(default_factory=dict)
-    presence: float = 0.0
-    frequency: float = 0.0
-    repetition: float = 1.0
-    logprobs: int | None = None
-    grammar: str | None = None
-    live: bool = False
+    seed: int | None = None  # makes sampling repeatable
+    stop: tuple[str, ...] = ()  # strings that end the answer
+    cache: str = "raw"  # the cache spec
+    boundary: int = 0  # layers left raw at either end
+    draft: str = "auto"  # one of DRAFTS
+    prefix: bool = True  # whether to use the prefix cache
+    token_ids: bool = False  # whether the last piece's report contains the token ids
+    bias: dict[int, float] = field(default_factory=dict)  # added to the logits of tokens
+    presence: float = 0.0  # subtracted from the logit of each token in the answer
+    frequency: float = 0.0  # the same, multiplied by the token's count
+    repetition: float = 1.0  # divides the logits of tokens in the prompt or the answer
+    logprobs: int | None = None  # alternatives to report with each token; None for no log-probabilities
+    grammar: str | None = None  # of the answer, from engine.serve.formats.grammar
+    live: bool = False  # whether each piece contains a report
 
     @property
     def guided(self) -> bool:
@@ -87,26 +68,23 @@ class Options:
             or self.grammar
         )
 
+    @property
+    def drawn_by_seed(self) -> bool:
+        """Whether a seed has to give the same tokens again."""
+        return self.seed is not None and self.temperature > 0
+
 
 @dataclass(frozen=True)
 class Piece:
-    """The output of one round.
-
-    Attributes:
-        index: which of the request's answers.
-        text: the text that is final now.
-        tokens: number of committed tokens.
-        logprobs: for each of these tokens ``(token, logprob, [(token, logprob), ...])``; None if not requested.
-        finish_reason: only in the last piece.
-        report: how the answer was generated; in the last piece, and in the others if requested.
-    """
+    """The output of one round of the request's answer ``index``."""
 
     index: int
-    text: str
-    tokens: int
+    text: str  # what is final now
+    tokens: int  # number of committed tokens
+    # For each of these tokens (token, logprob, [(token, logprob), ...]); None if not requested.
     logprobs: list[tuple[int, float, list[tuple[int, float]]]] | None = None
-    finish_reason: str | None = None
-    report: dict[str, Any] = field(default_factory=dict)
+    finish_reason: str | None = None  # only in the last piece
+    report: dict[str, Any] = field(default_factory=dict)  # in the last piece, and in others if requested
 
 
 @dataclass(frozen=True)
@@ -119,68 +97,42 @@ class Failed:
 
 @dataclass(eq=False)
 class Job:
-    """One answer.
-
-    Attributes:
-        index: which of the request's answers it is.
-        model: the name of a loaded model.
-        ids: the prompt.
-        options: see :class:``Options``.
-        emit: takes :class:``Piece`` and :class:``Failed``, from the engine's thread.
-        deadline: when it has to be done, by ``time.monotonic``.
-    """
+    """The request's answer ``index``, to be computed from the prompt ``ids``."""
 
     index: int
-    model: str
+    model: str  # the name of a loaded model
     ids: list[int]
     options: Options
-    emit: Callable[[Piece | Failed], None]
-    deadline: float
+    emit: Callable[[Piece | Failed], None]  # called in the engine's thread
+    deadline: float  # by time.monotonic
     created: float = field(default_factory=time.monotonic)
-    _cancelled: threading.Event = field(default_factory=threading.Event)
+    cancelled: bool = False  # the answer ends within one round
 
     def cancel(self) -> None:
-        """Cancel the answer; it ends within one round. Any thread may call this at any time."""
-        self._cancelled.set()
+        """Cancel the answer. Any thread may call this at any time."""
+        self.cancelled = True
 
-    @property
-    def cancelled(self) -> bool:
-        """Whether the answer was cancelled."""
-        return self._cancelled.is_set()
+    def fail(self, error: Exception) -> None:
+        """End the answer with an error, in the engine's thread."""
+        self.emit(Failed(self.index, error))
 
 
 @dataclass(eq=False)
 class Model:
-    """A loaded model, as the HTTP layer knows it. Any thread may read it.
+    """A loaded model, as the HTTP layer knows it. Any thread may read it."""
 
-    Attributes:
-        name: its name in requests.
-        tokenizer: mlx-lm's wrapper, or what has its methods.
-        context: maximum tokens of prompt and answer together.
-        tokens: number of token ids that it can read.
-        vocabulary: number of logits per row.
-        nbytes: bytes of its weights.
-        layers: number of its layers.
-        caches: the specs of those offered that it can use.
-        drafted: whether it has a drafter.
-        loaded: when it was loaded, as Unix time in seconds.
-        used: when a request last needed it, by ``time.monotonic``.
-        lock: protects the tokenizer, which is not thread-safe.
-        grammars: the grammars for its tokenizer.
-    """
-
-    name: str
-    tokenizer: Tokenizer
-    context: int
-    tokens: int
-    vocabulary: int
-    nbytes: int = 0
+    name: str  # in requests
+    tokenizer: Tokenizer  # mlx-lm's wrapper, or what has its methods
+    context: int  # maximum tokens of prompt and answer together
+    tokens: int  # number of token ids that it can read
+    vocabulary: int  # number of logits per row
+    nbytes: int = 0  # of its weights
     layers: int = 0
-    caches: tuple[str, ...] = ("raw",)
-    drafted: bool = False
-    loaded: int = field(default_factory=lambda: int(time.time()))
-    used: float = field(default_factory=time.monotonic)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    caches: tuple[str, ...] = ("raw",)  # the specs of those offered that it can use
+    drafted: bool = False  # whether it has a drafter
+    loaded: int = field(default_factory=lambda: int(time.time()))  # Unix time in seconds
+    used: float = field(default_factory=time.monotonic)  # when a request last needed it
+    lock: threading.Lock = field(default_factory=threading.Lock)  # of the tokenizer, which is not thread-safe
     grammars: Grammars = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -200,10 +152,8 @@ class Model:
     def encode(self, text: str, *, begins: bool = False) -> list[int]:
         """Return the tokens of a text that may contain special tokens.
 
-        Args:
-            text: the text.
-            begins: whether the tokenizer's opening token goes before it, as in ``kakeya-engine generate``. A chat
-                template writes that token itself.
+        If it ``begins`` a prompt, the tokenizer's opening token goes before it, as in ``kakeya-engine generate``. A
+        chat template writes that token itself.
 
         Raises:
             ApiError: 400, the text cannot fit the context. Encoding it would occupy the tokenizer for seconds.
@@ -231,52 +181,34 @@ class Model:
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory of a backend, in bytes.
+    """The memory of a backend, in bytes."""
 
-    Attributes:
-        caches: of the answers that are being decoded.
-        prefixes: of kept prompts.
-        device: what else the backend measures, by its name in ``/v1/kakeya/stats``.
-    """
-
-    caches: int = 0
-    prefixes: int = 0
+    caches: int = 0  # of the answers that are being decoded
+    prefixes: int = 0  # of kept prompts
+    # What else the backend measures, by its name in /v1/kakeya/stats.
     device: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Health:
-    """The state of a backend.
+    """The state of a backend."""
 
-    Attributes:
-        beat: time of its last sign of life, by ``time.monotonic``.
-        silent: seconds since then; 0 while something runs that may take long.
-        running: whether it has not ended yet.
-        failure: why it ended by itself; None if it did not.
-        trouble: why no request can be served now; None if nothing is known to be wrong.
-        loading: the name of the model that is being loaded.
-        broken: models that are refused for now, or could not be loaded at the last attempt.
-        unloadable: models that could not be loaded at the last attempt, and why.
-    """
-
-    beat: float = 0.0
-    silent: float = 0.0
-    running: bool = True
-    failure: str | None = None
-    trouble: str | None = None
-    loading: str | None = None
+    beat: float = 0.0  # time of its last sign of life, by time.monotonic
+    silent: float = 0.0  # seconds since then; 0 while something runs that may take long
+    running: bool = True  # whether it has not ended yet
+    failure: str | None = None  # why it ended by itself; None if it did not
+    trouble: str | None = None  # why no request can be served now; None if nothing is known to be wrong
+    loading: str | None = None  # the name of the model that is being loaded
+    # Models that are refused for now, or could not be loaded at the last attempt.
     broken: list[str] = field(default_factory=list)
+    # Models that could not be loaded at the last attempt, and why.
     unloadable: dict[str, str] = field(default_factory=dict)
 
 
 class Backend(Protocol):
-    """An engine. Any thread may call its methods.
+    """An engine. Any thread may call its methods."""
 
-    Attributes:
-        name: in ``/health``.
-    """
-
-    name: str
+    name: str  # in /health
 
     @property
     def models(self) -> Mapping[str, Model]:

@@ -1,10 +1,11 @@
 """Loaded models. They belong to the engine's thread; other threads may read them."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from engine.cache import make_caches
-from engine.checkpoints import files
+from engine.checkpoints import files, hub
 from engine.dflash.batched_forward import BatchedForward
 from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.rollback import rollback_for
@@ -14,8 +15,9 @@ from engine.dflash.target.small_gemm import bytes_of_copies, keep_once
 from engine.errors import BadInput, EngineError
 from engine.inject import NAME as PACKAGE
 from engine.inject.package import Package
-from engine.models import Pair, catalogue, load
+from engine.models import Pair, catalogue, load, registry
 from engine.models.agreement import Agreement, measure_agreement
+from engine.models.target import chosen_dtype
 from engine.mx import nn, tree
 from engine.serve.backend import Model
 from engine.serve.settings import drafter_of
@@ -28,53 +30,32 @@ POLICIES = 16  # kinds of answers (caches, drafter) whose policies are kept
 
 @dataclass(eq=False, kw_only=True)
 class Resident(Model):
-    """A loaded model of this engine.
-
-    Attributes:
-        pair: target, drafter and tokenizer.
-        joint: computes the rounds of several answers together.
-        agreement: whether blocks compute what single rows do; None if it verifies none.
-        watch: counts the drafter's drafts of all answers.
-    """
+    """A loaded model of this engine."""
 
     pair: Pair
-    joint: BatchedForward = field(repr=False)
-    agreement: Agreement | None = None
+    joint: BatchedForward = field(repr=False)  # computes the rounds of several answers together
+    agreement: Agreement | None = None  # whether blocks compute what single rows do; None if it verifies none
+    # Counts the drafter's drafts of all answers.
     watch: AcceptanceWatch = field(default_factory=AcceptanceWatch, init=False, repr=False)
-    _package: Package | None = field(default=None, init=False, repr=False)
-    _policies: dict[Hashable, tuple[Adaptive, Adaptive]] = field(default_factory=dict, init=False, repr=False)
+    package: Package | None = field(default=None, init=False, repr=False)
+    # The estimates about drafts from earlier answers of a kind: alone, and beside others. For the engine's thread.
+    policies: Callable[[Hashable], tuple[Adaptive, Adaptive]] = field(
+        default_factory=lambda: lru_cache(POLICIES)(lambda _: (Adaptive(), Adaptive())),
+        init=False,
+        repr=False,
+    )
 
-    def package(self) -> Package:
-        """Return the ``dflash`` package's form of this model. It is loaded once, in the engine's thread.
-
-        Raises:
-            NotInjectedError: it cannot be used.
-        """
-        if self._package is None:
-            self._package = Package(self.pair)
-            self.nbytes += self._package.nbytes
-        return self._package
-
-    def policies(self, key: Hashable) -> tuple[Adaptive, Adaptive]:
-        """Return the estimates about drafts from earlier answers of a kind: alone, and beside others.
-
-        Only the engine's thread uses them. The oldest kind is forgotten when there are too many.
-        """
-        if key not in self._policies:
-            if len(self._policies) == POLICIES:
-                del self._policies[next(iter(self._policies))]
-            self._policies[key] = Adaptive(), Adaptive()
-        return self._policies[key]
-
-    @property
-    def has_package(self) -> bool:
-        """Whether the package is loaded, with its own copy of the drafter."""
-        return self._package is not None
+    def load_package(self) -> Package:
+        """Return the ``dflash`` package's form of this model, loaded once; NotInjectedError if it cannot be used."""
+        if self.package is None:
+            self.package = Package(self.pair)
+            self.nbytes += self.package.nbytes
+        return self.package
 
     def release(self) -> None:
         """Drop the weights. The tokenizer stays, because running requests may need it."""
         self.pair = replace(self.pair, target=nn.Module(), draft=None)
-        self._package = None
+        self.package = None
         del self.joint
 
     @property
@@ -85,16 +66,10 @@ class Resident(Model):
 
 
 def load_resident(name: str, draft: str, dtype: str | None, *, once: bool = False) -> Resident:
-    """Load a model with its drafter.
+    """Load a model, named by a name, a folder or a hub id, with its drafter; BadInput if it is not there or not whole.
 
-    Args:
-        name: a name, a folder or a hub id.
-        draft: ``auto``, ``dflash``, ``lookup``, ``none``, or a drafter's folder or hub id.
-        dtype: the type to load it in, or None.
-        once: whether no weight may be kept twice, for speed.
-
-    Raises:
-        BadInput: it is not there, or not whole.
+    ``draft`` is ``auto``, ``dflash``, ``lookup``, ``none``, or a drafter's folder or hub id. If ``once``, no weight is
+    kept twice, for speed.
     """
     pair = load(name, drafter_of(draft), dtype=dtype)
     if draft in ("dflash", PACKAGE) and pair.draft is None:
@@ -114,7 +89,9 @@ def resident_of(name: str, pair: Pair) -> Resident:
         context=context_of(target) or CONTEXT,
         tokens=tokens_of(target),
         vocabulary=logits_of(target),
-        nbytes=weight_bytes(pair),
+        nbytes=sum(
+            tree_bytes(model) + bytes_of_copies(model) for model in (target, pair.draft) if model is not None
+        ),
         layers=len(target.layers),
         caches=tuple(spec for spec in catalogue.offered(name) if _takes(target, name, spec)),
         drafted=pair.draft is not None,
@@ -134,12 +111,13 @@ def _takes(target: nn.Module, name: str, spec: str) -> bool:
     return 2 * boundary < len(target.layers)
 
 
-def weight_bytes(pair: Pair) -> int:
-    """Return the bytes of the weights in memory, of those kept twice too."""
-    models = [model for model in (pair.target, pair.draft) if model is not None]
-    return sum(tree_bytes(model) + bytes_of_copies(model) for model in models)
-
-
 def tree_bytes(model: nn.Module) -> int:
     """Return the bytes of a model's arrays."""
     return sum(leaf.nbytes for _, leaf in tree.tree_flatten(model.parameters()))
+
+
+def expected_weights(name: str, draft: str, dtype: str | None) -> int:
+    """Return the bytes of a model's weights in memory, each kept once, from its files; see :func:``load_resident``."""
+    chosen = chosen_dtype(dtype)
+    folders = [hub.folder_of(reference) for _, _, reference in registry.find(name, drafter_of(draft)).parts()]
+    return sum(files.loaded_bytes(folder, chosen.size if chosen else None) for folder in folders)

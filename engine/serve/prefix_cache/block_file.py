@@ -8,7 +8,7 @@ forms. Nothing in the file is ever executed.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -24,22 +24,8 @@ MARK, VERSION = b"kakeya-prefix", b"2"
 MOST_HEADER = 1 << 20
 
 
-@dataclass(frozen=True)
-class StoredSnapshot:
-    """A snapshot in a file: its form and numbers, and the bytes of its arrays."""
-
-    form: Form
-    numbers: list[int]
-    arrays: list[np.ndarray | None]
-
-
 class RefusedError(Exception):
-    """A stored block cannot be used.
-
-    Args:
-        reason: ``version``, ``truncated``, ``damaged``, ``foreign`` or ``layout``.
-        message: what is wrong with it.
-    """
+    """A stored block cannot be used: ``version``, ``truncated``, ``damaged``, ``foreign`` or ``layout``."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -49,19 +35,15 @@ class RefusedError(Exception):
 class PendingBlock:
     """A block that will be written: its arrays are copied at once, and another thread can do the rest.
 
-    Args:
-        namespace: where it belongs.
-        block_id: of the chain.
-        groups: the snapshots of the caches, then those of the drafter's context.
+    The ``groups`` are the snapshots of the caches, then those of the drafter's context.
     """
 
     def __init__(
         self, namespace: BlockNamespace, block_id: str, groups: Sequence[Sequence[Snapshot]]
     ) -> None:
         headers = [[[each.kind, each.codec, each.numbers] for each in group] for group in groups]
-        self._metadata = {
-            "id": block_id, "parts": json.dumps(namespace.parts), "snapshots": json.dumps(headers)
-        }  # fmt: skip
+        parts, snapshots = json.dumps(namespace.parts), json.dumps(headers)
+        self._metadata = {"id": block_id, "parts": parts, "snapshots": snapshots}
         self._arrays = {
             f"{g}.{i}.{j}": np.array(mx.contiguous(x).view(mx.uint8))
             for g, group in enumerate(groups)
@@ -80,37 +62,18 @@ class PendingBlock:
 
 def largest(namespace: BlockNamespace) -> int:
     """Return the maximum size of a block's file, in bytes."""
-    arrays = (
-        (array, form.most)
-        for form in (*namespace.caches, *namespace.context)
-        for array in form.arrays
-        if array
-    )
-    return MOST_HEADER + sum(prod(_stored_shape(*array, most)) for array, most in arrays)
+    forms = (*namespace.caches, *namespace.context)
+    sizes = (prod(_stored_shape(*array, form.most)) for form in forms for array in form.arrays if array)
+    return MOST_HEADER + sum(sizes)
 
 
-def decoded(data: bytes, namespace: BlockNamespace, block_id: str, end: int) -> list[list[StoredSnapshot]]:
-    """Check a file and return its snapshots: of the caches, and of the drafter's context.
-
-    Args:
-        data: the file.
-        namespace: where it was found.
-        block_id: the expected block.
-        end: how many tokens the prompt has at the block's end.
+def decoded(data: bytes, namespace: BlockNamespace, block_id: str, end: int) -> list[list[Snapshot]]:
+    """Check a file and return its snapshots, whose arrays are bytes: of the caches, and of the drafter's context.
 
     Raises:
-        RefusedError: the file is not exactly the expected block.
+        RefusedError: the file is not exactly the expected block, at whose end the prompt has ``end`` tokens.
     """
-    first, _, content = data.partition(b"\n")
-    words = first.split(b" ")
-    if words[0] != MARK:
-        raise RefusedError("damaged", "it does not begin as a stored prefix does")
-    if words[1:2] != [VERSION]:
-        raise RefusedError("version", f"this server reads version {VERSION.decode()} alone")
-    if words[2:3] != [str(len(content)).encode()]:
-        raise RefusedError("truncated", f"it has {len(content)} bytes, and its first line says otherwise")
-    if words[3:] != [hashlib.sha256(content).hexdigest().encode()]:
-        raise RefusedError("damaged", "its digest is not that of its content")
+    content = _content(data)
     try:
         arrays = load(content)
         metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
@@ -124,39 +87,47 @@ def decoded(data: bytes, namespace: BlockNamespace, block_id: str, end: int) -> 
         raise RefusedError("foreign", f"it was made with another {' and '.join(others) or 'set of digests'}")
     if stored_id != block_id:
         raise RefusedError("foreign", "it holds another block than its name says")
+    groups: list[list[Snapshot]] = []
     try:
-        groups = [
-            [
-                _checked(
-                    header, form, [arrays.pop(f"{g}.{i}.{j}", None) for j in range(len(form.arrays))], end
-                )
-                for i, (header, form) in enumerate(zip(group, forms, strict=True))
-            ]
-            for g, (group, forms) in enumerate(
-                zip(headers, (namespace.caches, namespace.context), strict=True)
-            )
-        ]
-    except (ValueError, TypeError) as error:
+        for g, forms in enumerate((namespace.caches, namespace.context)):
+            groups.append([])
+            for i, (header, form) in enumerate(zip(headers[g], forms, strict=True)):
+                own = [arrays.pop(f"{g}.{i}.{j}", None) for j in range(len(form.arrays))]
+                groups[g].append(_checked(header, form, own, end))
+    except (ValueError, TypeError, LookupError) as error:
         raise RefusedError("layout", "its header describes other caches") from error
-    if arrays:
+    if arrays or len(headers) > len(groups):
         raise RefusedError("layout", "it has more arrays than its caches take")
     return groups
 
 
-def on_device(snapshots: list[StoredSnapshot]) -> list[Snapshot]:
-    """Return snapshots with MLX arrays. Call it in the engine's thread."""
-    return [
-        Snapshot(
-            each.form.kind,
-            [
-                None if x is None or of is None else mx.array(x).view(getattr(mx, of[0]))
-                for x, of in zip(each.arrays, each.form.arrays, strict=True)
-            ],
-            each.numbers,
-            each.form.codec,
-        )
-        for each in snapshots
-    ]
+def _content(data: bytes) -> bytes:
+    """Return what follows a file's first line; RefusedError if it is not what that line says."""
+    first, _, content = data.partition(b"\n")
+    words = first.split(b" ")
+    if words[0] != MARK:
+        raise RefusedError("damaged", "it does not begin as a stored prefix does")
+    if words[1:2] != [VERSION]:
+        raise RefusedError("version", f"this server reads version {VERSION.decode()} alone")
+    if words[2:3] != [str(len(content)).encode()]:
+        raise RefusedError("truncated", f"it has {len(content)} bytes, and its first line says otherwise")
+    if words[3:] != [hashlib.sha256(content).hexdigest().encode()]:
+        raise RefusedError("damaged", "its digest is not that of its content")
+    return content
+
+
+def on_device(
+    groups: list[list[Snapshot]], namespace: BlockNamespace
+) -> tuple[list[Snapshot], list[Snapshot]]:
+    """Return a decoded block's snapshots with MLX arrays. Call it in the engine's thread."""
+
+    def restored(snapshot: Snapshot, form: Form) -> Snapshot:
+        pairs = zip(snapshot.arrays, form.arrays, strict=True)
+        arrays = [mx.array(x).view(getattr(mx, array[0])) if array else None for x, array in pairs]
+        return replace(snapshot, arrays=arrays)
+
+    caches, context = groups
+    return list(map(restored, caches, namespace.caches)), list(map(restored, context, namespace.context))
 
 
 def _stored_shape(dtype: str, shape: Sequence[int], length: int) -> tuple[int, ...]:
@@ -165,7 +136,7 @@ def _stored_shape(dtype: str, shape: Sequence[int], length: int) -> tuple[int, .
     return (*outer, last * getattr(mx, dtype).size)
 
 
-def _checked(header: Any, form: Form, arrays: list[np.ndarray | None], end: int) -> StoredSnapshot:
+def _checked(header: Any, form: Form, arrays: list[np.ndarray | None], end: int) -> Snapshot:
     """Return a snapshot; RefusedError, ValueError or TypeError if it does not match the form."""
     kind, codec, numbers = header
     if (kind, codec) != (form.kind, form.codec):
@@ -176,11 +147,10 @@ def _checked(header: Any, form: Form, arrays: list[np.ndarray | None], end: int)
         raise RefusedError("layout", "an array has another shape")
     if any(x is not None and x.dtype != np.uint8 for x in arrays):
         raise RefusedError("layout", "an array is not stored as bytes")
-    if form.kind != "ring":
-        if numbers != []:
-            raise RefusedError("layout", "a cache ends elsewhere")
-        return StoredSnapshot(form, [], arrays)
-    offset, index = numbers
-    if type(offset) is not int or type(index) is not int or offset != end or not 0 <= index <= length:
-        raise RefusedError("layout", "a ring ends elsewhere, or begins outside of itself")
-    return StoredSnapshot(form, [offset, index], arrays)
+    if form.kind == "ring":
+        offset, index = numbers
+        if type(offset) is not int or type(index) is not int or offset != end or not 0 <= index <= length:
+            raise RefusedError("layout", "a ring ends elsewhere, or begins outside of itself")
+    elif numbers != []:
+        raise RefusedError("layout", "a cache ends elsewhere")
+    return Snapshot(form.kind, arrays, numbers, form.codec)

@@ -18,18 +18,10 @@ LOW = 7 / 8  # of the budget: how much is left when files have been removed
 
 
 class Folder:
-    """The files. One thread writes them, another one reads them.
+    """The files. One thread writes them, another one reads them; BadInput if another user may replace them.
 
-    Args:
-        path: the folder.
-        budget: the maximum size of all files together, in bytes. Several processes may exceed it by what they write
-            between two scans of the folder.
-
-    Raises:
-        BadInput: another user may replace its files, and so change answers.
-
-    Attributes:
-        nbytes: their total size in bytes, as far as this process knows.
+    All files together have at most ``budget`` bytes. Several processes may exceed that by what they write between two
+    scans of the folder.
     """
 
     def __init__(self, path: Path, budget: int) -> None:
@@ -39,20 +31,12 @@ class Folder:
         probe = self._temporary(path)
         probe.touch()
         probe.unlink()
-        self.nbytes = 0
+        self.nbytes = 0  # the total size of the files, as far as this process knows
         self._written = 0  # since the last scan
         self._look()
 
-    def has(self, name: str) -> bool:
-        """Return whether the file exists."""
-        return (self.path / name).exists()
-
     def read(self, name: str, most: int) -> bytes | None:
-        """Return a file's bytes, or None if it does not exist.
-
-        Raises:
-            RefusedError: it is larger than ``most``, or not a regular file.
-        """
+        """Return a file's bytes; None if there is none, RefusedError if it exceeds ``most`` or is no regular file."""
         try:
             fd = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -67,9 +51,8 @@ class Folder:
             raise RefusedError("damaged", "it is not a regular file")
         with os.fdopen(fd, "rb") as file:
             if status.st_size > most:
-                raise RefusedError(
-                    "layout", f"it has {status.st_size} bytes, and such a block has at most {most}"
-                )
+                message = f"it has {status.st_size} bytes, and such a block has at most {most}"
+                raise RefusedError("layout", message)
             return file.read(most)
 
     def write(self, name: str, data: bytes) -> int:
@@ -80,8 +63,7 @@ class Folder:
         path = self.path / name
         for folder in (self.path, path.parent):  # somebody may have deleted either
             folder.mkdir(mode=0o700, exist_ok=True)
-        temporary = self._temporary(path.parent)
-        replaced = 0
+        temporary, replaced = self._temporary(path.parent), 0
         with suppress(OSError):
             replaced = path.lstat().st_size
         try:
@@ -107,11 +89,9 @@ class Folder:
         """Scan the folder, and remove the longest unused files if ``coming`` bytes do not fit. Returns how many."""
         files = sorted(self._files())
         self.nbytes, self._written = sum(size for _, size, _ in files), 0
-        if self.nbytes + coming <= self.budget:
-            return 0
-        gone = 0
+        gone, most = 0, self.budget * LOW if self.nbytes + coming > self.budget else self.budget
         for _, size, path in files:
-            if self.nbytes + coming <= self.budget * LOW:
+            if self.nbytes + coming <= most:
                 break
             with suppress(OSError):
                 path.unlink()
@@ -140,10 +120,8 @@ class Folder:
 def _check_owner(path: Path) -> None:
     about = path.stat()
     if about.st_uid != os.geteuid():
-        raise BadInput(
-            f"the prefix store {path} belongs to another user", "give --prefix-store a folder of your own"
-        )
+        fix = "give --prefix-store a folder of your own"
+        raise BadInput(f"the prefix store {path} belongs to another user", fix)
     if about.st_mode & 0o022:
-        raise BadInput(
-            f"other users may write to the prefix store {path}", f"run: chmod go-w {shlex.quote(str(path))}"
-        )
+        fix = f"run: chmod go-w {shlex.quote(str(path))}"
+        raise BadInput(f"other users may write to the prefix store {path}", fix)

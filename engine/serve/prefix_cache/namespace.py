@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from bridge.common import host
 from engine.cache import make_caches
 from engine.cache.kinds import layout_of
@@ -25,114 +27,72 @@ PARTS = ("model", "tokenizer", "codec", "layout", "engine")
 
 @dataclass(frozen=True)
 class Form:
-    """The expected form of one cache's snapshot.
+    """The expected form of one cache's snapshot."""
 
-    Attributes:
-        kind: as in :class:``Snapshot``.
-        codec: as in :class:``Snapshot``.
-        arrays: type and shape of each array; None for an absent one.
-        most: maximum tokens on axis 2 of a ring or window; 0 if all shapes are exact.
-    """
-
-    kind: str
-    codec: str
-    arrays: tuple[tuple[str, tuple[int, ...]] | None, ...]
-    most: int = 0
+    kind: str  # as in Snapshot
+    codec: str  # as in Snapshot
+    arrays: tuple[tuple[str, tuple[int, ...]] | None, ...]  # type and shape of each; None for an absent one
+    most: int = 0  # maximum tokens on axis 2 of a ring or window; 0 if all shapes are exact
 
 
 @dataclass(frozen=True)
 class BlockNamespace:
-    """The stored blocks of one model with one cache and drafter.
+    """The stored blocks of one model with one cache and drafter."""
 
-    Attributes:
-        parts: the digests, by :data:``PARTS``.
-        caches: the forms of the model's caches.
-        context: the forms of the drafter's context, one per layer.
-        block: tokens per block.
-    """
-
-    parts: dict[str, str]
+    parts: dict[str, str]  # the digests, by PARTS
     caches: tuple[Form, ...]
-    context: tuple[Form, ...]
-    block: int
+    context: tuple[Form, ...]  # of the drafter, one per layer
 
     @property
     def key(self) -> str:
         """The hexadecimal digest of all parts."""
-        return _digest(self.parts)
-
-    def path_of(self, ids: Sequence[int]) -> "BlockPath":
-        """Return the place of a prompt's blocks."""
-        return BlockPath(self, self._chain(ids))
-
-    def _chain(self, ids: Sequence[int]) -> list[str]:
-        ids_of_blocks, last = [], bytes.fromhex(self.key)
-        for at in range(0, len(ids) - self.block + 1, self.block):
-            tokens = b"".join(token.to_bytes(4, "little") for token in ids[at : at + self.block])
-            last = hashlib.sha256(last + tokens).digest()
-            ids_of_blocks.append(last.hex())
-        return ids_of_blocks
+        return digest(self.parts)
 
 
-@dataclass(frozen=True)
-class BlockPath:
-    """The blocks of one prompt.
-
-    Attributes:
-        namespace: the namespace of its model, cache and drafter.
-        chain: the id of each whole block: a digest of its tokens and of all tokens before it.
-    """
-
-    namespace: BlockNamespace
-    chain: list[str]
+def chain_of(start: str, ids: Sequence[int], block: int) -> list[str]:
+    """Return the id of each whole block of a prompt: a digest of its tokens, of all before it, and of ``start``."""
+    tokens, size = np.array(ids, "<u4").tobytes(), 4 * block
+    chain, last = [], bytes.fromhex(start)
+    for at in range(0, len(tokens) - size + 1, size):
+        last = hashlib.sha256(last + tokens[at : at + size]).digest()
+        chain.append(last.hex())
+    return chain
 
 
 def namespace_of(resident: Resident, spec: str, boundary: int, block: int, *, drafts: bool) -> BlockNamespace:
     """Return the namespace for a model's caches and drafter.
 
     The forms come from a trial run of one block, for which MLX computes little more than the shapes. The digests read
-    all weight files.
-
-    Args:
-        resident: the model.
-        spec: the cache spec.
-        boundary: layers left raw.
-        block: tokens per block.
-        drafts: whether the drafter's context is included.
+    all weight files. ``block`` is the tokens per block; ``drafts`` says whether the drafter's context is included.
     """
     pair = resident.pair
-    caches = make_caches(pair.target, spec, boundary)
-    tokens = mx.zeros((1, block), mx.int32)
+    caches, tokens = make_caches(pair.target, spec, boundary), mx.zeros((1, block), mx.int32)
     context: tuple[Form, ...] = ()
     if drafts:
         proposer = Proposer(pair.draft, pair.target)
         _, taps = proposer.tap(pair.target)(tokens, caches)
         proposer.feed(taps)
-        draft_context = proposer.context
-        saved = snapshots.take_context(draft_context, 0, block)
-        context = tuple(
-            form_of(each, layer.keep or 0) for each, layer in zip(saved, draft_context.layers, strict=True)
-        )
+        saved = zip(snapshots.take_context(proposer.context, 0, block), proposer.context.layers, strict=True)
+        context = tuple(form_of(snapshot, layer.keep or 0) for snapshot, layer in saved)
     else:
         pair.target(tokens, cache=caches)
+    flat = snapshots.flat(caches)
+    sizes = [cache.max_size + block if layout_of(cache) == "ring" else 0 for cache in flat]
     forms = tuple(
-        form_of(snapshots.take(cache, 0, block), cache.max_size + block if layout_of(cache) == "ring" else 0)
-        for cache in snapshots.flat(caches)
+        form_of(snapshots.take(cache, 0, block), most) for cache, most in zip(flat, sizes, strict=True)
     )
     layout = [[(f.kind, f.arrays, f.most) for f in each] for each in (forms, context)]
     roles = ("target", "draft") if drafts else ("target",)
-    model_digests = {
-        role: digests.model(role, "", pair.parts[role].folder, _dtype(pair.target)) for role in roles
-    }
-    models = [(each["weights"], each["config"], each["dtype"]) for each in model_digests.values()]
+    dtypes = {_name(leaf.dtype) for _, leaf in tree.tree_flatten(pair.target.parameters())}
+    models = [digests.model(role, "", pair.parts[role].folder, ",".join(sorted(dtypes))) for role in roles]
     parts = {
-        "model": _digest(models),
-        "tokenizer": _digest(digests.model("target", "", pair.parts["target"].folder, "")["tokenizer"]),
-        "codec": _digest([spec, boundary, [form.codec for form in forms]]),
-        "layout": _digest([layout, block]),
-        "engine": _digest([host.versions(), host.chip(), host.device_name(mx.default_device())]),
+        "model": digest([(each["weights"], each["config"], each["dtype"]) for each in models]),
+        "tokenizer": digest(models[0]["tokenizer"]),
+        "codec": digest([spec, boundary, [form.codec for form in forms]]),
+        "layout": digest([layout, block]),
+        "engine": digest([host.versions(), host.chip(), host.device_name(mx.default_device())]),
     }
-    return BlockNamespace(parts, forms, context, block)
+    return BlockNamespace(parts, forms, context)
 
 
 def form_of(snapshot: Snapshot, most: int) -> Form:
@@ -141,13 +101,10 @@ def form_of(snapshot: Snapshot, most: int) -> Form:
     return Form(snapshot.kind, snapshot.codec, arrays, most)
 
 
-def _dtype(model: Any) -> str:
-    return ",".join(sorted({_name(leaf.dtype) for _, leaf in tree.tree_flatten(model.parameters())}))
-
-
 def _name(dtype: mx.Dtype) -> str:
     return str(dtype).removeprefix("mlx.core.")
 
 
-def _digest(facts: Any) -> str:
+def digest(facts: Any) -> str:
+    """Return the hexadecimal digest of facts that JSON can hold."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -11,25 +11,18 @@ from typing import Any
 from engine.cache import wrapping
 from engine.cache.kinds import layout_of
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
-from engine.dflash.drafter.context import DraftContext, LayerContext
-from engine.mx import mx
+from engine.dflash.drafter.context import DraftContext
+from engine.mx import mx, tree
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The snapshot of one cache.
+    """The snapshot of one cache."""
 
-    Attributes:
-        kind: ``segment``, ``ring``, ``states`` or ``window``; ``unused`` if the model's layer does not use its cache.
-        arrays: in the order in which they are restored; None for an absent state.
-        numbers: offsets and similar integers.
-        codec: the codec id of packed rows.
-    """
-
-    kind: str
-    arrays: Sequence[mx.array | None]
-    numbers: list[int] = field(default_factory=list)
-    codec: str = ""
+    kind: str  # segment, ring, states or window; unused if the model's layer does not use its cache
+    arrays: Sequence[Any]  # MLX's, or their bytes in NumPy's, as they are restored; None for an absent state
+    numbers: list[int] = field(default_factory=list)  # offsets and similar integers
+    codec: str = ""  # the codec id of packed rows
 
     @property
     def nbytes(self) -> int:
@@ -46,14 +39,15 @@ def flat(caches: Sequence[Any]) -> list[Any]:
 
 def take(cache: Any, start: int, end: int) -> Snapshot:
     """Return the snapshot of a cache with ``end`` tokens, for the block that begins at ``start``."""
-    layout = layout_of(cache)
+    layout, codec = layout_of(cache), getattr(cache, "codec_id", "")
     if layout in ("growing", "ring") and cache.empty():
         return Snapshot("unused", [])
     if layout == "growing":
-        return Snapshot("segment", [_copy(x, start, end) for x in _leaves(cache)], codec=_codec(cache))
+        leaves = tree.tree_flatten([cache.keys, cache.values])
+        return Snapshot("segment", [_copy(x, start, end) for _, x in leaves], codec=codec)
     if layout == "ring":
         arrays = [_handle(cache.keys), _handle(cache.values)]
-        return Snapshot("ring", arrays, [cache.offset, cache._idx], _codec(cache))  # noqa: SLF001 - no public name
+        return Snapshot("ring", arrays, [cache.offset, cache._idx], codec)  # noqa: SLF001 - no public name
     return Snapshot("states", [_handle(x) for x in cache.cache])
 
 
@@ -91,27 +85,13 @@ def take_context(context: DraftContext, start: int, end: int) -> list[Snapshot]:
 def put_context(context: DraftContext, paths: Sequence[Sequence[Snapshot]], length: int) -> None:
     """Restore a fresh drafter context from a path of blocks."""
     for layer, path in zip(context.layers, paths, strict=True):
-        _put_layer(layer, path)
+        last = path[-1]
+        if last.kind == "segment":
+            layer.buffers = [_joined([block.arrays[i] for block in path]) for i in range(2)]
+        else:
+            layer.buffers = [mx.array(x) for x in last.arrays]
+        layer.start, layer.end = 0, layer.buffers[0].shape[2]
     context.offset = length
-
-
-def _put_layer(layer: LayerContext, path: Sequence[Snapshot]) -> None:
-    if path[-1].kind == "segment":
-        layer.buffers = [_joined([block.arrays[i] for block in path]) for i in range(2)]
-    else:
-        layer.buffers = [mx.array(x) for x in path[-1].arrays if x is not None]
-    layer.start, layer.end = 0, layer.buffers[0].shape[2]
-
-
-def _leaves(cache: Any) -> list[mx.array]:
-    return [
-        x for pair in (cache.keys, cache.values) for x in (pair if isinstance(pair, tuple | list) else [pair])
-    ]
-
-
-def _codec(cache: Any) -> str:
-    codec_id: str = getattr(cache, "codec_id", "")
-    return codec_id
 
 
 def _handle(x: mx.array | None) -> mx.array | None:

@@ -6,12 +6,11 @@ engine's thread does no file access: one other thread reads for it, another one 
 """
 
 import logging
-import queue
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,7 +18,7 @@ from weakref import WeakKeyDictionary
 from engine.errors import BadInput
 from engine.serve.models import Resident
 from engine.serve.prefix_cache import block_file
-from engine.serve.prefix_cache.block_file import PendingBlock, RefusedError, StoredSnapshot
+from engine.serve.prefix_cache.block_file import PendingBlock, RefusedError
 from engine.serve.prefix_cache.folder import LOW, Folder
 from engine.serve.prefix_cache.namespace import BlockNamespace, namespace_of
 from engine.serve.prefix_cache.snapshots import Snapshot
@@ -34,20 +33,10 @@ TOUCHED = 60.0  # seconds for which a prefix counts as used just now
 
 
 class Store:
-    """The stored prefixes.
+    """The stored prefixes. A missing folder is created for its owner alone; BadInput if it cannot be used.
 
-    Args:
-        path: the folder. If it does not exist, it is created with access only for its owner.
-        budget: maximum size of its files in bytes.
-        count: called with the name of each event.
-
-    Attributes:
-        events: counts of ``hit``, ``miss``, ``written``, ``dropped``, ``evicted``, ``error``, ``slow``
-            and ``refused_version``, ``refused_truncated``, ``refused_damaged``, ``refused_foreign``,
-            ``refused_layout``.
-
-    Raises:
-        BadInput: the folder cannot be used.
+    ``count`` is called with the name of each event: ``hit``, ``miss``, ``written``, ``dropped``, ``evicted``,
+    ``error``, ``slow``, or ``refused_`` with the reason of a :class:``RefusedError``.
     """
 
     def __init__(self, path: Path, budget: int, count: Callable[[str], None] | None = None) -> None:
@@ -56,11 +45,10 @@ class Store:
         try:
             self._folder = Folder(path, budget)
         except OSError as error:
-            raise BadInput(
-                f"the prefix store {path} cannot be used: {error.strerror or error}",
-                "give --prefix-store a folder that you may write to",
-            ) from error
-        self._reader, self._writer = Worker("prefix reader"), Worker("prefix writer")
+            message = f"the prefix store {path} cannot be used: {error.strerror or error}"
+            raise BadInput(message, "give --prefix-store a folder that you may write to") from error
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="prefix reader")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="prefix writer")
         self._namespaces: WeakKeyDictionary[Resident, dict[Any, BlockNamespace]] = WeakKeyDictionary()
         self._waiting = 0
         self._bytes = threading.Lock()
@@ -86,21 +74,19 @@ class Store:
         if time.monotonic() < self._resting:
             return None
         late = time.monotonic() + READ_SECONDS
-        reading = self._reader.submit(lambda: self._read(namespace, block_id, end))
-        while True:
-            try:
-                block = reading.result(WAIT)
-                break
-            except TimeoutError:
-                if time.monotonic() > late:
-                    self._slow()
-                    return None
-                yield
-        if block is None:
+        reading = self._reader.submit(self._read, namespace, block_id, end)
+        while not wait({reading}, WAIT).done:
+            if time.monotonic() > late:
+                self._resting = time.monotonic() + REST_SECONDS
+                self._event("slow")
+                message = "the prefix store did not answer within %g s; it is not used for %g s"
+                log.warning(message, READ_SECONDS, REST_SECONDS)
+                return None
+            yield
+        if (block := reading.result()) is None:
             return None
         self._event("hit")
-        caches, context = (block_file.on_device(each) for each in block)
-        return caches, context
+        return block_file.on_device(block, namespace)
 
     def save(
         self, namespace: BlockNamespace, block_id: str, caches: list[Snapshot], context: list[Snapshot]
@@ -113,7 +99,7 @@ class Store:
                 self._event("dropped")
                 return
             self._waiting += pending.nbytes
-        self._writer.submit(lambda: self._write(name, pending))
+        self._writer.submit(self._write, name, pending)
 
     def distrust(self, namespace: BlockNamespace, chain: list[str]) -> None:
         """If the first block of a chain was refused, replace the others too when they are computed again.
@@ -130,7 +116,7 @@ class Store:
             return
         self._used = {each: at for each, at in self._used.items() if now - at < TOUCHED}
         self._used[chain[-1]] = now
-        self._writer.submit(lambda: self._folder.touch([_name(namespace, each) for each in reversed(chain)]))
+        self._writer.submit(self._folder.touch, [_name(namespace, each) for each in reversed(chain)])
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> bool:
         """Wait until all queued blocks are written. Returns whether that happened in time."""
@@ -142,94 +128,56 @@ class Store:
 
     def stats(self) -> dict[str, Any]:
         """Return the statistics."""
+        names = ("hit", "miss", "written", "dropped", "evicted", "error")
+        refused = {name: count for name, count in list(self.events.items()) if name.startswith("refused_")}
         return {
             "bytes": self._folder.nbytes,
             "budget": self._folder.budget,
             "reachable": time.monotonic() >= self._resting,
-            **{name: self.events[name] for name in ("hit", "miss", "written", "dropped", "evicted", "error")},
-            "refused": {
-                name.removeprefix("refused_"): count
-                for name, count in list(self.events.items())
-                if name.startswith("refused_")
-            },
+            **{name: self.events[name] for name in names},
+            "refused": {name.removeprefix("refused_"): count for name, count in refused.items()},
         }
 
-    def _read(self, namespace: BlockNamespace, block_id: str, end: int) -> list[list[StoredSnapshot]] | None:
+    def _read(self, namespace: BlockNamespace, block_id: str, end: int) -> list[list[Snapshot]] | None:
         name = _name(namespace, block_id)
         try:
             data = self._folder.read(name, block_file.largest(namespace))
-            block = None if data is None else block_file.decoded(data, namespace, block_id, end)
+            if data is not None:
+                return block_file.decoded(data, namespace, block_id, end)
+            self._event("miss")
         except RefusedError as refused:
             self._bad.add(name)
             self._event(f"refused_{refused.reason}")
             log.warning("the stored prefix %s is not used: %s", name, refused)
-            return None
         except OSError as error:
             self._failed("read", error)
-            return None
-        if block is None:
-            self._event("miss")
-        return block
+        return None
 
     def _write(self, name: str, pending: PendingBlock) -> None:
         try:
-            if self._folder.has(name) and name not in self._bad:
+            if (self._folder.path / name).exists() and name not in self._bad:
                 return
             self._event("evicted", self._folder.write(name, pending.encoded()))
             self._bad.discard(name)
             self._event("written")
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - a block that is not stored is computed again
             self._failed("written", error)
         finally:
             with self._bytes:
                 self._waiting -= pending.nbytes
 
-    def _slow(self) -> None:
-        self._resting = time.monotonic() + REST_SECONDS
-        self._event("slow")
-        log.warning(
-            "the prefix store did not answer within %g s; it is not used for %g s", READ_SECONDS, REST_SECONDS
-        )
-
-    def _failed(self, action: str, error: OSError) -> None:
+    def _failed(self, action: str, error: Exception) -> None:
         self._event("error")
         if time.monotonic() >= self._silent.get(action, 0.0):
             self._silent[action] = time.monotonic() + REST_SECONDS
-            log.warning(
-                "a stored prefix could not be %s: %s; further failures are only counted for %g s",
-                action,
-                error,
-                REST_SECONDS,
-            )
+            message = "a stored prefix could not be %s: %s; further failures are only counted for %g s"
+            log.warning(message, action, error, REST_SECONDS)
 
     def _event(self, name: str, times: int = 1) -> None:
         self.events[name] += times
         if self._count is not None:
             for _ in range(times):
                 self._count(name)
-
-
-class Worker:
-    """A daemon thread that runs calls one after another."""
-
-    def __init__(self, name: str) -> None:
-        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name=name, daemon=True).start()
-
-    def submit(self, call: Callable[[], Any]) -> "Future[Any]":
-        """Run a call in the thread."""
-        future: Future[Any] = Future()
-        self._calls.put((call, future))
-        return future
-
-    def _work(self) -> None:
-        while True:
-            call, future = self._calls.get()
-            try:
-                future.set_result(call())
-            except BaseException as error:
-                future.set_exception(error)
-                log.exception("a call of the prefix store failed")
 
 
 def _name(namespace: BlockNamespace, block_id: str) -> str:

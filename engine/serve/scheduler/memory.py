@@ -1,62 +1,98 @@
-"""Predicts the maximum memory of an answer before it is computed."""
+"""Admits requests: a request begins once the most memory that its answer may take is free within the budget."""
 
 from functools import lru_cache
 from typing import Any
 
 from engine.cache import make_caches
 from engine.cache.kinds import layout_of
-from engine.checkpoints import files, hub
 from engine.dflash.step import live_bytes
 from engine.inject import NAME as PACKAGE
-from engine.models import registry
-from engine.models.target import chosen_dtype
 from engine.mx import mx
-from engine.serve.backend import Options
+from engine.serve.backend import Job, Options
+from engine.serve.errors import ApiError
 from engine.serve.models import Resident, tree_bytes
+from engine.serve.prefix_cache.prefix import Prefixes
 from engine.serve.prefix_cache.snapshots import flat
-from engine.serve.settings import drafter_of
+from engine.serve.scheduler.residents import Residents
+from engine.serve.settings import Settings
 
 GRAIN = 256  # tokens by which mlx-lm's caches and the drafter's context grow
 WIDTHS = 24  # hidden states that a row of a forward keeps alive, by and large: a bound, not a measurement
 
 
-def expected_weights(name: str, draft: str, dtype: str | None) -> int:
-    """Return the size of a model's weights in memory, each kept once, in bytes, from the headers of its files.
+class Admission:
+    """Accounts for memory: weights, the predicted bytes of answers, and the prefix cache in the rest."""
 
-    Args:
-        name: a name, a folder or a hub id.
-        draft: see :func:``engine.serve.models.load_resident``.
-        dtype: the type to load it in, or None.
+    def __init__(self, settings: Settings, residents: Residents, prefixes: Prefixes | None) -> None:
+        self._settings, self._residents, self._prefixes = settings, residents, prefixes
 
-    Raises:
-        BadInput: it is not there, or not whole.
-    """
-    chosen = chosen_dtype(dtype)
-    folders = [hub.folder_of(reference) for _, _, reference in registry.find(name, drafter_of(draft)).parts()]
-    return sum(files.loaded_bytes(folder, chosen.size if chosen else None) for folder in folders)
+    def loads(self, name: str, used_bytes: dict[str, int]) -> bool:
+        """Return whether a model may be loaded now. Unloads idle models if that is needed.
+
+        ``used_bytes`` are reserved for running answers, by model. ApiError 503 if the model is larger than the budget.
+        """
+        budget = self._settings.memory_budget
+        needed = self._residents.expected(name) if budget is not None else 0
+        if budget is None or not needed:
+            return True
+        if needed > budget:
+            message = (
+                f"The model {name} takes {needed >> 20} MB, and the memory budget is {budget >> 20} MB. "
+                "Raise --memory-budget, or choose a smaller model."
+            )
+            raise ApiError(503, message, param="model", code="memory_budget")
+        return self._room(needed, {*used_bytes}, used_bytes)
+
+    def reserve(self, job: Job, used_bytes: dict[str, int]) -> int | None:
+        """Return a job's maximum memory in bytes, without its model; None if that is not free yet.
+
+        Evicts cached prefixes and idle models if needed. ApiError 400 if the budget can never hold it.
+        """
+        budget = self._settings.memory_budget
+        if budget is None:
+            return 0
+        resident = self._residents.get(job.model)
+        stored = self._settings.prefix_store is not None and job.options.prefix
+        needed = predicted(resident, job.options, len(job.ids), self._settings.prefill_chunk, stored=stored)
+        room = budget - resident.nbytes
+        if needed > room:
+            message = (
+                f"The answer may take {needed >> 20} MB, and {max(0, room) >> 20} MB are left beside the weights. "
+                "Ask for fewer tokens or a packed cache."
+            )
+            raise ApiError(400, message, param="max_tokens", code="memory_budget")
+        return needed if self._room(needed, {*used_bytes, job.model}, used_bytes) else None
+
+    def _room(self, needed: int, busy: set[str], used_bytes: dict[str, int]) -> bool:
+        budget = self._settings.memory_budget
+        assert budget is not None  # noqa: S101 - called with a budget alone
+        room = budget - self._residents.nbytes - sum(used_bytes.values()) - needed
+        if room < 0:
+            if room + self._residents.idle_bytes(busy) < 0:
+                return False
+            room += self._residents.make_room(-room, busy)
+        if self._prefixes is not None:
+            self._prefixes.budget = min(self._settings.prefix_cache, room)
+            self._prefixes.shrink(self._prefixes.budget)
+        return True
 
 
 def predicted(resident: Resident, options: Options, prompt: int, chunk: int, *, stored: bool = False) -> int:
-    """Return the maximum memory of an answer in bytes, without the weights.
+    """Return the maximum memory in bytes of an answer to ``prompt`` tokens, without the weights.
 
-    Args:
-        resident: its model.
-        options: how it is decoded.
-        prompt: number of prompt tokens.
-        chunk: maximum prompt tokens per forward pass.
-        stored: whether a part of the prompt may come from files, which are held until they are joined.
+    If a part of the prompt may be ``stored`` in files, these are held until they are joined.
     """
-    tokens = prompt + options.max_tokens + GRAIN
+    tokens, draft = prompt + options.max_tokens + GRAIN, resident.pair.draft
     total = 0
     for kind, most, nbytes in _shapes(resident, options.cache, options.boundary):
         if kind == "growing":
             total += nbytes * -(-(tokens + (prompt if stored else 0)) // GRAIN)
         else:
             total += nbytes * -(-min(tokens, most + chunk) // GRAIN) if kind == "ring" else nbytes
-    if options.draft == PACKAGE and resident.drafted and not resident.has_package:
-        total += tree_bytes(resident.pair.draft)
-    if options.draft in ("auto", "dflash", PACKAGE) and resident.pair.draft is not None:
-        config = resident.pair.draft.config
+    if options.draft == PACKAGE and draft is not None and resident.package is None:
+        total += tree_bytes(draft)
+    if options.draft in ("auto", "dflash", PACKAGE) and draft is not None:
+        config = draft.config
         row = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 4
         total += row * (tokens + GRAIN + (prompt if stored else 0))
     return total + chunk * 4 * (resident.vocabulary + WIDTHS * resident.width)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection
 
 from engine.mx import mx
 from engine.serve.errors import ApiError
-from engine.serve.models import Resident, load_resident
-from engine.serve.scheduler.memory import expected_weights, forget_shapes
+from engine.serve.models import Resident, expected_weights, load_resident
 from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")
@@ -18,25 +17,17 @@ MENDED_AFTER = 30.0  # seconds until a broken model may be loaded afresh
 class Residents:
     """The loaded models. Only the engine's thread changes them; others may read.
 
-    Args:
-        settings: the server's.
-        forget: called with the name of each unloaded model.
-
-    Attributes:
-        by_name: the loaded models.
-        loading: the name of the model that is being loaded.
-        unloaded: number of unloaded models by reason: ``idle``, ``pressure``, ``broken``.
+    ``forget`` is called with the name of each unloaded model.
     """
 
     def __init__(self, settings: Settings, forget: Callable[[str], None]) -> None:
         self.settings, self._forget = settings, forget
         self.by_name: dict[str, Resident] = {}
-        self.loading: str | None = None
-        self.unloaded = {"idle": 0, "pressure": 0, "broken": 0}
+        self.loading: str | None = None  # the name of the model that is being loaded
+        self.unloaded = {"idle": 0, "pressure": 0, "broken": 0}  # number of unloaded models by reason
         self._broken: dict[str, tuple[float, str]] = {}  # until when it is refused, and the last error's id
         self._failures: dict[str, int] = {}
-        # Models that could not be loaded at the last attempt, and why.
-        self.unloadable: dict[str, str] = {}
+        self.unloadable: dict[str, str] = {}  # models that could not be loaded at the last attempt, and why
 
     @property
     def nbytes(self) -> int:
@@ -53,29 +44,21 @@ class Residents:
         return [name for name, (until, _) in list(self._broken.items()) if time.monotonic() < until]
 
     def get(self, name: str) -> Resident:
-        """Return a model, loading it if needed.
-
-        Raises:
-            ApiError: 500, it failed too often recently.
-            BadInput: it cannot be loaded.
-        """
+        """Return a model, loaded if needed; ApiError 500 if it failed too often, BadInput if it cannot be loaded."""
         until, error_id = self._broken.get(name, (0.0, ""))
         if time.monotonic() < until:
-            message = f"The model {name} failed {BROKEN_AFTER} times in a row and is unloaded; the log has {error_id}."
-            raise ApiError(
-                500, f"{message} Try again in {MENDED_AFTER:.0f} s.", param="model", code="model_broken"
+            message = (
+                f"The model {name} failed {BROKEN_AFTER} times in a row and is unloaded; the log has {error_id}. "
+                f"Try again in {MENDED_AFTER:.0f} s."
             )
+            raise ApiError(500, message, param="model", code="model_broken")
         if name not in self.by_name:
             self.loading = name
             began = time.monotonic()
             log.info("loading %s", name)
+            once = self.settings.memory_budget is not None
             try:
-                self.by_name[name] = load_resident(
-                    name,
-                    self.settings.draft,
-                    self.settings.dtype,
-                    once=self.settings.memory_budget is not None,
-                )
+                self.by_name[name] = load_resident(name, self.settings.draft, self.settings.dtype, once=once)
             except Exception as error:
                 self.unloadable[name] = " ".join(str(error).split())[:300]
                 raise
@@ -103,14 +86,9 @@ class Residents:
         for name, resident in list(self.by_name.items()):
             if most and name not in busy and time.monotonic() - resident.used >= most:
                 self._unload(name, "idle")
-                log.info("unloaded %s after %g s without requests", name, most)
 
     def make_room(self, needed: int, busy: Collection[str]) -> int:
-        """Unload models that are not busy, the least recently used first, until so many bytes are free.
-
-        Returns:
-            The number of freed bytes.
-        """
+        """Unload idle models, the least recently used first, until ``needed`` bytes are free. Returns how many are."""
         freed = 0
         for name in sorted(self.by_name, key=lambda name: self.by_name[name].used):
             if freed >= needed:
@@ -118,7 +96,6 @@ class Residents:
             if name not in busy:
                 freed += self.by_name[name].nbytes
                 self._unload(name, "pressure")
-                log.info("unloaded %s to make room within the memory budget", name)
         return freed
 
     def idle_bytes(self, busy: Collection[str]) -> int:
@@ -142,12 +119,10 @@ class Residents:
         if self._runs(name):
             return
         self._broken[name] = time.monotonic() + MENDED_AFTER, error_id
-        log.error(
-            "%s failed %d times in a row (last: %s); it is refused for now", name, BROKEN_AFTER, error_id
-        )
+        reason = f"failed {BROKEN_AFTER} times in a row (last: {error_id})"
+        log.error("%s %s; it is refused for now", name, reason)
 
     def _runs(self, name: str) -> bool:
-        """Run one token through a model."""
         if name not in self.by_name:
             return True
         try:
@@ -166,6 +141,6 @@ class Residents:
     def _unload(self, name: str, reason: str) -> None:
         self.by_name.pop(name).release()
         self.unloaded[reason] += 1
-        forget_shapes()
+        log.info("unloaded %s (%s)", name, reason)
         self._forget(name)
         mx.clear_cache()

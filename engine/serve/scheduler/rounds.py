@@ -10,7 +10,7 @@ samples still have the target's (constrained) distribution.
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.dflash import loop
 from engine.dflash.generation import Run
@@ -20,31 +20,21 @@ from engine.dflash.step import Step
 from engine.mx import mx
 from engine.serve.scheduler.guide import Alternatives, Guide
 
+T = TypeVar("T")
 Reported = list[tuple[int, float, Alternatives]] | None
-StepReport = tuple[Step, Reported]
 
 
 @dataclass(frozen=True, eq=False)
 class Forward:
-    """A forward pass that a round waits for. The round receives logits and taps.
-
-    Attributes:
-        run: the run that needs it.
-        tokens: the input, ``[1, rows]``.
-    """
+    """A forward pass that a round waits for. The round receives logits and taps."""
 
     run: Run
-    tokens: mx.array
+    tokens: mx.array  # [1, rows]
 
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """Drafts of the draft model that a round waits for. The round receives these and their distributions.
-
-    Attributes:
-        run: the run that needs them.
-        plan: the number of drafts.
-    """
+    """Drafts of the draft model that a round waits for. The round receives these and their distributions."""
 
     run: Run
     plan: RoundPlan
@@ -52,28 +42,31 @@ class Draft:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """The outcome of a forward, which a round is about to read; several are computed at once.
+    """The outcome of a forward, which a round is about to read; several are computed at once."""
 
-    Attributes:
-        values: on the device.
-    """
-
-    values: mx.array
+    values: mx.array  # on the device
 
 
 Awaited = Forward | Draft | Verdict
 
 
 def rounds(
-    run: Run, guide: Guide | None, alone: Callable[[], bool], shared: Policy, *, sharing: bool = True
-) -> Generator[StepReport | Awaited, Any, None]:
-    """Yield the rounds of a run that has read its prompt, and the forwards and drafts that they wait for.
+    run: Run,
+    guide: Guide | None,
+    alone: Callable[[], bool],
+    shared: Policy,
+    output: Callable[[Step, Reported], T],
+    *,
+    sharing: bool,
+) -> Generator[T | Awaited, Any, None]:
+    """Yield the output of each round of a run that has read its prompt, and the forwards and drafts that they wait for.
 
     Args:
         run: the run.
         guide: constrains its tokens, or None.
         alone: returns whether no other answer is being decoded.
         shared: the policy while another one is: a shared round has another cost.
+        output: what a step and its log-probabilities become.
         sharing: whether drafts may come from a shared forward pass, which changes them by rounding.
     """
     lone = run.policy
@@ -87,17 +80,17 @@ def rounds(
         if guide is None and alone():
             if plan.drafter == PLAIN:
                 for step in loop.plain(run, plan, alone):
-                    yield step, None
+                    yield output(step, None)
             else:
-                yield loop.speculate(run, plan), None
+                yield output(loop.speculate(run, plan), None)
         else:
-            yield (yield from _round(run, guide, plan, sharing=sharing))
+            yield output(*(yield from _round(run, guide, plan, sharing=sharing)))
         run.clock.restart()
 
 
 def _round(
     run: Run, guide: Guide | None, plan: RoundPlan, *, sharing: bool
-) -> Generator[Awaited, Any, StepReport]:
+) -> Generator[Awaited, Any, tuple[Step, Reported]]:
     match, drawn_from, verified = run.match, None, None
     drafts = mx.zeros((1, 0), mx.int32)
     if plan.drafter == PLAIN:

@@ -1,7 +1,7 @@
 """The only thread that uses MLX: accepts jobs, starts them, and ends cancelled or late ones.
 
-It gives signs of life (:attr:``EngineThread.beat``), by which others can tell that it is stuck. If it cannot go on, it
-ends all requests with an error and says why (:attr:``EngineThread.failure``): the process has to end then.
+It gives signs of life (:attr:``Health.beat``), by which others can tell that it is stuck. If it cannot go on, it
+ends all requests with an error and says why (:attr:``Health.failure``): the process has to end then.
 """
 
 import logging
@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.mx import mx
-from engine.serve.backend import ENDING, STUCK, Failed, Health, Job, Memory
+from engine.serve.backend import ENDING, STUCK, Health, Job, Memory
 from engine.serve.errors import ApiError, closing, failed, late
 from engine.serve.metrics import Metrics
 from engine.serve.models import Resident
 from engine.serve.prefix_cache.prefix import Prefixes
 from engine.serve.prefix_cache.store import Store
-from engine.serve.scheduler.admission import Admission
 from engine.serve.scheduler.generation import Generation
+from engine.serve.scheduler.memory import Admission, forget_shapes
 from engine.serve.scheduler.residents import Residents
-from engine.serve.scheduler.turns import Turns, close
+from engine.serve.scheduler.scheduler import Scheduler, close
 from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")
@@ -37,28 +37,21 @@ HOPELESS = 60.0  # seconds in which every cycle fails, until the thread gives up
 
 @dataclass(eq=False)
 class Load:
-    """A request to load a model.
-
-    Attributes:
-        model: its name.
-        found: the model, once it is loaded.
-    """
+    """A request to load the model of a name."""
 
     model: str
     resident: "Future[Resident]" = field(default_factory=Future)
+
+    def fail(self, error: BaseException) -> None:
+        """End the request with an error."""
+        if self.resident.set_running_or_notify_cancel():
+            self.resident.set_exception(error)
 
 
 class EngineThread:
     """The :class:``engine.serve.backend.Backend`` over MLX. Any thread may call the public methods.
 
-    Args:
-        settings: the server's.
-        metrics: counts what happens.
-        wake: called when jobs have emitted what they had, so that it can be delivered together.
-
-    Attributes:
-        beat: time of the thread's last sign of life, by ``time.monotonic``.
-        failure: why the thread ended by itself, in one line; None if it did not.
+    ``wake`` is called when jobs have emitted what they had, so that it can be delivered together.
     """
 
     name = "mlx"
@@ -71,25 +64,19 @@ class EngineThread:
         self._queue: deque[Job | Load] = deque()
         self._granted: dict[str, float] = {}  # until when just loaded models wait for their first answer
         self._stopping = threading.Event()
-        self._failures, self._failing = (
-            0,
-            0.0,
-        )  # number of consecutive failed cycles, and the time of the first
-        self.beat = time.monotonic()
-        self.failure: str | None = None
+        self._failures, self._failing = 0, 0.0  # consecutive failed cycles, and the time of the first
+        self._beat = time.monotonic()
+        self._failure: str | None = None
         self._looked = 0.0  # time of the last check for idle models
-        self.store = (
-            Store(settings.prefix_store, settings.prefix_store_bytes, metrics.stored)
-            if settings.prefix_store
-            else None
-        )
-        keeps_prefixes = settings.prefix_cache or self.store is not None
-        self.prefixes = (
-            Prefixes(settings.prefix_cache, settings.prefill_chunk, self.store) if keeps_prefixes else None
-        )
+        self.store: Store | None = None
+        self.prefixes: Prefixes | None = None
+        if settings.prefix_store:
+            self.store = Store(settings.prefix_store, settings.prefix_store_bytes, metrics.stored)
+        if settings.prefix_cache or self.store is not None:
+            self.prefixes = Prefixes(settings.prefix_cache, settings.prefill_chunk, self.store)
         self.residents = Residents(settings, self._forget)
         self._admission = Admission(settings, self.residents, self.prefixes)
-        self._turns = Turns(metrics, self.residents, wake, self._live)
+        self._scheduler = Scheduler(metrics, self.residents, wake, self._live)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -106,25 +93,18 @@ class EngineThread:
         """Close, and wait for the thread. Returns whether it ended in time: a load or a long step may take longer."""
         self.close()
         self._thread.join(seconds)
-        return not self.running
+        return not self._thread.is_alive()
 
     def submit(self, jobs: list[Job]) -> None:
-        """Queue all answers of one request, or none.
-
-        Raises:
-            ApiError: 429, the queue is full; 503, the server is ending.
-        """
+        """Queue all answers of one request, or none; ApiError 429 if the queue is full, 503 if the server is ending."""
         with self._count:
             if self._stopping.is_set():
                 raise self._over()
             if self._waiting + len(jobs) > self.settings.max_queue:
                 self.metrics.refused.inc()
-                raise ApiError(
-                    429,
-                    f"{self._waiting} answers are waiting already. Try again in a few seconds.",
-                    code="queue_full",
-                    headers={"Retry-After": str(max(1, self._waiting // 4))},
-                )
+                message = f"{self._waiting} answers are waiting already. Try again in a few seconds."
+                headers = {"Retry-After": str(max(1, self._waiting // 4))}
+                raise ApiError(429, message, code="queue_full", headers=headers)
             self._waiting += len(jobs)
             for job in jobs:
                 self._inbox.put(job)
@@ -150,13 +130,18 @@ class EngineThread:
 
     def health(self) -> Health:
         """Return the thread's state."""
-        residents = self.residents
+        residents, trouble = self.residents, None
+        silent = 0.0 if residents.loading else time.monotonic() - self._beat
+        if self._failure is not None:
+            trouble = f"the engine's thread has ended: {self._failure}"
+        elif silent > STUCK:
+            trouble = f"the engine's thread has not completed a step for {silent:.0f} s"
         return Health(
-            beat=self.beat,
-            silent=self.silent,
-            running=self.running,
-            failure=self.failure,
-            trouble=self.trouble,
+            beat=self._beat,
+            silent=silent,
+            running=self._thread.is_alive(),
+            failure=self._failure,
+            trouble=trouble,
             loading=residents.loading,
             broken=residents.broken,
             unloadable=dict(residents.unloadable),
@@ -164,13 +149,11 @@ class EngineThread:
 
     def memory(self) -> Memory:
         """Return the memory in use."""
+        active, peak = int(mx.get_active_memory()), int(mx.get_peak_memory())
         return Memory(
             caches=sum(each.nbytes for each in self.active),
             prefixes=self.prefixes.nbytes if self.prefixes else 0,
-            device={
-                "mlx_active_bytes": int(mx.get_active_memory()),
-                "mlx_peak_bytes": int(mx.get_peak_memory()),
-            },
+            device={"mlx_active_bytes": active, "mlx_peak_bytes": peak},
         )
 
     def stats(self) -> dict[str, Any]:
@@ -182,25 +165,6 @@ class EngineThread:
         }
 
     @property
-    def running(self) -> bool:
-        """Whether the thread has not ended yet."""
-        return self._thread.is_alive()
-
-    @property
-    def silent(self) -> float:
-        """Seconds since the last sign of life; 0 while a model is loaded, which may take long."""
-        return 0.0 if self.residents.loading else time.monotonic() - self.beat
-
-    @property
-    def trouble(self) -> str | None:
-        """Why no request can be served now; None if nothing is known to be wrong."""
-        if self.failure is not None:
-            return f"the engine's thread has ended: {self.failure}"
-        if self.silent > STUCK:
-            return f"the engine's thread has not completed a step for {self.silent:.0f} s"
-        return None
-
-    @property
     def waiting(self) -> int:
         """Number of queued answers."""
         return self._waiting
@@ -208,14 +172,14 @@ class EngineThread:
     @property
     def active(self) -> list[Generation]:
         """The active answers."""
-        return list(self._turns.active)
+        return list(self._scheduler.active)
 
     def _run(self) -> None:
         try:
             self._work()
         except BaseException as error:  # whatever it is, the thread ends, and says so
             log.critical("the engine's thread cannot go on", exc_info=error)
-            self.failure = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            self._failure = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         self._end_all()
         if self.store is not None and not self.store.flush():
             log.warning("some prefixes could not be written to the prefix store in time")
@@ -231,7 +195,7 @@ class EngineThread:
             try:
                 self._drop()
                 self._admit()
-                self._turns.cycle()
+                self._scheduler.cycle()
                 self._failures = 0
             except BaseException as error:  # noqa: BLE001 - logged; the thread goes on, and does not spin
                 self._recover(error)
@@ -242,23 +206,21 @@ class EngineThread:
         with self._count:
             self._stopping.set()
         self._receive(wait=False)
-        active = list(self._turns.active)
-        for each in (*(generation.job for generation in active), *self._queue):
-            _refuse(each, self._over())
+        for each in (*(generation.job for generation in self.active), *self._queue):
+            each.fail(self._over())
         self._wake()
-        for generation in active:
+        for generation in self.active:
             close(generation)
 
     def _over(self) -> ApiError:
-        """Return the error for requests that are not served because the thread ends."""
-        return closing() if self.failure is None else failed()
+        return closing() if self._failure is None else failed()
 
     def _live(self) -> None:
-        self.beat = time.monotonic()
+        self._beat = time.monotonic()
 
     def _receive(self, *, wait: bool = True) -> None:
         """Accept new jobs; wait for one if there is nothing to do."""
-        idle = wait and not self._turns.active and bool(self._granted or not self._queue)
+        idle = wait and not self._scheduler.active and bool(self._granted or not self._queue)
         while True:
             try:
                 message = self._inbox.get(block=idle, timeout=TICK if self._queue else IDLE)
@@ -267,23 +229,20 @@ class EngineThread:
             idle = False
             if isinstance(message, Load) and self.settings.memory_budget is None:
                 self._queue.appendleft(message)  # loading it delays no waiting job
-            elif (
-                isinstance(message, Job) and message.model in self._granted
-            ):  # its turn came when the model was loaded
-                at = next(
-                    (i for i, each in enumerate(self._queue) if isinstance(each, Load)), len(self._queue)
-                )
-                self._queue.insert(at, message)
+            elif isinstance(message, Job) and message.model in self._granted:
+                # Its turn came when the model was loaded.
+                loads = (i for i, each in enumerate(self._queue) if isinstance(each, Load))
+                self._queue.insert(next(loads, len(self._queue)), message)
             elif message is not None:
                 self._queue.append(message)
 
     def _drop(self) -> None:
         """End cancelled and late answers."""
         now = time.monotonic()
-        for generation in list(self._turns.active):
+        for generation in self.active:
             overdue = now > generation.job.deadline
             if generation.job.cancelled or overdue:
-                self._turns.end(generation, late() if overdue else None)
+                self._scheduler.end(generation, late() if overdue else None)
         for load in [each for each in self._queue if isinstance(each, Load) and each.resident.cancelled()]:
             self._queue.remove(load)
         for job in [each for each in self._queue if isinstance(each, Job)]:
@@ -291,23 +250,26 @@ class EngineThread:
             if job.cancelled or overdue:
                 self._queue.remove(job)
                 self._begun()
-                self.metrics.finished.labels("timeout" if overdue else "cancelled").inc()
                 if overdue:
-                    job.emit(Failed(job.index, late()))
+                    self._scheduler.fail(job, late())
+                else:
+                    self.metrics.finished.labels("cancelled").inc()
 
     def _admit(self) -> None:
         """Start jobs in order of arrival. A job that waits for memory is not overtaken."""
         self._look()
         while self._queue and not self._stopping.is_set():
             first = self._queue[0]
-            if isinstance(first, Job) and len(self._turns.active) >= self.settings.max_active:
+            if isinstance(first, Job) and len(self._scheduler.active) >= self.settings.max_active:
                 return
             try:
                 if not self._admission.loads(first.model, self._used_bytes(first)):
                     return
                 resident = self.residents.get(first.model)
-                needed = self._admission.needed(first) if isinstance(first, Job) else 0
-                if isinstance(first, Job) and not self._admission.fits(first, needed, self._turns.used_bytes):
+                reserved: int | None = 0
+                if isinstance(first, Job):
+                    reserved = self._admission.reserve(first, self._scheduler.used_bytes)
+                if reserved is None:
                     return
             except BaseException as error:  # noqa: BLE001 - it is this request's failure alone
                 self._queue.popleft()
@@ -315,14 +277,12 @@ class EngineThread:
                 continue
             self._queue.popleft()
             if isinstance(first, Load):
-                if (
-                    first.resident.set_running_or_notify_cancel()
-                ):  # the client may have disconnected meanwhile
+                if first.resident.set_running_or_notify_cancel():  # else the client has left meanwhile
                     if self.settings.memory_budget is not None:
                         self._granted[first.model] = time.monotonic() + GRACE
                     first.resident.set_result(resident)
             else:
-                self._begin(first, resident, needed)
+                self._begin(first, resident, reserved)
 
     def _used_bytes(self, first: Job | Load) -> dict[str, int]:
         """Return the models that must not be unloaded for a job or load, with the bytes reserved for their answers.
@@ -331,43 +291,41 @@ class EngineThread:
         """
         now = time.monotonic()
         self._granted = {name: until for name, until in self._granted.items() if now < until}
-        return {
-            **(dict.fromkeys(self._granted, 0) if isinstance(first, Load) else {}),
-            **self._turns.used_bytes,
-        }
+        granted = dict.fromkeys(self._granted, 0) if isinstance(first, Load) else {}
+        return granted | self._scheduler.used_bytes
 
     def _look(self) -> None:
         """Unload broken models and, at intervals, idle ones."""
-        busy = self._turns.used_bytes
+        busy = self._scheduler.used_bytes
         self.residents.unload_broken(busy)
         if time.monotonic() - self._looked >= IDLE:
             self._looked = time.monotonic()
             self.residents.unload_idle({*busy, *(each.model for each in self._queue)})
 
-    def _begin(self, job: Job, resident: Resident, needed: int) -> None:
+    def _begin(self, job: Job, resident: Resident, reserved: int) -> None:
         self._begun()
         try:
             self._granted.pop(job.model, None)
             self.metrics.waited.observe(time.monotonic() - job.created)
             generation = Generation(job, resident, self.settings.prefill_chunk, self.prefixes)
         except BaseException as error:  # noqa: BLE001 - it is this request's failure alone
-            self._turns.fail(job, error)
+            self._scheduler.fail(job, error)
             return
-        generation.predicted = needed
-        self._turns.active.append(generation)
+        generation.predicted = reserved
+        self._scheduler.active.append(generation)
 
     def _give_up(self, first: Job | Load, error: BaseException) -> None:
         if isinstance(first, Load):
-            _refuse_load(first, error)
+            first.fail(error)
         else:
             self._begun()
-            self._turns.fail(first, error)
+            self._scheduler.fail(first, error)
 
     def _recover(self, error: BaseException) -> None:
         """Fail the jobs of a broken cycle, so that each failure ends at least one job, and pause; or give up."""
         log.error("a cycle failed", exc_info=error)
-        for generation in list(self._turns.active):
-            self._turns.end(generation, error)
+        for generation in self.active:
+            self._scheduler.end(generation, error)
         if self._queue:  # the first waiting job may be what breaks the cycle
             self._give_up(self._queue.popleft(), error)
         if not self._failures:
@@ -382,17 +340,6 @@ class EngineThread:
             self._waiting -= 1
 
     def _forget(self, model: str) -> None:
+        forget_shapes()
         if self.prefixes is not None:
             self.prefixes.forget(model)
-
-
-def _refuse(each: Job | Load, error: ApiError) -> None:
-    if isinstance(each, Load):
-        _refuse_load(each, error)
-    else:
-        each.emit(Failed(each.index, error))
-
-
-def _refuse_load(load: Load, error: BaseException) -> None:
-    if load.resident.set_running_or_notify_cancel():
-        load.resident.set_exception(error)

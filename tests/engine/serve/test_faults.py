@@ -22,8 +22,8 @@ from engine.serve.errors import ApiError
 from engine.serve.metrics import Metrics
 from engine.serve.scheduler import residents as residents_module
 from engine.serve.scheduler import thread
+from engine.serve.scheduler.scheduler import Scheduler
 from engine.serve.scheduler.thread import EngineThread
-from engine.serve.scheduler.turns import Turns
 from engine.serve.server import Server
 from engine.serve.settings import Settings
 
@@ -65,7 +65,7 @@ def test_broken_cycle_fails_its_requests_and_does_not_spin(engine, monkeypatch):
         if engine.active:
             raise RuntimeError("a bug in the cycle itself")
 
-    monkeypatch.setattr(Turns, "cycle", broken)
+    monkeypatch.setattr(Scheduler, "cycle", broken)
     failed = last(asked(engine))
     assert failed.error.status == 500
     assert failed.error.code.startswith("err-")
@@ -104,7 +104,7 @@ def test_pauses_grow_with_each_failure(engine, monkeypatch):
             enough.set()
         raise RuntimeError("again")
 
-    monkeypatch.setattr(Turns, "cycle", broken)
+    monkeypatch.setattr(Scheduler, "cycle", broken)
     assert enough.wait(30)
     gaps = [after - before for before, after in itertools.pairwise(cycles[:6])]
     assert all(gap >= pause for gap, pause in zip(gaps, (*pauses, *pauses[-1:] * 2), strict=True)), gaps
@@ -178,7 +178,7 @@ def panic(*_, **__):
     [
         "scheduler.generation.Generation.turn",
         "scheduler.generation.Generation.__init__",
-        "scheduler.turns.Turns.cycle",
+        "scheduler.scheduler.Scheduler.cycle",
         "metrics.Metrics.count",
     ],
 )
@@ -193,13 +193,13 @@ def test_a_panic_ends_its_request_alone(engine, monkeypatch, at):
 def test_a_thread_that_cannot_go_on_ends_every_request_and_says_why(engine, monkeypatch):
     monkeypatch.setattr(thread, "PAUSES", (0.0,))
     monkeypatch.setattr(thread, "HOPELESS", 0.2)
-    monkeypatch.setattr(Turns, "cycle", panic)
+    monkeypatch.setattr(Scheduler, "cycle", panic)
     events = [asked(engine) for _ in range(3)]
     assert all(last(each).error.status in (500, 503) for each in events)
     end = time.monotonic() + 30
-    while engine.running and time.monotonic() < end:
+    while engine.health().running and time.monotonic() < end:
         time.sleep(0.05)
-    assert "index out of bounds" in engine.trouble
+    assert "index out of bounds" in engine.health().trouble
     for ask in (lambda: asked(engine), lambda: engine.load("tiny-hybrid")):
         with pytest.raises(ApiError) as refused:
             ask()
@@ -247,18 +247,18 @@ def test_health_names_models_that_are_not_here_or_cannot_be_loaded(tmp_path):
 
 
 DYING = """
-from engine.serve import ending
+from engine.serve import shutdown
 from engine.serve.scheduler import thread
 from engine.serve.main import run
 from engine.serve.settings import Settings
-from engine.serve.scheduler.turns import Turns
+from engine.serve.scheduler.scheduler import Scheduler
 
 {fault}
 run(Settings(models=("tiny",), dtype="float32", port=0, request_seconds=1.0), prewarm=False)
 """
 FAULTS = {
-    "fails": "thread.HOPELESS = 0.5\ndef cycle(_): raise BaseException('no way on')\nTurns.cycle = cycle",
-    "hangs": "ending.STUCK = 1.0\nimport time\nTurns.cycle = lambda _: time.sleep(600)",
+    "fails": "thread.HOPELESS = 0.5\ndef cycle(_): raise BaseException('no way on')\nScheduler.cycle = cycle",
+    "hangs": "shutdown.STUCK = 1.0\nimport time\nScheduler.cycle = lambda _: time.sleep(600)",
 }
 
 

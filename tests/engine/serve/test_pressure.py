@@ -7,9 +7,8 @@ import pytest
 
 from engine.serve.backend import Failed, Job, Options, Piece
 from engine.serve.metrics import Metrics
-from engine.serve.models import load_resident
+from engine.serve.models import expected_weights, load_resident
 from engine.serve.scheduler import thread
-from engine.serve.scheduler.memory import expected_weights
 from engine.serve.settings import Settings
 from tests.engine.serve.world import serving
 

@@ -19,6 +19,7 @@ from engine.serve.prefix_cache import block_file
 from engine.serve.prefix_cache import store as store_module
 from engine.serve.prefix_cache.block_file import RefusedError
 from engine.serve.prefix_cache.folder import Folder
+from engine.serve.prefix_cache.namespace import chain_of
 from engine.serve.prefix_cache.prefix import Prefixes
 from engine.serve.prefix_cache.store import Store
 from tests.engine.serve.test_prefix import BLOCK, answer, arrays, prompt
@@ -254,7 +255,7 @@ def test_bent_file_is_refused_said_and_counted(tiny, filled, tmp_path, caplog, b
 def blocks(resident, folder):
     """Return the names of the files of the prompt's blocks, in its order."""
     namespace = opened(folder).namespace(resident, "raw", 0, BLOCK, drafts=True)
-    return [f"{block_id}.kv" for block_id in namespace.path_of(prompt(resident, 150)).chain]
+    return [f"{block_id}.kv" for block_id in chain_of(namespace.key, prompt(resident, 150), BLOCK)]
 
 
 def test_link_and_folder_in_place_of_a_file(tiny, filled, tmp_path):
@@ -313,7 +314,7 @@ def test_store_that_somebody_deleted_comes_back(tiny, tmp_path):
 def block(tiny, filled):
     folder, _ = filled
     namespace = opened(folder).namespace(tiny, "raw", 0, BLOCK, drafts=True)
-    block_id = namespace.path_of(prompt(tiny, 150)).chain[0]
+    block_id = chain_of(namespace.key, prompt(tiny, 150), BLOCK)[0]
     return next(folder.glob(f"*/{block_id}.kv")).read_bytes(), namespace, block_id
 
 
@@ -363,7 +364,7 @@ def test_signed_lies_are_refused_or_harmless(block, data):
         found = block_file.decoded(resigned(whole, lie), namespace, block_id, BLOCK)
     except RefusedError:
         return
-    told = [[[each.form.kind, each.form.codec, each.numbers] for each in group] for group in found]
+    told = [[[each.kind, each.codec, each.numbers] for each in group] for group in found]
     assert told == head["snapshots"]
     shapes = [x.shape for group in found for each in group for x in each.arrays]
     assert sorted(shapes) == sorted(tuple(each["shape"]) for each in head["tensors"].values())

@@ -10,13 +10,13 @@ in a Rust library is a BaseException in Python. An answer leaves the list of act
 import logging
 import secrets
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from engine.dflash.propose.proposer import Wanted, batched_drafts, can_share
 from engine.errors import EngineError
 from engine.mx import mx
-from engine.serve.backend import Failed, Job, Piece
+from engine.serve.backend import Job, Piece
 from engine.serve.errors import ApiError, bug
 from engine.serve.metrics import Metrics
 from engine.serve.models import Resident
@@ -25,19 +25,13 @@ from engine.serve.scheduler.residents import Residents
 from engine.serve.scheduler.rounds import Awaited, Draft, Forward, Verdict
 
 log = logging.getLogger("engine.serve")
+T = TypeVar("T")
 
 
-class Turns:
+class Scheduler:
     """The active answers. Everything here runs in the engine's thread.
 
-    Args:
-        metrics: counts what happens.
-        residents: are told which models fail.
-        wake: called when jobs have emitted what they had.
-        beat: called after each step, as a sign of life.
-
-    Attributes:
-        active: the active answers.
+    ``wake`` is called when jobs have emitted what they had, and ``beat`` after each step, as a sign of life.
     """
 
     def __init__(
@@ -93,76 +87,71 @@ class Turns:
             reason = "timeout" if answer.status == 408 else "error"  # noqa: PLR2004 - HTTP's own number
             self._metrics.finished.labels(reason).inc()
         finally:
-            job.emit(Failed(job.index, answer))
+            job.fail(answer)
 
     def _drafted(self, drafting: list[tuple[Generation, Draft]]) -> list[tuple[Generation, Forward]]:
         """Run the drafters that answers wait for, together if possible. Returns their next requests."""
-        proposers = [wanted.run.proposer for _, wanted in drafting]
+        proposers = [draft.run.proposer for _, draft in drafting]
+        outputs: Iterable[Any]
         if len(drafting) > 1 and can_share(proposers):
-            try:
-                outputs = batched_drafts(
-                    [
-                        Wanted(proposer, wanted.run.pending, wanted.plan.size, wanted.run.sampler)
-                        for proposer, (_, wanted) in zip(proposers, drafting, strict=True)
-                    ]
-                )
-            except BaseException as error:  # noqa: BLE001 - answers of other models go on
-                for generation, _ in drafting:
-                    self.end(generation, error)
-                return []
-            drafted = []
-            for (generation, _), output in zip(drafting, outputs, strict=True):
+            wanted = [
+                Wanted(proposer, draft.run.pending, draft.plan.size, draft.run.sampler)
+                for proposer, (_, draft) in zip(proposers, drafting, strict=True)
+            ]
+            outputs = self._output_of(batched_drafts, wanted, owners=[each for each, _ in drafting]) or []
+            for generation, _ in drafting:
                 generation.joint_drafts += 1
-                drafted.append((generation, self._advance(generation, output)))
-        else:
-            drafted = [(generation, self._alone(generation, wanted)) for generation, wanted in drafting]
+        else:  # one after another: a run's clock counts its own drafts alone
+            outputs = (
+                self._output_of(draft.run.propose, draft.plan, owners=[generation])
+                for generation, draft in drafting
+            )
+        drafted = [
+            (generation, self._advance(generation, output))
+            for (generation, _), output in zip(drafting, outputs, strict=False)
+            if output is not None
+        ]
         return [(generation, wanted) for generation, wanted in drafted if isinstance(wanted, Forward)]
-
-    def _alone(self, generation: Generation, wanted: Draft) -> Awaited | None:
-        try:
-            output = wanted.run.propose(wanted.plan)
-        except BaseException as error:  # noqa: BLE001 - the others go on
-            self.end(generation, error)
-            return None
-        return self._advance(generation, output)
 
     def _together(self, resident: Resident, waiting: list[tuple[Generation, Forward]]) -> None:
         """Run the forward passes that a model's answers wait for, together if possible."""
         joined = [each for each in waiting if resident.joint.takes(each[1].run)]
         if len(joined) > 1:
             self._metrics.joint.observe(len(joined))
-            try:
-                outputs = resident.joint.forward([f.run for _, f in joined], [f.tokens for _, f in joined])
-            except BaseException as error:  # noqa: BLE001 - answers of other models go on
-                for generation, _ in joined:
-                    self.end(generation, error)
-                outputs = []
+            runs, tokens = [forward.run for _, forward in joined], [forward.tokens for _, forward in joined]
+            owners = [generation for generation, _ in joined]
+            outputs = self._output_of(resident.joint.forward, runs, tokens, owners=owners) or []
             judging = []
-            for (generation, _), output in zip(joined, outputs, strict=False):
+            for generation, output in zip(owners, outputs, strict=False):
                 generation.joint += 1
                 judging.append((generation, self._advance(generation, output)))
             self._judged(judging)
             waiting = [each for each in waiting if each not in joined]
         for generation, forward in waiting:
-            try:
-                output = forward.run.forward(forward.tokens)
-            except BaseException as error:  # noqa: BLE001 - the others go on
-                self.end(generation, error)
-            else:
-                self._judged([(generation, self._advance(generation, output))])
+            verified = self._output_of(forward.run.forward, forward.tokens, owners=[generation])
+            if verified is not None:
+                self._judged([(generation, self._advance(generation, verified))])
 
-    def _judged(self, judging: list[tuple[Generation, Any]]) -> None:
+    def _judged(self, judging: list[tuple[Generation, Awaited | None]]) -> None:
         """Compute the outcomes that rounds are about to read, with one wait for all; then end these rounds."""
-        judging = [each for each in judging if isinstance(each[1], Verdict)]
-        try:
-            mx.eval([judgement.values for _, judgement in judging])
-        except BaseException as error:  # noqa: BLE001 - answers of other models go on
-            for generation, _ in judging:
-                self.end(generation, error)
-            return
-        for generation, _ in judging:
-            self._advance(generation, wake=False)
+        verdicts = [
+            (generation, wanted.values) for generation, wanted in judging if isinstance(wanted, Verdict)
+        ]
+        owners = [generation for generation, _ in verdicts]
+        self._output_of(mx.eval, [values for _, values in verdicts], owners=owners)
+        for generation in owners:
+            if generation in self.active:
+                self._advance(generation, wake=False)
         self._wake()
+
+    def _output_of(self, compute: Callable[..., T], *args: Any, owners: list[Generation]) -> T | None:
+        """Call a function for some answers. If it fails, these answers end, and the others go on."""
+        try:
+            return compute(*args)
+        except BaseException as error:  # noqa: BLE001 - answers of other models go on
+            for generation in owners:
+                self.end(generation, error)
+            return None
 
     def _advance(self, generation: Generation, output: Any = None, *, wake: bool = True) -> Awaited | None:
         """Advance an answer by a turn, and pass on its output; return what it waits for."""
