@@ -140,7 +140,9 @@ def queue_of(views: Mapping[str, RequestBranch], view: RequestBranch) -> Queue:
 
 def last_line(git: Git, view: RequestBranch) -> str:
     """Return the last line of a job's output so far, cut to one terminal line. It often shows the progress."""
-    listed = git("rev-list", "--first-parent", f"--max-count={_LAST_COMMITS}", view.tip, f"^{view.request}")
+    # A forged state may name a request that does not exist.
+    walk = ("rev-list", "--first-parent", f"--max-count={_LAST_COMMITS}", view.tip, f"^{view.request}")
+    listed = git(*walk, ok=(0, 128))
     names = [f"{commit}:{wire.STREAM}" for commit in git_output.lines(listed.stdout)]
     for blob in objects.read_many(git, names, max_bytes=1024 * 1024):
         lines = [line for line in (blob or b"").decode("utf-8", "replace").split("\n") if line.strip()]

@@ -435,6 +435,19 @@ def test_row_25_a_second_file_of_the_same_name_is_noticed(reader, answered, forg
         reader.fetch(answered.branch)
 
 
+def test_a_state_about_a_request_that_is_nowhere_keeps_no_status_from_being_shown(client, forger):
+    run = client.run("noop")
+    claim = {
+        "schema_version": 2, "state": "running", "branch": run.branch, "request": "0" * 40, "salt": "0", "token": 1,
+        "sequence": 1, "lease_s": 60.0, "at": "now", "runner": {"id": "x", "instance": "0" * 16, "version": "0"},
+    }  # fmt: skip
+    forger.put(run.branch, {wire.STATE: json.dumps(claim).encode()}, run.commit)
+
+    status = client.status(run.branch)
+
+    assert (status.state, status.last_line) == (wire.State.RUNNING, "")
+
+
 # Row 26: evidence that is not what it seems.
 
 
