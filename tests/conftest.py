@@ -644,6 +644,6 @@ def small_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
                     taken += path.stat().st_size
             return disk and max(0, (64 << 20) - taken)
 
-        monkeypatch.setattr("bridge.system.process.free_bytes", free)
+        monkeypatch.setattr("bridge.system.spawn.free_bytes", free)
 
     return lies_in

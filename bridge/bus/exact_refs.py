@@ -13,9 +13,8 @@ from contextlib import suppress
 
 from bridge.errors import KakeyaError
 from bridge.system import git_output
-from bridge.system.child import Child
 from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
-from bridge.system.process import Completed
+from bridge.system.process import Child, Completed
 
 HEADS = "refs/heads/"
 # Local references to what is being pushed, below a random name for each push.

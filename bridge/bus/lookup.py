@@ -6,16 +6,12 @@ anywhere below a reference would slow down every later fetch.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 
 from bridge.common import limits
 from bridge.system import batch, git_output
 from bridge.system.git import Git
 from bridge.system.git_output import ObjectInfo
-
-# Names and answers of two portions fit into the pipes, so neither side waits for the other.
-PORTION_BYTES = 8 * 1024
-_PORTION_NAMES = 200
 
 MAX_BYTES_BY_KIND = {"commit": limits.COMMIT_BYTES, "tree": limits.TREE_BYTES, "tag": limits.COMMIT_BYTES}
 
@@ -78,28 +74,9 @@ def _steps(name: str) -> list[str]:
 
 def _ask(process: batch.CatFileProcess, names: Iterable[str], known: dict[str, ObjectInfo | None]) -> None:
     """Add git's answer for each name to ``known``."""
-    before: list[str] = []
     new = [name for name in dict.fromkeys(names) if name not in known]
-    for portion in (*portions(new, PORTION_BYTES), []):
-        if portion:
-            process.queries += len(portion)
-            process.child.write("\n".join([*portion, ""]))
-        # Git looks these up while the previous answers are read.
-        known.update(zip(before, map(git_output.object_of, process.child.lines(len(before))), strict=True))
-        before = portion
-
-
-def portions(names: Sequence[str], most_bytes: int) -> Iterator[list[str]]:
-    """Split names into lists of at most 200 names of limited total length; a longer name is a list of its own."""
-    start = size = 0
-    for i, name in enumerate(names):
-        length = (len(name) if name.isascii() else 4 * len(name)) + 1
-        if i > start and (size + length > most_bytes or i - start == _PORTION_NAMES):
-            yield list(names[start:i])
-            start, size = i, 0
-        size += length
-    if start < len(names):
-        yield list(names[start:])
+    process.ask(new)
+    known.update((name, git_output.object_of(process.child.line())) for name in new)
 
 
 def with_oversized_history(

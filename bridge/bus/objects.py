@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bridge.bus.lookup import PORTION_BYTES, locate, portions
+from bridge.bus.lookup import locate
 from bridge.bus.writer import Identity as Identity  # noqa: PLC0414 - whoever makes commits says who they are by
 from bridge.bus.writer import Writer
 from bridge.bus.writer import write_blob as write_blob  # noqa: PLC0414
@@ -15,6 +15,7 @@ from bridge.errors import GitError, InfrastructureError
 from bridge.system import batch, git_output
 from bridge.system.git import Git
 from bridge.system.git_output import Entry
+from bridge.system.process import Child
 
 
 @dataclass(frozen=True)
@@ -104,22 +105,25 @@ def each_content(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     process, remaining = batch.acquire(git, "cat-file", "--batch"), len(oids)
     child = process.child
     try:
-        for portion in portions(oids, PORTION_BYTES):
-            process.queries += len(portion)
-            child.write("".join(f"{oid}\n" for oid in portion))
-            for oid in portion:
-                entry = git_output.object_of(child.line())
-                if entry is None:
-                    raise InfrastructureError(f"the object {oid[:12]} is missing", code="missing_object")
-                content = child.read(entry.size + 1)[:-1]
-                remaining -= 1
-                if not remaining:
-                    # Callers that know how many entries come do not ask for the end.
-                    batch.release(process)
-                yield oid, content
+        process.ask(oids)
+        for oid in oids:
+            content = child.read(_size_of_next(child, oid) + 1)[:-1]
+            remaining -= 1
+            if not remaining:
+                # Callers that know how many entries come do not ask for the end.
+                batch.release(process)
+            yield oid, content
     finally:
         if remaining:
             child.close()
+
+
+def _size_of_next(child: Child, oid: str) -> int:
+    """Return the size of the object that ``cat-file`` prints next."""
+    entry = git_output.object_of(child.line())
+    if entry is None:
+        raise InfrastructureError(f"the object {oid[:12]} is missing", code="missing_object")
+    return entry.size
 
 
 def sizes(git: Git, oids: Sequence[str]) -> dict[str, int]:
@@ -142,13 +146,10 @@ class Reader:
             InfrastructureError: it is missing.
         """
         self._in_answer = True
-        self._process.queries += 1
-        self._child.write(f"{oid}\n")
-        entry = git_output.object_of(self._child.line())
-        if entry is None:
-            raise InfrastructureError(f"the object {oid[:12]} is missing", code="missing_object")
-        for start in range(0, entry.size, most):
-            yield self._child.read(min(most, entry.size - start))
+        self._process.ask([oid])
+        size = _size_of_next(self._child, oid)
+        for start in range(0, size, most):
+            yield self._child.read(min(most, size - start))
         self._child.read(1)
         self._in_answer = False
 

@@ -9,7 +9,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
 
 from bridge.common.cli.output import say
-from bridge.system import loopback, process
+from bridge.system import loopback, spawn
 
 # The maximum number of open sessions, and after how long without a request a session is closed: clients may
 # leave without notice.
@@ -40,4 +40,4 @@ def serve_http(server: Server[Any], port: int) -> None:
     try:
         uvicorn.Server(config).run(sockets=[listener])
     finally:
-        process.end_children()
+        spawn.end_children()

@@ -23,7 +23,7 @@ from bridge.errors import UsageError, as_told
 from bridge.mcp.bounds import error_fields, text_of, to_dict
 from bridge.mcp.models import Answer, Arguments
 from bridge.mcp.tools import INSTRUCTIONS, TOOLS, Tool
-from bridge.system import process, signals
+from bridge.system import signals, spawn
 
 Context = ServerRequestContext[Any, Any]
 
@@ -131,4 +131,4 @@ def serve_stdio(server: Server[Any]) -> None:
     except* BrokenPipeError:
         say("the agent disconnected before it had its answer")
     finally:
-        process.end_children(_LAST_CALLS_S)
+        spawn.end_children(_LAST_CALLS_S)

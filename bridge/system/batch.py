@@ -9,14 +9,14 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from bridge.system.child import Child
+    from bridge.system.process import Child
 
 
 class _Repository(Protocol):
@@ -50,6 +50,11 @@ class CatFileProcess:
     child: Child
     began: float
     queries: int = 0
+
+    def ask(self, names: Sequence[str]) -> None:
+        """Send it names, one a line. The caller reads an answer for each."""
+        self.queries += len(names)
+        self.child.write("".join(f"{name}\n" for name in names))
 
     def may_stay(self) -> bool:
         """Return whether the process may be asked again."""

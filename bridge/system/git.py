@@ -15,9 +15,9 @@ from typing import Any
 from bridge.common import environment, limits
 from bridge.errors import GitError, ProcessError, UsageError
 from bridge.system import batch
-from bridge.system.child import Child
-from bridge.system.git_output import encode, refs
-from bridge.system.process import Completed, ResourceLimits, run
+from bridge.system.git_output import refs
+from bridge.system.process import MOST_OUTPUT, Child, Completed, run
+from bridge.system.spawn import ResourceLimits
 
 MINIMUM = (2, 34)
 NETWORK_TIMEOUT = 300.0
@@ -107,10 +107,10 @@ class Git:
     def __call__(
         self,
         *args: str,
-        stdin: bytes | str | None = None,
+        stdin: bytes | str = b"",
         timeout: float | None = None,
         ok: Iterable[int] = (0,),
-        most: int | None = None,
+        most: int = MOST_OUTPUT,
     ) -> Completed:
         """Run git.
 
@@ -119,12 +119,11 @@ class Git:
         """
         self._before(args)
         argv = self._argv(args)
-        data = encode(stdin) if isinstance(stdin, str) else stdin
         try:
             done = run(
                 *argv,
                 env={**self.env, **self.extra},
-                stdin=data,
+                stdin=stdin,
                 timeout=timeout,
                 check=False,
                 own_session=self.own_session,
@@ -180,9 +179,9 @@ class Git:
         if _CHANGING.intersection(args):
             batch.invalidate(self)
 
-    def text(self, *args: str, stdin: bytes | str | None = None, timeout: float | None = None) -> str:
+    def text(self, *args: str, stdin: bytes | str = b"") -> str:
         """Run git and return its output, without the final newline."""
-        return self(*args, stdin=stdin, timeout=timeout).text
+        return self(*args, stdin=stdin).text
 
     def maybe(self, *args: str) -> str | None:
         """Run git and return its output, or None if it exits with 1 or 128 (there is no such object)."""

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bridge.common import environment
-from bridge.system.process import PIPE, STDOUT, Expired, Popen, start
+from bridge.system.spawn import PIPE, STDOUT, Expired, Popen, start
 
 # How long the program gets to end by itself.
 _STOP_S = 30

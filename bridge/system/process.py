@@ -1,36 +1,35 @@
-"""The only module that runs other programs: argument lists only, never a shell.
+"""Runs other programs: to their end, or as children that are asked through their pipes.
 
-Every program that is run to its end has a limit on its output and, if the caller sets one, on its time.
+Every program has limits on its output and, if the caller sets one, on its time.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import resource
 import selectors
-import shutil
 import signal
-import subprocess
-import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from bridge.errors import ProcessError
 from bridge.system import deadline
-
-if TYPE_CHECKING:
-    import psutil
-
-DEVNULL = subprocess.DEVNULL
-PIPE = subprocess.PIPE
-STDOUT = subprocess.STDOUT
-Popen = subprocess.Popen
-Expired = subprocess.TimeoutExpired
+from bridge.system.spawn import (
+    NO_LIMITS,
+    PIPE,
+    TICK_S,
+    Expired,
+    LimitEnforcer,
+    ResourceLimits,
+    check_open,
+    end_family,
+    register,
+    start,
+    unregister,
+)
 
 # Default limits of standard output and standard error.
 MOST_OUTPUT = 256 << 20
@@ -38,19 +37,11 @@ MOST_ERRORS = 64 << 20
 # How much of the end of standard error is kept, because programs print last why they failed.
 KEPT_ERRORS = 256 << 10
 
-# How often a silent program is checked for its end and its deadline.
-TICK_S = 0.1
 _PIECE = 1 << 16
-_POLITE_S = 2.0
-# CPU time limit of a program with a memory limit, so that it ends even if this process is killed.
-_CPU_S = 900
 # How long an ended program's pipes are read if one of its children holds them open.
 _LINGER_S = 2.0
-# Files that git writes while it receives a pack. Other git processes beside ours have files of their own.
-_PACK = re.compile(r"/objects/pack/tmp_[a-z]+_\w+$")
-# The running programs, and whether each leads a process group. They end with this process.
-_CHILDREN: dict[subprocess.Popen[bytes], bool] = {}
-_CLOSED = threading.Event()
+# How long a program that waits for questions may take to end once its input is closed.
+_MOMENT_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -68,326 +59,247 @@ class Completed:
         return self.stdout.decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
-@dataclass(frozen=True)
-class ResourceLimits:
-    """What a program and its children may take. None: as much as they like.
-
-    ``memory`` bounds the address space of each of them, in bytes, where the system can do that, and the processor time
-    with it, which outlives this process. ``own_memory`` bounds memory that is no mapped file, and not the processor
-    time: what the user's git starts may stay. ``disk`` names a folder on whose disk ``keep_free`` bytes stay free; of
-    a disk that is fuller already, half of what is free stays so.
-    """
-
-    memory: int | None = None
-    own_memory: int | None = None
-    disk: Path | None = None
-    keep_free: int = 0
-
-
-NO_LIMITS = ResourceLimits()
-
-
 def run(
     *argv: str,
     env: Mapping[str, str],
     cwd: Path | str | None = None,
-    stdin: bytes | None = None,
+    stdin: bytes | str = b"",
     timeout: float | None = None,
     check: bool = True,
     own_session: bool = False,
-    most: int | None = None,
+    most: int = MOST_OUTPUT,
     resource_limits: ResourceLimits = NO_LIMITS,
 ) -> Completed:
     """Run a program and return its output; beyond ``most`` bytes the program is ended with an error.
 
-    Without ``most`` the bound is MOST_OUTPUT. Of standard error the last KEPT_ERRORS bytes are returned.
-    ``own_session`` keeps a terminal's ^C and prompts away from it. A program that has to be ended takes its children
-    along.
+    Of standard error the last KEPT_ERRORS bytes are returned. ``own_session`` keeps a terminal's ^C and prompts away
+    from it. A program that has to be ended takes its children along.
 
     Raises:
         ProcessError: it cannot be started, prints too much, fills the disk, takes longer than ``timeout`` seconds or
             than the block that it is called in may (see bridge.system.deadline), or (with ``check``) ends with anything
             but 0.
     """
-    check_open(argv)
-    source = DEVNULL if stdin is None else PIPE
-    child = start(argv, env=env, cwd=cwd, stdin=source, stdout=PIPE, stderr=PIPE, own_session=own_session)
-    register(child, group=own_session)
-    with child:
-        try:
-            enforcer = LimitEnforcer(child, resource_limits)
-            communication = _Communication(
-                child, stdin or b"", MOST_OUTPUT if most is None else most, enforcer
-            )
-            communication.to_the_end(timeout)
-        except BaseException as error:
-            end_family(child, group=own_session)
-            if isinstance(error, _OverrunError):
-                raise ProcessError(argv, None, message=f"{argv[0]} {error}") from error
-            raise
-        finally:
-            unregister(child)
-        if communication.lingers and own_session:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
-    done = Completed(
-        argv, child.returncode, bytes(communication.output), bytes(communication.errors[-KEPT_ERRORS:])
+    child = Child(
+        argv, env=env, cwd=cwd, own_session=own_session, resource_limits=resource_limits, timeout=timeout
     )
+    try:
+        child.write(stdin)
+        done = child.completed(most)
+    except BaseException:
+        child.end()
+        raise
+    finally:
+        child.close()
     if check and done.returncode != 0:
         raise ProcessError(argv, done.returncode, done.stdout, done.stderr)
     return done
 
 
-def start(
-    argv: Sequence[str],
-    *,
-    env: Mapping[str, str],
-    cwd: Path | str | None = None,
-    stdin: int | None = DEVNULL,
-    stdout: int | None = None,
-    stderr: int | None = None,
-    pass_fds: Sequence[int] = (),
-    own_session: bool = True,
-) -> Popen[bytes]:
-    """Start a program and return at once.
+class Child:
+    """A program that answers questions through its pipes, or whose output is read as it comes.
 
     Raises:
-        ProcessError: it cannot be started.
+        ProcessError: it cannot be started, ends in the middle of an answer, or takes longer than ``timeout`` seconds in
+            all. What ``error`` returns is raised in its place.
     """
-    try:
-        return subprocess.Popen(
-            list(argv),
-            env=dict(env),
-            cwd=cwd,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            pass_fds=tuple(pass_fds),
-            start_new_session=own_session,
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | str | None = None,
+        own_session: bool = False,
+        resource_limits: ResourceLimits = NO_LIMITS,
+        timeout: float | None = None,
+        error: Callable[..., ProcessError] = ProcessError,
+    ) -> None:
+        self._error = error
+        self.argv = tuple(argv)
+        self._group = own_session
+        self._limit, self._heard_at = deadline.start(timeout), time.monotonic()
+        self._input, self._input_ends = memoryview(b""), False
+        self._output, self._errors, self._error_bytes = bytearray(), bytearray(), 0
+        check_open(self.argv)
+        self._child = start(
+            argv, env=env, cwd=cwd, stdin=PIPE, stdout=PIPE, stderr=PIPE, own_session=own_session
         )
-    except OSError as error:
-        message = f"cannot run {argv[0]}: {error.strerror or error}"
-        raise ProcessError(tuple(argv), None, message=message) from error
+        self.pid = self._child.pid
+        register(self._child, group=own_session)
+        self._enforcer = LimitEnforcer(self._child, resource_limits)
+        self._selector = selectors.DefaultSelector()
+        pipes = self._child.stdin, self._child.stdout, self._child.stderr
+        self._stdin, *self._outputs = filter(None, pipes)
+        os.set_blocking(self._stdin.fileno(), False)
+        for pipe in self._outputs:
+            self._selector.register(pipe, selectors.EVENT_READ)
 
+    def write(self, data: str | bytes) -> None:
+        """Send it something. What does not fit into the pipe is sent while its output is read."""
+        data = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+        self._input = memoryview(bytes(self._input) + data if self._input else data)
+        self._send()
 
-class _OverrunError(Exception):
-    """The program must be ended; the message says why."""
+    def line(self) -> bytes:
+        """Return its next line with the line's end."""
+        while (end := self._output.find(b"\n") + 1) == 0:
+            self._fill()
+        return self._take(end)
 
+    def read(self, size: int) -> bytes:
+        """Return the next ``size`` bytes."""
+        while len(self._output) < size:
+            self._fill()
+        return self._take(size)
 
-class _Communication:
-    """The input and output of a running program, until it ends or must be ended."""
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the output until the program ends; it must end with 0."""
+        self._end_input()
+        while self._exchange(TICK_S):
+            if self._output:
+                yield self._take(len(self._output))
+        self._check_end()
 
-    def __init__(self, child: Popen[bytes], stdin: bytes, most: int, enforcer: LimitEnforcer) -> None:
-        self._child = child
-        self._enforcer = enforcer
-        self._left = memoryview(stdin)
-        self._most = most
-        self._said = 0
-        self.output = bytearray()
-        self.errors = bytearray()
-        # Something that the program started holds its pipes open, although it has ended.
-        self.lingers = False
-
-    def to_the_end(self, timeout: float | None) -> None:
-        """Talk until the program has ended. Raises _OverrunError if it says too much or takes too long."""
-        limit, heard_at = deadline.start(timeout), time.monotonic()
-        with selectors.DefaultSelector() as selector:
-            self._open(selector)
-            while selector.get_map() or self._child.poll() is None:
-                if reason := limit.passed():
-                    raise _OverrunError(reason)
-                if reason := self._enforcer.passed():
-                    raise _OverrunError(reason)
-                tick = min(TICK_S, limit.left())
-                if not selector.get_map():
-                    with suppress(Expired):
-                        self._child.wait(tick)
-                    continue
-                ready = selector.select(tick)
-                for key, _ in ready:
-                    self._exchange(selector, key.fileobj)  # type: ignore[arg-type]
-                if len(self.output) > self._most:
-                    raise _OverrunError(f"printed more than {self._most} bytes")
-                if self._said > MOST_ERRORS:
-                    raise _OverrunError(f"printed more than {MOST_ERRORS} bytes of messages")
-                if ready or self._child.poll() is None:
-                    heard_at = time.monotonic()
-                elif time.monotonic() - heard_at > _LINGER_S:
-                    self.lingers = True
-                    break
-        limit.kept()
-
-    def _open(self, selector: selectors.BaseSelector) -> None:
-        for pipe in (self._child.stdout, self._child.stderr):
-            assert pipe  # noqa: S101 - asked for above
-            selector.register(pipe, selectors.EVENT_READ)
-        pipe = self._child.stdin
-        if pipe and self._left:
-            os.set_blocking(pipe.fileno(), False)
-            selector.register(pipe, selectors.EVENT_WRITE)
-        elif pipe:
-            pipe.close()
-
-    def _exchange(self, selector: selectors.BaseSelector, pipe: IO[bytes]) -> None:
-        """Write or read one piece, and close a pipe at its end."""
-        if pipe is self._child.stdin:
-            try:
-                self._left = self._left[os.write(pipe.fileno(), self._left[:_PIECE]) :]
-            except BlockingIOError:
-                return
-            except BrokenPipeError:
-                self._left = self._left[:0]
-            done = not self._left
-        else:
-            piece = os.read(pipe.fileno(), _PIECE)
-            done = not piece
-            if pipe is self._child.stdout:
-                self.output += piece
-            else:
-                self._said += len(piece)
-                self.errors += piece
-                if len(self.errors) > 2 * KEPT_ERRORS:
-                    del self.errors[:-KEPT_ERRORS]
-        if done:
-            selector.unregister(pipe)
-            pipe.close()
-
-
-class LimitEnforcer:
-    """The limits of a child and its children, set from outside: no Python code may run between fork and exec."""
-
-    def __init__(self, child: Popen[bytes], resource_limits: ResourceLimits) -> None:
-        self._pid = child.pid
-        self._disk = resource_limits.disk
-        self._limits: dict[int, int] = {}
-        if hasattr(resource, "prlimit"):
-            if resource_limits.memory is not None:
-                self._limits = {resource.RLIMIT_AS: resource_limits.memory, resource.RLIMIT_CPU: _CPU_S}
-            if resource_limits.own_memory is not None:
-                self._limits[resource.RLIMIT_DATA] = resource_limits.own_memory
-        free = free_bytes(self._disk)
-        self._keep_free = 0 if free is None else min(resource_limits.keep_free, free // 2)
-        self._next = 0.0
-        self.passed()
-
-    def passed(self) -> str | None:
-        """Return why the child must be ended, or None. Limits are set again now and then.
-
-        What the child was just starting when it was bounded has not inherited them.
-        """
-        if time.monotonic() < self._next:
-            return None
-        self._next = time.monotonic() + TICK_S
-        if self._limits:
-            self._set(self._pid)
-        free = free_bytes(self._disk)
-        if free is None or free >= self._keep_free:
-            return None
-        return f"leaves less than {self._keep_free >> 20} MiB of the disk free"
-
-    def _set(self, pid: int) -> None:
-        for which, most in self._limits.items():
-            # The process may have ended, or may have a lower limit already.
-            with suppress(OSError, ValueError):
-                resource.prlimit(pid, which, (most, most))
-        with suppress(OSError):
-            for started in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split():
-                self._set(int(started))
-
-
-def free_bytes(folder: Path | None) -> int | None:
-    """Return the free space on a folder's disk; None if it is not needed or not known."""
-    try:
-        return shutil.disk_usage(folder).free if folder else None
-    except OSError:
-        return None
-
-
-def register(child: Popen[bytes], *, group: bool) -> None:
-    """Let ``end_children`` end a program, with its group if it leads one, until ``unregister`` is called."""
-    _CHILDREN[child] = group
-
-
-def unregister(child: Popen[bytes]) -> None:
-    """Take note that a program has ended."""
-    _CHILDREN.pop(child, None)
-
-
-def end_children(after: float = 0.0) -> None:
-    """End the programs of other threads, or of the code that a signal interrupted. Nothing is started after that.
-
-    Threads that this process waits for at its end get ``after`` seconds to finish. It may be called by a signal's
-    handler, so it reaps nothing: that takes a lock, which may be held.
-    """
-    until = time.monotonic() + after
-    for thread in threading.enumerate() if after else ():
-        if not thread.daemon and thread is not threading.current_thread():
-            thread.join(max(0.0, until - time.monotonic()))
-    _CLOSED.set()
-    running = {child.pid: group for child, group in list(_CHILDREN.items()) if child.returncode is None}
-    if running:
-        _remove(_end(running))
-
-
-def check_open(argv: tuple[str, ...]) -> None:
-    """Raise a ProcessError once ``end_children`` was called."""
-    if _CLOSED.is_set():
-        raise ProcessError(argv, None, message=f"{argv[0]} was not started, because this process is ending")
-
-
-def end_family(child: Popen[bytes], *, group: bool) -> None:
-    """End a program and its children.
-
-    The program is reaped last: until then no other process can get its id, which is also the id of its group. What git
-    has received of a pack is removed, because git itself leaves it for two weeks.
-    """
-    unfinished = _end({child.pid: group})
-    child.wait()
-    _remove(unfinished)
-
-
-def _end(programs: Mapping[int, bool]) -> set[Path]:
-    """End programs with their children, or the groups that they lead, and return the packs that they were writing.
-
-    They are asked first, so that git can remove its locks, and then ended by force.
-    """
-    import psutil  # noqa: PLC0415 - slow to import, and seldom needed
-
-    unfinished: set[Path] = set()
-    family: list[psutil.Process] = []
-    groups: list[int] = []
-    for pid, group in programs.items():
-        with suppress(psutil.Error):
-            family.append(psutil.Process(pid))
-            groups += [pid] if group else []
-            family += [] if group else family[-1].children(recursive=True)
-    for member in family:
-        with suppress(psutil.Error, OSError):
-            unfinished |= {Path(file.path) for file in member.open_files() if _PACK.search(file.path)}
-    for signum in (signal.SIGTERM, signal.SIGKILL):
-        for member in family:
-            with suppress(psutil.Error):
-                member.send_signal(signum)
-        for pid in groups:
+    def completed(self, most: int) -> Completed:
+        """Return what the program left behind at its end, of which at most ``most`` bytes are output."""
+        self._end_input()
+        while self._exchange(TICK_S):
+            if len(self._output) > most:
+                raise self._overrun(f"printed more than {most} bytes")
+        if self._selector.get_map() and self._group:
+            # Something that the program started holds its pipes open, although it has ended.
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signum)
-        until = time.monotonic() + _POLITE_S
-        while signum == signal.SIGTERM and time.monotonic() < until and _lives(family):
-            time.sleep(0.02)
-    return unfinished
+                os.killpg(self.pid, signal.SIGKILL)
+        self._limit.kept()
+        errors = bytes(self._errors[-KEPT_ERRORS:])
+        return Completed(self.argv, self._child.returncode, bytes(self._output), errors)
 
+    @property
+    def is_running(self) -> bool:
+        """Return whether it has not ended yet."""
+        return self._child.poll() is None
 
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        with suppress(OSError):
-            path.unlink()
+    def ended(self, within: float) -> bool:
+        """Wait for the program's end, and return whether it has ended. Output meanwhile is dropped.
 
+        Raises:
+            ProcessError: it ended with anything but 0, or was given all the time that it may have.
+        """
+        self._end_input()
+        until = time.monotonic() + within
+        while self._exchange(min(TICK_S, max(0.0, until - time.monotonic()))):
+            self._output.clear()
+            # The program's end shows in its pipes, so they are read even if no time is left.
+            if time.monotonic() >= until and (self._selector.get_map() or self.is_running):
+                return False
+        self._check_end()
+        return True
 
-def _lives(family: Sequence[psutil.Process]) -> bool:
-    import psutil  # noqa: PLC0415
+    def renew(self) -> None:
+        """Put it under the deadline of the block that asks it from now on."""
+        self._limit = deadline.start(None)
 
-    for member in family:
-        with suppress(psutil.Error):
-            if member.is_running() and member.status() != psutil.STATUS_ZOMBIE:
-                return True
-    return False
+    def end(self) -> None:
+        """End it with its children, if it has not ended."""
+        if self.is_running:
+            end_family(self._child, group=self._group)
+
+    def close(self) -> None:
+        """Let go of its pipes, and end it. What waits for questions ends by itself, now that its input has ended."""
+        waits = not self._stdin.closed
+        self._selector.close()
+        for pipe in (self._stdin, *self._outputs):
+            pipe.close()
+        if waits:
+            with suppress(Expired):
+                self._child.wait(_MOMENT_S)
+        self.end()
+        self._child.wait()
+        unregister(self._child)
+
+    def _take(self, size: int) -> bytes:
+        data = bytes(self._output[:size])
+        del self._output[:size]
+        return data
+
+    def _fill(self) -> None:
+        """Wait for more output.
+
+        Raises:
+            ProcessError: the program ended, and there is none.
+        """
+        before = len(self._output)
+        while self._exchange(TICK_S):
+            if len(self._output) > before:
+                return
+        raise self._failed()
+
+    def _exchange(self, within: float) -> bool:
+        """Send and receive what can be within a time. Returns False once the program has ended and all was read."""
+        if reason := self._limit.passed() or self._enforcer.passed():
+            raise self._overrun(reason)
+        within = min(within, self._limit.left())
+        if not self._selector.get_map():
+            with suppress(Expired):
+                self._child.wait(within)
+            return self.is_running
+        ready = self._selector.select(within)
+        for key, _ in ready:
+            if key.fileobj is self._stdin:
+                self._send()
+            else:
+                self._receive(key.fileobj)  # type: ignore[arg-type]
+        if ready or self.is_running:
+            self._heard_at = time.monotonic()
+        return time.monotonic() - self._heard_at <= _LINGER_S
+
+    def _receive(self, pipe: IO[bytes]) -> None:
+        piece = os.read(pipe.fileno(), _PIECE)
+        if not piece:
+            self._selector.unregister(pipe)
+        elif pipe is self._child.stdout:
+            self._output += piece
+        else:
+            self._error_bytes += len(piece)
+            self._errors += piece
+            if len(self._errors) > 2 * KEPT_ERRORS:
+                del self._errors[:-KEPT_ERRORS]
+            if self._error_bytes > MOST_ERRORS:
+                raise self._overrun(f"printed more than {MOST_ERRORS} bytes of messages")
+
+    def _end_input(self) -> None:
+        """Close its input once everything is sent."""
+        self._input_ends = True
+        self._send()
+
+    def _send(self) -> None:
+        if self._stdin.closed:
+            return
+        waits = self._stdin in self._selector.get_map()
+        try:
+            while self._input:
+                self._input = self._input[os.write(self._stdin.fileno(), self._input[:_PIECE]) :]
+        except BlockingIOError:
+            if not waits:
+                self._selector.register(self._stdin, selectors.EVENT_WRITE)
+            return
+        except BrokenPipeError:
+            self._input = memoryview(b"")
+        if waits:
+            self._selector.unregister(self._stdin)
+        if self._input_ends:
+            self._stdin.close()
+
+    def _check_end(self) -> None:
+        if self._child.returncode != 0:
+            raise self._failed()
+
+    def _overrun(self, reason: str) -> ProcessError:
+        """End the program, which must not go on whatever the caller does with the error."""
+        self.end()
+        return self._error(self.argv, None, message=f"{self.argv[0]} {reason}")
+
+    def _failed(self) -> ProcessError:
+        self.end()
+        return self._error(self.argv, self._child.returncode, b"", bytes(self._errors[-KEPT_ERRORS:]))

@@ -29,7 +29,7 @@ def _end(signum: int, frame: FrameType | None) -> None:
     del frame
     # A second signal ends the process at once.
     signal.signal(signum, signal.SIG_DFL)
-    from bridge.system.process import end_children  # noqa: PLC0415 - slow to import, and seldom needed
+    from bridge.system.spawn import end_children  # noqa: PLC0415 - slow to import, and seldom needed
 
     end_children()
     if signum == signal.SIGINT:

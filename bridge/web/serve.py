@@ -9,7 +9,7 @@ import uvicorn
 from bridge.client import Client
 from bridge.common import listening
 from bridge.common.cli.output import say
-from bridge.system import loopback, process
+from bridge.system import loopback, spawn
 from bridge.web.app import make_app
 from bridge.web.figures import Figures
 from bridge.web.runs import Runs
@@ -57,4 +57,4 @@ def serve(client: Client, port: int, poll_s: float) -> None:
         uvicorn.Server(config).run(sockets=[listener])
     finally:
         stop.set()
-        process.end_children()
+        spawn.end_children()

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from bridge.bus import exact_refs
 from bridge.errors import InfrastructureError, ProcessError
 from bridge.system import git_output
-from bridge.system.child import Child
 from bridge.system.git import Git
+from bridge.system.process import Child
 from runner.bus.history_size import LOOKS
 from runner.bus.packed_refs import HEADS, PackedRefs
 from runner.bus.quarantine import HOSTILE

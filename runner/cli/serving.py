@@ -13,7 +13,7 @@ import click
 from bridge.bus.wire import EXIT_CODES
 from bridge.common.cli.commands import FOLDER, flag, option
 from bridge.errors import ExitCode, InfrastructureError
-from bridge.system.process import DEVNULL, start
+from bridge.system.spawn import DEVNULL, start
 from runner.check.presets import allowed_names
 from runner.check.readiness import trust
 from runner.cli.common import stop_on_signals, tell

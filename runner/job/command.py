@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bridge.system.process import PIPE, Popen, start
+from bridge.system.spawn import PIPE, Popen, start
 from runner.job import supervisor, usage
 from runner.job.logs import LogSink
 

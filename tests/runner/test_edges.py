@@ -14,8 +14,8 @@ from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.common import limits
 from bridge.errors import GitError
-from bridge.system.child import Child
 from bridge.system.git import Git
+from bridge.system.process import Child
 from runner.serve.poll import Poller
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds another process's memory")

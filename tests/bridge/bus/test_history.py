@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.bus import history, lookup, wire
+from bridge.bus import history, wire
 from bridge.bus.objects import Identity, commit, overlay
 from bridge.bus.wire import State
+from bridge.system import batch
 from bridge.system.git import Git
 
 WHO = Identity("A Tester", "tester@example.invalid")
@@ -73,13 +74,13 @@ def test_git_is_asked_for_less_of_those_that_have_ended_and_for_no_more_of_the_o
     store, tips, monkeypatch
 ):
     asked = []
-    portions = lookup.portions
+    ask = batch.CatFileProcess.ask
 
-    def count(names, most_bytes):
+    def count(process, names):
         asked.extend(names)
-        return portions(names, most_bytes)
+        ask(process, names)
 
-    monkeypatch.setattr(lookup, "portions", count)
+    monkeypatch.setattr(batch.CatFileProcess, "ask", count)
 
     def questions(*names, ended_whole):
         asked.clear()

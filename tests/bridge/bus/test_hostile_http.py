@@ -20,7 +20,8 @@ from bridge.common.errors import MAX_MESSAGE
 from bridge.errors import GitError, InfrastructureError, RefusedError
 from bridge.system.deadline import stopped_by
 from bridge.system.git import Git
-from bridge.system.process import KEPT_ERRORS, LimitEnforcer, ResourceLimits
+from bridge.system.process import KEPT_ERRORS
+from bridge.system.spawn import LimitEnforcer, ResourceLimits
 from tests.attacks import servers
 
 pytestmark = pytest.mark.bus

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from bridge.errors import ProcessError
-from bridge.system.child import Child
-from bridge.system.process import ResourceLimits, run
+from bridge.system.process import Child, run
+from bridge.system.spawn import ResourceLimits
 
 MIB = 1 << 20
 ENV = {"PATH": os.environ["PATH"]}
@@ -21,7 +21,7 @@ def disk(monkeypatch, tmp_path):
     def has(*free):
         left = list(free)
         monkeypatch.setattr(
-            "bridge.system.process.free_bytes",
+            "bridge.system.spawn.free_bytes",
             lambda folder: folder and (left.pop(0) if len(left) > 1 else left[0]) * MIB,
         )
         return tmp_path

@@ -13,8 +13,8 @@ from bridge.bus import objects
 from bridge.bus.wire import State
 from bridge.common import limits
 from bridge.errors import GitError, InfrastructureError
-from bridge.system.child import Child
 from bridge.system.git import NETWORK_TIMEOUT, Git
+from bridge.system.process import Child
 from runner.bus import backoff, transfer
 from runner.bus import fetch as fetching
 from runner.bus.bus import Bus, Pushed

@@ -15,7 +15,7 @@ from bridge.bus.wire import State
 from bridge.common import install, limits
 from bridge.errors import GitError
 from bridge.presets import load_presets
-from bridge.system.child import Child
+from bridge.system.process import Child
 from runner.bus import transfer
 from runner.check.presets import allowed_names
 from runner.check.readiness import examine
