@@ -35,7 +35,7 @@ def mcp_command(context: click.Context, port: int | None) -> None:
     # Making the SDK's models leaves nothing to collect, and looking for it takes a third of the time to start.
     gc.disable()
     with _extra("mcp", "the MCP SDK", ("mcp", "mcp_types", "anyio")):
-        from bridge.mcp.server import make_server, serve_stdio  # noqa: PLC0415 - only this command needs the SDK
+        from bridge.mcp.server import make_server, serve_http, serve_stdio  # noqa: PLC0415 - only this command needs the SDK
     key = context.obj.get("public_key")
     public_key = str(Path(key).absolute()) if key else None
     repo = Path(context.obj["repo"]).absolute()
@@ -46,10 +46,8 @@ def mcp_command(context: click.Context, port: int | None) -> None:
     gc.enable()
     if port is None:
         serve_stdio(server)
-        return
-    from bridge.mcp.http import serve_http  # noqa: PLC0415 - as above
-
-    serve_http(server, port)
+    else:
+        serve_http(server, port)
 
 
 @contextmanager

@@ -14,6 +14,9 @@ from typing import ClassVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from bridge.common.errors import InfrastructureError
+
+LOOPBACK = "127.0.0.1"
 HEAD_S = 10.0  # in which the whole head of a request has to come
 
 
@@ -31,6 +34,24 @@ def listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def listen_here(port: int, option: str) -> socket.socket:
+    """Return a socket that listens on a port of this machine; 0 takes a free one.
+
+    Raises:
+        InfrastructureError: which names the option that chooses another port, if the port cannot be used.
+    """
+    try:
+        return listen(LOOPBACK, port)
+    except OSError as error:
+        fix = f"Choose another one with {option}; 0 takes a free one."
+        raise InfrastructureError(f"port {port} cannot be used: {error.strerror}", fix=fix) from error
+
+
+def names(port: int) -> list[str]:
+    """Return the ``Host`` headers that are valid for a server of this machine on this port."""
+    return [f"{name}:{port}" for name in (LOOPBACK, "localhost")]
 
 
 class Connection(H11Protocol):

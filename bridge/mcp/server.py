@@ -14,6 +14,7 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
@@ -29,6 +30,10 @@ Context = ServerRequestContext[Any, Any]
 
 # How long calls may go on once the agent has left, so that a push is not cut off.
 _LAST_CALLS_S = 5.0
+# The maximum number of open sessions over HTTP, and after how long without a request a session is closed: clients may
+# leave without notice.
+MOST_SESSIONS = 64
+IDLE_S = 600.0
 # Extra time of a wait, for the last fetch and for verifying.
 _VERIFY_S = 5.0
 
@@ -132,3 +137,33 @@ def serve_stdio(server: Server[Any]) -> None:
         say("the agent disconnected before it had its answer")
     finally:
         spawn.end_children(_LAST_CALLS_S)
+
+
+def serve_http(server: Server[Any], port: int) -> None:
+    """Serve until interrupted. Port 0 selects a free port. The address is printed on standard error.
+
+    A web page could reach loopback through its own host name (DNS rebinding), so ``Host`` and ``Origin`` must be this
+    server's. Any program on this machine can connect, so other users of the machine can request jobs in your name.
+    """
+    import uvicorn  # noqa: PLC0415 - most agents use standard input and output, and wait for the start
+
+    from bridge.common import listening  # noqa: PLC0415 - likewise
+
+    listener = listening.listen_here(port, "--http")
+    port = listener.getsockname()[1]
+    names = listening.names(port)
+    security = TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=names,
+        allowed_origins=[f"http://{name}" for name in names],
+    )
+    app = server.streamable_http_app(
+        transport_security=security, max_sessions=MOST_SESSIONS, session_idle_timeout=IDLE_S
+    )
+    say(f"serving MCP at http://{listening.LOOPBACK}:{port}/mcp")
+    # Uvicorn's default logging would write to standard output.
+    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=2)
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    finally:
+        spawn.end_children()

@@ -27,8 +27,6 @@ class _Repository(Protocol):
     @property
     def env(self) -> Mapping[str, str]: ...
     @property
-    def extra(self) -> Mapping[str, str]: ...
-    @property
     def options(self) -> tuple[str, ...]: ...
     @property
     def memory(self) -> int | None: ...
@@ -68,7 +66,7 @@ _lock = threading.Lock()
 
 def acquire(git: _Repository, *args: str) -> CatFileProcess:
     """Return a process of ``git *args``, a kept one if possible. The caller gives it back, or closes its child."""
-    settings = tuple(sorted({**git.env, **git.extra}.items()))
+    settings = tuple(sorted(git.env.items()))
     key = (_place(git), args, git.options, git.memory, settings)
     matching = _take_out(lambda process: process.key == key, most=1)
     if matching and matching[0].may_stay():

@@ -74,7 +74,6 @@ class Git:
     # The most memory, without mapped files, of a call that talks to a server.
     talking_memory: int | None = None
     locate: str = "-C"
-    extra: Mapping[str, str] = field(default_factory=dict, repr=False)
     # Called with each failure, before it is raised.
     on_failure: Callable[[GitError], None] | None = field(default=None, repr=False, compare=False)
 
@@ -102,7 +101,7 @@ class Git:
 
     def with_env(self, **extra: str) -> Git:
         """Return the same git with more variables set."""
-        return replace(self, extra={**self.extra, **extra})
+        return replace(self, env={**self.env, **extra})
 
     def __call__(
         self,
@@ -122,7 +121,7 @@ class Git:
         try:
             done = run(
                 *argv,
-                env={**self.env, **self.extra},
+                env=self.env,
                 stdin=stdin,
                 timeout=timeout,
                 check=False,
@@ -146,10 +145,9 @@ class Git:
         self._before(args)
         argv = self._argv(args)
         try:
-            env = {**self.env, **self.extra}
             return Child(
                 argv,
-                env=env,
+                env=self.env,
                 own_session=self.own_session,
                 resource_limits=self._resource_limits(args),
                 timeout=timeout,

@@ -9,7 +9,7 @@ import uvicorn
 from bridge.client import Client
 from bridge.common import listening
 from bridge.common.cli.output import say
-from bridge.system import loopback, spawn
+from bridge.system import spawn
 from bridge.web.app import make_app
 from bridge.web.figures import Figures
 from bridge.web.runs import Runs
@@ -29,7 +29,7 @@ def serve(client: Client, port: int, poll_s: float) -> None:
 
     Any program on this machine can connect, and can read everything that this clone can fetch.
     """
-    listener = loopback.listen(port, "--port")
+    listener = listening.listen_here(port, "--port")
     port = listener.getsockname()[1]
     watch, stop = Watch(client), threading.Event()
     say(f"reading the bus at {watch.address}")
@@ -40,8 +40,8 @@ def serve(client: Client, port: int, poll_s: float) -> None:
     figures = Figures(runs, lambda: watch.snapshot)
     for work in (lambda: watch.run(stop, poll_s), lambda: figures.run(stop)):
         threading.Thread(target=work, daemon=True).start()
-    app = make_app(watch, runs, figures, frozenset(loopback.names(port)))
-    say(f"the bus is at http://{loopback.HOST}:{port}/ (^C ends this)")
+    app = make_app(watch, runs, figures, frozenset(listening.names(port)))
+    say(f"the bus is at http://{listening.LOOPBACK}:{port}/ (^C ends this)")
     config = uvicorn.Config(
         app,
         log_config=None,

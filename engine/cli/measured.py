@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from bridge.common.cli.output import rich_console
 from bridge.common.cli.progress import progress
-from bridge.common.cli.terminal import rich_console
 from bridge.common.whole_files import written_whole
 
 Sections = dict[str, Any]

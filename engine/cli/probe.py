@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from bridge.common.cli.commands import flag
-from bridge.common.cli.terminal import rich_console
+from bridge.common.cli.output import rich_console
 
 
 @click.command()

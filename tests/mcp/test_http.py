@@ -11,7 +11,7 @@ import mcp
 import pytest
 import requests
 
-from bridge.mcp import http
+from bridge.mcp import server
 
 pytestmark = pytest.mark.bus
 
@@ -56,10 +56,10 @@ def test_the_official_client_works_over_http(url):
 
 @pytest.mark.long
 def test_sessions_that_nobody_closes_are_few(url):
-    answers = [post(url).status_code for _ in range(http.MOST_SESSIONS + 2)]
+    answers = [post(url).status_code for _ in range(server.MOST_SESSIONS + 2)]
 
-    assert answers[: http.MOST_SESSIONS] == [200] * http.MOST_SESSIONS
-    assert set(answers[http.MOST_SESSIONS :]) <= {429, 503}
+    assert answers[: server.MOST_SESSIONS] == [200] * server.MOST_SESSIONS
+    assert set(answers[server.MOST_SESSIONS :]) <= {429, 503}
 
 
 @pytest.mark.long

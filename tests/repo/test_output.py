@@ -24,12 +24,8 @@ DOORS = {
     "click.get_text_stream": set(),
     "click.get_binary_stream": set(),
     # Whatever is done with them: a stream under another name, its buffer, or lines written together.
-    "sys.stdout": {
-        "bridge/common/cli/terminal.py",
-        "bridge/common/cli/output.py",
-        "bridge/common/cli/program.py",
-    },
-    "sys.stderr": {"bridge/common/cli/terminal.py", "bridge/common/cli/output.py"},
+    "sys.stdout": {"bridge/common/cli/output.py", "bridge/common/cli/program.py"},
+    "sys.stderr": {"bridge/common/cli/output.py"},
     "sys.__stdout__": set(),
     "sys.__stderr__": set(),
     # These write into pipes and files; none into descriptor 1 or 2 (see below).
@@ -47,7 +43,7 @@ DOORS = {
     "rich.print": set(),
     "rich.console.Console": {
         "bridge/common/cli/screen.py",
-        "bridge/common/cli/terminal.py",  # for the engine, which prints nothing of strangers
+        "bridge/common/cli/output.py",  # for the engine, which prints nothing of strangers
         "bridge/report/forms/terminal.py",
         "bridge/demo/tables.py",
     },

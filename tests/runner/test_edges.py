@@ -91,7 +91,7 @@ def test_a_commit_that_comes_slowly_comes_beside_the_polls(bus, clone, keyed, tm
             return start(self, *args, timeout=timeout)
         argv = ("git", self.locate, str(self.directory), *self.options, *args)
         held = ("/bin/sh", "-c", _WAITS, slow.commit, str(gate), *argv)
-        return Child(held, env={**self.env, **self.extra}, own_session=True, timeout=timeout, error=GitError)
+        return Child(held, env=self.env, own_session=True, timeout=timeout, error=GitError)
 
     monkeypatch.setattr(Git, "start", hold_up)
     monkeypatch.setattr(limits, "FETCH_S", 0.5)

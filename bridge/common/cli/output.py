@@ -1,15 +1,22 @@
-"""Prints text that cannot add lines of its own or control the terminal."""
+"""Prints text that cannot add lines of its own or control the terminal, in any encoding; colours only if wanted."""
 
 from __future__ import annotations
 
+import codecs
+import io
+import json
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from bridge.common import sanitize
-from bridge.common.cli import terminal
+from bridge.common import environment, sanitize
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_ESCAPED = "kakeya-escaped"
 
 
 class Colored(NamedTuple):
@@ -19,20 +26,20 @@ class Colored(NamedTuple):
     color: str
 
 
-def put(*parts: str | Colored | Path) -> None:
+def put(*parts: str | Colored | Path, err: bool = False) -> None:
     """Print one line on standard output. The parts cannot add a second line or control the terminal."""
-    _print(parts, err=False)
+    shown = (
+        click.style(one_line(part.text), fg=part.color)
+        if isinstance(part, Colored) and not is_plain()
+        else one_line(part.text if isinstance(part, Colored) else str(part))
+        for part in parts
+    )
+    _echo("".join(shown), err=err)
 
 
 def say(*parts: str | Colored | Path) -> None:
     """Print one message for people, on standard error. The parts cannot add a second line."""
-    _print(parts, err=True)
-
-
-def is_read_by_people(*, err: bool = False) -> bool:
-    """Return whether standard output, or standard error, is a terminal."""
-    stream = sys.stderr if err else sys.stdout
-    return stream is not None and stream.isatty()
+    put(*parts, err=True)
 
 
 def put_block(text: str, *, err: bool = False) -> None:
@@ -45,20 +52,48 @@ def put_json(value: object) -> None:
     _echo(sanitize.data(value))
 
 
-def _print(parts: tuple[str | Colored | Path, ...], *, err: bool) -> None:
-    shown = (
-        click.style(_one_line(part.text), fg=part.color)
-        if isinstance(part, Colored) and not terminal.is_plain()
-        else _one_line(part.text if isinstance(part, Colored) else str(part))
-        for part in parts
-    )
-    _echo("".join(shown), err=err)
+def one_line(text: str) -> str:
+    """Return text as it is printed: on one line that cannot control the terminal."""
+    return sanitize.printed(sanitize.line(text))
+
+
+def is_read_by_people(*, err: bool = False) -> bool:
+    """Return whether standard output, or standard error, is a terminal."""
+    stream = sys.stderr if err else sys.stdout
+    return stream is not None and stream.isatty()
+
+
+def is_plain() -> bool:
+    """Return whether no colours and other styles are wanted, whatever the output is (https://no-color.org)."""
+    return environment.get("NO_COLOR") is not None or environment.get("TERM") == "dumb"
+
+
+def rich_console(**options: Any) -> Console:
+    """Return a rich console."""
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+
+    return Console(**styles(), **options)
+
+
+def styles() -> dict[str, Any]:
+    """Return the options of a rich console that make it obey ``is_plain``."""
+    return {"color_system": None} if is_plain() else {}
+
+
+def accept_any_text() -> None:
+    r"""Write what the terminal's encoding lacks as ``\u00e9``, which JSON reads back as the same character."""
+    codecs.register_error(_ESCAPED, _escape)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_ESCAPED)
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def _echo(text: str, *, nl: bool = True, err: bool = False) -> None:
     # The encoding is named, because click takes an ASCII stream for a wrong setting and writes UTF-8.
     click.echo(text, file=sys.stderr if err else sys.stdout, nl=nl)
-
-
-def _one_line(text: str) -> str:
-    return sanitize.printed(sanitize.line(text))

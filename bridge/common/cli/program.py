@@ -12,9 +12,8 @@ from typing import NoReturn
 import click
 
 from bridge.common import doors
-from bridge.common.cli import terminal
 from bridge.common.cli.commands import PipeClosedError
-from bridge.common.cli.output import put_block, put_json, say
+from bridge.common.cli.output import accept_any_text, put_block, put_json, say
 from bridge.common.errors import ExitCode, InfrastructureError, KakeyaError, UsageError, as_told
 
 # Errors of printing: a full disk, a quota, a limit on a file's size, a closed or broken terminal.
@@ -33,7 +32,7 @@ def run_program(cli: click.Command, name: str, argv: Sequence[str] | None = None
         argv: its arguments. None takes this process's.
     """
     as_json = "--json" in (sys.argv[1:] if argv is None else argv)
-    terminal.accept_any_text()
+    accept_any_text()
     try:
         code = cli.main(args=argv, prog_name=name, standalone_mode=False)
         if sys.stdout is not None:

@@ -5,8 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bridge.common.cli.output import is_read_by_people, say
-from bridge.common.cli.terminal import rich_console
+from bridge.common.cli.output import is_read_by_people, rich_console, say
 
 # Seconds until the first line, and between later ones: each pause is twice as long as the one before.
 FIRST, MOST = 5.0, 30.0
@@ -31,44 +30,38 @@ def progress(title: str, unit: str) -> Iterator[Callbacks]:
             task = bar.add_task(title, total=None)
             yield lambda total: bar.update(task, total=total), lambda: bar.advance(task)
         return
-    lines = _Lines(unit)
-    with lines.printing():
-        yield lines.start, lines.step
+    with _lines(unit) as callbacks:
+        yield callbacks
 
 
-class _Lines:
-    """Prints from its own thread, so that progress is visible during a long step."""
+@contextmanager
+def _lines(unit: str) -> Iterator[Callbacks]:
+    """Print lines from a thread of their own, so that progress is visible during a long step."""
+    done, total = 0, 0
+    began, ended = time.monotonic(), threading.Event()
 
-    def __init__(self, unit: str) -> None:
-        self.unit, self.done, self.total = unit, 0, 0
-        self.began = time.monotonic()
-        self._ended = threading.Event()
-
-    def start(self, total: int) -> None:
-        """Take in how many steps there will be."""
-        self.total = total
-
-    def step(self) -> None:
-        """Count a step."""
-        self.done += 1
-
-    @contextmanager
-    def printing(self) -> Iterator[None]:
-        """Print until the block ends."""
-        thread = threading.Thread(target=self._print, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._ended.set()
-            thread.join()
-
-    def _print(self) -> None:
+    def print_lines() -> None:
         wait = FIRST
-        while not self._ended.wait(wait):
-            of = f"/{self.total}" if self.total else ""
-            say(f"progress {self.done}{of} {self.unit}, {time.monotonic() - self.began:.0f} s")
+        while not ended.wait(wait):
+            of = f"/{total}" if total else ""
+            say(f"progress {done}{of} {unit}, {time.monotonic() - began:.0f} s")
             wait = min(2 * wait, MOST)
+
+    def start(steps: int) -> None:
+        nonlocal total
+        total = steps
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+
+    thread = threading.Thread(target=print_lines, daemon=True)
+    thread.start()
+    try:
+        yield start, step
+    finally:
+        ended.set()
+        thread.join()
 
 
 class Bounded:

@@ -11,7 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from bridge.common import sanitize
-from bridge.common.cli import terminal
+from bridge.common.cli.output import one_line, styles
 
 
 class Screen(Console):
@@ -39,31 +39,25 @@ class Grid(Table):
 
     def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
         """Add a row."""
-        super().add_row(*map(_one_line, cells), **options)
+        super().add_row(*map(_cell, cells), **options)
 
 
 def console(*, err: bool = False, markup: bool = False) -> Screen:
     """Return the console for rich text. With ``markup`` the caller escapes text from others."""
-    return Screen(
-        **terminal.styles(), stderr=err, highlight=False, soft_wrap=True, markup=markup, emoji=False
-    )
+    return Screen(**styles(), stderr=err, highlight=False, soft_wrap=True, markup=markup, emoji=False)
 
 
 def styled(*parts: str | tuple[str, str]) -> Text:
     """Return one line made of plain texts and styled texts."""
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
-    return Text.assemble(*((_printed(text), style) for text, style in pairs))
+    return Text.assemble(*((one_line(text), style) for text, style in pairs))
 
 
-def _one_line(cell: RenderableType | None) -> RenderableType | None:
+def _cell(cell: RenderableType | None) -> RenderableType | None:
     if isinstance(cell, str):
         # What does not fit goes on in the next line: names and commands are there to be copied.
-        return Text(_printed(cell), overflow="fold")
+        return Text(one_line(cell), overflow="fold")
     if isinstance(cell, Text):
-        cell.plain = _printed(cell.plain)
+        cell.plain = one_line(cell.plain)
         cell.overflow = "fold"
     return cell
-
-
-def _printed(text: str) -> str:
-    return sanitize.printed(sanitize.line(text))
