@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge.bus import branch_names, history
-from bridge.bus.branch_names import Namespace
+from bridge.bus.branch_names import Namespace, asked_at, by_age
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.bus.wire import Result, State
@@ -20,12 +20,11 @@ from bridge.common import environment
 from bridge.errors import KakeyaError
 from bridge.presets import Preset, find_preset, load_presets
 from bridge.requests import request_commit, why_waiting
-from bridge.requests.cancel import cancel
 from bridge.requests.follow import follow
 from bridge.requests.liveness import BranchAges, last_line, life_of, queue_of
-from bridge.requests.outbox import Sent, answered, asked_at, by_age, find_branch, no_such_request
+from bridge.requests.outbox import Sent, answered, find_branch, no_such_request
 from bridge.requests.runners import read_runners, with_jobs
-from bridge.requests.send import send
+from bridge.requests.send import cancel, send
 from bridge.requests.status import REWRITTEN, Event, Status, kept_log, mark_unsigned, status_of, streamed_log
 from bridge.requests.sweep import Swept, sweep
 from bridge.requests.waiting import Reason, RunnerSighting

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bridge.bus import branch_names, history, objects
+from bridge.bus.branch_names import by_age
 from bridge.bus.history import RequestBranch
 from bridge.bus.presence import RunnerState
 from bridge.bus.remote import Remote
@@ -19,7 +20,6 @@ from bridge.client import Client
 from bridge.common import environment, install
 from bridge.errors import KakeyaError, ProcessError
 from bridge.presets import Preset
-from bridge.requests.outbox import by_age
 from bridge.requests.request_commit import identity
 from bridge.requests.runners import with_jobs
 from bridge.requests.send import OTHER_PREFIX

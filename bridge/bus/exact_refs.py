@@ -8,7 +8,7 @@ Exact are only the lines of a listing, the ids of objects, and the two sides of 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from bridge.errors import KakeyaError
@@ -34,6 +34,21 @@ def start_listing(git: Git, address: str, *flags: str, timeout: float = NETWORK_
     return git.start("ls-remote", "--refs", *flags, "--", address, timeout=timeout)
 
 
+def each_ref(
+    git: Git, address: str, *flags: str, timeout: float = NETWORK_TIMEOUT
+) -> Iterator[tuple[str, str]]:
+    """Yield name and object id of each reference on a server. Git would report a listing that nobody reads as failed.
+
+    Raises:
+        GitError: the server cannot be reached.
+    """
+    child = start_listing(git, address, *flags, timeout=timeout)
+    try:
+        yield from git_output.each_ref(git_output.each_line(child.chunks()))
+    finally:
+        child.close()
+
+
 def find_branch(git: Git, address: str, branch: str, timeout: float = NETWORK_TIMEOUT) -> str | None:
     """Return the id of a branch's commit on a server, or None if it has no such branch.
 
@@ -51,14 +66,9 @@ def find_branches(
     Raises:
         GitError: the server cannot be reached.
     """
-    child = start_listing(git, address, "--heads", timeout=timeout)
-    try:
-        listed = git_output.each_ref(git_output.each_line(child.chunks()))
-        # Read to the end: git would report a listing that nobody reads as failed.
-        heads = ((ref.removeprefix(HEADS), oid) for ref, oid in listed if ref.startswith(HEADS))
-        return {branch: oid for branch, oid in heads if is_wanted(branch)}
-    finally:
-        child.close()
+    listed = each_ref(git, address, "--heads", timeout=timeout)
+    heads = ((ref.removeprefix(HEADS), oid) for ref, oid in listed if ref.startswith(HEADS))
+    return {branch: oid for branch, oid in heads if is_wanted(branch)}
 
 
 def fetch(git: Git, address: str, commits: Mapping[str, str], *, timeout: float = NETWORK_TIMEOUT) -> None:

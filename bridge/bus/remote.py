@@ -150,11 +150,10 @@ class Remote:
 
         Left out are names that no request can have.
         """
-        child = exact_refs.start_listing(self.git, self.name, "--heads")
         heads = tuple(f"refs/heads/{pattern.partition('*')[0]}" for pattern in patterns)
         branches: dict[str, str] = {}
         try:
-            for ref, oid in git_output.each_ref(git_output.each_line(child.chunks())):
+            for ref, oid in exact_refs.each_ref(self.git, self.name, "--heads"):
                 if len(oid) != _ID_DIGITS:
                     raise remote_errors.other_hash(self.name)
                 branch = ref.removeprefix("refs/heads/")
@@ -162,8 +161,6 @@ class Remote:
                     branches[branch] = oid
         except ProcessError as error:
             raise self._explain(error) from error
-        finally:
-            child.close()
         branches = {branch: oid for branch, oid in branches.items() if branch_names.matches(branch, patterns)}
         return self._apart(branches) if self.ignores_case else branches
 
@@ -262,13 +259,9 @@ class Remote:
             raise self._explain(error) from error
 
     def _listed_presences(self) -> dict[str, str]:
-        child = exact_refs.start_listing(self.git, self.name)
-        try:
-            listed = git_output.each_ref(git_output.each_line(child.chunks()))
-            records = ((ref, oid) for ref, oid in listed if presence.is_ref(ref))
-            return dict(nlargest(limits.PRESENCES, records, key=lambda _: random.random()))  # noqa: S311 - no secret
-        finally:
-            child.close()
+        listed = exact_refs.each_ref(self.git, self.name)
+        records = ((ref, oid) for ref, oid in listed if presence.is_ref(ref))
+        return dict(nlargest(limits.PRESENCES, records, key=lambda _: random.random()))  # noqa: S311 - no secret
 
     def known_presences(self) -> dict[str, str]:
         """Return the presence records of the last fetch, without asking the server."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 from bridge.bus import lookup, objects
 from bridge.common import limits
 from bridge.errors import VerificationError
@@ -46,7 +44,11 @@ def _differing(git: Git, base: str, before: str | None, after: str | None) -> di
         here, pairs = pairs[:_AT_ONCE], pairs[_AT_ONCE:]
         trees = _read(git, [oid for _, *oids in here for oid in oids if oid])
         for path, old, new in here:
-            for name, was, now in _unlike(trees.get(old or "", {}), trees.get(new or "", {})):
+            before_names, now_names = trees.get(old or "", {}), trees.get(new or "", {})
+            for name in before_names.keys() | now_names.keys():
+                was, now = before_names.get(name), now_names.get(name)
+                if was == now:
+                    continue
                 inner = f"{path}/{name}" if path else name
                 if len(inner) > limits.PATH_LENGTH:
                     raise VerificationError(f"a path is longer than {limits.PATH_LENGTH} characters")
@@ -60,15 +62,6 @@ def _differing(git: Git, base: str, before: str | None, after: str | None) -> di
                     where = f"below {base}" if base else "and the request"
                     raise VerificationError(f"more than {limits.PATHS} files differ {where}")
     return nodes
-
-
-def _unlike(
-    before: Mapping[str, Entry], after: Mapping[str, Entry]
-) -> Iterator[tuple[str, Entry | None, Entry | None]]:
-    for name in before.keys() | after.keys():
-        was, now = before.get(name), after.get(name)
-        if was != now:
-            yield name, was, now
 
 
 def _read(git: Git, oids: list[str]) -> dict[str, dict[str, Entry]]:

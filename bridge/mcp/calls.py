@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 
+from bridge.bus.branch_names import asked_at
 from bridge.bus.times import committed_at
 from bridge.client import Client, Run
 from bridge.common import doors
@@ -17,7 +18,6 @@ from bridge.errors import ExitCode, UsageError
 from bridge.mcp import models
 from bridge.mcp.bounds import MOST_BYTES, cut, log_text, page, short, size
 from bridge.presets import Preset, find_preset, split_params
-from bridge.requests.outbox import asked_at
 from bridge.requests.status import Status, status_of
 from bridge.verify.answer_checks import gaps
 from bridge.verify.check import Report

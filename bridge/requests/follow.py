@@ -83,7 +83,8 @@ def follow(
             return
         if over.is_due(view):
             if not view.is_withdrawn:
-                raise _expired(view)
+                message = f"{view.branch} expired before a runner took it, and none will"
+                raise WaitTimeout(message, fix="Send it again: kakeya run.", code="expired")
             yield Event(status_of(view))
             return
         if deadline is not None and time.monotonic() >= deadline:
@@ -129,7 +130,9 @@ class _Notes:
 
     def moved(self, view: RequestBranch) -> None:
         """Record that the branch moved, which restarts the pause before the next note."""
-        self._at = time.monotonic() + _until_note(view)
+        # A running job may be silent for its lease.
+        pause = view.state.lease_s if view.state and view.current_state.is_taken else FIRST_NOTE_S
+        self._at = time.monotonic() + pause
         self.reason = None
 
     def due(self, view: RequestBranch) -> Iterator[Event]:
@@ -194,11 +197,6 @@ def _steady(git: Git, look: Callable[[], RequestBranch], known: str | None) -> R
         pause_for(CHANGED_POLL_S)
 
 
-def _until_note(view: RequestBranch) -> float:
-    """Return after how many seconds without news a note is due. A running job may be silent for its lease."""
-    return view.state.lease_s if view.state and view.current_state.is_taken else FIRST_NOTE_S
-
-
 def _patiently(look: Callable[[], RequestBranch], pause: float, deadline: float | None) -> RequestBranch:
     """Retry for a while if the remote is unreachable, because a job may take hours."""
     until = min(time.monotonic() + PATIENCE_S, math.inf if deadline is None else deadline)
@@ -215,11 +213,6 @@ def _no_remote(error: InfrastructureError, waited: float) -> WaitTimeout:
     message = f"the remote did not answer within {waited:g} s: {error.own_message}"
     fix = "Try again; `kakeya doctor` checks the remote."
     return WaitTimeout(message, fix=fix, code="no_answer_in_time", quoting=error.quoting)
-
-
-def _expired(view: RequestBranch) -> WaitTimeout:
-    message = f"{view.branch} expired before a runner took it, and none will"
-    return WaitTimeout(message, fix="Send it again: kakeya run.", code="expired")
 
 
 def no_answer(view: RequestBranch, waited: float, reason: Reason | None = None) -> WaitTimeout:

@@ -24,10 +24,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bridge.bus import branch_names, history, objects
+from bridge.bus.branch_names import by_age
 from bridge.bus.remote import Pushed, Remote
 from bridge.common import limits, strict_json
 from bridge.errors import InfrastructureError, UsageError
-from bridge.requests.outbox import Sent, by_age
+from bridge.requests.outbox import Sent
 from bridge.requests.request_commit import Content, Prepared
 from bridge.system import git_output
 from bridge.system.git import Git

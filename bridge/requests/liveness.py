@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from bridge.bus import objects, wire
+from bridge.bus.branch_names import by_age
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import strict_json
 from bridge.errors import InfrastructureError, ManifestError
 from bridge.manifest import parse_manifest, parse_time
-from bridge.requests.outbox import by_age
 from bridge.requests.waiting import span
 from bridge.system import git_output
 from bridge.system.git import Git

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bridge.bus import branch_names, objects
-from bridge.bus.branch_names import asked_at as asked_at  # noqa: PLC0414 - whoever asks for notes asks for their age
-from bridge.bus.branch_names import by_age as by_age  # noqa: PLC0414
+from bridge.bus.branch_names import by_age
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.common import limits

@@ -1,12 +1,18 @@
-"""Sends a request: makes its commit and pushes its branch, once under an idempotency key."""
+"""Sends a request, once under an idempotency key, and cancels it: both push a commit to its branch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 
+from bridge.bus import history, objects, wire
 from bridge.bus.branch_names import Namespace
+from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Pushed, Remote
+from bridge.bus.wire import CancelFile
 from bridge.errors import InfrastructureError, KakeyaError, RefusedError
+from bridge.manifest import format_time
 from bridge.requests import idempotency, request_commit
 from bridge.requests.binding import Binding, repository_name
 from bridge.requests.outbox import Sent
@@ -18,6 +24,7 @@ OTHER_PREFIX = (
     "Choose a prefix that this account may push to: --prefix of `kakeya run`, or KAKEYA_BRANCH_PREFIX; "
     "`kakeya doctor` tries it without sending."
 )
+_ATTEMPTS = 20
 
 
 def send(
@@ -79,3 +86,29 @@ def _send_new(remote: Remote, sent: Sent, prepared: Prepared) -> tuple[str, str]
             sent.forget(branch)
         raise
     return branch, commit
+
+
+def cancel(git: Git, remote: Remote, look: Callable[[], RequestBranch], reason: str) -> RequestBranch:
+    """Cancel a request unless it has ended or is already cancelled, and return its view. ``look`` fetches its branch.
+
+    Raises:
+        InfrastructureError: the branch moves faster than it can be pushed to.
+    """
+    for _ in range(_ATTEMPTS):
+        view = look()
+        if view.current_state.is_final or view.cancel:
+            return view
+        branch, who = view.branch, request_commit.identity(git)
+        note = CancelFile(
+            schema_version=2,
+            branch=branch,
+            request=view.request,
+            by=who.email[:200],
+            at=format_time(datetime.now(UTC)),
+            reason=reason[:500],
+        )
+        tree = objects.overlay(git, f"{view.tip}^{{tree}}", {wire.CANCEL: note.to_bytes()})
+        commit = objects.commit(git, tree, [view.tip], f"Cancel {branch}\n\n[skip ci]\n", who)
+        if remote.push(branch, commit, expect=view.tip) is Pushed.DONE:
+            return history.read_view(git, branch, commit)
+    raise InfrastructureError(f"{view.branch} changed faster than it could be cancelled", fix="Try again.")

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from bridge.bus import history, times
+from bridge.bus.branch_names import asked_at
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Pushed, Remote
 from bridge.requests.liveness import is_expired
-from bridge.requests.outbox import Sent, asked_at
+from bridge.requests.outbox import Sent
 from bridge.system.git import Git
 
 

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from bridge.bus import branch_names, objects, wire
-from bridge.bus.branch_names import Requester
+from bridge.bus.branch_names import Requester, by_age
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import strict_json
 from bridge.errors import ManifestError
 from bridge.manifest import Request, parse_manifest, parse_time
 from bridge.presets import Preset
-from bridge.requests.outbox import by_age
 from bridge.requests.waiting import QueuePosition, Reason, RunnerSighting, WaitingRequest, explain_wait
 from bridge.system.git import Git
 

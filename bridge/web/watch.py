@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bridge.bus import history
+from bridge.bus.branch_names import asked_at, by_age
 from bridge.bus.history import RequestBranch
 from bridge.client import Client
 from bridge.common import doors, limits
@@ -19,7 +20,6 @@ from bridge.common.doors import Door
 from bridge.errors import KakeyaError, as_told
 from bridge.requests import why_waiting
 from bridge.requests.liveness import last_line, life_of
-from bridge.requests.outbox import asked_at, by_age
 from bridge.requests.runners import read_runners, with_jobs
 from bridge.requests.status import mark_unsigned, status_of
 from bridge.requests.waiting import Reason, RunnerSighting
