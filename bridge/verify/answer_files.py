@@ -8,12 +8,13 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bridge.bus import objects, trees, wire
+from bridge.bus import lookup, objects, trees, wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Result
 from bridge.common import limits
 from bridge.errors import VerificationError
 from bridge.system.git import Git
+from bridge.system.git_output import ObjectInfo
 
 _PIECE = 1 << 20
 
@@ -34,19 +35,11 @@ class Files(Protocol):
 
 
 @dataclass(frozen=True)
-class Blob:
-    """A stored file."""
-
-    oid: str
-    size: int
-
-
-@dataclass(frozen=True)
 class Contents:
     """All entries in an answer's folders, by path. ``others`` are not regular files."""
 
     git: Git
-    files: dict[str, Blob]
+    files: dict[str, ObjectInfo]
     others: frozenset[str]
     _digests: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -62,15 +55,11 @@ class Contents:
             for folder in (wire.FOLDER, wire.REPORTS)
             for path, node in trees.files_below(git, commit, folder).items()
         }
-        sizes = objects.sizes(git, [node.oid for node in there.values() if node.is_file])
-        files = {
-            path: Blob(node.oid, sizes[node.oid])
-            for path, node in there.items()
-            if node.is_file and node.oid in sizes
-        }
-        contents = cls(git, files, frozenset(there.keys() - files.keys()))
+        oids = {path: node.oid for path, node in there.items() if node.is_file}
+        blobs = lookup.locate(git, oids.values())
+        files = {path: blobs[oid] for path, oid in oids.items() if oid in blobs}
         check_bounds(result, {path: blob.size for path, blob in files.items()})
-        return contents
+        return cls(git, files, frozenset(there.keys() - files.keys()))
 
     def digests(self, paths: Iterable[str]) -> dict[str, str]:
         """Return the SHA-256 of the files that exist. Each stored file is read once."""

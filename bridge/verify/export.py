@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import shutil
-import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +24,6 @@ _IGNORE = b"*\n"
 # A `.git` file in an answer's folder, so that git looks for a repository neither in it nor above it.
 _CLOSED = ".git"
 _NO_REPOSITORY = b"gitdir: /dev/null/an-answer-is-no-repository\n"
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
@@ -72,45 +67,30 @@ def write_answer(git: Git, view: RequestBranch, report: Report, out: Path | str 
     contents = Contents.of(git, view.tip, result)
     paths = [wire.RESULT, *(file.path for file in result.files)]
     paths += [wire.EVIDENCE] if wire.EVIDENCE in contents.files else []
-    with _parent_of(folder, ours=out is None) as parent:
-        _check_place(folder, parent)
-        _replace(parent, folder.absolute().name, contents, paths)
+    _make_parent(folder, ours=out is None)
+    _check_place(folder)
+    _replace(folder.absolute(), contents, paths)
     return Fetched(folder, [folder / path for path in paths], result, report)
 
 
-@contextmanager
-def _parent_of(folder: Path, *, ours: bool) -> Iterator[int]:
-    """Open the parent of ``folder``. With ``ours`` it is created and ignored by git, and it must not be a link."""
-    where = folder.absolute().parent
-    where.mkdir(parents=True, exist_ok=True)
-    try:
-        parent = os.open(where, _FOLDER | (os.O_NOFOLLOW if ours else 0))
-    except OSError as error:
+def _make_parent(folder: Path, *, ours: bool) -> None:
+    """Make the parent of ``folder``. With ``ours`` git ignores it, and it must not be a link."""
+    parent = folder.absolute().parent
+    if ours and parent.is_symlink():
         fix = "Remove it, or name another folder with --out."
-        raise UsageError(f"{folder.parent} is not a folder: {error.strerror}", fix=fix) from error
-    try:
-        if ours:
-            _ignore_in_git(parent)
-        yield parent
-    finally:
-        os.close(parent)
+        raise UsageError(f"{folder.parent} is not a folder: it is a link", fix=fix)
+    parent.mkdir(parents=True, exist_ok=True)
+    if ours:
+        with suppress(FileExistsError), (parent / ".gitignore").open("xb") as file:
+            file.write(_IGNORE)
 
 
-def _ignore_in_git(folder: int) -> None:
-    with suppress(FileExistsError), os.fdopen(os.open(".gitignore", _NEW_FILE, dir_fd=folder), "wb") as file:
-        file.write(_IGNORE)
-
-
-def _check_place(folder: Path, parent: int) -> None:
+def _check_place(folder: Path) -> None:
     """Raise UsageError if the folder contains files that no earlier fetch wrote."""
-    try:
-        about = os.stat(folder.absolute().name, dir_fd=parent, follow_symlinks=False)
-    except FileNotFoundError:
-        return
     fix = "Name an empty folder, or one of an earlier fetch, with --out."
-    if stat.S_ISLNK(about.st_mode):
+    if folder.is_symlink():
         raise UsageError(f"{folder} is a link", fix=fix)
-    if not stat.S_ISDIR(about.st_mode) or _others_in(folder):
+    if folder.exists() and (not folder.is_dir() or _others_in(folder)):
         raise UsageError(f"{folder} holds something else", fix=fix)
 
 
@@ -127,39 +107,19 @@ def _others_in(folder: Path) -> bool:
     return any(path not in ours and not path.is_dir() for path in folder.rglob("*"))
 
 
-def _replace(parent: int, name: str, contents: Contents, paths: list[str]) -> None:
-    """Write files into a new folder, and replace the folder ``name`` with it."""
-    apart = f".{name[:100]}.{secrets.token_hex(8)}"
-    os.mkdir(apart, 0o700, dir_fd=parent)
+def _replace(folder: Path, contents: Contents, paths: list[str]) -> None:
+    """Write files into a new folder, which has no links, and replace ``folder`` with it."""
+    apart = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:100]}."))
     try:
-        created = os.open(apart, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
-        try:
-            _write(created, _CLOSED, iter([_NO_REPOSITORY]))
-            for path, pieces in contents.copies(paths):
-                _write(created, path, pieces)
-            os.fchmod(created, 0o755)
-        finally:
-            os.close(created)
-        with suppress(FileNotFoundError):
-            shutil.rmtree(name, dir_fd=parent)
-        os.rename(apart, name, src_dir_fd=parent, dst_dir_fd=parent)
+        (apart / _CLOSED).write_bytes(_NO_REPOSITORY)
+        for path, pieces in contents.copies(paths):
+            (apart / path).parent.mkdir(parents=True, exist_ok=True)
+            with (apart / path).open("xb") as file:
+                file.writelines(pieces)
+        apart.chmod(0o755)
+        if folder.exists():
+            shutil.rmtree(folder)
+        apart.rename(folder)
     except BaseException:
-        shutil.rmtree(apart, ignore_errors=True, dir_fd=parent)
+        shutil.rmtree(apart, ignore_errors=True)
         raise
-
-
-def _write(root: int, path: str, pieces: Iterator[bytes]) -> None:
-    """Write a file below a folder. No part of its path may be a link."""
-    *folders, name = path.split("/")
-    opened: list[int] = []
-    try:
-        for part in folders:
-            with suppress(FileExistsError):
-                os.mkdir(part, dir_fd=opened[-1] if opened else root)
-            opened.append(os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=opened[-1] if opened else root))
-        with os.fdopen(os.open(name, _NEW_FILE, 0o644, dir_fd=opened[-1] if opened else root), "wb") as file:
-            for piece in pieces:
-                file.write(piece)
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)

@@ -130,11 +130,11 @@ class Reader:
             branch: [commits[name] for name in several if name in commits]
             for branch, several in names.items()
         }
-        files = lookup.locate(
+        states = lookup.locate(
             git, [f"{commit.oid}:{wire.STATE}" for line in lines.values() for commit in line]
         )
-        steps = {branch: _steps(line, files, size) for branch, line in lines.items()}
-        wanted = {oid for several in steps.values() for step in several for oid in step.to_read}
+        steps = {branch: _steps(line, states, size) for branch, line in lines.items()}
+        wanted = {oid for several in steps.values() for step in several for oid in step.to_read()}
         contents = dict(objects.each_content(git, list(wanted)))
         for branch, several in steps.items():
             search = searches[branch]
@@ -151,16 +151,17 @@ class Reader:
         read: Mapping[str, StateFile],
     ) -> bool:
         """Record one commit. Returns whether the search ends with it."""
-        state = read.get(step.commit) if step.is_new else None
-        if state is None and step.is_new:
-            state = wire.parse_state(contents.get(step.state or ""))
+        commit = step.commit.oid
+        state = read.get(commit) if step.is_new else None
+        if state is None and step.is_new and step.state:
+            state = wire.parse_state(contents.get(step.state.oid))
         if state and state.branch == branch:
-            if is_signed(contents.get(step.commit, b""), branch, self.keys):
-                position.state_commit = step.commit
+            if is_signed(contents.get(commit, b""), branch, self.keys):
+                position.state_commit = commit
                 return True
             position.unsigned = position.unsigned or state.state
             return False
-        position.top = position.top or step.commit
+        position.top = position.top or commit
         return step.state is None and not step.is_new
 
 
@@ -202,24 +203,26 @@ def _below(git: Git, foreign: Sequence[tuple[RequestBranch, _Position]]) -> dict
 
 @dataclass(frozen=True)
 class _Step:
-    """One commit on a branch's first-parent line: its state's blob id, and whether it differs from the parent's."""
+    """One commit on a branch's first-parent line: its state's blob, and whether that differs from the parent's."""
 
-    commit: str
-    state: str | None
+    commit: ObjectInfo
+    state: ObjectInfo | None
     is_new: bool
-    # The objects to read: the state and the commit, if they are small enough and the state is new.
-    to_read: tuple[str, ...]
+
+    def to_read(self) -> list[str]:
+        """Return the objects to read: a new state, and the commit if it is small enough to be signed."""
+        if not (
+            self.is_new and self.state and self.state.kind == "blob" and self.state.size <= wire.MAX_STATE
+        ):
+            return []
+        is_small = self.commit.size <= SIGNED_COMMIT_BYTES
+        return [self.state.oid, self.commit.oid] if is_small else [self.state.oid]
 
 
 def _steps(line: Sequence[ObjectInfo], files: Mapping[str, ObjectInfo], size: int) -> list[_Step]:
-    """Return the commits of a line. The line has one more commit, for the comparison with the parent."""
+    """Return the first ``size`` commits of a line, each compared with the next."""
     states = [*(files.get(f"{commit.oid}:{wire.STATE}") for commit in line), None]
-    steps = []
-    for commit, now, before in zip(line[:size], states, states[1:], strict=False):
-        state = now.oid if now else None
-        is_new = state != (before.oid if before else None)
-        to_read: list[str] = []
-        if is_new and now and now.kind == "blob" and now.size <= wire.MAX_STATE:
-            to_read = [now.oid, *([commit.oid] if commit.size <= SIGNED_COMMIT_BYTES else [])]
-        steps.append(_Step(commit.oid, state, is_new, tuple(to_read)))
-    return steps
+    return [
+        _Step(commit, now, now != before)
+        for commit, now, before in zip(line[:size], states, states[1:], strict=False)
+    ]
