@@ -86,7 +86,6 @@ def _repository(client: Client) -> Iterator[Check]:
 
 
 def _commit(client: Client) -> Check:
-    """Return whether there is a commit that a request can be about."""
     commit = objects.resolve(client.git, "HEAD")
     if commit is None:
         fix = "Make a first commit in this clone: a request needs one as its parent."

@@ -73,7 +73,6 @@ def _steps(name: str) -> list[str]:
 
 
 def _ask(process: batch.CatFileProcess, names: Iterable[str], known: dict[str, ObjectInfo | None]) -> None:
-    """Add git's answer for each name to ``known``."""
     new = [name for name in dict.fromkeys(names) if name not in known]
     process.ask(new)
     known.update((name, git_output.object_of(process.child.line())) for name in new)

@@ -41,11 +41,7 @@ EMPTY_TREES = (
 
 
 def _top(git: Git, tree: str) -> str:
-    """Return the id of a tree, or of a commit's tree.
-
-    Raises:
-        InfrastructureError: it is none, or too large.
-    """
+    """Return the id of a tree, or of a commit's tree. Raises InfrastructureError if it is none, or too large."""
     top = locate(git, [f"{tree}:"]).get(f"{tree}:")
     if top is None or top.size > limits.TREE_BYTES:
         raise InfrastructureError(

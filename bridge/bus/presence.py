@@ -52,11 +52,7 @@ def _is_time(value: str) -> str:
 
 
 def _seconds(text: str) -> float:
-    """Return the Unix time that a text such as 2026-01-31T12:00:00Z stands for.
-
-    Raises:
-        ValueError: the text is no such time.
-    """
+    """Return the Unix time of a text such as 2026-01-31T12:00:00Z. Raises ValueError for any other text."""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
 
 

@@ -96,7 +96,6 @@ def _unfit(output: str, name: str) -> UsageError | None:
 
 
 def _refused(error: ProcessError, output: str, git: Git, name: str, branch: str) -> RefusedError | None:
-    """Return why the server does not take a branch."""
     blocked = _BLOCKED.search(output)
     if blocked:
         return name_conflict(branch, blocked[1])
@@ -119,7 +118,6 @@ def name_conflict(branch: str, other: str) -> RefusedError:
 
 
 def _failed(error: ProcessError, output: str, git: Git, name: str) -> InfrastructureError:
-    """Return why the server was not reached, or did not do what it was asked to do."""
     message, code = f"{name} did not do what it was asked for", "remote_failed"
     fix = "Try again; `kakeya doctor` checks the remote."
     if _CERTIFICATE.search(output):

@@ -38,7 +38,6 @@ timeout_option = option(
 
 
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
-    """Return a callback that puts an option's value into the context."""
 
     def keep(context: click.Context, _param: click.Parameter, value: str | None) -> None:
         if value is not None:
@@ -196,10 +195,7 @@ def finish(run: Run, status: Status, *, as_json: bool) -> int:
 
 
 def _conclude(run: Run, status: Status, *, as_json: bool) -> int:
-    """Verify the answer of a request that has ended, print the result, and return the exit code.
-
-    That is the one that the state stands for, and 1 for an answer that does not hold: it may say anything.
-    """
+    """Verify an answer, print the result, and return the exit code: 1 if the answer does not hold."""
     if not status.answered:
         no_answer = "no runner had taken it, so there is no answer to verify"
         if as_json:

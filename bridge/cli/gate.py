@@ -90,11 +90,7 @@ def show_gate(judged: Gate) -> None:
 
 
 def _read(paths: tuple[Path, ...], pin: Pin | None) -> Iterator[tuple[str, bytes | None, gate.Voucher]]:
-    """Yield each report with its name and the run that vouches for it; None in place of what cannot be read.
-
-    Raises:
-        UsageError: a file is no report, or too large for the memory.
-    """
+    """Yield each report with its name and the run that vouches for it; None in place of what cannot be read."""
     remaining = limits.REPORTS_BYTES
     for named in paths:
         for file in reports_in(named) if named.is_dir() else [named]:
@@ -140,7 +136,6 @@ def _check_form(file: Path, data: bytes | None) -> None:
 
 
 def _size(file: Path) -> int:
-    """Return a regular file's size, 0 for everything else."""
     try:
         about = file.stat()
     except OSError:

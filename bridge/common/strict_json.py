@@ -102,7 +102,6 @@ def _is_too_much(count: _Count, bounds: Bounds) -> bool:
 
 
 def _count(raw: bytes) -> _Count:
-    """Count the marks of a text, including those in strings."""
     nests = raw.count(b"[") + raw.count(b"{")
     return _Count(nests, nests + raw.count(b",") + 1, raw.count(b":"))
 

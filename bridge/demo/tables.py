@@ -93,7 +93,6 @@ def speed_words(report: Row) -> Iterator[str]:
 
 
 def _cell(claims: tuple[Claim, ...], arm: str, name: str, form: str) -> str:
-    """Return an arm's claim of a name with its interval, or nothing if there is none."""
     claim = next((claim for claim in claims if (claim.arm, claim.name) == (arm, name)), None)
     if claim is None or claim.value is None:
         return ""

@@ -165,13 +165,11 @@ def excerpt(path: str, data: bytes | None, *, cut_short: bool) -> Log:
 
 
 def _lines(blocks: Sequence[bytes]) -> tuple[str, ...]:
-    """Return the beginnings of lines as text."""
     texts = (line[: 4 * MAX_LINE].decode("utf-8", "replace") for line in blocks)
     return tuple(cut(printable(text), MAX_LINE) for text in texts)
 
 
 def _reproduce(result: Result) -> tuple[str, ...]:
-    """Return the commands that repeat the request and verify this answer."""
     if not result.preset or not branch_names.PRESET.fullmatch(result.preset):
         return ()
     argv = ["kakeya", "run", result.preset]

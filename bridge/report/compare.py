@@ -39,7 +39,6 @@ def figures_of(source: Source) -> dict[Key, Claim]:
 
 
 def _reports(source: Source) -> Iterator[Row]:
-    """Yield an answer's readable reports."""
     for path in reports_of(source.result):
         with suppress(ManifestError):
             yield parse_report(source.files.get(path, b""))
@@ -97,7 +96,6 @@ def _change(first: float | None, other: float | None) -> Cell:
 
 
 def _unlike(sources: Sequence[Source], runs: Sequence[RunView]) -> Table:
-    """Return the facts in which the runs differ."""
     facts: list[dict[str, Cell]] = [
         {f"{part}: {name}": value for part, pairs in _parts(run) for name, value in pairs} | _measured(source)
         for source, run in zip(sources, runs, strict=True)
@@ -111,7 +109,6 @@ def _unlike(sources: Sequence[Source], runs: Sequence[RunView]) -> Table:
 
 
 def _measured(source: Source) -> dict[str, Cell]:
-    """Return the options and models in an answer's reports, by kind of report."""
     facts: dict[str, Cell] = {}
     for report in _reports(source):
         kind = cut(text(report.get("kind")), 40).removeprefix("kakeya.")

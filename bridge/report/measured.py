@@ -60,7 +60,6 @@ def measured(path: str, data: bytes | None) -> Measured:
 
 
 def _bounded(table: Table) -> Table:
-    """Return a table without the rows beyond the limit."""
     if len(table.rows) <= MAX_TABLE_ROWS:
         return table
     note = f"The first {MAX_TABLE_ROWS} of {len(table.rows)} rows. {table.note}".strip()

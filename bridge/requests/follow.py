@@ -176,11 +176,7 @@ def _next_view(
 
 
 def _steady(git: Git, look: Callable[[], RequestBranch], known: str | None) -> RequestBranch:
-    """Fetch a branch on which the commit ``known`` was.
-
-    Raises:
-        RefusedError: for a while the branch is not there, or does not contain that commit.
-    """
+    """Fetch a branch. Raises RefusedError if it is gone, or lacks the commit ``known``, for a while."""
     until = time.monotonic() + CHANGED_S
     while True:
         try:

@@ -46,7 +46,6 @@ class Sent:
         self.git("update-ref", _REFS + branch, commit)
 
     def _numbers(self) -> dict[str, int]:
-        """Return the number of each request commit."""
         numbers = {commit: name.removeprefix(_ORDER) for name, commit in self.git.refs(_ORDER).items()}
         return {commit: int(number) for commit, number in numbers.items() if number.isdecimal()}
 

@@ -189,7 +189,6 @@ def _nobody(runners: Sequence[RunnerSighting], now: float) -> Reason:
 
 
 def _fit(request: WaitingRequest, alive: Sequence[RunnerSighting]) -> list[RunnerSighting]:
-    """Return the live runners that could take the request."""
     return [
         sighting
         for sighting in alive
@@ -319,7 +318,6 @@ def _names(some: Sequence[RunnerSighting]) -> str:
 
 
 def _some(names: Iterable[str]) -> str:
-    """Return the first few names, and the number of the others."""
     listed = list(names)
     more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     return ", ".join(listed[:_SHOWN]) + more

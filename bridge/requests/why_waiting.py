@@ -99,7 +99,6 @@ def _waiting_request(
 
 
 def _read(git: Git, views: Sequence[RequestBranch]) -> dict[str, Request | None]:
-    """Return the manifest of each branch; None if it cannot be read."""
     requests: dict[str, Request | None] = {}
     for i in range(0, len(views), _AT_ONCE):
         some = views[i : i + _AT_ONCE]

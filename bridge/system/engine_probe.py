@@ -48,7 +48,6 @@ def _works(facts: dict[str, object], python: str | Path) -> Check:
 
 
 def _problem(facts: object) -> str:
-    """Return the first fault that the probe found, on one line."""
     problems = facts.get("problems") if isinstance(facts, dict) else None
     first = problems[0] if isinstance(problems, list) and problems else None
     if not isinstance(first, dict):

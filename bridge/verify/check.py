@@ -148,7 +148,6 @@ def _check_history(git: Git, view: RequestBranch, result: Result, ignored: Conta
 
 
 def _check_request(git: Git, view: RequestBranch, result: Result) -> tuple[Request | None, Check]:
-    """Check that the result repeats the request."""
     try:
         blob = objects.read_blob(git, result.request, wire.REQUEST, max_bytes=64 * 1024)
         request = parse_manifest(blob or b"")

@@ -95,7 +95,6 @@ def _check_place(folder: Path) -> None:
 
 
 def _others_in(folder: Path) -> bool:
-    """Return whether a folder contains files that no earlier fetch wrote."""
     ours = {folder / path for path in (wire.RESULT, wire.EVIDENCE)}
     if read_regular(folder / _CLOSED, len(_NO_REPOSITORY)) == _NO_REPOSITORY:
         ours.add(folder / _CLOSED)

@@ -76,11 +76,7 @@ def _signer(
     elsewhere: Callable[[Statement], Iterable[str]],
     unseen: Sequence[str],
 ) -> PublicKey:
-    """Return the pinned key that signed the answer.
-
-    Raises:
-        VerificationError: none did.
-    """
+    """Return the pinned key that signed the answer. Raises VerificationError if none did."""
     pinned = f"(pinned by {pin.source}: {pin.shown})"
     if wire.EVIDENCE not in files.files:
         raise VerificationError(f"it is not signed, and a key is pinned {pinned}")
@@ -120,12 +116,10 @@ def differences(
 
 
 def _upon(signed: Statement) -> str:
-    """Return the last commit of the branch when the answer was made."""
     return str(signed.get("predicate", {}).get("kakeya", {}).get("upon"))
 
 
 def _digests(statement: Statement) -> dict[str, str]:
-    """Return the subjects of a statement: the digest of each by name."""
     digests = {}
     for subject in statement.get("subject", ()):
         ((_, digest),) = subject["digest"].items()

@@ -112,7 +112,6 @@ class Site:
         return row
 
     def _page(self, request: Request, version: tuple[object, ...], make: Callable[[], str]) -> Response:
-        """Return a page, or status 304 if the reader's copy is current."""
         digest = hashlib.sha256(repr((self._name, version)).encode()).hexdigest()[:32]
         tag = f'"{digest}"'
         if request.headers.get("if-none-match") == tag:

@@ -62,7 +62,6 @@ def _check(folder: Path) -> None:
 
 
 def _files(watch: Watch, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    """Yield each file's path and content."""
     runs = Runs(watch)
     figures = Figures(runs, lambda: snapshot)
     while figures.step():

@@ -55,7 +55,6 @@ class Guard:
         await (refusal or self._app)(scope, receive, with_headers)
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
-        """Return why a request is refused, or None."""
         headers = Headers(scope=scope)
         if [name.lower() for name in headers.getlist("host")] not in ([name] for name in self._hosts):
             return PlainTextResponse("This server answers to its own address alone.\n", 421)

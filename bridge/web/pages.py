@@ -127,11 +127,9 @@ def assets() -> dict[str, tuple[str, str]]:
 
 
 def _counts(snapshot: Snapshot) -> list[tuple[str, int]]:
-    """Return the number of requests in each state, in the order of a request's life."""
     counts = dict(snapshot.choices["state"])
     return [(str(state), counts[state]) for state in State if counts.get(state)]
 
 
 def _standing(sighting: RunnerSighting) -> str:
-    """Return one word for the state of a runner."""
     return str(sighting.record.state) if sighting.is_alive(time.time()) else "not seen"

@@ -88,7 +88,6 @@ class Watch:
         return {branch: tips[branch] for branch in sorted(branches, key=by_age)[-limits.BRANCHES :]}
 
     def _read(self, tips: Mapping[str, str]) -> None:
-        """Read branches that are new or have moved."""
         branches = list(tips)
         for i in range(0, len(branches), _AT_ONCE):
             some = {branch: tips[branch] for branch in branches[i : i + _AT_ONCE]}

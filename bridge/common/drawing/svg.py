@@ -40,7 +40,6 @@ def figures(plots: Iterable[Plot]) -> list[Markup]:
 
 
 def _looks(plots: Sequence[Plot]) -> dict[str, int]:
-    """Return the number of each series' colour and mark."""
     names = dict.fromkeys(series.name for plot in plots for series in plot.series if series.style != "limit")
     return {name: index for index, name in enumerate(names)}
 

@@ -32,7 +32,6 @@ def text_plot(plot: Plot) -> list[str]:
 
 
 def _points(plot: Plot, series: Series) -> list[Point]:
-    """Return the points that can be drawn on the axes."""
     return [
         point
         for point in series.points

@@ -94,7 +94,6 @@ def _plot(plot: Plot) -> list[str]:
 
 
 def _tables(tables: Iterable[Table]) -> list[str]:
-    """Return tables, except folded ones."""
     return [
         part for table in tables if not table.folded for part in (f"**{escape(table.title)}**", _table(table))
     ]

@@ -82,12 +82,10 @@ _CHECKS = {"ok": "ok", "FAIL": "fail"}
 
 
 def _columns(table: Table) -> list[tuple[str, bool]]:
-    """Return each column's name, and whether it contains only numbers."""
     return [(name, is_numeric(tuple(row[i] for row in table.rows))) for i, name in enumerate(table.columns)]
 
 
 def _kind(column: str, value: str, *, numeric: bool) -> str | None:
-    """Return the class of a cell."""
     if numeric:
         return "n"
     return _CHECKS.get(value) if not column else "t code" if column in _CODE_COLUMNS else "t"
