@@ -196,32 +196,25 @@ def finish(run: Run, status: Status, *, as_json: bool) -> int:
 
 def _conclude(run: Run, status: Status, *, as_json: bool) -> int:
     """Verify an answer, print the result, and return the exit code: 1 if the answer does not hold."""
-    if not status.answered:
-        no_answer = "no runner had taken it, so there is no answer to verify"
-        if as_json:
-            put_json({
-                "event": "answer", "branch": run.branch, "state": status.state, "exit_code": status.exit_code,
-                "holds": None, "signed": None, "verified": no_answer, "reason": None, "gate": None,
-            })  # fmt: skip
-        else:
-            say(no_answer)
-        return int(status.exit_code or 0)
-    report = run.verify()
-    result = report.result
+    report = run.verify() if status.answered else None
+    result = report.result if report else None
     gate = result.gate if result else None
-    code = int(status.exit_code or 0) if report.holds else int(ExitCode.FAILED)
+    holds = report.holds if report else None
+    code = int(ExitCode.FAILED) if holds is False else int(status.exit_code or 0)
+    text = verified(report) if report else "no runner had taken it, so there is no answer to verify"
     if as_json:
         put_json({
-            "event": "answer", "branch": run.branch, "state": status.state, "exit_code": code,
-            "holds": report.holds, "signed": report.signed, "verified": verified(report),
+            "event": "answer", "branch": run.branch, "state": status.state, "exit_code": code, "holds": holds,
+            "signed": report.signed if report else None, "verified": text,
             "reason": result.reason.model_dump(mode="json") if result else None,
-            "gate": gate.model_dump(mode="json") if gate else None, "gaps": gaps(result) if result else [],
+            "gate": gate.model_dump(mode="json") if gate else None,
+            **({"gaps": gaps(result) if result else []} if report else {}),
         })  # fmt: skip
         return code
-    say(verified(report))
+    say(text)
     for gap in gaps(result) if result else ():
         say(f"note: {gap}")
-    if gate and report.holds:
+    if gate and holds:
         for i, (kind, text) in enumerate(gate_lines(gate)):
             say(f"gate: {kind}: {text}" if i == 0 else f"  {kind} {text}" if kind else f"    {text}")
     return code

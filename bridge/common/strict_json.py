@@ -60,8 +60,9 @@ def loads(
         most = f"{bounds.values} values, {bounds.nests} of them lists and objects, are the most"
         most += f", and {bounds.names} names"
         raise ManifestError(f"{what} holds too many values: {most}", code="too_large")
+    decoder = _DECODER if bounds.objects is None else _decoder(_sharing(bounds.objects))
     try:
-        value = _decoder(bounds).decode(raw.decode("utf-8"))
+        value = decoder.decode(raw.decode("utf-8"))
     except ManifestError as error:
         code = error.code if error.code == "too_large" else "bad_json"
         raise ManifestError(f"{what} {error.message}", code=code) from error
@@ -89,24 +90,16 @@ def _not_json(error: json.JSONDecodeError) -> str:
     return f"is not JSON: {error.msg} at {where}"
 
 
-class _Count(NamedTuple):
-    """How many lists and objects, values, and names a text holds at most."""
-
-    nests: int
-    values: int
-    names: int
+def _is_too_much(count: Bounds, bounds: Bounds) -> bool:
+    return any(number > bound for number, bound in zip(count[:3], bounds[:3], strict=True))
 
 
-def _is_too_much(count: _Count, bounds: Bounds) -> bool:
-    return any(number > bound for number, bound in zip(count, bounds[:3], strict=True))
-
-
-def _count(raw: bytes) -> _Count:
+def _count(raw: bytes) -> Bounds:
     nests = raw.count(b"[") + raw.count(b"{")
-    return _Count(nests, nests + raw.count(b",") + 1, raw.count(b":"))
+    return Bounds(nests, nests + raw.count(b",") + 1, raw.count(b":"))
 
 
-def count_outside_strings(raw: bytes, piece: int = _PIECE) -> _Count:
+def count_outside_strings(raw: bytes, piece: int = _PIECE) -> Bounds:
     """Return the same as ``_count`` without the marks in strings, in time proportional to the length."""
     nests, values, names, inside, start = 0, 1, 0, False, 0
     while start < len(raw):
@@ -120,7 +113,7 @@ def count_outside_strings(raw: bytes, piece: int = _PIECE) -> _Count:
         nests, values, names = nests + counted.nests, values + counted.values - 1, names + counted.names
         inside ^= len(parts) % 2 == 0
         start = end
-    return _Count(nests, values, names)
+    return Bounds(nests, values, names)
 
 
 def dumps(value: object) -> str:
@@ -198,19 +191,14 @@ def _identity(value: Any) -> object:
     return type(value), repr(value) if value == 0 else value  # 0.0 and -0.0 are equal, and differ
 
 
-def _decoder(bounds: Bounds) -> json.JSONDecoder:
-    if bounds.objects is None:
-        return _DECODER
+def _decoder(pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, Any]]) -> json.JSONDecoder:
     return json.JSONDecoder(
-        object_pairs_hook=_sharing(bounds.objects), parse_constant=_no_constant, parse_float=_finite,
-        parse_int=_short_int,
-    )  # fmt: skip
+        object_pairs_hook=pairs_hook, parse_constant=_no_constant, parse_float=_finite, parse_int=_short_int
+    )
 
 
-# One decoder for all texts: making a decoder takes as long as decoding a small file.
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite, parse_int=_short_int
-)
+# One decoder for most texts: making a decoder takes as long as decoding a small file.
+_DECODER = _decoder(_no_duplicates)
 
 
 def _check(value: object, noun: str, depth: int, ancestors: set[int]) -> None:

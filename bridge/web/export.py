@@ -11,8 +11,7 @@ from pathlib import Path
 from bridge.client import Client
 from bridge.errors import InfrastructureError, UsageError
 from bridge.web.figures import Figures
-from bridge.web.links import Links, list_file
-from bridge.web.pages import Pages, assets
+from bridge.web.pages import Links, Pages, assets, list_file
 from bridge.web.runs import MOST_LOG, Runs
 from bridge.web.snapshot import PAGE_ROWS, Filter, Row, Snapshot
 from bridge.web.watch import Watch

@@ -12,7 +12,6 @@ from bridge.bus.wire import State
 from bridge.requests.liveness import Life
 from bridge.requests.status import Status
 from bridge.requests.waiting import Reason, RunnerSighting
-from bridge.web.row_content import RowContent
 
 PAGE_ROWS = 100
 # How many choices a filter offers; others can be typed into the address.
@@ -26,7 +25,10 @@ class Row:
     status: Status
     view: RequestBranch
     asked_at: int
-    content: RowContent = field(default_factory=RowContent)
+    # What the requester and the runner wrote, unchecked. Empty if it cannot be read.
+    requester: str = ""
+    params: str = ""
+    verdict: str = ""
     # If unclaimed: why it waits. If claimed: the runner's last heartbeat and the last line of the log.
     reason: Reason | None = None
     life: Life | None = None
@@ -41,11 +43,6 @@ class Row:
     def state(self) -> State:
         """The request's state."""
         return self.status.state
-
-    @property
-    def requester(self) -> str:
-        """The name in its manifest."""
-        return self.content.requester
 
 
 @dataclass(frozen=True)

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bridge.bus import history
+from bridge.bus import history, objects, wire
 from bridge.bus.branch_names import asked_at, by_age
 from bridge.bus.history import RequestBranch
 from bridge.client import Client
 from bridge.common import doors, limits
 from bridge.common.doors import Door
-from bridge.errors import KakeyaError, as_told
+from bridge.common.drawing.text import cut
+from bridge.errors import KakeyaError, ManifestError, VerificationError, as_told
+from bridge.manifest import parse_manifest
 from bridge.requests import why_waiting
 from bridge.requests.liveness import last_line, life_of
 from bridge.requests.runners import read_runners, with_jobs
 from bridge.requests.status import mark_unsigned, status_of
 from bridge.requests.waiting import Reason, RunnerSighting
-from bridge.web.row_content import read_content
+from bridge.system.git import Git
 from bridge.web.snapshot import Row, Snapshot
 
 PRIVATE = "refs/kakeya-web/"
@@ -32,6 +34,10 @@ PRIVATE = "refs/kakeya-web/"
 _AT_ONCE = 500
 # The last line of output is shown for so many running jobs, the oldest ones.
 _LINES = 50
+# A larger manifest or result is shown on the request's own page only.
+_MOST_BYTES = 64 * limits.KIB
+# How many characters of the parameters are kept for each row.
+_PARAMS = 500
 
 
 class Watch:
@@ -93,10 +99,10 @@ class Watch:
             some = {branch: tips[branch] for branch in branches[i : i + _AT_ONCE]}
             views = history.read_views(self.git, some)
             states = mark_unsigned(self.git, self.pin, [status_of(view) for view in views.values()], views)
-            content = read_content(self.git, views)
+            contents = _contents(self.git, views)
             for status in states:
                 branch = status.branch
-                self._rows[branch] = Row(status, views[branch], asked_at(branch), content[branch])
+                self._rows[branch] = Row(status, views[branch], asked_at(branch), *contents[branch])
 
     def _runners(self) -> list[RunnerSighting]:
         """Return the runners of the bus. If reading the records fails, requests are still shown."""
@@ -165,3 +171,35 @@ def _same(before: Row | None, now: Row) -> bool:
         return before is now
     lapsed = [bool(row.life and row.life.lapsed) for row in (before, now)]
     return lapsed[0] == lapsed[1] and replace(before, life=None) == replace(now, life=None)
+
+
+def _contents(git: Git, views: Mapping[str, RequestBranch]) -> dict[str, tuple[str, str, str]]:
+    """Return requester, parameters and verdict of each request, unchecked; empty what cannot be read."""
+    manifests = _blobs(git, [f"{view.request}:{wire.REQUEST}" for view in views.values()])
+    ended = {branch: view.tip for branch, view in views.items() if view.current_state.is_final}
+    results = dict(zip(ended, _blobs(git, [f"{tip}:{wire.RESULT}" for tip in ended.values()]), strict=True))
+    return {
+        branch: (*_asked(manifest), _verdict(results.get(branch)))
+        for branch, manifest in zip(views, manifests, strict=True)
+    }
+
+
+def _blobs(git: Git, names: Sequence[str]) -> list[bytes | None]:
+    return objects.read_many(git, names, max_bytes=_MOST_BYTES)
+
+
+def _asked(manifest: bytes | None) -> tuple[str, str]:
+    try:
+        request = parse_manifest(manifest or b"")
+    except ManifestError:
+        return "", ""
+    params = " ".join(f"{name}={value}" for name, value in sorted(request.params.items()))
+    return request.requested_by, cut(params, _PARAMS)
+
+
+def _verdict(result: bytes | None) -> str:
+    try:
+        gate = wire.parse_result(result).gate
+    except VerificationError:
+        return ""
+    return gate.verdict if gate else ""

@@ -159,7 +159,7 @@ def test_row_97_no_text_takes_more_time_or_memory_than_its_length_allows(data):
 @given(st.text('"\\,:[]{}a', max_size=60), st.integers(1, 9))
 def test_marks_are_counted_outside_of_strings_wherever_the_text_is_cut(text, piece):
     """What cannot be JSON is counted up to there at least."""
-    nests, values, names = strict_json.count_outside_strings(text.encode(), piece)
+    nests, values, names, _ = strict_json.count_outside_strings(text.encode(), piece)
 
     outside, inside, escaped = "", False, False
     for mark in text:

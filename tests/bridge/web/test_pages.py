@@ -13,7 +13,6 @@ from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.requests.status import status_of
-from bridge.web.row_content import RowContent
 from bridge.web.snapshot import Filter, Row, Snapshot
 from tests.bridge.report.test_report_forms import PAYLOADS
 from tests.bridge.web.conftest import Web
@@ -203,7 +202,7 @@ def test_row_100_an_answer_that_replaces_a_verified_one_is_shown_as_such(web, jo
 def row(i, preset="noop", state=State.SUCCEEDED, requester="ada"):
     branch = f"mac-bridge/{preset}-{1_795_000_000 + i}-{i:08x}"
     view = RequestBranch(branch, f"{i:040x}", f"{i:040x}", None, None, has_foreign_commits=False)
-    return Row(replace(status_of(view), state=state), view, 1_795_000_000 + i, RowContent(requester))
+    return Row(replace(status_of(view), state=state), view, 1_795_000_000 + i, requester)
 
 
 class TestListing:
