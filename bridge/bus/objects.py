@@ -27,17 +27,12 @@ class Existing:
 
 Files = Mapping[str, bytes | Existing | None]
 
-_TREE = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})(\^\{tree\})?")
-
 # A reference's whole name, not an expression. If a reference is missing, git takes another one with a similar
 # name.
 _REF = re.compile(r"refs/[^\s~^:?*\[\\@]+")
 
-# The tree with nothing in it, under SHA-1 and under SHA-256. Git keeps no empty folders.
-EMPTY_TREES = (
-    "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
-    "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
-)
+# The tree with nothing in it. Git keeps no empty folders.
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 
 def _top(git: Git, tree: str) -> str:
@@ -57,9 +52,9 @@ def entry_at(git: Git, commit: str, path: str) -> Entry | None:
     there = locate(git, [place]).get(place)
     if there is None or there.kind != "tree" or there.size > limits.TREE_BYTES:
         return None
-    ((oid, raw),) = each_content(git, [there.oid])
+    ((_, raw),) = each_content(git, [there.oid])
     # There may be a hundred thousand entries, of which one is kept.
-    named = [entry for entry in git_output.tree(raw, len(oid) // 2) if entry.path == name]
+    named = [entry for entry in git_output.tree(raw) if entry.path == name]
     return named[0] if len(named) == 1 else None
 
 
@@ -164,8 +159,7 @@ def overlay(git: Git, base: str | None, files: Files, writer: Writer | None = No
     Submodules, links and modes of everything else stay as they are. With a ``writer``, which stores it with what else
     is made, nothing is stored yet.
     """
-    named = _TREE.fullmatch(base) if base else None
-    builder = writer or Writer(git, named[1] if named else None)
+    builder = writer or Writer(git)
     tree = _overlay(git, base, files, builder)
     if writer is None:
         builder.store()
@@ -187,7 +181,7 @@ def _overlay(git: Git, base: str | None, files: Files, writer: Writer) -> str:
     touched = here.keys() | below.keys()
     entries = {}
     if top:
-        changed = (entry for entry in git_output.tree(raw, len(top) // 2) if entry.path in touched)
+        changed = (entry for entry in git_output.tree(raw) if entry.path in touched)
         entries = {entry.path: (entry.mode, entry.oid) for entry in changed}
     for name, content in here.items():
         entries.pop(name, None)
@@ -202,7 +196,7 @@ def _overlay(git: Git, base: str | None, files: Files, writer: Writer) -> str:
             continue
         tree = _overlay(git, start, inner, writer)
         entries.pop(name, None)
-        if tree not in EMPTY_TREES:
+        if tree != EMPTY_TREE:
             entries[name] = ("040000", tree)
     return writer.tree(entries, raw, touched)
 

@@ -71,10 +71,10 @@ def _read(git: Git, oids: list[str]) -> dict[str, dict[str, Entry]]:
         raise VerificationError(
             f"a folder of the tree is missing, or larger than {limits.TREE_BYTES} bytes in git"
         )
-    return {oid: _named(raw or b"", len(oid) // 2) for oid, raw in zip(wanted, contents, strict=True)}
+    return {oid: _named(raw or b"") for oid, raw in zip(wanted, contents, strict=True)}
 
 
-def _named(raw: bytes, width: int) -> dict[str, Entry]:
+def _named(raw: bytes) -> dict[str, Entry]:
     """Return the entries of a stored folder by name.
 
     Raises:
@@ -82,7 +82,7 @@ def _named(raw: bytes, width: int) -> dict[str, Entry]:
     """
     named: dict[str, Entry] = {}
     last = b""
-    for entry in git_output.tree(raw, width):
+    for entry in git_output.tree(raw):
         place = git_output.encode(entry.path) + (b"/" if entry.kind == "tree" else b"")
         if entry.path in named or place <= last or "/" in entry.path:
             raise VerificationError(f"a folder of the tree has {entry.path!a} twice, or out of order")

@@ -9,24 +9,22 @@ from __future__ import annotations
 import hashlib
 import time
 import zlib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from bridge.system import git_output
 from bridge.system.git import Git
 from bridge.system.git_output import decode, encode
-
-if TYPE_CHECKING:
-    from hashlib import _Hash
 
 # A larger file is handed to git alone, and is not copied here.
 _LARGE = 1 << 20
 # How many bytes of small objects are collected before they are stored together.
 _HELD = 8 << 20
 _TYPES = {"commit": 1, "tree": 2, "blob": 3}
-_SHA1_CHARS = 40
+
+# Git names objects by SHA-1; nothing here relies on it for secrecy or trust.
+_hash = partial(hashlib.sha1, usedforsecurity=False)
 
 
 @dataclass(frozen=True)
@@ -38,14 +36,10 @@ class Identity:
 
 
 class Writer:
-    """Objects of one repository that are not stored yet.
+    """Objects of one repository that are not stored yet."""
 
-    ``like`` is the id of any object in it: it says by which function ids are made. Without it git is asked.
-    """
-
-    def __init__(self, git: Git, like: str | None = None) -> None:
+    def __init__(self, git: Git) -> None:
         self._git = git
-        self._hash = _hash_of(git, like)
         self._made: dict[str, tuple[str, bytes]] = {}
 
     def blob(self, content: bytes) -> str:
@@ -68,7 +62,7 @@ class Writer:
             for name, mode, oid in named
         )
         raw = bytearray()
-        for start, end, mode, name in git_output.tree_lines(upon, self._hash(b"").digest_size):
+        for start, end, mode, name in git_output.tree_lines(upon):
             if decode(name) in without:
                 continue
             while new and new[0][0] < _place(name, mode):
@@ -94,7 +88,7 @@ class Writer:
             self._made.clear()
 
     def _add(self, kind: str, content: bytes) -> str:
-        oid = self._hash(f"{kind} {len(content)}\0".encode() + content).hexdigest()
+        oid = _hash(f"{kind} {len(content)}\0".encode() + content).hexdigest()
         self._made[oid] = (kind, content)
         if sum(len(data) for _, data in self._made.values()) > _HELD:
             self.store()
@@ -102,7 +96,7 @@ class Writer:
 
     def _pack(self) -> Iterator[bytes]:
         """Yield the objects as a pack: a header, each object with its kind and size, and a checksum."""
-        whole = self._hash(b"")
+        whole = _hash(b"")
         for piece in _pieces(self._made.values()):
             whole.update(piece)
             yield piece
@@ -133,11 +127,3 @@ def _head(kind: int, size: int) -> bytes:
 def _place(name: bytes, mode: str) -> bytes:
     """Return git's sort key of an entry: a folder sorts as if its name ended with a slash."""
     return name + b"/" if mode.lstrip("0") == "40000" else name
-
-
-def _hash_of(git: Git, like: str | None) -> Callable[[bytes], _Hash]:
-    is_sha1 = (
-        git.text("rev-parse", "--show-object-format") == "sha1" if like is None else len(like) == _SHA1_CHARS
-    )
-    # Git names objects by SHA-1; nothing here relies on it for secrecy or trust.
-    return partial(hashlib.sha1, usedforsecurity=False) if is_sha1 else hashlib.sha256

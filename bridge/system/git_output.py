@@ -26,6 +26,7 @@ _MODE = re.compile(rb"[0-7]{1,7}")
 _PARENTS = re.compile(rb"tree [0-9a-f]+\n((?:parent [0-9a-f]+\n)*)")
 _OBJECTS = {b"blob": "blob", b"tree": "tree", b"commit": "commit", b"tag": "tag"}
 _KIND_AND_SIZE = 2
+_ID_BYTES = 20
 _KINDS = {"040000": "tree", "160000": "commit"}
 
 # Git's message if an object has another type than the object that refers to it says.
@@ -118,17 +119,17 @@ def entries(data: bytes) -> list[Entry]:
     return listed
 
 
-def tree(raw: bytes, width: int) -> Iterator[Entry]:
-    """Yield the entries of a tree as git stores it: mode, name, NUL, the id in ``width`` bytes; no sizes.
+def tree(raw: bytes) -> Iterator[Entry]:
+    """Yield the entries of a tree as git stores it, with SHA-1: mode, name, NUL, the id in 20 bytes; no sizes.
 
     Raises:
         InfrastructureError: it is damaged.
     """
-    for _, end, mode, name in tree_lines(raw, width):
-        yield Entry(mode, _KINDS.get(mode, "blob"), raw[end - width : end].hex(), 0, decode(name))
+    for _, end, mode, name in tree_lines(raw):
+        yield Entry(mode, _KINDS.get(mode, "blob"), raw[end - _ID_BYTES : end].hex(), 0, decode(name))
 
 
-def tree_lines(raw: bytes, width: int) -> Iterator[tuple[int, int, str, bytes]]:
+def tree_lines(raw: bytes) -> Iterator[tuple[int, int, str, bytes]]:
     """Yield for each entry of a stored tree its begin, its end, its mode and its name.
 
     Raises:
@@ -138,7 +139,7 @@ def tree_lines(raw: bytes, width: int) -> Iterator[tuple[int, int, str, bytes]]:
     while at < len(raw):
         start, end = at, raw.find(b"\0", at)
         mode, _, name = raw[at:end].partition(b" ")
-        at = end + 1 + width
+        at = end + 1 + _ID_BYTES
         if end < 0 or at > len(raw) or not _MODE.fullmatch(mode):
             raise InfrastructureError("a folder of a tree is damaged", code="damaged")
         yield start, at, _canonical(mode), name

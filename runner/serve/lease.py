@@ -132,7 +132,7 @@ class Lease:
 
     def writer(self, *, durable: bool = False) -> Writer:
         """Return a writer of objects of this runner's store; a durable one syncs them."""
-        return Writer(self._bus.durable_git if durable else self._bus.git, self.tip)
+        return Writer(self._bus.durable_git if durable else self._bus.git)
 
     def moved(self) -> RequestBranch | None:
         """Fetch the branch. Return its view if somebody else added a commit, None if not.

@@ -179,7 +179,7 @@ class Announcer:
 
     def _make(self) -> _StoredRecord:
         record = self._record()
-        writer = Writer(self._bus.git, self._last.commit if self._last else None)
+        writer = Writer(self._bus.git)
         blob = writer.blob(record.to_bytes())
         tree = writer.tree({presence.FILE: ("100644", blob)})
         message = signed_presence("kakeya: runner\n\n[skip ci]\n", self._signer, ref=self.ref, tree=tree)

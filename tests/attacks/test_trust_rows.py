@@ -399,7 +399,7 @@ def with_second(git, tree, path, blob, *, first):
     """Return a tree in which a file's name stands twice: the other entry, before or after it, is a forged one."""
     name, _, rest = path.partition("/")
     raw = git("cat-file", "tree", tree).stdout
-    (entry,) = [raw[a:b] for a, b, _, entry in git_output.tree_lines(raw, 20) if entry == name.encode()]
+    (entry,) = [raw[a:b] for a, b, _, entry in git_output.tree_lines(raw) if entry == name.encode()]
     head, oid = entry[:-20], entry[-20:].hex()
     other = head + bytes.fromhex(with_second(git, oid, rest, blob, first=first) if rest else blob)
     new = other if rest else other + entry if first else entry + other
