@@ -60,19 +60,21 @@ class CatFileProcess:
         return is_young and self.queries < MAX_QUERIES and self.child.is_running
 
 
-_kept: list[CatFileProcess] = []
+# The kept processes by their keys, the oldest first.
+_kept: dict[tuple[object, ...], CatFileProcess] = {}
 _lock = threading.Lock()
 
 
 def acquire(git: _Repository, *args: str) -> CatFileProcess:
     """Return a process of ``git *args``, a kept one if possible. The caller gives it back, or closes its child."""
-    settings = tuple(sorted(git.env.items()))
-    key = (_place(git), args, git.options, git.memory, settings)
-    matching = _take_out(lambda process: process.key == key, most=1)
-    if matching and matching[0].may_stay():
-        matching[0].child.renew()
-        return matching[0]
-    _close(matching)
+    key = (_place(git), args, git.options, git.memory, tuple(sorted(git.env.items())))
+    with _lock:
+        process = _kept.pop(key, None)
+    if process and process.may_stay():
+        process.child.renew()
+        return process
+    if process:
+        process.child.close()
     return CatFileProcess(key, git.start(*args), time.monotonic())
 
 
@@ -82,9 +84,11 @@ def release(process: CatFileProcess) -> None:
         process.child.close()
         return
     with _lock:
-        _kept.append(process)
-        surplus = [_kept.pop(0) for _ in _kept[MAX_IDLE:]]
-    _close(surplus)
+        surplus = [_kept.pop(process.key)] if process.key in _kept else []
+        _kept[process.key] = process
+        surplus += [_kept.pop(key) for key in [*_kept][:-MAX_IDLE]]
+    for other in surplus:
+        other.child.close()
 
 
 @contextmanager
@@ -102,23 +106,18 @@ def acquired(git: _Repository, *args: str) -> Iterator[CatFileProcess]:
 def invalidate(git: _Repository) -> None:
     """End the kept processes of a repository that is about to change."""
     directory = _place(git)
-    _close(_take_out(lambda process: process.key[0] == directory))
+    _end(lambda key: key[0] == directory)
 
 
 @atexit.register
 def invalidate_all() -> None:
     """End all that is kept."""
-    _close(_take_out(lambda _: True))
+    _end(lambda _: True)
 
 
-def _take_out(fits: Callable[[CatFileProcess], bool], most: int | None = None) -> list[CatFileProcess]:
+def _end(fits: Callable[[tuple[object, ...]], bool]) -> None:
     with _lock:
-        matching = [process for process in _kept if fits(process)][:most]
-        _kept[:] = [process for process in _kept if process not in matching]
-    return matching
-
-
-def _close(processes: list[CatFileProcess]) -> None:
+        processes = [_kept.pop(key) for key in [*_kept] if fits(key)]
     for process in processes:
         process.child.close()
 

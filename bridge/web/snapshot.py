@@ -9,9 +9,8 @@ from functools import cached_property
 
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
-from bridge.requests.liveness import Life
 from bridge.requests.status import Status
-from bridge.requests.waiting import Reason, RunnerSighting
+from bridge.requests.waiting import RunnerSighting
 
 PAGE_ROWS = 100
 # How many choices a filter offers; others can be typed into the address.
@@ -29,10 +28,6 @@ class Row:
     requester: str = ""
     params: str = ""
     verdict: str = ""
-    # If unclaimed: why it waits. If claimed: the runner's last heartbeat and the last line of the log.
-    reason: Reason | None = None
-    life: Life | None = None
-    last_line: str = ""
 
     @property
     def branch(self) -> str:

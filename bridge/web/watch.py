@@ -134,9 +134,9 @@ class Watch:
         if row.state.is_final:
             return row
         if not row.state.is_taken:
-            return replace(row, reason=reasons.get(row.branch))
+            return replace(row, status=replace(row.status, reason=reasons.get(row.branch)))
         life = life_of(row.view, self._unchanged_s(row.branch, row.view.tip))
-        return replace(row, life=life, last_line=lines.get(row.branch, ""))
+        return replace(row, status=replace(row.status, life=life, last_line=lines.get(row.branch, "")))
 
     def _last_line(self, branch: str) -> str:
         tip = self._rows[branch].view.tip
@@ -169,8 +169,9 @@ def _same(before: Row | None, now: Row) -> bool:
     """Return whether two rows look the same. A runner's growing silence counts only once its lease has expired."""
     if before is None or before is now:
         return before is now
-    lapsed = [bool(row.life and row.life.lapsed) for row in (before, now)]
-    return lapsed[0] == lapsed[1] and replace(before, life=None) == replace(now, life=None)
+    lapsed = [bool(row.status.life and row.status.life.lapsed) for row in (before, now)]
+    plain = [replace(row, status=replace(row.status, life=None)) for row in (before, now)]
+    return lapsed[0] == lapsed[1] and plain[0] == plain[1]
 
 
 def _contents(git: Git, views: Mapping[str, RequestBranch]) -> dict[str, tuple[str, str, str]]:
