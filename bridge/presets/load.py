@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -37,30 +36,13 @@ def load_presets(folder: Path | str | None = None) -> Presets:
     Raises:
         PresetError: there is no such folder.
     """
-    installed = Path(str(files("presets")))
-    known = _installed(installed, _stamps(installed))
-    fragments, presets, broken = dict(known[0]), dict(known[1]), dict(known[2])
-    if folder is not None:
-        _lay_over(Path(folder), fragments, presets, broken)
-    return Presets(presets, broken)
-
-
-@lru_cache(maxsize=1)
-def _installed(
-    root: Path, _stamps: object
-) -> tuple[dict[str, Any], dict[str, Preset], dict[str, PresetError]]:
-    """Read the installed presets with their fragments: once, as long as their files stay as they are."""
     fragments: dict[str, Any] = {}
     presets: dict[str, Preset] = {}
     broken: dict[str, PresetError] = {}
-    _lay_over(root, fragments, presets, broken)
-    return fragments, presets, broken
-
-
-def _stamps(root: Path) -> tuple[tuple[str, int, int], ...]:
-    """Return a fingerprint that shows whether a folder's files were changed."""
-    there = [(path.name, path.stat()) for path in sorted(root.glob("*.yaml")) if path.exists()]
-    return tuple((name, about.st_mtime_ns, about.st_size) for name, about in there)
+    _lay_over(Path(str(files("presets"))), fragments, presets, broken)
+    if folder is not None:
+        _lay_over(Path(folder), fragments, presets, broken)
+    return Presets(presets, broken)
 
 
 def _lay_over(

@@ -201,8 +201,7 @@ class Preset(BaseModel):
         Raises:
             PresetError: a text has no ``=``, or its value does not fit.
         """
-        read = {name: self._about(name, lambda p, t=text: p.read(t)) for name, text in texts.items()}
-        return {name: self._about(name, lambda p, v=value: p.check(v)) for name, value in read.items()}
+        return {name: self._about(name, lambda p, t=text: p.check(p.read(t))) for name, text in texts.items()}
 
     def check_params(self, params: Mapping[str, object]) -> Checked:
         """Return every parameter's checked value, defaults filled in.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from bridge.bus.wire import State
@@ -109,23 +109,22 @@ def read_figures(client: Client, branches: Sequence[str]) -> list[Figure]:
 
 def measured_in(source: Source) -> list[Figure]:
     """Return all numeric figures of an answer."""
-    preset = source.result.preset or ""
+    result = source.result
+    verdict = result.gate.verdict if result.gate else None
+    counts = source.holds and result.state is State.SUCCEEDED and verdict in (None, "ACCEPTED")
     # One shared text for all figures: a result may have a megabyte of parameters.
-    params = cut(
-        " ".join(f"{name}={setting}" for name, setting in sorted(source.result.params.items())), _PARAMS
-    )
-    return [
-        Figure(
-            preset,
-            named,
-            about,
-            claim.definition,
-            claim.stated,
-            _value(source, claim.value, claim.interval, params),
-        )
-        for (named, about), claim in figures_of(source).items()
-        if claim.value is not None
-    ]
+    params = cut(" ".join(f"{name}={value}" for name, value in sorted(result.params.items())), _PARAMS)
+    run = Value(
+        0.0, source.name, result.finished_at, str(result.state), verdict, source.holds, counts,
+        runner=result.runner.id, params=params,
+    )  # fmt: skip
+    figures = []
+    for (name, about), claim in figures_of(source).items():
+        if claim.value is not None:
+            low, high = claim.interval or (None, None)
+            value = replace(run, value=claim.value, low=low, high=high)
+            figures.append(Figure(result.preset or "", name, about, claim.definition, claim.stated, value))
+    return figures
 
 
 def collected(figures: Iterable[Figure]) -> list[Trend]:
@@ -145,23 +144,3 @@ def sparkline(values: Sequence[float]) -> str:
     if high <= low:
         return _BARS[len(_BARS) // 2] * len(values)
     return "".join(_BARS[round((value - low) / (high - low) * (len(_BARS) - 1))] for value in values)
-
-
-def _value(source: Source, value: float, pair: tuple[float, float] | None, params: str) -> Value:
-    result = source.result
-    verdict = result.gate.verdict if result.gate else None
-    counts = source.holds and result.state is State.SUCCEEDED and verdict in (None, "ACCEPTED")
-    low, high = pair or (None, None)
-    return Value(
-        value,
-        source.name,
-        result.finished_at,
-        str(result.state),
-        verdict,
-        source.holds,
-        counts,
-        low,
-        high,
-        result.runner.id,
-        params,
-    )
