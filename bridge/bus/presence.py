@@ -12,12 +12,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, Field, StringConstraints
 
-from bridge.bus import branch_names
-from bridge.bus.wire import Name, PresetName, Sentence
-from bridge.common import limits, strict_json
-from bridge.errors import ManifestError
+from bridge.bus import branch_names, wire
+from bridge.bus.wire import Name, PresetName, Sentence, WireFile
+from bridge.common import limits
 
 # One reference for each state folder of a runner, named by that folder's id.
 REFS = "refs/kakeya-runners/"
@@ -56,18 +55,14 @@ def _seconds(text: str) -> float:
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Quota(_Record):
+class Quota(WireFile):
     """A requester's quota: how many requests are considered at once, and started per hour (None: no limit)."""
 
     waiting: Annotated[int, Field(ge=1, le=limits.COUNTER)]
     per_hour: Annotated[int, Field(ge=1, le=limits.COUNTER)] | None = None
 
 
-class Presence(_Record):
+class Presence(WireFile):
     """``runner.json``: the state of one runner at ``at``, by its own clock."""
 
     schema_version: Literal[1]
@@ -80,7 +75,7 @@ class Presence(_Record):
     reason: Annotated[Sentence, Field(max_length=limits.PRESENCE_REASON)] = ""
     # The request that the runner works on.
     busy_with: Annotated[str, AfterValidator(_is_branch)] | None = None
-    labels: Annotated[list[Name], Field(max_length=limits.PRESENCE_LABELS)] = []
+    labels: Annotated[list[Name], Field(max_length=limits.PRESENCE_LABELS)] = Field(default_factory=list)
     # The presets that its policy allows, with their digests. None: too many to list.
     presets: (
         Annotated[
@@ -112,10 +107,6 @@ class Presence(_Record):
         """When it was written, in Unix seconds of the runner's clock."""
         return _seconds(self.at)
 
-    def to_bytes(self) -> bytes:
-        """Return the file's content."""
-        return strict_json.dumps(self.model_dump(mode="json")).encode()
-
     def serves(self, branch: str) -> bool:
         """Return whether a branch matches one of its patterns."""
         return self.patterns is None or branch_names.matches(branch, self.patterns)
@@ -128,12 +119,5 @@ def is_ref(name: str) -> bool:
 
 def parse(data: bytes | None, ref: str) -> Presence | None:
     """Read the record on a reference. Returns None if it is malformed or of another runner."""
-    if data is None:
-        return None
-    try:
-        presence = Presence.model_validate(
-            strict_json.loads(data, what=FILE, max_bytes=limits.PRESENCE_BYTES, max_depth=4)
-        )
-    except (ValidationError, ManifestError):
-        return None
-    return presence if presence.ref == ref else None
+    presence = wire.parse(Presence, data, limits.PRESENCE_BYTES)
+    return presence if presence and presence.ref == ref else None

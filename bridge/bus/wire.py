@@ -89,7 +89,9 @@ EXIT_CODES = {
 }
 
 
-class _Wire(BaseModel):
+class WireFile(BaseModel):
+    """A part of a file on the bus: frozen, and unknown fields are refused."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     def to_bytes(self) -> bytes:
@@ -98,7 +100,7 @@ class _Wire(BaseModel):
         return strict_json.dumps(self.model_dump(mode="json")).encode("utf-8", "replace")
 
 
-_File = TypeVar("_File", bound=_Wire)
+_File = TypeVar("_File", bound=WireFile)
 
 
 def next_count(count: int) -> int:
@@ -135,7 +137,7 @@ Name = Annotated[str, AfterValidator(_is_name)]
 CommitId = Annotated[str, StringConstraints(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
 
 
-class Runner(_Wire):
+class Runner(WireFile):
     """Which runner: its name in its policy, and the id of its state directory."""
 
     id: Annotated[str, Field(max_length=64)]
@@ -143,7 +145,7 @@ class Runner(_Wire):
     version: Annotated[str, Field(max_length=32)]
 
 
-class StateFile(_Wire):
+class StateFile(WireFile):
     """``.mac-bridge/state.json``, new in every commit that a runner makes."""
 
     schema_version: Literal[2]
@@ -168,7 +170,7 @@ class StateFile(_Wire):
     labels: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=32)] | None = None
 
 
-class CancelFile(_Wire):
+class CancelFile(WireFile):
     """``.mac-bridge/cancel.json``, committed by the requester."""
 
     schema_version: Literal[2]
@@ -179,14 +181,14 @@ class CancelFile(_Wire):
     reason: Annotated[Sentence, Field(max_length=500)] = ""
 
 
-class Reason(_Wire):
+class Reason(WireFile):
     """Why a request ended: a code for programs, and a message for people."""
 
     code: str
     message: Sentence
 
 
-class CommandResult(_Wire):
+class CommandResult(WireFile):
     """One step: its command and its end."""
 
     argv: Annotated[list[str], Field(max_length=limits.ANSWER_ARGUMENTS)]
@@ -202,7 +204,7 @@ class CommandResult(_Wire):
     peaks: Named[int] = {}
 
 
-class LogDigest(_Wire):
+class LogDigest(WireFile):
     """One step's log. The digest covers the full stream, even if only head and tail were kept."""
 
     path: AnswerPath
@@ -212,7 +214,7 @@ class LogDigest(_Wire):
     truncated: bool
 
 
-class FileDigest(_Wire):
+class FileDigest(WireFile):
     """One file of the answer."""
 
     path: AnswerPath
@@ -220,7 +222,7 @@ class FileDigest(_Wire):
     size: Annotated[int, Field(ge=0)]
 
 
-class Violation(_Wire):
+class Violation(WireFile):
     """One rule of the gate that a report breaks."""
 
     code: str
@@ -230,7 +232,7 @@ class Violation(_Wire):
     mend: Sentence = ""
 
 
-class Gate(_Wire):
+class Gate(WireFile):
     """What the gate said of the reports."""
 
     # ACCEPTED_BY_REQUESTER: no check objects, and the request's own code measured: the requester vouches for it.
@@ -245,7 +247,7 @@ class Gate(_Wire):
         return self.verdict in ("ACCEPTED", "ACCEPTED_BY_REQUESTER")
 
 
-class Result(_Wire):
+class Result(WireFile):
     """``.mac-bridge/result.json``: everything a reader needs to judge an answer."""
 
     schema_version: Literal[2]
@@ -305,12 +307,22 @@ def _is_plain(part: str) -> bool:
 
 def parse_state(data: bytes | None) -> StateFile | None:
     """Read a state file; None if there is none or it is not one."""
-    return _parse(StateFile, data)
+    return parse(StateFile, data, MAX_STATE)
 
 
 def parse_cancel(data: bytes | None) -> CancelFile | None:
     """Read a cancel file; None if there is none or it is not one."""
-    return _parse(CancelFile, data)
+    return parse(CancelFile, data, MAX_STATE)
+
+
+def parse(model: type[_File], data: bytes | None, max_bytes: int) -> _File | None:
+    """Read a small file; None if there is none or it is not one."""
+    if data is None:
+        return None
+    try:
+        return model.model_validate(strict_json.loads(data, max_bytes=max_bytes))
+    except (ValidationError, ManifestError):
+        return None
 
 
 def parse_result(data: bytes | None) -> Result:
@@ -327,12 +339,3 @@ def parse_result(data: bytes | None) -> Result:
         raise VerificationError(f"{RESULT} is not valid: {describe(error)[0]}") from error
     except ManifestError as error:
         raise VerificationError(error.message) from error
-
-
-def _parse(model: type[_File], data: bytes | None) -> _File | None:
-    if data is None:
-        return None
-    try:
-        return model.model_validate(strict_json.loads(data, max_bytes=MAX_STATE))
-    except (ValidationError, ManifestError):
-        return None

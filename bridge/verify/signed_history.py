@@ -8,7 +8,7 @@ top, such as a cancellation, count as they do without keys.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from bridge.bus import history, lookup, objects, wire
 from bridge.bus.history import RequestBranch
@@ -26,23 +26,21 @@ _AT_ONCE = 500
 
 
 @dataclass
-class _Position:
-    """The result of searching a branch: the commit of the state that counts, and what is on top of it."""
+class _Search:
+    """The search of a branch for the commit of the state that counts."""
 
+    # The next commit to look at, None at the end; and how many were looked at.
+    at: str | None
+    gone: int = 0
     state_commit: str | None = None
     # The topmost commit above `state_commit` that is not an ignored state.
     top: str | None = None
     # The topmost ignored state.
     unsigned: State | None = None
 
-
-@dataclass
-class _Search:
-    """A branch that is being searched: the next commit to look at (None at the end), and how many were looked at."""
-
-    at: str | None
-    gone: int = 0
-    position: _Position = field(default_factory=_Position)
+    @property
+    def is_over(self) -> bool:
+        return self.at is None or self.gone >= limits.UNSIGNED
 
 
 class Reader:
@@ -50,8 +48,7 @@ class Reader:
 
     def __init__(self, keys: Sequence[PublicKey] = ()) -> None:
         self.keys = tuple(keys)
-        self._known: dict[tuple[str, str], _Position] = {}
-        self._begun: dict[tuple[str, str], _Search] = {}
+        self._searches: dict[tuple[str, str], _Search] = {}
 
     @property
     def has_keys(self) -> bool:
@@ -78,30 +75,35 @@ class Reader:
         if not self.keys:
             return views
         readable = [view for view in views.values() if not view.too_large]
-        new = [view for view in readable if (view.branch, view.tip) not in self._known]
-        if len(self._known) + len(self._begun) + len(new) > limits.BRANCHES:
-            self._known.clear()
-            self._begun.clear()
-            new = readable
-        self._find(git, new, commits)
+        new = [(view.branch, view.tip) for view in readable if (view.branch, view.tip) not in self._searches]
+        if len(self._searches) + len(new) > limits.BRANCHES:
+            self._searches.clear()
+        searches = {
+            view.branch: self._searches.setdefault((view.branch, view.tip), _Search(view.tip))
+            for view in readable
+        }
+        read = {view.tip: view.state for view in readable if view.state and not view.has_foreign_commits}
+        self._find(git, searches, read, commits)
         foreign = []
         for view in readable:
-            position = self._known.get((view.branch, view.tip))
-            if position is None:
+            search = searches[view.branch]
+            if not search.is_over:
                 del views[view.branch]
-            elif position.unsigned is None and (view.state is None) == (position.state_commit is None):
+            elif search.unsigned is None and (view.state is None) == (search.state_commit is None):
                 # The state at the tip is the signed one, or there is no state at all.
-                views[view.branch] = replace(view, state_commit=position.state_commit)
+                views[view.branch] = replace(view, state_commit=search.state_commit)
             else:
-                foreign.append((view, position))
+                foreign.append((view, search))
         return views | _below(git, foreign)
 
-    def _find(self, git: Git, views: Sequence[RequestBranch], commits: int | None) -> None:
+    def _find(
+        self,
+        git: Git,
+        searches: Mapping[str, _Search],
+        read: Mapping[str, StateFile],
+        commits: int | None,
+    ) -> None:
         """Walk each branch's first parents, in growing steps, down to a signed state or the request."""
-        searches = {
-            view.branch: self._begun.pop((view.branch, view.tip), _Search(view.tip)) for view in views
-        }
-        read = {view.tip: view.state for view in views if view.state and not view.has_foreign_commits}
         looked, size = 0, 1
         while size <= limits.UNSIGNED:
             together = max(1, _AT_ONCE // size)
@@ -113,12 +115,6 @@ class Reader:
                 self._go_down(git, some, size, read)
                 looked += len(some) * size
             size *= 2
-        for view in views:
-            search = searches[view.branch]
-            if search.at and search.gone < limits.UNSIGNED:
-                self._begun[view.branch, view.tip] = search
-            else:
-                self._known[view.branch, view.tip] = search.position
 
     def _go_down(
         self, git: Git, searches: Mapping[str, _Search], size: int, read: Mapping[str, StateFile]
@@ -138,7 +134,7 @@ class Reader:
         contents = dict(objects.each_content(git, list(wanted)))
         for branch, several in steps.items():
             search = searches[branch]
-            is_over = any(self._look(branch, step, contents, search.position, read) for step in several)
+            is_over = any(self._look(branch, step, contents, search, read) for step in several)
             search.at = None if is_over or len(lines[branch]) <= size else lines[branch][size].oid
             search.gone += size
 
@@ -147,7 +143,7 @@ class Reader:
         branch: str,
         step: _Step,
         contents: Mapping[str, bytes],
-        position: _Position,
+        search: _Search,
         read: Mapping[str, StateFile],
     ) -> bool:
         """Record one commit. Returns whether the search ends with it."""
@@ -157,11 +153,11 @@ class Reader:
             state = wire.parse_state(contents.get(step.state.oid))
         if state and state.branch == branch:
             if is_signed(contents.get(commit, b""), branch, self.keys):
-                position.state_commit = commit
+                search.state_commit = commit
                 return True
-            position.unsigned = position.unsigned or state.state
+            search.unsigned = search.unsigned or state.state
             return False
-        position.top = position.top or commit
+        search.top = search.top or commit
         return step.state is None and not step.is_new
 
 
@@ -178,25 +174,25 @@ def signed_commits(
     return frozenset(oid for oid, raw in objects.each_content(git, small) if is_signed(raw, branch, keys))
 
 
-def _below(git: Git, foreign: Sequence[tuple[RequestBranch, _Position]]) -> dict[str, RequestBranch]:
+def _below(git: Git, foreign: Sequence[tuple[RequestBranch, _Search]]) -> dict[str, RequestBranch]:
     """Return the views without the ignored states."""
-    tops = {view.branch: position.top or position.state_commit or view.tip for view, position in foreign}
+    tops = {view.branch: search.top or search.state_commit or view.tip for view, search in foreign}
     at_top = history.read_views(git, tops)
     stated = history.read_views(
-        git, {view.branch: position.state_commit for view, position in foreign if position.state_commit}
+        git, {view.branch: search.state_commit for view, search in foreign if search.state_commit}
     )
     views = {}
-    for view, position in foreign:
-        state = stated[view.branch].state if position.state_commit else None
+    for view, search in foreign:
+        state = stated[view.branch].state if search.state_commit else None
         cancel = at_top[view.branch].cancel
         if cancel and state and cancel.request != state.request:
             cancel = None
         request = state.request if state else cancel.request if cancel else tops[view.branch]
         views[view.branch] = RequestBranch(
             view.branch, view.tip, request, state, cancel,
-            has_foreign_commits=state is not None and position.top is not None,
-            state_commit=position.state_commit,
-            unsigned=position.unsigned,
+            has_foreign_commits=state is not None and search.top is not None,
+            state_commit=search.state_commit,
+            unsigned=search.unsigned,
         )  # fmt: skip
     return views
 
