@@ -85,5 +85,5 @@ def web_command(context: click.Context, port: int, poll: timedelta, folder: Path
         say(f"wrote {export(client_of(context), folder, limit)} files into {folder}")
         return
     with _extra("web", "the web server", ("starlette", "uvicorn")):
-        from bridge.web.serve import serve  # noqa: PLC0415 - only this command needs the server
+        from bridge.web.app import serve  # noqa: PLC0415 - only this command needs the server
     serve(client_of(context), port, max(poll.total_seconds(), 0.1))

@@ -1,4 +1,4 @@
-"""The routes of the web server."""
+"""The web server on loopback: its routes, a thread that polls the bus, and one that verifies answers for trends."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections.abc import Callable
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -14,10 +15,12 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from bridge.common import doors
+from bridge.client import Client
+from bridge.common import doors, listening
 from bridge.common.cli.output import say
 from bridge.common.doors import Door
 from bridge.errors import KakeyaError, as_told
+from bridge.system import spawn
 from bridge.web.figures import Figures
 from bridge.web.guard import Guard
 from bridge.web.pages import Pages, assets
@@ -25,6 +28,7 @@ from bridge.web.runs import MOST_LOG, Runs
 from bridge.web.snapshot import Filter, Row
 from bridge.web.watch import Watch
 
+MOST_CONNECTIONS = 64
 _MOST_PAGE = 10**6
 _MOST_VALUE = 200
 _GONE = "There is no such request on the bus. It may have been deleted there, or belong to another bus."
@@ -134,3 +138,45 @@ def make_app(watch: Watch, runs: Runs, figures: Figures, hosts: frozenset[str]) 
     )
     app.router.redirect_slashes = False
     return Guard(app, hosts)
+
+
+class Connection(listening.Connection):
+    """A connection of a page's reader. One that does not take its answer does not keep others from being answered."""
+
+    stalled_s = 30.0
+
+
+def serve(client: Client, port: int, poll_s: float) -> None:
+    """Serve until interrupted. Port 0 selects a free port. The address is printed on standard error.
+
+    Any program on this machine can connect, and can read everything that this clone can fetch.
+    """
+    listener = listening.listen_here(port, "--port")
+    port = listener.getsockname()[1]
+    watch, stop = Watch(client), threading.Event()
+    say(f"reading the bus at {watch.address}")
+    first = watch.look()
+    if first.problem:
+        say(f"the bus could not be read yet: {first.problem}")
+    runs = Runs(watch)
+    figures = Figures(runs, lambda: watch.snapshot)
+    for work in (lambda: watch.run(stop, poll_s), lambda: figures.run(stop)):
+        threading.Thread(target=work, daemon=True).start()
+    app = make_app(watch, runs, figures, frozenset(listening.names(port)))
+    say(f"the bus is at http://{listening.LOOPBACK}:{port}/ (^C ends this)")
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        http=Connection,
+        ws="none",
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=2,
+    )
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    finally:
+        stop.set()
+        spawn.end_children()

@@ -19,8 +19,8 @@ from bridge.bus.wire import State
 from bridge.common import listening
 from bridge.report.trends import Figure, Value
 from bridge.reports.views.model import Table
+from bridge.web import app as web
 from bridge.web import figures, runs
-from bridge.web import serve as web
 from bridge.web.figures import Figures
 from bridge.web.runs import Answered, Runs
 
