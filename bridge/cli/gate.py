@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
-from itertools import groupby, islice
+from itertools import islice
 from pathlib import Path
 
 import click
 
 from bridge import gate
 from bridge.bus import wire
-from bridge.bus.wire import Gate
+from bridge.bus.wire import Gate, Violation
 from bridge.cli.common import key_option, pin_of
 from bridge.common import limits
 from bridge.common.cli.commands import json_option, option
@@ -61,30 +61,26 @@ def command(context: click.Context, paths: tuple[Path, ...], kinds: tuple[str, .
 
 def show_gate(judged: Gate) -> None:
     """Print a verdict for people, with each reason and, once for equal reasons, the fix."""
-    numbered = reversed([*enumerate(judged.violations)])
-    found_first = {violation.code: i for i, violation in numbered}
-    reasons = len({(violation.path, violation.code) for violation in judged.violations})
-    against = "no reason" if not reasons else "1 reason" if reasons == 1 else f"{reasons} reasons"
+    groups: dict[tuple[str, str], list[Violation]] = {}
+    for violation in judged.violations:
+        groups.setdefault((violation.path, violation.code), []).append(violation)
+    codes = list(dict.fromkeys(violation.code for violation in judged.violations))
+
+    def order(group: tuple[str, str]) -> tuple[str, bool, int]:
+        path, code = group
+        return path, gate.verdict([groups[group][0]]) != judged.verdict, codes.index(code)
+
+    against = "no reason" if not groups else "1 reason" if len(groups) == 1 else f"{len(groups)} reasons"
     put(Colored(judged.verdict, color(judged.verdict)), f": {against} against the reports")
-    ordered = sorted(
-        judged.violations,
-        key=lambda violation: (
-            violation.path,
-            gate.verdict([violation]) != judged.verdict,
-            found_first[violation.code],
-        ),
-    )
-    for (path, code), group in groupby(ordered, key=lambda violation: (violation.path, violation.code)):
-        violations = list(group)
-        put(
-            f"  {path + ': ' if path else ''}{code}{f' ({len(violations)} times)' if len(violations) > 1 else ''}"
-        )
-        for violation in violations[:3]:
+    for path, code in sorted(groups, key=order):
+        first, *others = groups[path, code]
+        put(f"  {path + ': ' if path else ''}{code}{f' ({len(others) + 1} times)' if others else ''}")
+        for violation in (first, *others[:2]):
             put(f"      {violation.message}")
-        if len(violations) > len(violations[:3]):
-            put(f"      and {len(violations) - 3} more")
-        if violations[0].mend:
-            put(f"      fix: {violations[0].mend}")
+        if len(others) > 2:  # noqa: PLR2004 - three are shown
+            put(f"      and {len(others) - 2} more")
+        if first.mend:
+            put(f"      fix: {first.mend}")
     for note in judged.notes:
         put(f"  note: {note}")
 
