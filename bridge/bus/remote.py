@@ -243,7 +243,12 @@ class Remote:
         """
         try:
             with within(limits.PRESENCE_S):
-                listed = self._listed_presences()
+                records = (
+                    (ref, oid)
+                    for ref, oid in exact_refs.each_ref(self.git, self.name)
+                    if presence.is_ref(ref)
+                )
+                listed = dict(nlargest(limits.PRESENCES, records, key=lambda _: random.random()))  # noqa: S311 - no secret
                 known = self.git.refs(presence.REFS)
                 self.git.delete_refs(ref for ref in known if ref not in listed)
                 new = {
@@ -257,11 +262,6 @@ class Remote:
                 }
         except GitError as error:
             raise self._explain(error) from error
-
-    def _listed_presences(self) -> dict[str, str]:
-        listed = exact_refs.each_ref(self.git, self.name)
-        records = ((ref, oid) for ref, oid in listed if presence.is_ref(ref))
-        return dict(nlargest(limits.PRESENCES, records, key=lambda _: random.random()))  # noqa: S311 - no secret
 
     def known_presences(self) -> dict[str, str]:
         """Return the presence records of the last fetch, without asking the server."""
@@ -360,19 +360,14 @@ class Remote:
         with suppress(InfrastructureError), within(limits.TIP_S):
             for wait_s in (0.0,) if is_stale else _LOOKS_S:
                 pause(wait_s)
-                if self._has_arrived(branch, commit):
+                tip = self.fetch(branch).get(branch)
+                if tip == commit or (tip and commit and history.is_ancestor(self.git, commit, tip)):
                     return Pushed.DONE
         if is_stale:
             return Pushed.STALE
         message = f"the reply of {self.name} to the push of {branch} is lost"
         fix = "It may have arrived nevertheless: `kakeya list` tells once the remote answers."
         raise InfrastructureError(message, fix=fix, code="unsure", quoting=error.summary()) from error
-
-    def _has_arrived(self, branch: str, commit: str | None) -> bool:
-        tip = self.fetch(branch).get(branch)
-        if tip is None or commit is None:
-            return tip == commit
-        return history.is_ancestor(self.git, commit, tip)
 
     def _explain(self, error: ProcessError, branch: str | None = None) -> Exception:
         return remote_errors.explain(error, self.git, self.name, branch)

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -71,10 +70,14 @@ async def call(work: Callable[[Progress], _Answer], limit_s: float, tell: Tell) 
         InfrastructureError: it took too long.
     """
     progress, over = Progress(), threading.Event()
+
+    def bounded() -> _Answer:
+        with stopped_by(over), within(limit_s):
+            return work(progress)
+
     telling = asyncio.create_task(_tell(progress, tell))
     try:
         with anyio.fail_after(limit_s + _GRACE_S):
-            bounded = partial(_bounded, work, progress, over, limit_s)
             return await anyio.to_thread.run_sync(bounded, abandon_on_cancel=True)
     except TimeoutError as error:
         fix = "Call again; kakeya_doctor checks the remote."
@@ -84,13 +87,6 @@ async def call(work: Callable[[Progress], _Answer], limit_s: float, tell: Tell) 
     finally:
         over.set()
         telling.cancel()
-
-
-def _bounded(
-    work: Callable[[Progress], _Answer], progress: Progress, over: threading.Event, limit_s: float
-) -> _Answer:
-    with stopped_by(over), within(limit_s):
-        return work(progress)
 
 
 async def _tell(progress: Progress, tell: Tell) -> None:

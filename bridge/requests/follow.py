@@ -172,7 +172,11 @@ def _next_view(
     except InfrastructureError as error:
         if deadline is None or time.monotonic() < deadline:
             raise
-        raise (no_answer(last, timeout) if last else _no_remote(error, timeout)) from error
+        if last:
+            raise no_answer(last, timeout) from error
+        message = f"the remote did not answer within {timeout:g} s: {error.own_message}"
+        fix = "Try again; `kakeya doctor` checks the remote."
+        raise WaitTimeout(message, fix=fix, code="no_answer_in_time", quoting=error.quoting) from error
 
 
 def _steady(git: Git, look: Callable[[], RequestBranch], known: str | None) -> RequestBranch:
@@ -203,12 +207,6 @@ def _patiently(look: Callable[[], RequestBranch], pause: float, deadline: float 
             if time.monotonic() >= until:
                 raise
             pause_for(pause)
-
-
-def _no_remote(error: InfrastructureError, waited: float) -> WaitTimeout:
-    message = f"the remote did not answer within {waited:g} s: {error.own_message}"
-    fix = "Try again; `kakeya doctor` checks the remote."
-    return WaitTimeout(message, fix=fix, code="no_answer_in_time", quoting=error.quoting)
 
 
 def no_answer(view: RequestBranch, waited: float, reason: Reason | None = None) -> WaitTimeout:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 
 from bridge.bus import history, times
 from bridge.bus.branch_names import asked_at
-from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Pushed, Remote
 from bridge.requests.liveness import is_expired
 from bridge.requests.outbox import Sent
@@ -56,7 +55,12 @@ def sweep(
     old = {branch: tip for branch, tip in listed.items() if 0 < asked_at(branch) < before}
     old = remote.fetch_listed(old)
     views = history.read_views(git, old)
-    finished = [branch for branch, view in views.items() if _has_ended(git, view)]
+    # Answered, or no runner will take it.
+    finished = [
+        branch
+        for branch, view in views.items()
+        if view.current_state.is_final or view.is_withdrawn or is_expired(git, view)
+    ]
     unanswered = len(views) - len(finished)
     known = sent.branches()
     mine = [branch for branch in known if asked_at(branch) < before]
@@ -72,8 +76,3 @@ def sweep(
         unanswered=unanswered if on_remote else 0,
         only_remote=0 if on_remote else len(finished),
     )
-
-
-def _has_ended(git: Git, view: RequestBranch) -> bool:
-    """Return whether a request is answered, or no runner will take it: it was cancelled before, or has expired."""
-    return view.current_state.is_final or view.is_withdrawn or is_expired(git, view)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from bridge.common.drawing.plot import Plot
-from bridge.common.drawing.text import Cell, cell, is_numeric, printable
+from bridge.common.drawing.text import cell, is_numeric, printable
 from bridge.common.drawing.textplot import text_plot
 from bridge.report.model import Facts, Fault, Log, Measured, RunsView, RunView
 from bridge.reports.views.model import Table
@@ -105,7 +105,7 @@ def _table(table: Table) -> str:
     columns = [tuple(row[i] for row in table.rows) for i in range(len(table.columns))]
     rule = ["---:" if is_numeric(column) else "---" for column in columns]
     rows = [table.columns, *table.rows[:MAX_ROWS]]
-    lines = [_line(map(_cell, row)) for row in rows]
+    lines = [_line(escape(cell(value)) for value in row) for row in rows]
     lines.insert(1, _line(rule))
     more = [f"{MAX_ROWS} of {len(table.rows)} rows."] if len(table.rows) > MAX_ROWS else []
     note = " ".join([escape(table.note), *more]).strip()
@@ -114,10 +114,6 @@ def _table(table: Table) -> str:
 
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _cell(value: Cell) -> str:
-    return escape(cell(value))
 
 
 def _facts(facts: Facts) -> str:
