@@ -16,14 +16,15 @@ import yaml
 
 from bridge.common import environment, install
 from bridge.errors import InfrastructureError, UsageError
-from bridge.system import gitpython
+from bridge.system.git import Git
 from bridge.system.keeper import Keeper
 from bridge.system.process import run
 from bridge.verify.public_keys import SETTING
 
 PUBLIC_KEY, PRIVATE_KEY = "runner.pub", "runner.key"
 _START_S = 60
-_REQUESTER = ("A requester", "requester@localhost")
+# A run that is published says who asked for it: not this user's address.
+_REQUESTER = {"user.name": "A requester", "user.email": "requester@localhost"}
 
 
 @dataclass(frozen=True)
@@ -79,19 +80,26 @@ def stage(
     }
     if preset_folder:
         policy["preset_folder"] = str(preset_folder.absolute())
-    name, email = _REQUESTER  # a run that is published says who asked for it: not this user's address
     try:
-        gitpython.make_bare(made_stage.bus)
-        gitpython.make_clone(
-            made_stage.clone, {"README.md": "A workload, as any repository could be.\n"}, author=_REQUESTER,
-            message="A workload\n", remote=str(made_stage.bus),
-            settings={SETTING: str(state / PUBLIC_KEY), "user.name": name, "user.email": email},
-        )  # fmt: skip
+        make_repositories(made_stage.bus, made_stage.clone, {SETTING: str(state / PUBLIC_KEY)})
         _write_policy(made_stage.policy, policy)
         _provide_key(made_stage, state, key_folder, policy)
         yield made_stage
     finally:
         keeper.close()
+
+
+def make_repositories(bus: Path, clone: Path, settings: Mapping[str, str]) -> None:
+    """Make an empty bus, and a repository with one commit whose remote it is, whatever the user's defaults are."""
+    for argv in (("--bare", str(bus)), (str(clone),)):
+        run("git", "init", "--quiet", "--object-format=sha1", *argv, env=environment.for_user_git())
+    git = Git.of_user(clone)
+    git("remote", "add", "origin", str(bus))
+    for name, value in {**_REQUESTER, **settings}.items():
+        git("config", name, value)
+    (clone / "README.md").write_text("A workload, as any repository could be.\n", encoding="utf-8")
+    git("add", "--force", "README.md")
+    git("commit", "--quiet", "--no-gpg-sign", "--message", "A workload")
 
 
 def _write_policy(path: Path, policy: Mapping[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""The only module that uses GitPython: it describes the user's repository and creates the demonstration's.
+"""The only module that uses GitPython: it describes the user's repository.
 
 GitPython is imported when a function here is called, because the import alone takes about 0.1 s of processor time. It
 inherits the environment, bounds neither the time nor the output of git, and reads configuration and references itself.
@@ -7,7 +7,6 @@ So no request is built, pushed or verified with it, and the runner does not use 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,49 +95,3 @@ def _describe(repo: git.Repo) -> Described:
 
 def _text(config: git.GitConfigParser, key: str) -> str | None:
     return str(config.get_value("user", key, "")) or None
-
-
-def make_bare(path: Path) -> None:
-    """Make an empty bare repository."""
-    git = _gitpython()
-
-    git.Repo.init(path, bare=True, expand_vars=False, env=_of(path)).close()
-
-
-def make_clone(
-    path: Path,
-    files: Mapping[str, str],
-    *,
-    author: tuple[str, str],
-    message: str,
-    remote: str,
-    settings: Mapping[str, str],
-) -> None:
-    """Make a repository with one commit, a remote ``origin``, and settings such as ``kakeya.publicKey``."""
-    git = _gitpython()
-
-    with closing(git.Repo.init(path, expand_vars=False, env=_of(path / ".git", path))) as repo:
-        for name, text in files.items():
-            (path / name).write_text(text, encoding="utf-8")
-        who = git.Actor(*author)
-        repo.index.add(list(files))
-        repo.index.commit(message, author=who, committer=who, skip_hooks=True)
-        repo.create_remote("origin", remote)
-        with repo.config_writer() as config:
-            for setting, value in settings.items():
-                section, _, key = setting.partition(".")
-                config.set_value(section, key, value)
-
-
-def _of(directory: Path, work_tree: Path | None = None) -> dict[str, str]:
-    """Return the variables of the new repository, in the format that GitPython reads.
-
-    Inherited variables would make another one, and a user's defaults could choose SHA-256 or reftable.
-    """
-    env = {
-        **_AS_STORED,
-        "GIT_DIR": str(directory),
-        "GIT_DEFAULT_HASH": "sha1",
-        "GIT_DEFAULT_REF_FORMAT": "files",
-    }
-    return env | ({"GIT_WORK_TREE": str(work_tree)} if work_tree else {})

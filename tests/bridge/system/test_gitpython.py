@@ -65,9 +65,8 @@ def test_variables_of_a_hook_do_not_lead_elsewhere(clone, bus, tmp_path, monkeyp
 @pytest.mark.parametrize("name", ["GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"])
 def test_variables_that_it_would_follow_are_refused(clone, bus, tmp_path, monkeypatch, name):
     monkeypatch.setenv(name, str(bus))
-    for call in (gitpython.describe, gitpython.make_bare):
-        with pytest.raises(InfrastructureError, match=f"{name} is set"):
-            call(clone)
+    with pytest.raises(InfrastructureError, match=f"{name} is set"):
+        gitpython.describe(clone)
 
 
 def test_nothing_that_the_configuration_names_is_started(clone, git, tmp_path):
@@ -93,30 +92,6 @@ def test_what_it_cannot_read_is_told(clone):
     (clone / ".git" / "config").write_bytes(b"[core]\n\trepositoryformatversion = 0\n[remote \xff\n")
     with pytest.raises(InfrastructureError, match="GitPython cannot read this repository"):
         gitpython.describe(clone)
-
-
-def test_a_demonstrations_repositories_are_those_that_are_named(git, tmp_path, monkeypatch):
-    """Whatever the user's defaults and an outer hook say."""
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
-    monkeypatch.setenv("GIT_DEFAULT_HASH", "sha256")
-    bare, clone = tmp_path / "bus.git", tmp_path / "clone"
-    for path in (bare, clone):
-        path.mkdir()
-
-    gitpython.make_bare(bare)
-    gitpython.make_clone(
-        clone, {"README.md": "text\n"}, author=("Someone", "someone@example.invalid"), message="First\n",
-        remote=str(bare), settings={"kakeya.publicKey": "/key"},
-    )  # fmt: skip
-
-    monkeypatch.undo()
-    assert list((tmp_path / "elsewhere").iterdir()) == []
-    assert git(bare, "rev-parse", "--is-bare-repository", "--show-object-format").split() == ["true", "sha1"]
-    assert git(clone, "log", "--format=%an %ae %cn %s") == "Someone someone@example.invalid Someone First"
-    assert git(clone, "status", "--porcelain") == ""
-    assert git(clone, "config", "kakeya.publicKey") == "/key"
-    assert git(clone, "remote", "get-url", "origin") == str(bare)
 
 
 def test_neither_help_nor_a_request_imports_it(clone):
