@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import accumulate, groupby
+from operator import itemgetter
 
 from bridge.bus import history, objects, wire
 from bridge.bus.history import RequestBranch
@@ -81,73 +83,45 @@ def compare_logs(
     across consecutive logs. Both are walked once, side by side, with one log in memory; the first one that differs ends
     the comparison.
     """
-    spans = _spans(logs, read)
-    span, streamed, end = next(spans, None), 0, 0
-    for left_out, piece in pieces:
-        if left_out is None:
-            return None
-        at, end, streamed = end + left_out, end + left_out + len(piece), streamed + len(piece)
-        while span:
-            span.take(at, piece)
-            if end < span.end:
-                break
-            if not span.agrees():
-                return _differs(span)
-            span = next(spans, None)
-    return _judge(chain([span] if span else [], spans), streamed, end, logs) if streamed else None
-
-
-def _judge(rest: Iterable[_Span], streamed: int, end: int, logs: Sequence[LogDigest]) -> Check:
-    """Return the check after the last piece, which ended at ``end``; ``rest`` are the logs that go on there."""
+    ends = list(accumulate(log.stream_bytes for log in logs))
     total = sum(log.stream_bytes for log in logs)
+    streamed = end = 0
+
+    def parts() -> Iterator[tuple[int, int, bytes]]:
+        """Yield the parts of pieces by log: its number, the part's position in it, and the part."""
+        nonlocal streamed, end
+        for left_out, piece in pieces:
+            if left_out is None:
+                streamed = 0  # the gaps are not known, so nothing can be compared
+                return
+            at, end, streamed = end + left_out, end + left_out + len(piece), streamed + len(piece)
+            for i in range(bisect_right(ends, at), min(bisect_left(ends, end) + 1, len(logs))):
+                begin = ends[i] - logs[i].stream_bytes
+                first = max(at, begin)
+                yield i, first - begin, piece[first - at : ends[i] - at]
+
+    for i, some in groupby(parts(), key=itemgetter(0)):
+        if not _agrees(logs[i], some, read):
+            message = f"{logs[i].path} is not what was streamed while the job ran"
+            return Check("logs", ok=False, message=message)
+    if not streamed:
+        return None
     if end > total:
         message = f"{end} bytes were streamed while the job ran, and its logs had {total}"
         return Check("logs", ok=False, message=message)
-    if different := next((span for span in rest if not span.agrees()), None):
-        return _differs(different)
-    if streamed == total:
-        message = "they match the output that was streamed while the job ran"
-    else:
+    message = "they match the output that was streamed while the job ran"
+    if streamed < total:
         message = f"the {streamed} of {total} bytes that were streamed while the job ran are in them"
     return Check("logs", ok=True, message=message)
 
 
-def _differs(span: _Span) -> Check:
-    return Check("logs", ok=False, message=f"{span.log.path} is not what was streamed while the job ran")
-
-
-def _spans(logs: Sequence[LogDigest], read: Callable[[str], bytes]) -> Iterator[_Span]:
-    begin = 0
-    for log in logs:
-        yield _Span(log, begin, read)
-        begin += log.stream_bytes
-
-
-class _Span:
-    """One step's part of the output, compared piece by piece; a log that was cut is compared by its digest."""
-
-    def __init__(self, log: LogDigest, begin: int, read: Callable[[str], bytes]) -> None:
-        self.log = log
-        self.end = begin + log.stream_bytes
-        self._begin = begin
-        self._kept = None if log.truncated else memoryview(read(log.path))
-        self._digest = hashlib.sha256()
-        self._count = 0
-        self._holds = True
-
-    def take(self, at: int, piece: bytes) -> None:
-        """Compare the part of a piece that is in this log. ``at`` is the piece's position in the whole output."""
-        begin = max(at, self._begin)
-        part = piece[begin - at : max(begin, self.end) - at]
-        self._count += len(part)
-        if self._kept is None:
-            self._digest.update(part)
-        else:
-            offset = begin - self._begin
-            self._holds &= self._kept[offset : offset + len(part)] == part
-
-    def agrees(self) -> bool:
-        """Return whether the streamed output matches the log, as far as the log was kept."""
-        if self._kept is None and self._count == self.log.stream_bytes:
-            return self._digest.hexdigest() == self.log.stream_sha256
-        return self._holds
+def _agrees(log: LogDigest, parts: Iterable[tuple[int, int, bytes]], read: Callable[[str], bytes]) -> bool:
+    """Return whether what was streamed matches a log; one that was cut is compared by its digest, if all was."""
+    if not log.truncated:
+        kept = memoryview(read(log.path))
+        return all(kept[at : at + len(part)] == part for _, at, part in parts)
+    digest, count = hashlib.sha256(), 0
+    for _, _, part in parts:
+        digest.update(part)
+        count += len(part)
+    return count < log.stream_bytes or digest.hexdigest() == log.stream_sha256
