@@ -116,24 +116,10 @@ class Git:
         Raises:
             GitError: it ends with none of the ``ok`` codes.
         """
-        self._before(args)
-        argv = self._argv(args)
-        try:
-            done = run(
-                *argv,
-                env=self.env,
-                stdin=stdin,
-                timeout=timeout,
-                check=False,
-                own_session=self.own_session,
-                most=most,
-                resource_limits=self._resource_limits(args),
-            )
-        except ProcessError as error:
-            raise self._failed(argv, None, message=error.message) from error
+        done = self._child(args, timeout).run(stdin, most)
         if done.returncode not in set(ok):
             message = f"git {args[0]} failed"
-            raise self._failed(argv, done.returncode, done.stdout, done.stderr, message=message)
+            raise self._failed(done.argv, done.returncode, done.stdout, done.stderr, message=message)
         return done
 
     def start(self, *args: str, timeout: float | None = None) -> Child:
@@ -142,7 +128,11 @@ class Git:
         Raises:
             GitError: it cannot be started.
         """
-        self._before(args)
+        return self._child(args, timeout)
+
+    def _child(self, args: tuple[str, ...], timeout: float | None) -> Child:
+        if _CHANGING.intersection(args):
+            batch.invalidate(self)  # this call may change the answers of kept processes
         argv = self._argv(args)
         try:
             return Child(
@@ -171,11 +161,6 @@ class Git:
         own_memory = self.talking_memory if args[0] in _TALKING else None
         disk = self.directory if args[0] == "fetch" else None
         return ResourceLimits(self.memory, own_memory, disk, limits.KEEP_FREE_BYTES)
-
-    def _before(self, args: tuple[str, ...]) -> None:
-        """End kept processes if this call may change their answers."""
-        if _CHANGING.intersection(args):
-            batch.invalidate(self)
 
     def text(self, *args: str, stdin: bytes | str = b"") -> str:
         """Run git and return its output, without the final newline."""

@@ -5,6 +5,7 @@ Every program has limits on its output and, if the caller sets one, on its time.
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import signal
@@ -83,14 +84,7 @@ def run(
     child = Child(
         argv, env=env, cwd=cwd, own_session=own_session, resource_limits=resource_limits, timeout=timeout
     )
-    try:
-        child.write(stdin)
-        done = child.completed(most)
-    except BaseException:
-        child.end()
-        raise
-    finally:
-        child.close()
+    done = child.run(stdin, most)
     if check and done.returncode != 0:
         raise ProcessError(argv, done.returncode, done.stdout, done.stderr)
     return done
@@ -121,6 +115,7 @@ class Child:
         self._limit, self._heard_at = deadline.start(timeout), time.monotonic()
         self._input, self._input_ends = memoryview(b""), False
         self._output, self._errors, self._error_bytes = bytearray(), bytearray(), 0
+        self._most = math.inf
         check_open(self.argv)
         self._child = start(
             argv, env=env, cwd=cwd, stdin=PIPE, stdout=PIPE, stderr=PIPE, own_session=own_session
@@ -161,17 +156,24 @@ class Child:
                 yield self._take(len(self._output))
         self._check_end()
 
-    def completed(self, most: int) -> Completed:
-        """Return what the program left behind at its end, of which at most ``most`` bytes are output."""
-        self._end_input()
-        while self._exchange(TICK_S):
-            if len(self._output) > most:
-                raise self._overrun(f"printed more than {most} bytes")
-        if self._selector.get_map() and self._group:
-            # Something that the program started holds its pipes open, although it has ended.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
-        self._limit.kept()
+    def run(self, stdin: str | bytes, most: int) -> Completed:
+        """Run it to its end and return what it left behind, of which at most ``most`` bytes are output."""
+        self._most = most
+        try:
+            self.write(stdin)
+            self._end_input()
+            while self._exchange(TICK_S):
+                pass
+            if self._selector.get_map() and self._group:
+                # Something that the program started holds its pipes open, although it has ended.
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)
+            self._limit.kept()
+        except BaseException:
+            self.end()
+            raise
+        finally:
+            self.close()
         errors = bytes(self._errors[-KEPT_ERRORS:])
         return Completed(self.argv, self._child.returncode, bytes(self._output), errors)
 
@@ -256,6 +258,8 @@ class Child:
             self._selector.unregister(pipe)
         elif pipe is self._child.stdout:
             self._output += piece
+            if len(self._output) > self._most:
+                raise self._overrun(f"printed more than {self._most} bytes")
         else:
             self._error_bytes += len(piece)
             self._errors += piece
