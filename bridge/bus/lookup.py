@@ -37,7 +37,7 @@ def locate(
     there: dict[str, ObjectInfo] = {}
     if not at:
         return there
-    with batch.acquired(git, "cat-file", "--batch-check") as process:
+    with batch.lent(git.acquire("cat-file", "--batch-check")) as process:
         objects: dict[str, ObjectInfo | None] = {} if known is None else known
         depth = 1
         while at:

@@ -93,7 +93,7 @@ def each_content(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """Yield the content of each object, one at a time: all must exist, and their sizes must have been looked at."""
     if not oids:
         return
-    process, remaining = batch.acquire(git, "cat-file", "--batch"), len(oids)
+    process, remaining = git.acquire("cat-file", "--batch"), len(oids)
     child = process.child
     try:
         process.ask(oids)
@@ -126,7 +126,7 @@ class Reader:
     """Reads objects one by one, each in pieces, so that a large object takes no more memory than a small one."""
 
     def __init__(self, git: Git) -> None:
-        self._process = batch.acquire(git, "cat-file", "--batch")
+        self._process = git.acquire("cat-file", "--batch")
         self._child = self._process.child
         self._in_answer = False
 

@@ -6,32 +6,13 @@ A process is ended when it is a few seconds old or was asked a lot, and before g
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    from bridge.system.process import Child
-
-
-class _Repository(Protocol):
-    """What is needed of ``bridge.system.git.Git``, which ends kept processes and so imports this module."""
-
-    @property
-    def directory(self) -> Path: ...
-    @property
-    def env(self) -> Mapping[str, str]: ...
-    @property
-    def options(self) -> tuple[str, ...]: ...
-    @property
-    def memory(self) -> int | None: ...
-    def start(self, *args: str) -> Child: ...
-
+from bridge.system.process import Child
 
 # Git caches some of its answers, so its memory grows with each question.
 MAX_QUERIES = 2_000
@@ -65,9 +46,8 @@ _kept: dict[tuple[object, ...], CatFileProcess] = {}
 _lock = threading.Lock()
 
 
-def acquire(git: _Repository, *args: str) -> CatFileProcess:
-    """Return a process of ``git *args``, a kept one if possible. The caller gives it back, or closes its child."""
-    key = (_place(git), args, git.options, git.memory, tuple(sorted(git.env.items())))
+def acquire(key: tuple[object, ...], start: Callable[[], Child]) -> CatFileProcess:
+    """Return the kept process of a key, or a new one."""
     with _lock:
         process = _kept.pop(key, None)
     if process and process.may_stay():
@@ -75,7 +55,7 @@ def acquire(git: _Repository, *args: str) -> CatFileProcess:
         return process
     if process:
         process.child.close()
-    return CatFileProcess(key, git.start(*args), time.monotonic())
+    return CatFileProcess(key, start(), time.monotonic())
 
 
 def release(process: CatFileProcess) -> None:
@@ -92,9 +72,8 @@ def release(process: CatFileProcess) -> None:
 
 
 @contextmanager
-def acquired(git: _Repository, *args: str) -> Iterator[CatFileProcess]:
-    """Lend a process of ``git *args`` to a block, which reads all answers unless it raises."""
-    process = acquire(git, *args)
+def lent(process: CatFileProcess) -> Iterator[CatFileProcess]:
+    """Lend a process to a block, which reads all answers unless it raises."""
     try:
         yield process
     except BaseException:
@@ -103,9 +82,8 @@ def acquired(git: _Repository, *args: str) -> Iterator[CatFileProcess]:
     release(process)
 
 
-def invalidate(git: _Repository) -> None:
-    """End the kept processes of a repository that is about to change."""
-    directory = _place(git)
+def invalidate(directory: str) -> None:
+    """End the kept processes of a repository that is about to change; their keys begin with its folder."""
     _end(lambda key: key[0] == directory)
 
 
@@ -120,7 +98,3 @@ def _end(fits: Callable[[tuple[object, ...]], bool]) -> None:
         processes = [_kept.pop(key) for key in [*_kept] if fits(key)]
     for process in processes:
         process.child.close()
-
-
-def _place(git: _Repository) -> str:
-    return os.path.abspath(git.directory)  # noqa: PTH100 - without following links

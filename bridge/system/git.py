@@ -6,6 +6,7 @@ Git is called as a program, with argv lists, and never through a library: reposi
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -130,9 +131,18 @@ class Git:
         """
         return self._child(args, timeout)
 
+    def acquire(self, *args: str) -> batch.CatFileProcess:
+        """Return a process of ``git *args``, a kept one if possible. The caller gives it back, or closes its child."""
+        key = (self._place, args, self.options, self.memory, tuple(sorted(self.env.items())))
+        return batch.acquire(key, lambda: self.start(*args))
+
+    @property
+    def _place(self) -> str:
+        return os.path.abspath(self.directory)  # noqa: PTH100 - without following links
+
     def _child(self, args: tuple[str, ...], timeout: float | None) -> Child:
         if _CHANGING.intersection(args):
-            batch.invalidate(self)  # this call may change the answers of kept processes
+            batch.invalidate(self._place)  # this call may change the answers of kept processes
         argv = self._argv(args)
         try:
             return Child(

@@ -69,7 +69,7 @@ def test_a_process_does_not_outlive_a_change_of_what_there_is(git, started, argv
 
 def test_a_process_that_was_killed_is_replaced(git):
     commit = head(git)
-    kept = batch.acquire(git, "cat-file", "--batch-check")
+    kept = git.acquire("cat-file", "--batch-check")
     batch.release(kept)
     os.kill(kept.child.pid, signal.SIGKILL)
     while kept.child.is_running:
@@ -79,7 +79,7 @@ def test_a_process_that_was_killed_is_replaced(git):
 
 def test_a_process_that_dies_in_an_answer_is_an_error_and_not_kept(git):
     def ask_a_dead_process():
-        with batch.acquired(git, "cat-file", "--batch-check") as process:
+        with batch.lent(git.acquire("cat-file", "--batch-check")) as process:
             os.kill(process.child.pid, signal.SIGKILL)
             process.child.line()
 
@@ -119,7 +119,7 @@ def test_few_are_kept_and_all_end(clone, tmp_path):
     gits = [Git.of_user(clone).with_env(NUMBER=str(i)) for i in range(9)]
     children = []
     for git in gits:
-        process = batch.acquire(git, "cat-file", "--batch-check")
+        process = git.acquire("cat-file", "--batch-check")
         children.append(process.child)
         batch.release(process)
     assert sum(child.is_running for child in children) <= batch.MAX_IDLE
