@@ -85,14 +85,10 @@ def start_fetch(git: Git, address: str, commits: Iterable[str], *flags: str, at:
     """Start a fetch of commits by their ids, and return it. The last one is put at the local reference ``at``.
 
     Raises:
-        ProcessError: it ended before it read them.
+        GitError: git cannot be started.
     """
     child = git.start("fetch", *FETCH_FLAGS, "--stdin", *flags, "--", address, timeout=NETWORK_TIMEOUT)
-    try:
-        child.write("".join(f"+{oid}:{at}\n" if at else f"{oid}\n" for oid in commits))
-    except BaseException:
-        child.close()
-        raise
+    child.write("".join(f"+{oid}:{at}\n" if at else f"{oid}\n" for oid in commits))
     return child
 
 

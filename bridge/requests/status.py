@@ -11,7 +11,7 @@ from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import doors, limits
 from bridge.common.doors import Door
-from bridge.errors import RefusedError, UsageError
+from bridge.errors import UsageError
 from bridge.requests.liveness import Life, Queue
 from bridge.requests.waiting import Code, Reason
 from bridge.system.git import Git
@@ -163,15 +163,7 @@ def _waits_for(view: RequestBranch) -> str | None:
 
 
 def events(git: Git, view: RequestBranch, last_tip: str | None) -> Iterator[Event]:
-    """Yield the events on a branch after the commit ``last_tip`` (None: after the request), oldest first.
-
-    Raises:
-        RefusedError: the branch was rewritten since.
-    """
-    if last_tip is not None and not history.is_ancestor(git, last_tip, view.tip):
-        raise RefusedError(
-            f"{view.branch} was rewritten on the remote while it was being followed", code="rewritten"
-        )
+    """Yield the events on a branch after its commit ``last_tip`` (None: after the request), oldest first."""
     if last_tip is None:
         yield Event(
             status_of(
