@@ -29,10 +29,10 @@ class RequestBranch:
     branch: str
     tip: str
     request: str
-    state: StateFile | None
-    cancel: CancelFile | None
+    state: StateFile | None = None
+    cancel: CancelFile | None = None
     # Whether commits that no runner made lie on top of the last state.
-    has_foreign_commits: bool
+    has_foreign_commits: bool = False
     # Why the branch is too large to be read, as text; None if it is not.
     too_large: str | None = None
     # Set only if keys decide which states count (verify/signed_history.py): the commit of `state`, and the topmost

@@ -263,13 +263,6 @@ class Remote:
         except GitError as error:
             raise self._explain(error) from error
 
-    def known_presences(self) -> dict[str, str]:
-        """Return the presence records of the last fetch, without asking the server."""
-        listed = {ref: oid for ref, oid in self.git.refs(presence.REFS).items() if presence.is_ref(ref)}
-        if len(listed) <= limits.PRESENCES:
-            return listed
-        return dict(random.sample(sorted(listed.items()), limits.PRESENCES))
-
     def known(self, *patterns: str) -> dict[str, str]:
         """Return the branches of the last fetches, without asking the server."""
         if len(patterns) == 1 and "*" not in patterns[0]:

@@ -165,15 +165,11 @@ def _waits_for(view: RequestBranch) -> str | None:
 def events(git: Git, view: RequestBranch, last_tip: str | None) -> Iterator[Event]:
     """Yield the events on a branch after its commit ``last_tip`` (None: after the request), oldest first."""
     if last_tip is None:
-        yield Event(
-            status_of(
-                RequestBranch(view.branch, view.request, view.request, None, None, has_foreign_commits=False)
-            )
-        )
+        yield Event(status_of(RequestBranch(view.branch, view.request, view.request)))
     for commit, state, piece in history.stream(git, last_tip or view.request, view.tip):
         if state.branch != view.branch or state.request != view.request:
             continue
-        now = RequestBranch(view.branch, commit, view.request, state, None, has_foreign_commits=False)
+        now = RequestBranch(view.branch, commit, view.request, state)
         status = status_of(now)
         if state.state.is_final:
             status = replace(status, detail=read_result(git, now).reason.message)

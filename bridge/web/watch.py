@@ -105,11 +105,11 @@ class Watch:
                 self._rows[branch] = Row(status, views[branch], asked_at(branch), *contents[branch])
 
     def _runners(self) -> list[RunnerSighting]:
-        """Return the runners of the bus. If reading the records fails, requests are still shown."""
+        """Return the runners of the bus, as of the last poll if their records cannot be fetched now."""
         try:
             refs = self._remote.fetch_presences()
         except KakeyaError:
-            refs = self._remote.known_presences()
+            return list(self.snapshot.runners)
         return read_runners(self.git, refs, self.pin.keys if self.pin else (), self._unchanged_s)
 
     def _unchanged_s(self, name: str, tip: str) -> float:
