@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,6 @@ from bridge.errors import GitError, InfrastructureError
 from bridge.system import batch, git_output
 from bridge.system.git import Git
 from bridge.system.git_output import Entry
-from bridge.system.process import Child
 
 
 @dataclass(frozen=True)
@@ -91,65 +91,48 @@ def read_many(git: Git, names: Sequence[str], *, max_bytes: int, kind: str = "bl
 
 def each_content(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """Yield the content of each object, one at a time: all must exist, and their sizes must have been looked at."""
+    for oid, pieces in each_in_pieces(git, oids, sys.maxsize):
+        yield oid, b"".join(pieces)
+
+
+def each_in_pieces(git: Git, oids: Sequence[str], most: int) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Yield each object with its content in pieces of at most ``most`` bytes. Read each before you ask for the next.
+
+    So a large object takes no more memory than a small one.
+
+    Raises:
+        InfrastructureError: one is missing.
+    """
     if not oids:
         return
     process, remaining = git.acquire("cat-file", "--batch"), len(oids)
     child = process.child
+
+    def pieces(size: int) -> Iterator[bytes]:
+        nonlocal remaining
+        for start in range(0, size, most):
+            yield child.read(min(most, size - start))
+        child.read(1)
+        remaining -= 1
+        if not remaining:
+            # Callers that know how many objects come do not ask for the end.
+            batch.release(process)
+
     try:
         process.ask(oids)
         for oid in oids:
-            content = child.read(_size_of_next(child, oid) + 1)[:-1]
-            remaining -= 1
-            if not remaining:
-                # Callers that know how many entries come do not ask for the end.
-                batch.release(process)
-            yield oid, content
+            entry = git_output.object_of(child.line())
+            if entry is None:
+                raise InfrastructureError(f"the object {oid[:12]} is missing", code="missing_object")
+            yield oid, pieces(entry.size)
     finally:
         if remaining:
             child.close()
 
 
-def _size_of_next(child: Child, oid: str) -> int:
-    """Return the size of the object that ``cat-file`` prints next."""
-    entry = git_output.object_of(child.line())
-    if entry is None:
-        raise InfrastructureError(f"the object {oid[:12]} is missing", code="missing_object")
-    return entry.size
-
-
 def sizes(git: Git, oids: Sequence[str]) -> dict[str, int]:
     """Return how many bytes stored objects have, without reading any. Those that are missing are left out."""
     return {oid: entry.size for oid, entry in locate(git, oids).items()}
-
-
-class Reader:
-    """Reads objects one by one, each in pieces, so that a large object takes no more memory than a small one."""
-
-    def __init__(self, git: Git) -> None:
-        self._process = git.acquire("cat-file", "--batch")
-        self._child = self._process.child
-        self._in_answer = False
-
-    def pieces(self, oid: str, most: int) -> Iterator[bytes]:
-        """Yield an object's content in pieces of at most ``most`` bytes.
-
-        Raises:
-            InfrastructureError: it is missing.
-        """
-        self._in_answer = True
-        self._process.ask([oid])
-        size = _size_of_next(self._child, oid)
-        for start in range(0, size, most):
-            yield self._child.read(min(most, size - start))
-        self._child.read(1)
-        self._in_answer = False
-
-    def close(self) -> None:
-        """End."""
-        if self._in_answer:
-            self._child.close()
-        else:
-            batch.release(self._process)
 
 
 def overlay(git: Git, base: str | None, files: Files, writer: Writer | None = None) -> str:

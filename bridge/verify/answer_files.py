@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -65,7 +64,7 @@ class Contents:
         """Return the SHA-256 of the files that exist. Each stored file is read once."""
         there = {path: self.files[path].oid for path in paths if path in self.files}
         new = [oid for oid in dict.fromkeys(there.values()) if oid not in self._digests]
-        for oid, pieces in self._pieces(new):
+        for oid, pieces in objects.each_in_pieces(self.git, new, _PIECE):
             digest = hashlib.sha256()
             for piece in pieces:
                 digest.update(piece)
@@ -80,20 +79,15 @@ class Contents:
             if blob and blob.size <= most:
                 most -= blob.size
                 chosen[path] = blob.oid
-        read = {oid: b"".join(pieces) for oid, pieces in self._pieces(list(dict.fromkeys(chosen.values())))}
+        read = dict(objects.each_content(self.git, list(dict.fromkeys(chosen.values()))))
         return {path: read[oid] for path, oid in chosen.items()}
 
     def copies(self, paths: Iterable[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
         """Yield files with their contents in pieces. Read each file before you ask for the next one."""
         wanted = [path for path in paths if path in self.files]
-        read = self._pieces([self.files[path].oid for path in wanted])
+        read = objects.each_in_pieces(self.git, [self.files[path].oid for path in wanted], _PIECE)
         for path, (_, pieces) in zip(wanted, read, strict=True):
             yield path, pieces
-
-    def _pieces(self, oids: list[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
-        with closing(objects.Reader(self.git)) as reader:
-            for oid in oids:
-                yield oid, reader.pieces(oid, _PIECE)
 
 
 def check_bounds(result: Result, sizes: Mapping[str, int]) -> None:

@@ -11,7 +11,7 @@ import secrets
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -225,9 +225,9 @@ def _write_files(git: Git, files: list[Entry], root: Path) -> list[Pointer]:
 
 def _write_large(git: Git, entry: Entry, root: Path) -> None:
     """Write a file in pieces."""
-    with closing(objects.Reader(git)) as reader, _create(root, entry) as file:
-        for piece in reader.pieces(entry.oid, _PIECE_BYTES):
-            file.write(piece)
+    for _, pieces in objects.each_in_pieces(git, [entry.oid], _PIECE_BYTES):
+        with _create(root, entry) as file:
+            file.writelines(pieces)
 
 
 def _create(root: Path, entry: Entry) -> IO[bytes]:
