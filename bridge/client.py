@@ -256,13 +256,13 @@ class Client:
         return follow(
             self.git,
             self.remote.url,
-            lambda: self._seen(branch),
+            lambda: self._look(branch),
             timeout,
             self._about,
             self.sent.commit_of(branch),
         )
 
-    def _seen(self, branch: str) -> RequestBranch:
+    def _look(self, branch: str) -> RequestBranch:
         """Fetch one branch. If a runner holds it, record since when it is unchanged."""
         view = self.view(branch)
         if view.current_state.is_taken:

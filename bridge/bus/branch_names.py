@@ -149,12 +149,12 @@ def folders(branch: str) -> list[str]:
     return ["/".join(parts[:i]) for i in range(1, len(parts))]
 
 
-def is_in_conflict(one: str, other: str) -> bool:
+def is_in_conflict(branch: str, other: str) -> bool:
     """Return whether some server cannot hold both branches: one is a folder of the other, in any case of its letters.
 
     Servers whose file system ignores case take ``Mac-Bridge`` for ``mac-bridge``.
     """
-    shorter, longer = sorted((one.casefold(), other.casefold()), key=len)
+    shorter, longer = sorted((branch.casefold(), other.casefold()), key=len)
     return longer.startswith(f"{shorter}/")
 
 
@@ -166,9 +166,8 @@ def pattern_prefixes(patterns: Iterable[str]) -> list[str]:
 def unsigned_requester(branch: str, name: str, known: Sequence[str]) -> Requester:
     """Return the requester of a branch by the name in its manifest; ``known`` is what ``pattern_prefixes`` returns."""
     parsed = parse_branch(branch)
-    prefix = parsed.prefix if parsed else ""
-    pattern = next((one for one in known if branch.startswith(one)), "")
-    folder = prefix.removeprefix(pattern)
+    pattern = next((pattern for pattern in known if branch.startswith(pattern)), "")
+    folder = (parsed.prefix if parsed else "").removeprefix(pattern)
     return (pattern, "below" if folder else "here", folder, name)
 
 

@@ -48,8 +48,8 @@ def _top(git: Git, tree: str) -> str:
 def entry_at(git: Git, commit: str, path: str) -> Entry | None:
     """Return the entry at a path of a commit, without its size; None if there is none, or more than one."""
     folder, _, name = path.rpartition("/")
-    place = f"{commit}:{folder}"
-    there = locate(git, [place]).get(place)
+    path_of_folder = f"{commit}:{folder}"
+    there = locate(git, [path_of_folder]).get(path_of_folder)
     if there is None or there.kind != "tree" or there.size > limits.TREE_BYTES:
         return None
     ((_, raw),) = each_content(git, [there.oid])

@@ -20,7 +20,7 @@ from bridge.system.git_output import decode, encode
 # A larger file is handed to git alone, and is not copied here.
 _LARGE = 1 << 20
 # How many bytes of small objects are collected before they are stored together.
-_HELD = 8 << 20
+_MOST_COLLECTED = 8 << 20
 _TYPES = {"commit": 1, "tree": 2, "blob": 3}
 
 # Git names objects by SHA-1; nothing here relies on it for secrecy or trust.
@@ -58,14 +58,14 @@ class Writer:
         """
         named = [(encode(name), mode, oid) for name, (mode, oid) in entries.items()]
         new = sorted(
-            (_place(name, mode), f"{mode.lstrip('0')} ".encode() + name + b"\0" + bytes.fromhex(oid))
+            (_sort_key(name, mode), f"{mode.lstrip('0')} ".encode() + name + b"\0" + bytes.fromhex(oid))
             for name, mode, oid in named
         )
         raw = bytearray()
         for start, end, mode, name in git_output.tree_lines(upon):
             if decode(name) in without:
                 continue
-            while new and new[0][0] < _place(name, mode):
+            while new and new[0][0] < _sort_key(name, mode):
                 raw += new.pop(0)[1]
             raw += upon[start:end]
         return self._add("tree", bytes(raw) + b"".join(line for _, line in new))
@@ -90,7 +90,7 @@ class Writer:
     def _add(self, kind: str, content: bytes) -> str:
         oid = _hash(f"{kind} {len(content)}\0".encode() + content).hexdigest()
         self._made[oid] = (kind, content)
-        if sum(len(data) for _, data in self._made.values()) > _HELD:
+        if sum(len(data) for _, data in self._made.values()) > _MOST_COLLECTED:
             self.store()
         return oid
 
@@ -124,6 +124,6 @@ def _head(kind: int, size: int) -> bytes:
     return bytes([*head, byte])
 
 
-def _place(name: bytes, mode: str) -> bytes:
+def _sort_key(name: bytes, mode: str) -> bytes:
     """Return git's sort key of an entry: a folder sorts as if its name ended with a slash."""
     return name + b"/" if mode.lstrip("0") == "40000" else name

@@ -42,17 +42,16 @@ def answer(
 def _communicate(
     program: subprocess.Popen[str], text: str, deadline: float, cancelled: Event | None
 ) -> str | None:
-    given: str | None = text
+    unsent: str | None = text
     while cancelled is None or not cancelled.is_set():
-        left = deadline - time.monotonic()
+        remaining = deadline - time.monotonic()
+        within = remaining if cancelled is None else min(remaining, POLL_SECONDS)
         try:
-            return program.communicate(given, timeout=left if cancelled is None else min(left, POLL_SECONDS))[
-                0
-            ]
+            return program.communicate(unsent, timeout=within)[0]
         except subprocess.TimeoutExpired:
             if time.monotonic() >= deadline:
                 raise
-        given = None  # it was handed over
+        unsent = None  # it was handed over
     return None
 
 

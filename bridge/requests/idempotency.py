@@ -95,7 +95,7 @@ class Key:
 
     text: str
     # A code for the content of the request, and the name of the private reference.
-    asked: str
+    content: str
     note: str
     # The first halves of the nonces' digits, in the order of use.
     names: tuple[str, ...]
@@ -118,7 +118,7 @@ class Key:
 
     def nonce(self, name: int) -> str:
         """Return a nonce for a request that is made now, with one of the key's names."""
-        return f"{int(time.time()) // _WINDOW_S * _WINDOW_S}-{self.names[name]}{self.asked}"
+        return f"{int(time.time()) // _WINDOW_S * _WINDOW_S}-{self.names[name]}{self.content}"
 
     def name_in(self, branch: str) -> int | None:
         """Return which of the key's names a branch has; None if it has none."""
@@ -143,7 +143,7 @@ class Key:
     def check(self, branch: str) -> None:
         """Raise UsageError if the request on a branch with this key has other content."""
         parsed = branch_names.parse_branch(branch)
-        if parsed and parsed.nonce.endswith(self.asked):
+        if parsed and parsed.nonce.endswith(self.content):
             return
         message = f"the idempotency key {self.text!r} was used for another request: {branch}"
         fix = "Use a new key, or repeat the first call with the same preset, parameters and ref."

@@ -29,11 +29,11 @@ def read_runners(
     With keys, records without a valid signature for their reference are left out. ``unchanged_s`` returns for how many
     seconds this clone has seen a reference at its commit.
     """
-    found = lookup.locate(git, refs.values())
+    commits = lookup.locate(git, refs.values())
     small = {
         ref: oid
         for ref, oid in refs.items()
-        if (commit := found.get(oid)) and commit.kind == "commit" and commit.size <= _COMMIT_BYTES
+        if (commit := commits.get(oid)) and commit.kind == "commit" and commit.size <= _COMMIT_BYTES
     }
     if keys:
         raws = dict(objects.each_content(git, list(dict.fromkeys(small.values()))))
@@ -45,7 +45,7 @@ def read_runners(
         record = presence.parse(data, ref)
         if record is not None:
             records.append((ref, oid, record))
-    newest = sorted(records, key=lambda one: one[2].at_s, reverse=True)[: limits.PRESENCES_SHOWN]
+    newest = sorted(records, key=lambda record: record[2].at_s, reverse=True)[: limits.PRESENCES_SHOWN]
     return [
         RunnerSighting(record, unchanged_s(ref, oid), True if keys else None) for ref, oid, record in newest
     ]

@@ -42,14 +42,14 @@ class CatFileProcess:
 
 
 # The kept processes by their keys, the oldest first.
-_kept: dict[tuple[object, ...], CatFileProcess] = {}
+_idle: dict[tuple[object, ...], CatFileProcess] = {}
 _lock = threading.Lock()
 
 
 def acquire(key: tuple[object, ...], start: Callable[[], Child]) -> CatFileProcess:
     """Return the kept process of a key, or a new one."""
     with _lock:
-        process = _kept.pop(key, None)
+        process = _idle.pop(key, None)
     if process and process.may_stay():
         process.child.renew()
         return process
@@ -64,9 +64,9 @@ def release(process: CatFileProcess) -> None:
         process.child.close()
         return
     with _lock:
-        surplus = [_kept.pop(process.key)] if process.key in _kept else []
-        _kept[process.key] = process
-        surplus += [_kept.pop(key) for key in [*_kept][:-MAX_IDLE]]
+        surplus = [_idle.pop(process.key)] if process.key in _idle else []
+        _idle[process.key] = process
+        surplus += [_idle.pop(key) for key in [*_idle][:-MAX_IDLE]]
     for other in surplus:
         other.child.close()
 
@@ -95,6 +95,6 @@ def invalidate_all() -> None:
 
 def _end(fits: Callable[[tuple[object, ...]], bool]) -> None:
     with _lock:
-        processes = [_kept.pop(key) for key in [*_kept] if fits(key)]
+        processes = [_idle.pop(key) for key in [*_idle] if fits(key)]
     for process in processes:
         process.child.close()

@@ -109,19 +109,19 @@ class Limit:
         if self._ending and not self._asked and self._ending.is_set():
             self._asked = True
             self._until = min(self._until, time.monotonic() + self._ending.left_s)
-        if self.left() > 0:
+        if self.remaining() > 0:
             return None
         if self._ending and self._asked:
             self._ending.left_s /= 2
             return "was ended because this process was asked to stop"
         return f"took longer than {self._allowed:.3g} s"
 
-    def kept(self) -> None:
+    def ended(self) -> None:
         """Take note that the call ended by itself."""
         if self._ending:
             self._ending.left_s = AFTER_STOP_S
 
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Return how many seconds are left."""
         return self._until - time.monotonic()
 

@@ -133,16 +133,16 @@ class Git:
 
     def acquire(self, *args: str) -> batch.CatFileProcess:
         """Return a process of ``git *args``, a kept one if possible. The caller gives it back, or closes its child."""
-        key = (self._place, args, self.options, self.memory, tuple(sorted(self.env.items())))
+        key = (self._location, args, self.options, self.memory, tuple(sorted(self.env.items())))
         return batch.acquire(key, lambda: self.start(*args))
 
     @property
-    def _place(self) -> str:
+    def _location(self) -> str:
         return os.path.abspath(self.directory)  # noqa: PTH100 - without following links
 
     def _child(self, args: tuple[str, ...], timeout: float | None) -> Child:
         if _CHANGING.intersection(args):
-            batch.invalidate(self._place)  # this call may change the answers of kept processes
+            batch.invalidate(self._location)  # this call may change the answers of kept processes
         argv = self._argv(args)
         try:
             return Child(

@@ -168,7 +168,7 @@ class Child:
                 # Something that the program started holds its pipes open, although it has ended.
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self.pid, signal.SIGKILL)
-            self._limit.kept()
+            self._limit.ended()
         except BaseException:
             self.end()
             raise
@@ -237,7 +237,7 @@ class Child:
         """Send and receive what can be within a time. Returns False once the program has ended and all was read."""
         if reason := self._limit.passed() or self._enforcer.passed():
             raise self._overrun(reason)
-        within = min(within, self._limit.left())
+        within = min(within, self._limit.remaining())
         if not self._selector.get_map():
             with suppress(Expired):
                 self._child.wait(within)

@@ -68,10 +68,10 @@ def check_logs(git: Git, view: RequestBranch, result: Result, ignored: Container
         if piece and state.branch == view.branch and state.token == result.token and commit not in ignored
     )
 
-    def kept(path: str) -> bytes:
+    def read(path: str) -> bytes:
         return objects.read_blob(git, view.tip, path, max_bytes=wire.MAX_FILE) or b""
 
-    return compare_logs(pieces, result.logs, kept)
+    return compare_logs(pieces, result.logs, read)
 
 
 def compare_logs(
@@ -118,8 +118,8 @@ def compare_logs(
 def _agrees(log: LogDigest, parts: Iterable[tuple[int, int, bytes]], read: Callable[[str], bytes]) -> bool:
     """Return whether what was streamed matches a log; one that was cut is compared by its digest, if all was."""
     if not log.truncated:
-        kept = memoryview(read(log.path))
-        return all(kept[at : at + len(part)] == part for _, at, part in parts)
+        content = memoryview(read(log.path))
+        return all(content[at : at + len(part)] == part for _, at, part in parts)
     digest, count = hashlib.sha256(), 0
     for _, _, part in parts:
         digest.update(part)

@@ -136,7 +136,7 @@ class Figures:
             say(f"{row.branch} has no trends: {as_told(error).message}")
             return ()
         figures = measured_in(source) if source else []
-        return tuple(sorted(figures, key=lambda one: not one.stated)[:MAX_FIGURES])
+        return tuple(sorted(figures, key=lambda figure: not figure.stated)[:MAX_FIGURES])
 
 
 def _point(position: int, value: Value) -> Point:

@@ -25,7 +25,7 @@ MOST_LOG = 4 * limits.MIB
 # How many commits are read at a time to collect a log, newest first.
 _COMMITS, _AT_ONCE = 2_000, 16
 # How many answers are cached, and about how many bytes of them. A larger answer is cached alone.
-_KEPT, CACHE_BYTES = 64, 64 * limits.MIB
+_MOST_CACHED, CACHE_BYTES = 64, 64 * limits.MIB
 # About how many bytes an object takes besides its text.
 _OBJECT_BYTES = 64
 
@@ -72,7 +72,7 @@ class Runs:
             with self._lock:
                 self._kept[key] = answer, size
                 total = sum(each for _, each in self._kept.values())
-                while len(self._kept) > 1 and (len(self._kept) > _KEPT or total > CACHE_BYTES):
+                while len(self._kept) > 1 and (len(self._kept) > _MOST_CACHED or total > CACHE_BYTES):
                     total -= self._kept.popitem(last=False)[1][1]
         return answer
 

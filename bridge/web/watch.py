@@ -180,7 +180,7 @@ def _contents(git: Git, views: Mapping[str, RequestBranch]) -> dict[str, tuple[s
     ended = {branch: view.tip for branch, view in views.items() if view.current_state.is_final}
     results = dict(zip(ended, _blobs(git, [f"{tip}:{wire.RESULT}" for tip in ended.values()]), strict=True))
     return {
-        branch: (*_asked(manifest), _verdict(results.get(branch)))
+        branch: (*_requester_and_params(manifest), _verdict(results.get(branch)))
         for branch, manifest in zip(views, manifests, strict=True)
     }
 
@@ -189,7 +189,7 @@ def _blobs(git: Git, names: Sequence[str]) -> list[bytes | None]:
     return objects.read_many(git, names, max_bytes=_MOST_BYTES)
 
 
-def _asked(manifest: bytes | None) -> tuple[str, str]:
+def _requester_and_params(manifest: bytes | None) -> tuple[str, str]:
     try:
         request = parse_manifest(manifest or b"")
     except ManifestError:
