@@ -1,9 +1,10 @@
-"""Writes a file whole or not at all."""
+"""Writes a file, or a folder of files, whole or not at all."""
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,3 +36,18 @@ def written_whole(path: Path) -> Iterator[Path]:
         # NumPy, MLX and torch give no errno, and Python no file name, if writing fails after the file was
         # opened.
         raise OSError(number or errno.EIO, reason or f"cannot be written: {error}", str(path)) from error
+
+
+@contextmanager
+def folder_written_whole(folder: Path) -> Iterator[Path]:
+    """Yield a new folder to write into. At the end it replaces ``folder``; if writing fails, it is removed."""
+    new = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:100]}."))
+    try:
+        yield new
+        new.chmod(0o755)
+        if folder.exists():
+            shutil.rmtree(folder)
+        new.rename(folder)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from bridge.bus import wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Result
 from bridge.common import limits
+from bridge.common.whole_files import folder_written_whole
 from bridge.errors import UsageError, VerificationError
 from bridge.system.git import Git
 from bridge.system.local_files import read_regular
@@ -69,7 +68,12 @@ def write_answer(git: Git, view: RequestBranch, report: Report, out: Path | str 
     paths += [wire.EVIDENCE] if wire.EVIDENCE in contents.files else []
     _make_parent(folder, ours=out is None)
     _check_place(folder)
-    _replace(folder.absolute(), contents, paths)
+    with folder_written_whole(folder.absolute()) as new:
+        (new / _CLOSED).write_bytes(_NO_REPOSITORY)
+        for path, pieces in contents.copies(paths):
+            (new / path).parent.mkdir(parents=True, exist_ok=True)
+            with (new / path).open("xb") as file:
+                file.writelines(pieces)
     return Fetched(folder, [folder / path for path in paths], result, report)
 
 
@@ -104,21 +108,3 @@ def _others_in(folder: Path) -> bool:
     except VerificationError:
         ours.clear()
     return any(path not in ours and not path.is_dir() for path in folder.rglob("*"))
-
-
-def _replace(folder: Path, contents: Contents, paths: list[str]) -> None:
-    """Write files into a new folder, which has no links, and replace ``folder`` with it."""
-    apart = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:100]}."))
-    try:
-        (apart / _CLOSED).write_bytes(_NO_REPOSITORY)
-        for path, pieces in contents.copies(paths):
-            (apart / path).parent.mkdir(parents=True, exist_ok=True)
-            with (apart / path).open("xb") as file:
-                file.writelines(pieces)
-        apart.chmod(0o755)
-        if folder.exists():
-            shutil.rmtree(folder)
-        apart.rename(folder)
-    except BaseException:
-        shutil.rmtree(apart, ignore_errors=True)
-        raise

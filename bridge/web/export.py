@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from bridge.client import Client
+from bridge.common.whole_files import folder_written_whole
 from bridge.errors import InfrastructureError, UsageError
 from bridge.web.figures import Figures
 from bridge.web.pages import Links, Pages, assets, list_file
@@ -38,17 +37,13 @@ def export(client: Client, folder: Path, limit: int) -> int:
         raise InfrastructureError(current.problem, fix="Try again; `kakeya doctor` checks the remote.")
     snapshot = replace(current, rows=current.rows[:limit])
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".kakeya-web-") as name:
-        pages = Path(name) / "pages"
-        count = 0
+    count = 0
+    with folder_written_whole(folder.absolute()) as pages:
         for path, text in _files(watch, snapshot):
             target = pages / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
             count += 1
-        if folder.exists():
-            shutil.rmtree(folder)
-        pages.rename(folder)
     return count
 
 
