@@ -6,7 +6,6 @@ import random
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cached_property
 from heapq import nlargest
 
@@ -38,13 +37,6 @@ _ID_DIGITS = 40
 
 # If the reply to a push is lost, look at the branch after this many seconds: the server may still be working.
 _LOOKS_S = (0.0, 1.0, 3.0)
-
-
-class Pushed(Enum):
-    """How a push ended."""
-
-    DONE = "done"
-    STALE = "stale"
 
 
 @dataclass(frozen=True)
@@ -287,8 +279,8 @@ class Remote:
         self.git.delete_refs(self.private + branch for branch in blocking)
         return bool(blocking)
 
-    def push(self, branch: str, commit: str, *, expect: str | None) -> Pushed:
-        """Set a branch to a commit if it still is at ``expect`` (None: if it does not exist).
+    def push(self, branch: str, commit: str, *, expect: str | None) -> bool:
+        """Set a branch to a commit if it still is at ``expect`` (None: if it does not exist). Returns whether it was.
 
         A push has three ends. If its reply is lost, the branch is looked at: the server may have done it.
 
@@ -300,8 +292,8 @@ class Remote:
         try:
             exact_refs.push(self.git, self.name, {ref: commit}, {ref: expect})
         except GitError as error:
-            if self._after_failure(error, branch, commit) is Pushed.STALE:
-                return Pushed.STALE
+            if not self._has_arrived(error, branch, commit):
+                return False
         # After a push to a named remote, git adds the branch to the list of `git branch -r`. The user should
         # not see requests there.
         shown = f"refs/remotes/{self.name}/{branch}"
@@ -312,7 +304,7 @@ class Remote:
             self._make_way([branch])
             self.git("update-ref", self.private + branch, commit)
             self.git("update-ref", "-d", shown, ok=(0, 1, 128))
-        return Pushed.DONE
+        return True
 
     def try_push(self, branch: str, commit: str) -> None:
         """Do everything of a push except sending. Raises the same errors as ``push``.
@@ -327,20 +319,20 @@ class Remote:
         for other in above:
             raise remote_errors.name_conflict(branch, other)
 
-    def delete(self, branch: str, *, expect: str) -> Pushed:
-        """Delete a branch if it still is at ``expect``."""
+    def delete(self, branch: str, *, expect: str) -> bool:
+        """Delete a branch if it still is at ``expect``. Returns whether it was."""
         ref = f"refs/heads/{branch}"
         others = [f"refs/heads/{name}" for name in self.listed(f"{branch}*") if name != branch]
         try:
             exact_refs.delete(self.git, self.name, {ref: expect}, others=others)
         except GitError as error:
-            if self._after_failure(error, branch, None) is Pushed.STALE:
-                return Pushed.STALE
+            if not self._has_arrived(error, branch, None):
+                return False
         self.git("update-ref", "-d", self.private + branch)
-        return Pushed.DONE
+        return True
 
-    def _after_failure(self, error: GitError, branch: str, commit: str | None) -> Pushed:
-        """Return how a push ended that git reports as failed: only a clear refusal, or a look at the branch, says so.
+    def _has_arrived(self, error: GitError, branch: str, commit: str | None) -> bool:
+        """Return whether a push that git reports as failed arrived. A clear refusal, or a look at the branch, tells.
 
         ``commit`` is what was pushed; None: a deletion. Raises as ``push`` does.
         """
@@ -355,9 +347,9 @@ class Remote:
                 pause(wait_s)
                 tip = self.fetch(branch).get(branch)
                 if tip == commit or (tip and commit and history.is_ancestor(self.git, commit, tip)):
-                    return Pushed.DONE
+                    return True
         if is_stale:
-            return Pushed.STALE
+            return False
         message = f"the reply of {self.name} to the push of {branch} is lost"
         fix = "It may have arrived nevertheless: `kakeya list` tells once the remote answers."
         raise InfrastructureError(message, fix=fix, code="unsure", quoting=error.summary()) from error

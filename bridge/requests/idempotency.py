@@ -25,7 +25,7 @@ from pathlib import Path
 
 from bridge.bus import branch_names, history, objects
 from bridge.bus.branch_names import by_age
-from bridge.bus.remote import Pushed, Remote
+from bridge.bus.remote import Remote
 from bridge.common import limits, strict_json
 from bridge.errors import InfrastructureError, UsageError
 from bridge.requests.outbox import Sent
@@ -182,7 +182,7 @@ class IdempotentSender:
             known = self.sent.commit_of(branch)
             if known:
                 return branch, known, True
-            if self.remote.push(branch, commit, expect=None) is Pushed.DONE:
+            if self.remote.push(branch, commit, expect=None):
                 self.sent.add(branch, commit)
                 return branch, commit, existing
             if earlier := self._made_here(key, [branch]):

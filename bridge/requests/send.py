@@ -9,7 +9,7 @@ from functools import partial
 from bridge.bus import history, objects, wire
 from bridge.bus.branch_names import Namespace
 from bridge.bus.history import RequestBranch
-from bridge.bus.remote import Pushed, Remote
+from bridge.bus.remote import Remote
 from bridge.bus.wire import CancelFile
 from bridge.errors import InfrastructureError, KakeyaError, RefusedError
 from bridge.manifest import format_time
@@ -77,7 +77,7 @@ def _send_new(remote: Remote, sent: Sent, prepared: Prepared) -> tuple[str, str]
     branch, commit = prepared.branch, prepared.commit
     sent.add(branch, commit)
     try:
-        if remote.push(branch, commit, expect=None) is Pushed.STALE:
+        if not remote.push(branch, commit, expect=None):
             raise InfrastructureError(f"{branch} exists on the remote already", fix="Try again.")
     except KakeyaError as error:
         if error.code == "unsure":
@@ -109,6 +109,6 @@ def cancel(git: Git, remote: Remote, look: Callable[[], RequestBranch], reason: 
         )
         tree = objects.overlay(git, f"{view.tip}^{{tree}}", {wire.CANCEL: note.to_bytes()})
         commit = objects.commit(git, tree, [view.tip], f"Cancel {branch}\n\n[skip ci]\n", who)
-        if remote.push(branch, commit, expect=view.tip) is Pushed.DONE:
+        if remote.push(branch, commit, expect=view.tip):
             return history.read_view(git, branch, commit)
     raise InfrastructureError(f"{view.branch} changed faster than it could be cancelled", fix="Try again.")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from bridge.bus import history, times
 from bridge.bus.branch_names import asked_at
-from bridge.bus.remote import Pushed, Remote
+from bridge.bus.remote import Remote
 from bridge.requests.liveness import is_expired
 from bridge.requests.outbox import Sent
 from bridge.system.git import Git
@@ -68,7 +68,7 @@ def sweep(
         for branch in mine:
             sent.forget(branch)
         if on_remote:
-            finished = [b for b in finished if remote.delete(b, expect=old[b]) is Pushed.DONE]
+            finished = [b for b in finished if remote.delete(b, expect=old[b])]
     young = {branch for branch in (*known, *(listed if on_remote else ())) if asked_at(branch) >= before}
     return Swept(
         gone=sorted({*mine, *(finished if on_remote else ())}),
