@@ -161,22 +161,29 @@ class _Notes:
 def _next_view(
     look: Callable[[], RequestBranch],
     last: RequestBranch | None,
-    longest: float,
+    pause: float,
     deadline: float | None,
     timeout: float,
 ) -> RequestBranch:
     """Fetch the branch before the deadline. A remote that never answered is an error; a later outage is waited out."""
-    try:
-        with within(None if deadline is None else max(LOOK_S, deadline - time.monotonic())):
-            return look() if last is None else _patiently(look, longest, deadline)
-    except InfrastructureError as error:
-        if deadline is None or time.monotonic() < deadline:
-            raise
-        if last:
-            raise no_answer(last, timeout) from error
-        message = f"the remote did not answer within {timeout:g} s: {error.own_message}"
-        fix = "Try again; `kakeya doctor` checks the remote."
-        raise WaitTimeout(message, fix=fix, code="no_answer_in_time", quoting=error.quoting) from error
+    until = time.monotonic() + (PATIENCE_S if last else 0.0)
+    while True:
+        try:
+            with within(None if deadline is None else max(LOOK_S, deadline - time.monotonic())):
+                return look()
+        except InfrastructureError as error:
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                if last:
+                    raise no_answer(last, timeout) from error
+                message = f"the remote did not answer within {timeout:g} s: {error.own_message}"
+                fix = "Try again; `kakeya doctor` checks the remote."
+                raise WaitTimeout(
+                    message, fix=fix, code="no_answer_in_time", quoting=error.quoting
+                ) from error
+            if now >= until:
+                raise
+            pause_for(pause)
 
 
 def _steady(git: Git, look: Callable[[], RequestBranch], known: str | None) -> RequestBranch:
@@ -195,18 +202,6 @@ def _steady(git: Git, look: Callable[[], RequestBranch], known: str | None) -> R
         if time.monotonic() >= until:
             raise error
         pause_for(CHANGED_POLL_S)
-
-
-def _patiently(look: Callable[[], RequestBranch], pause: float, deadline: float | None) -> RequestBranch:
-    """Retry for a while if the remote is unreachable, because a job may take hours."""
-    until = min(time.monotonic() + PATIENCE_S, math.inf if deadline is None else deadline)
-    while True:
-        try:
-            return look()
-        except InfrastructureError:
-            if time.monotonic() >= until:
-                raise
-            pause_for(pause)
 
 
 def no_answer(view: RequestBranch, waited: float, reason: Reason | None = None) -> WaitTimeout:
