@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
+from bridge import local_runner
 from bridge.bus import wire
 from bridge.bus.wire import State
 from bridge.cli.common import Progress
@@ -48,7 +49,8 @@ def command(keep: Path | None, *, as_json: bool) -> int:
     """
     out = console(err=as_json, markup=True)
     began = time.monotonic()
-    with walkthrough.stage(keep) as stage:
+    presets = [job.preset for job in walkthrough.JOBS]
+    with local_runner.stage("demo-runner", presets, walkthrough.MODELS, keep=keep) as stage:
         out.print(
             f"[bold]bus[/]      {escape(str(stage.bus))}: a git repository, the only thing that both sides share"
         )

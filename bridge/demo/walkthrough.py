@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bridge import local_runner
 from bridge.bus.wire import State
 from bridge.common import environment
-from bridge.local_runner import Stage
 from bridge.verify.export import Fetched
 
 
@@ -54,11 +51,6 @@ MODELS = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
 
 # The gate's codes if the machine had other work to do: the report is incomplete, but nothing is broken.
 NOISE = frozenset(("DECODE_SPREAD", "PREFILL_SPREAD"))
-
-
-def stage(keep: Path | None) -> AbstractContextManager[Stage]:
-    """Create the folder with everything in it; remove it afterwards unless it is to be kept."""
-    return local_runner.stage("demo-runner", [job.preset for job in JOBS], MODELS, keep=keep)
 
 
 def is_good(answer: Fetched) -> bool:
