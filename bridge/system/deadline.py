@@ -96,10 +96,10 @@ def pause(seconds: float) -> None:
 
 
 class Limit:
-    """The time of one call."""
+    """The time of one call that begins now and may take ``timeout`` seconds itself."""
 
-    def __init__(self, scope: _Scope, timeout: float | None) -> None:
-        now = time.monotonic()
+    def __init__(self, timeout: float | None = None) -> None:
+        scope, now = _SCOPE.get(), time.monotonic()
         self._ending, self._asked = scope.ending, False
         self._until = min(scope.until, now + (math.inf if timeout is None else timeout))
         self._allowed = max(0.0, self._until - now)
@@ -124,8 +124,3 @@ class Limit:
     def remaining(self) -> float:
         """Return how many seconds are left."""
         return self._until - time.monotonic()
-
-
-def start(timeout: float | None) -> Limit:
-    """Return the time of a call that begins now and may take ``timeout`` seconds itself."""
-    return Limit(_SCOPE.get(), timeout)

@@ -112,7 +112,7 @@ class Child:
         self._error = error
         self.argv = tuple(argv)
         self._group = own_session
-        self._limit, self._heard_at = deadline.start(timeout), time.monotonic()
+        self._limit, self._heard_at = deadline.Limit(timeout), time.monotonic()
         self._input, self._input_ends = memoryview(b""), False
         self._output, self._errors, self._error_bytes = bytearray(), bytearray(), 0
         self._most = math.inf
@@ -200,7 +200,7 @@ class Child:
 
     def renew(self) -> None:
         """Put it under the deadline of the block that asks it from now on."""
-        self._limit = deadline.start(None)
+        self._limit = deadline.Limit()
 
     def end(self) -> None:
         """End it with its children, if it has not ended."""
