@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from bridge.checks import Check
 from bridge.common import install
@@ -24,37 +25,24 @@ def engine(python: str | Path, env: Mapping[str, str], *, required: bool = False
     see = f"See why: {python} -P -m engine probe"
     try:
         facts = json.loads(run(*argv, env=env, cwd="/", timeout=_TIMEOUT_S, check=False).stdout)
-    except (ProcessError, ValueError):
+        if facts["healthy"]:
+            return _works(facts, python)
+        problem = facts["problems"][0]
+        message = one_line(f"MLX is not usable: {problem['what']} ({problem['why']})")
+    except (ProcessError, ValueError, LookupError, TypeError):
         return Check("engine", ok=None, message=f"{python} cannot run the engine's probe", fix=see)
-    if not isinstance(facts, dict) or not facts.get("healthy"):
-        return Check("engine", ok=False if required else None, message=_problem(facts), fix=see)
-    return _works(facts, python)
+    return Check("engine", ok=False if required else None, message=message, fix=see)
 
 
-def _works(facts: dict[str, object], python: str | Path) -> Check:
-    versions, blas = _table(facts, "versions"), _table(facts, "blas")
-    name, library = blas.get("name"), blas.get("library")
-    at = f" at {library}" if library else ""
-    message = (
-        f"MLX {versions.get('mlx')} on {facts.get('device')}, BLAS {name}, {blas.get('gflops')} GFLOP/s{at}"
-    )
-    if facts.get("device") != "cpu" or name in _FAST:
+def _works(facts: dict[str, Any], python: str | Path) -> Check:
+    device, blas = facts["device"], facts.get("blas", {})
+    at = f" at {blas['library']}" if blas.get("library") else ""
+    mlx, name = facts["versions"]["mlx"], blas.get("name")
+    message = f"MLX {mlx} on {device}, BLAS {name}, {blas.get('gflops')} GFLOP/s{at}"
+    if device != "cpu" or name in _FAST:
         return Check("engine", ok=True, message=message)
-    if not _table(facts, "blas_preload").get("tried"):
+    if not facts["blas_preload"]["tried"]:
         fix = "A fast BLAS is not loaded because KAKEYA_OPENBLAS is off: unset it."
     else:
         fix = f"The engine's extra brings a fast BLAS. {install.engine(python=python)}"
     return Check("engine", ok=None, message=message, fix=fix)
-
-
-def _problem(facts: object) -> str:
-    problems = facts.get("problems") if isinstance(facts, dict) else None
-    first = problems[0] if isinstance(problems, list) and problems else None
-    if not isinstance(first, dict):
-        return "MLX is not usable"
-    return one_line(f"MLX is not usable: {first.get('what')} ({first.get('why')})")
-
-
-def _table(facts: dict[str, object], name: str) -> dict[str, object]:
-    value = facts.get(name)
-    return value if isinstance(value, dict) else {}
