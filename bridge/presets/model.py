@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Literal, NewType
+from typing import Annotated, Literal, NewType
 
 from pydantic import (
     BaseModel,
@@ -201,7 +201,7 @@ class Preset(BaseModel):
         Raises:
             PresetError: a text has no ``=``, or its value does not fit.
         """
-        return {name: self._about(name, lambda p, t=text: p.check(p.read(t))) for name, text in texts.items()}
+        return {name: self._value(name, text, is_text=True) for name, text in texts.items()}
 
     def check_params(self, params: Mapping[str, object]) -> Checked:
         """Return every parameter's checked value, defaults filled in.
@@ -209,8 +209,7 @@ class Preset(BaseModel):
         Raises:
             PresetError: a value does not fit, or one is missing.
         """
-        values = {name: self._about(name, lambda p, v=value: p.check(v)) for name, value in params.items()}
-        return self._fill_in(values)
+        return self._fill_in({name: self._value(name, value) for name, value in params.items()})
 
     def check_texts(self, texts: Mapping[str, str]) -> Checked:
         """Check values given as text, as ``check_params`` does with typed ones."""
@@ -253,21 +252,21 @@ class Preset(BaseModel):
             return self.params[param["name"]].argv(values[param["name"]])
         return [token]
 
-    def _about(self, name: str, use: Any) -> Value:
-        """Apply ``use`` to the parameter called ``name``; name the preset and the parameter in its errors."""
+    def _value(self, name: str, value: object, *, is_text: bool = False) -> Value:
+        """Return a parameter's checked value; name the preset and the parameter in errors."""
         if name not in self.params:
             raise PresetError(
                 f"{self.name} has no parameter {name!r}",
                 code="unknown_param",
                 fix=did_you_mean(name, self.params) or f"It takes: {', '.join(self.params) or 'none'}.",
             )
+        param = self.params[name]
         try:
-            value: Value = use(self.params[name])
+            return param.check(param.read(str(value)) if is_text else value)
         except PresetError as error:
             raise PresetError(
                 f"{self.name}: {name} {error.message}", code=error.code, fix=error.fix
             ) from error
-        return value
 
 
 def did_you_mean(word: str, known: Mapping[str, object]) -> str | None:
