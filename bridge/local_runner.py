@@ -92,7 +92,7 @@ def stage(
 def make_repositories(bus: Path, clone: Path, settings: Mapping[str, str]) -> None:
     """Make an empty bus, and a repository with one commit whose remote it is, whatever the user's defaults are."""
     for argv in (("--bare", str(bus)), (str(clone),)):
-        run("git", "init", "--quiet", "--object-format=sha1", *argv, env=environment.for_user_git())
+        Git.of_user(clone.parent)("init", "--quiet", "--object-format=sha1", *argv)
     git = Git.of_user(clone)
     git("remote", "add", "origin", str(bus))
     for name, value in {**_REQUESTER, **settings}.items():
