@@ -1,7 +1,8 @@
-"""Strict YAML for files that people write: plain data only, no duplicate keys, no aliases, limited size."""
+"""Strict YAML for files that people write: plain data only, no duplicate keys, limited size."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,9 @@ from bridge.errors import KakeyaError, PresetError
 MAX_BYTES = 256 * 1024
 # The loader written in C crashes the process at a depth of some ten thousands.
 MAX_DEPTH = 32
+# Including the nodes that aliases repeat. A file of that size without aliases holds fewer.
+MAX_VALUES = 200_000
+
 
 if TYPE_CHECKING:
     _Safe = yaml.SafeLoader
@@ -50,12 +54,41 @@ def read_yaml(path: Path, error: type[KakeyaError] = PresetError) -> dict[str, A
     return value
 
 
+@dataclass
+class _Open:
+    """A collection that is being read: how deep it is nested inside, and how many values it holds."""
+
+    anchor: str | None = None
+    depth: int = 0
+    values: int = 0
+
+    def add(self, depth: int, values: int) -> None:
+        self.depth = max(self.depth, depth)
+        self.values += values
+
+
 def _check(text: bytes) -> None:
-    """Raise ValueError for a text that is nested deeply, or has aliases, which unfold to more values than it has."""
-    depth = 0
+    """Raise ValueError for a text that unfolds to too much. Nothing is built, and it is read no further than that.
+
+    A few lines of aliases name one value more often than there are atoms, or a value inside itself.
+    """
+    known: dict[str | None, tuple[int, int]] = {}
+    stack = [_Open()]
     for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.AliasEvent):
-            raise ValueError(f"*{event.anchor} is an alias: write the value again")
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
+        if isinstance(event, yaml.CollectionStartEvent):
+            stack.append(_Open(event.anchor))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            ended = stack.pop()
+            known[ended.anchor] = ended.depth + 1, ended.values + 1
+            stack[-1].add(*known[ended.anchor])
+        elif isinstance(event, yaml.ScalarEvent):
+            known[event.anchor] = 0, 1
+            stack[-1].add(0, 1)
+        elif isinstance(event, yaml.AliasEvent):
+            if event.anchor in [outer.anchor for outer in stack]:
+                raise ValueError(f"{event.anchor!r} holds itself")
+            stack[-1].add(*known.get(event.anchor, (0, 1)))
+        if len(stack) - 1 + stack[-1].depth > MAX_DEPTH:
             raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+        if stack[-1].values > MAX_VALUES:
+            raise ValueError(f"it holds more than {MAX_VALUES} values")

@@ -14,8 +14,8 @@ def list_fetches(monkeypatch) -> list[dict[str, str]]:
     fetches: list[dict[str, str]] = []
     call = Git.__call__
 
-    def record(self, *args, stdin=None, **more):
-        if args[0] == "fetch" and stdin is not None:
+    def record(self, *args, stdin=b"", **more):
+        if args[0] == "fetch" and stdin:
             specs = (line.removeprefix("+").partition(f":{PRIVATE}") for line in stdin.splitlines())
             fetches.append({branch: oid for oid, _, branch in specs})
         return call(self, *args, stdin=stdin, **more)

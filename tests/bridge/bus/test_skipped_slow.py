@@ -30,8 +30,8 @@ def asked(requests, monkeypatch):
     fetches: list[str] = []
     call = Git.__call__
 
-    def slowly(self, *args, stdin=None, **more):
-        if args[0] == "fetch" and stdin is not None:
+    def slowly(self, *args, stdin=b"", **more):
+        if args[0] == "fetch" and stdin:
             fetches.append(stdin)
             if slow.commit in stdin:
                 raise GitError(args, None, message="took longer than 20 s")

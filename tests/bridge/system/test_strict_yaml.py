@@ -1,4 +1,4 @@
-"""YAML that people write: what is refused."""
+"""YAML that people write: what is refused, and that no alias makes a small file large."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from bridge.errors import PresetError
 from bridge.system.strict_yaml import MAX_DEPTH, read_yaml
 
+NINE = ", ".join(["*{0}"] * 9)
 REFUSED = {
     "a list": ("[a, b]", "must hold one mapping"),
     "a number as a key": ("1: a", "must hold one mapping"),
@@ -14,9 +15,17 @@ REFUSED = {
     "an object of Python": ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
     "no text": ("a: \x01", "not valid YAML"),
     "too deep": ("a: " + "[" * MAX_DEPTH + "]" * MAX_DEPTH, "nested deeper than 32 levels"),
-    "a value that is named again": ("a: &a x\nb: *a", "a is an alias"),
-    "a list in itself": ("a: &a [*a]", "a is an alias"),
-    "an alias of nothing": ("a: *b", "b is an alias"),
+    "too deep by aliases": (
+        "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, MAX_DEPTH + 1))]),
+        "nested deeper than 32 levels",
+    ),
+    "a list in itself": ("a: &a [*a]", "'a' holds itself"),
+    "a mapping deep in itself": ("a: &a\n  b: [{c: *a}]", "'a' holds itself"),
+    "an alias of nothing": ("a: *b", "undefined alias"),
+    "nine to the power of ten values": (
+        "\n".join(["a0: &a0 x", *(f"a{i}: &a{i} [{NINE.format(f'a{i - 1}')}]" for i in range(1, 11))]),
+        "more than 200000 values",
+    ),
     "too large": ("a: " + "x" * (1 << 18), "larger than 262144 bytes"),
 }
 
@@ -27,6 +36,11 @@ def test_what_is_refused(tmp_path, what):
     (tmp_path / "x.yaml").write_text(text)
     with pytest.raises(PresetError, match=why):
         read_yaml(tmp_path / "x.yaml")
+
+
+def test_a_value_may_be_named_again(tmp_path):
+    (tmp_path / "x.yaml").write_text("a: &a {b: 1}\nc: [*a, *a]\nd: &s text\ne: *s\n")
+    assert read_yaml(tmp_path / "x.yaml") == {"a": {"b": 1}, "c": [{"b": 1}] * 2, "d": "text", "e": "text"}
 
 
 @pytest.mark.long
