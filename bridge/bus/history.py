@@ -141,12 +141,16 @@ def _view(
 
 
 def commits_between(git: Git, after: str | None, tip: str) -> list[str]:
-    """Return the commits on the branch's own line from (not including) ``after`` to ``tip``, oldest first."""
+    """Return the commits on the branch's own line from (not including) ``after`` to ``tip``, oldest first.
+
+    None are returned if ``after`` does not exist: a forged state may name any request.
+    """
     near = _line(git, tip) if after else []
     if after in near:
         return near[: near.index(after)][::-1]
     span = [tip] if after is None else [tip, f"^{after}"]
-    listed = git("rev-list", "--first-parent", "--reverse", f"--max-count={limits.COMMITS}", *span).stdout
+    walk = ("rev-list", "--first-parent", "--reverse", f"--max-count={limits.COMMITS}", *span)
+    listed = git(*walk, ok=(0, 128)).stdout
     return git_output.lines(listed)
 
 

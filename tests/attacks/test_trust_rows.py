@@ -13,9 +13,11 @@ import sys
 import time
 
 import pytest
+from click.testing import CliRunner
 
 from bridge.bus import objects, wire
 from bridge.bus.history import read_view
+from bridge.cli import cli
 from bridge.client import Client
 from bridge.errors import RefusedError, VerificationError
 from bridge.requests.binding import Binding
@@ -435,7 +437,9 @@ def test_row_25_a_second_file_of_the_same_name_is_noticed(reader, answered, forg
         reader.fetch(answered.branch)
 
 
-def test_a_state_about_a_request_that_is_nowhere_keeps_no_status_from_being_shown(client, forger):
+def test_a_state_about_a_request_that_is_nowhere_keeps_nothing_from_being_shown(
+    client, forger, clone, tmp_path
+):
     run = client.run("noop")
     claim = {
         "schema_version": 2, "state": "running", "branch": run.branch, "request": "0" * 40, "salt": "0", "token": 1,
@@ -444,8 +448,10 @@ def test_a_state_about_a_request_that_is_nowhere_keeps_no_status_from_being_show
     forger.put(run.branch, {wire.STATE: json.dumps(claim).encode()}, run.commit)
 
     status = client.status(run.branch)
+    exported = CliRunner().invoke(cli, ["-C", str(clone), "web", "--export", str(tmp_path / "pages")])
 
     assert (status.state, status.last_line) == (wire.State.RUNNING, "")
+    assert exported.exit_code == 0, exported.output
 
 
 # Row 26: evidence that is not what it seems.
