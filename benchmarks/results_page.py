@@ -66,18 +66,28 @@ def page(kept: Sequence[Kept]) -> str:
 
 
 def machines(kept: Sequence[Kept]) -> str:
-    """Return the machine, commit and library versions of the runs: one line for all runs that share them."""
-    found: dict[str, list[str]] = {}
+    """Return each machine with its library versions, and below it the runs by the code that measured them."""
+    runs: dict[str, dict[str, list[str]]] = {}
     for run in kept:
-        found.setdefault(machine(run.measured["identity"]), []).append(run.name)
-    names = ["" if len(found) == 1 else f": {', '.join(of)}" for of in found.values()]
-    return "".join(f"- {about}{of}\n" for about, of in zip(found, names, strict=True))
+        identity = run.measured["identity"]
+        runs.setdefault(machine(identity), {}).setdefault(code(identity["code"]), []).append(run.name)
+    return "".join(
+        f"- {host}\n" + "".join(f"  - {version}: {', '.join(names)}\n" for version, names in of.items())
+        for host, of in runs.items()
+    )
+
+
+def code(fields: Row) -> str:
+    """Return the commit that measured, or the digest of its sources."""
+    name = (
+        f"commit `{fields['commit'][:12]}`" if fields.get("commit") else f"sources `{fields['digest'][:19]}`"
+    )
+    return name + (" with changes" if fields.get("dirty") else "")
 
 
 def machine(identity: Row) -> str:
-    """Return the machine, the commit and the library versions of a run."""
-    code, memory = identity["code"], identity.get("memory_bytes")
-    commit = f"commit `{code['commit'][:12]}`" if code.get("commit") else f"sources `{code['digest'][:19]}`"
+    """Return the machine and the library versions of a run."""
+    memory = identity.get("memory_bytes")
     facts = (
         identity["chip"],
         f"{identity['cores']} cores" if identity.get("cores") else "",
@@ -85,7 +95,6 @@ def machine(identity: Row) -> str:
         identity["os"],
         f"MLX on the {identity['device']}, BLAS {identity['blas'].get('name')}",
         *(f"{name} {version}" for name, version in identity["versions"].items() if version),
-        commit + (" with changes" if code.get("dirty") else ""),
     )
     return "; ".join(filter(None, facts))
 

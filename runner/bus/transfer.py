@@ -130,7 +130,7 @@ def start_fetch(git: Git, url: str, *commits: str, at: str = "") -> Child:
     """Start a fetch of commits. A single one is put at the reference ``at``.
 
     Raises:
-        InfrastructureError: it ended before it read them.
+        InfrastructureError: it cannot be started.
     """
     try:
         return exact_refs.start_fetch(git, url, commits, *fetch_flags(url), at=at)

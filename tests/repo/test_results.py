@@ -210,7 +210,7 @@ def test_machines_are_told_apart():
 
     told = parts(page([kept(reports.native(), "one"), kept(other, "two")]))["Machine"]
 
-    assert re.search(r"a-chip.*: one\n.*another-chip.*: two", told)
+    assert re.search(r"a-chip.*\n.*: one\n.*another-chip.*\n.*: two", told)
 
 
 def test_rendering_again_measures_nothing_and_reads_what_is_kept(tmp_path, monkeypatch):
