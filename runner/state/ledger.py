@@ -102,7 +102,7 @@ class Ledger:
         self._db.execute("PRAGMA user_version = 1")
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
         """Commit what is executed. If it cannot be written, as on a full disk, raise an InfrastructureError."""
         try:
             with self._db:
@@ -117,7 +117,7 @@ class Ledger:
 
     def begin(self, request: str, *, branch: str) -> None:
         """Record that a request is about to be claimed, perhaps again."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.execute(
                 "INSERT INTO branches (request, branch, nonce, preset, state) VALUES (?, ?, '', '', 'taken')"
                 " ON CONFLICT (branch) DO UPDATE SET state = 'taken'",
@@ -126,7 +126,7 @@ class Ledger:
 
     def answered(self, *, branch: str, state: str, answer: str, expect: str) -> bool:
         """Record an answer before it is pushed, so that it survives a crash. Returns whether the branch is known."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             update = db.execute(
                 "UPDATE branches SET state = ?, answer = ?, expect = ? WHERE branch = ?",
                 (state, answer, expect, branch),
@@ -135,7 +135,7 @@ class Ledger:
 
     def restore(self, request: str, *, branch: str, state: str) -> None:
         """Record a request that was seen earlier. An existing entry is not changed."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.execute(
                 "INSERT OR IGNORE INTO branches (request, branch, nonce, preset, state)"
                 " VALUES (?, ?, '', '', ?)",
@@ -144,7 +144,7 @@ class Ledger:
 
     def writes(self, *, branch: str, salt: str) -> None:
         """Record a state by its salt before it is pushed, so that ``wrote`` recognizes it on the bus."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.execute("INSERT INTO salts (salt, branch) VALUES (?, ?)", (salt, branch))
 
     def wrote(self, salt: str) -> bool:
@@ -153,7 +153,7 @@ class Ledger:
 
     def settled(self, *, branch: str, state: str | None = None, published: str | None = None) -> None:
         """Record that nothing is left to publish: this runner's answer (``published``) or another one is on the bus."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.execute(
                 "UPDATE branches SET answer = NULL, expect = NULL, state = COALESCE(?, state),"
                 " published = COALESCE(?, published) WHERE branch = ?",
@@ -163,7 +163,7 @@ class Ledger:
 
     def attempt(self, tips: Collection[str]) -> None:
         """Count an attempt to handle commits from the bus, before it begins: handling them may kill this process."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.executemany(
                 "INSERT INTO attempts (tip, times) VALUES (?, 1)"
                 " ON CONFLICT (tip) DO UPDATE SET times = times + 1",
@@ -172,7 +172,7 @@ class Ledger:
 
     def survived(self, tips: Collection[str]) -> None:
         """Record that the attempt ended without a crash."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.executemany("DELETE FROM attempts WHERE tip = ?", [(tip,) for tip in tips])
 
     def attempts(self) -> dict[str, int]:
@@ -188,7 +188,7 @@ class Ledger:
 
     def took(self, requester: str, at: float) -> None:
         """Record that a requester had a turn."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             # Turns in the future come from a clock that was set back later.
             db.execute("DELETE FROM turns WHERE at < ? OR at > ?", (at - _KEEP_TURNS_S, at))
             db.execute("INSERT INTO turns (requester, at) VALUES (?, ?)", (requester, at))
