@@ -221,12 +221,17 @@ class Child:
         unregister(self._child)
 
     def _take(self, size: int) -> bytes:
-        data = bytes(self._output[:size])
+        with memoryview(self._output) as output:
+            data = bytes(output[:size])  # a slice of the array itself would be one copy more
         del self._output[:size]
         return data
 
     def _fill(self) -> None:
-        """Wait for more output. Raises ProcessError if the program ended, and there is none."""
+        """Wait for more output.
+
+        Raises:
+            ProcessError: the program ended, and there is none.
+        """
         before = len(self._output)
         while self._exchange(TICK_S):
             if len(self._output) > before:
