@@ -36,7 +36,11 @@ EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 
 def _top(git: Git, tree: str) -> str:
-    """Return the id of a tree, or of a commit's tree. Raises InfrastructureError if it is none, or too large."""
+    """Return the id of a tree, or of a commit's tree.
+
+    Raises:
+        InfrastructureError: it is none, or too large.
+    """
     top = locate(git, [f"{tree}:"]).get(f"{tree}:")
     if top is None or top.size > limits.TREE_BYTES:
         raise InfrastructureError(

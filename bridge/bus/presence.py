@@ -51,7 +51,11 @@ def _is_time(value: str) -> str:
 
 
 def _seconds(text: str) -> float:
-    """Return the Unix time of a text such as 2026-01-31T12:00:00Z. Raises ValueError for any other text."""
+    """Return the Unix time of a text such as 2026-01-31T12:00:00Z.
+
+    Raises:
+        ValueError: for any other text.
+    """
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
 
 

@@ -212,7 +212,11 @@ def fetch(session: Session, args: models.Fetch) -> models.Answer:
 
 
 def _below(repo: str, out: str) -> str:
-    """Return the folder that an agent named. Raises UsageError if it is not below the server's repository."""
+    """Return the folder that an agent named.
+
+    Raises:
+        UsageError: it is not below the server's repository.
+    """
     path, root = PurePosixPath(out), Path(repo).resolve()
     is_unsafe = path.is_absolute() or any(part.startswith(".") for part in path.parts) or not path.parts
     if is_unsafe or not (root / path).resolve().is_relative_to(root):

@@ -87,7 +87,11 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
 
 
 def _read(tool: Tool, name: str, arguments: dict[str, Any]) -> Arguments:
-    """Return a call's validated arguments. Raises UsageError if they do not fit the tool."""
+    """Return a call's validated arguments.
+
+    Raises:
+        UsageError: they do not fit the tool.
+    """
     try:
         # Hosts with strict schemas send null for what they leave out.
         return tool.takes.model_validate(

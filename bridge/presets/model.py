@@ -216,7 +216,11 @@ class Preset(BaseModel):
         return self._fill_in(self.read_params(texts))
 
     def _fill_in(self, values: Mapping[str, Value]) -> Checked:
-        """Add the defaults. Raises PresetError for a parameter that has none."""
+        """Add the defaults.
+
+        Raises:
+            PresetError: for a parameter that has none.
+        """
         filled: dict[str, Value] = {}
         for name, param in self.params.items():
             if name not in values and param.default is None:

@@ -187,7 +187,11 @@ def _next_view(
 
 
 def _steady(git: Git, look: Callable[[], RequestBranch], known: str | None) -> RequestBranch:
-    """Fetch a branch. Raises RefusedError if it is gone, or lacks the commit ``known``, for a while."""
+    """Fetch a branch.
+
+    Raises:
+        RefusedError: it is gone, or lacks the commit ``known``, for a while.
+    """
     until = time.monotonic() + CHANGED_S
     while True:
         try:

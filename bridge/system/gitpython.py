@@ -64,7 +64,11 @@ def describe(directory: Path | str) -> Described:
 
 
 def _gitpython() -> Any:
-    """Import GitPython. Raises InfrastructureError if the environment would lead it elsewhere."""
+    """Import GitPython.
+
+    Raises:
+        InfrastructureError: the environment would lead it elsewhere.
+    """
     for name in _ELSEWHERE:
         if environment.get(name):
             message = f"{name} is set, and GitPython would follow it to another repository"

@@ -58,7 +58,11 @@ def voucher_for(report: Path, data: bytes, pin: Pin | None) -> Voucher:
 
 
 def _verified(files: Files, digest: str, pin: Pin | None) -> Voucher:
-    """Return the run if a pinned key signed all of it and the report. Raises KakeyaError for a damaged one."""
+    """Return the run if a pinned key signed all of it and the report.
+
+    Raises:
+        KakeyaError: for a damaged one.
+    """
     result = wire.parse_result(files[wire.RESULT])
     if wire.EVIDENCE not in files:
         return "NO_RUN", "the run is not signed"
@@ -92,7 +96,11 @@ def _signers(files: Files) -> str:
 
 
 def _read_run_file(data: bytes) -> Files:
-    """Return the files in a run file. Raises ManifestError if it is not one."""
+    """Return the files in a run file.
+
+    Raises:
+        ManifestError: it is not one.
+    """
     parsed = strict_json.loads(data, what="the run file", max_bytes=limits.FILE_BYTES, max_depth=_MAX_DEPTH)
     try:
         if parsed["version"] != VERSION:

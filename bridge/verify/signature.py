@@ -76,7 +76,11 @@ def _signer(
     elsewhere: Callable[[Statement], Iterable[str]],
     unseen: Sequence[str],
 ) -> PublicKey:
-    """Return the pinned key that signed the answer. Raises VerificationError if none did."""
+    """Return the pinned key that signed the answer.
+
+    Raises:
+        VerificationError: none did.
+    """
     pinned = f"(pinned by {pin.source}: {pin.shown})"
     if wire.EVIDENCE not in files.files:
         raise VerificationError(f"it is not signed, and a key is pinned {pinned}")
