@@ -101,7 +101,10 @@ def test_caches_that_round(target, spec):
     # the error of its cache; another token in its place would change it by about its own length.
     same = n if parted is None else parted.position
     first, second = (_first_layer(c[0], LONG + same - 1) for c in (caches, beside))
-    assert np.linalg.norm(first - second, axis=-1).max() < 0.5 * np.linalg.norm(second, axis=-1).min()
+    changes = np.linalg.norm(first - second, axis=-1)
+    flipped = np.abs(first - second).max(axis=(0, 1, 3)) >= 1e-3
+    assert flipped.sum() <= max(2, 0.1 * len(flipped))
+    assert changes.max() < 0.5 * np.linalg.norm(second, axis=-1).min()
 
 
 def _first_layer(cache, end):
