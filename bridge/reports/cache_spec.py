@@ -49,7 +49,7 @@ _SPLIT = re.compile(r"k=(?P<keys>[^,=]+),v=(?P<values>[^,=]+)")
 class CacheSpec:
     """A parsed spec."""
 
-    text: str  # as it was written
+    text: str  # as written
     family: str  # a key of `FORMS`, or `split` if keys and values are stored in different ways
     # The numbers and words in the text, by name.
     fields: Mapping[str, str] = field(default_factory=dict, compare=False)

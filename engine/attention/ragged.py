@@ -75,7 +75,7 @@ def attend(
     mask: Parts | None,
     **more: Any,
 ) -> mx.array:
-    """Attend for each sequence by itself, with ``attention``; queries are those of all, ``[1, heads, rows, dim]``."""
+    """Attend for each sequence alone with ``attention``; ``queries`` holds all sequences, ``[1, heads, rows, dim]``."""
     masks = mask.parts if mask is not None else [None] * len(cache.caches)
     parts = zip(cache.offset.cut(queries), keys.parts, values.parts, cache.caches, masks, strict=True)
     return mx.concatenate(

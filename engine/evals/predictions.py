@@ -26,7 +26,7 @@ def log_probabilities(
 
 
 def distance(raw: mx.array, other: mx.array) -> dict[str, Any]:
-    """Return the distance of log-probabilities ``[positions, vocabulary]`` from those of the raw cache, summed."""
+    """Return the distance of log-probabilities ``[positions, vocabulary]`` from the raw cache's, summed."""
     kl = mx.maximum((mx.exp(raw) * (raw - other)).sum(axis=-1), 0)
     same_top = mx.argmax(raw, axis=-1) == mx.argmax(other, axis=-1)
     return {

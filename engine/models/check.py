@@ -22,7 +22,7 @@ Answer = dict[str, Any]
 class _Part:
     """A target or a drafter, and what is known about it so far."""
 
-    id: str  # as it was asked for
+    id: str  # as requested
     reference: str | None = None  # a folder or a hub id
     folder: Path = Path()
     config: dict[str, Any] = field(default_factory=dict)

@@ -141,7 +141,7 @@ class RestoredCache:
 
 
 def layers_of(model: nn.Module, *, sliding: bool) -> tuple[int, ...]:
-    """Return which caches of a model are those of its full-attention layers, or of its sliding ones."""
+    """Return which caches of a model belong to its full-attention layers, or to its sliding ones."""
     wanted = lm_cache.RotatingKVCache if sliding else lm_cache.KVCache
     return tuple(i for i, cache in enumerate(lm_cache.make_prompt_cache(model)) if type(cache) is wanted)
 

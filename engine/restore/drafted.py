@@ -77,7 +77,7 @@ class DraftedRestorer(nn.Module):
 def features(drafter: BoundDrafter, ids: mx.array) -> mx.array:
     """Return the raw keys and values of all of a drafter's layers, ``[length, layers * 2 * kv heads * head_dim]``.
 
-    The ids are those of a text from its first position.
+    The ids begin with the first position of a text.
     """
     config, length = drafter.config, ids.shape[0]
     width = 2 * config.num_key_value_heads * config.head_dim

@@ -27,7 +27,7 @@ class Channel:
 
     @classmethod
     def parse(cls, name: str) -> "Channel":
-        """Parse a channel's name; BadInput if it is none."""
+        """Parse a channel's name; BadInput if it cannot be one."""
         match = FORM.fullmatch(name)
         spec = _spec(match["variant"]) if match else ""
         try:

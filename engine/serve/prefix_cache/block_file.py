@@ -35,7 +35,7 @@ class RefusedError(Exception):
 class PendingBlock:
     """A block that will be written: its arrays are copied at once, and another thread can do the rest.
 
-    The ``groups`` are the snapshots of the caches, then those of the drafter's context.
+    The ``groups`` are the snapshots of the caches, then the snapshots of the drafter's context.
     """
 
     def __init__(
