@@ -74,11 +74,11 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._since = self.loop.time()
         self._wait()
-        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
-            self._make_way()
+        self._make_way()
 
     def data_received(self, data: bytes) -> None:
         """Receive a part of a request's head."""
+        self._make_way()  # when it was opened, all others may have been busy
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._stop()
@@ -96,7 +96,9 @@ class Connection(H11Protocol):
         self._since = self.loop.time()
 
     def _make_way(self) -> None:
-        """Close the connection that has been without a request for longest, or else a stalled one."""
+        """If there are too many, close the one that has been without a request for longest, or else a stalled one."""
+        if self.limit_concurrency is None or len(self.connections) < self.limit_concurrency:
+            return
         others = [other for other in self.connections if isinstance(other, Connection) and other is not self]
         closable = [other for other in others if not other._is_busy or other._is_stalled]  # noqa: SLF001 - our own
         if closable:

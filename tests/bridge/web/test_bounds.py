@@ -69,6 +69,8 @@ def test_row_102_of_one_answer_some_figures_are_kept_and_claimed_ones_first(monk
 async def page(scope, receive, send):
     if scope["path"] == "/slow":
         await asyncio.sleep(60)
+    if scope["path"] == "/soon":
+        await asyncio.sleep(1)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
 
@@ -145,6 +147,18 @@ def test_row_103_a_stalled_connection_makes_way_only_where_it_may(serve, monkeyp
         time.sleep(0.2)
         with connect() as other:
             assert status in ask(other)
+
+
+def test_row_103_what_became_idle_makes_way_for_a_later_request(serve, monkeypatch):
+    monkeypatch.setattr(web, "MOST_CONNECTIONS", 3)
+    connect = serve()
+    with connect() as first, connect() as second:
+        for busy in (first, second):
+            busy.sendall(b"GET /soon HTTP/1.1\r\nHost: x\r\n\r\n")
+        time.sleep(0.2)
+        with connect() as last:
+            assert [b"200" in busy.recv(100) for busy in (first, second)] == [True, True]
+            assert b"200" in ask(last)
 
 
 def is_closed(connection):

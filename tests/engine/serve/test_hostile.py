@@ -127,15 +127,20 @@ def test_head_that_does_not_end_is_cut_off(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "said", [b"GET /health HTTP/1.1\r\nX-Slow: ", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"],
+    ("sent", "answer"),
+    [
+        (b"GET /health HTTP/1.1\r\nX-Slow: ", b""),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", b"HTTP/1.1 200"),
+    ],
     ids=["half heads", "idle"],
-)  # fmt: skip
-def test_connections_without_a_request_make_way(tmp_path, said):
+)
+def test_connections_without_a_request_make_way(tmp_path, sent, answer):
     with serving(tmp_path) as server, contextlib.ExitStack() as held:
         host, port = server.url.removeprefix("http://").split(":")
         for _ in range(MOST_CONNECTIONS + 10):
             peer = held.enter_context(socket.create_connection((host, int(port)), timeout=60))
-            peer.sendall(said)
+            peer.sendall(sent)
+            assert peer.recv(len(answer)) == answer
         began = time.monotonic()
         assert httpx.get(f"{server.url}/health", timeout=60).status_code == 200
         assert time.monotonic() - began < listening.HEAD_S

@@ -90,7 +90,7 @@ def test_among_many_branches_a_bad_one_is_found_in_ever_smaller_batches(
     with host.context() as context:
         assert len(context.bus.fetch()) == 200
         assert set(context.bus.quarantine.why) == {bad}
-    assert len(asked) < 25
+    assert len(asked) < 30  # 29 if it stands at the worst of the 201 places
 
 
 def test_a_flood_of_bad_branches_is_worked_off_while_others_are_served(host, requester, poison, monkeypatch):
