@@ -15,6 +15,7 @@ refine = pytest.importorskip("training.refine")
 
 CODE = "\n".join(f"def function_{i}(value):\n    return value + {i}  # line {i}" for i in range(600))
 FILES = (File("python", "a.py", CODE),)
+HELD_OUT = (File("python", "b.py", CODE[:3000]),)  # a few windows: each is read whenever the loss is reported
 ENTRIES = 280
 SMALL = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 4, "vocab_size": ENTRIES}
 PLAN = target.TargetPlan(steps=8, rows=2, length=32, warm_up=2)
@@ -30,7 +31,7 @@ def start(words, tmp_path_factory):
     """The folder of a target to refine."""
     folder = tmp_path_factory.mktemp("start")
     config = {**shapes.TARGETS["tiny"], **SMALL}
-    target.trainer(config, words, FILES, FILES, folder, PLAN).learner.export(folder / "target")
+    target.trainer(config, words, FILES, HELD_OUT, folder, PLAN).learner.export(folder / "target")
     tokenizer.save(words, folder / "target")
     return folder / "target"
 
@@ -104,7 +105,7 @@ def test_a_run_writes_its_rows_once(words, start, tmp_path, monkeypatch):
     monkeypatch.setattr(refine, "OWN_TOKENS", 100)
     said = []
     config = {**shapes.TARGETS["tiny"], **SMALL}
-    args = (config, words, FILES, FILES, tmp_path, PLAN)
+    args = (config, words, FILES, HELD_OUT, tmp_path, PLAN)
     run = refine.trainer(*args, start=start, say=said.append)
     run.run(lambda _: None, every=2)
     assert said == [3]

@@ -14,6 +14,7 @@ recipe = pytest.importorskip("training.target")
 
 CODE = "\n".join(f"def function_{i}(value):\n    return value + {i}  # line {i}" for i in range(600))
 FILES = (File("python", "a.py", CODE),)
+HELD_OUT = (File("python", "b.py", CODE[:3000]),)  # a few windows: each is read whenever the loss is reported
 SMALL = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 4, "vocab_size": 280}
 PLAN = recipe.TargetPlan(steps=6, rows=2, length=32, warm_up=2)
 
@@ -32,7 +33,7 @@ def config(request):
 
 
 def trainer(config, words, folder, plan=PLAN):
-    return recipe.trainer(config, words, FILES, FILES, folder, plan)
+    return recipe.trainer(config, words, FILES, HELD_OUT, folder, plan)
 
 
 def weights(run):

@@ -5,6 +5,7 @@ import pytest
 
 from engine import cli
 from engine.codec.affine import AffineCodec
+from engine.evals.rate_distortion import sources
 from engine.evals.rate_distortion.sources import DISTRIBUTIONS, capture, draw
 from engine.evals.rate_distortion.table import RatePlan, rel_errors, table
 from engine.mx import mx
@@ -165,9 +166,10 @@ def test_a_zero_vector_has_no_error():
     assert rel_errors(mx.zeros((2, 8)), mx.zeros((2, 8))).tolist() == [0, 0]
 
 
-def test_a_bundled_model_gives_vectors_by_its_name(tmp_path, capfd):
+def test_a_bundled_model_gives_vectors_by_its_name(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(sources, "TOKENS", 128)
     text = tmp_path / "long.txt"
-    text.write_text("def first(items):\n    return items[0]\n" * 4000, encoding="utf-8")
+    text.write_text("def first(items):\n    return items[0]\n" * 40, encoding="utf-8")
 
     assert _run("--model", "tiny", "--text", str(text), "--n-vectors", "64", "--json") == 0
     assert {"keys 64", "values 64"} <= {
