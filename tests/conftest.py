@@ -39,8 +39,10 @@ from tests import properties
 properties.load_profile()
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # The workers share the processors already: threads of the BLAS that wait for each other would take a tenth more.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # The workers share the processors already, and threads that wait for each other take turns from the others: MLX
+    # would take a tenth more with its BLAS, and torch half more.
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
 
 # A shell that starts the tests in the background lets them ignore ^C, and all that they start as well.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
