@@ -522,7 +522,7 @@ def test_row_35_git_processes_of_a_killed_runner_are_ended(tmp_path, folder):
     runner.communicate()
 
     assert end_orphans(store) == 1
-    assert not psutil.wait_procs([orphan], timeout=10)[1]
+    assert not psutil.wait_procs([orphan], timeout=60)[1]
 
 
 # Row 36: a bus that forgets.
@@ -643,7 +643,7 @@ def strange(crowd: Crowd, faults: Faults, ago: int) -> None:
 
 def served(crowd: Crowd, context: RunnerContext, branch: str) -> None:
     """Serve until a request is answered."""
-    context, until = replace(context, stop=StopRequest()), time.monotonic() + 30
+    context, until = replace(context, stop=StopRequest()), time.monotonic() + 120
 
     def look() -> None:
         while time.monotonic() < until and crowd.state(branch) is None:
@@ -792,6 +792,8 @@ def test_row_81_beside_too_many_branches_what_is_new_is_looked_at_until_it_has_h
 ):
     """A choice that is made anew for each poll would lose a request before its turn, again and again."""
     monkeypatch.setattr(limits, "BRANCHES", 20)
+    # However long the polls take.
+    monkeypatch.setattr("runner.bus.listing.CHOSEN_S", 3600.0)
     crowd.put(*(f"mac-bridge/noop-{new_nonce()}" for _ in range(60)))
     with crowd.keyed.context() as context:
         context.bus.fetch()

@@ -11,7 +11,7 @@ from bridge.bus import objects, wire
 from bridge.client import Client
 from bridge.common import limits
 from bridge.errors import GitError
-from bridge.system.git import Git
+from bridge.system.git import NETWORK_TIMEOUT, Git
 from runner.bus import history_size
 from runner.bus.history_size import HistorySizeChecker, check_size
 from runner.serve.poll import Poller
@@ -22,7 +22,10 @@ SOMEBODY = objects.Identity("S", "s@example.invalid")
 
 @pytest.fixture
 def long(monkeypatch):
-    """The ids of commits whose histories are long: reading one takes the time that one gets beside the polls."""
+    """The ids of commits whose histories are long: reading one takes the time that one gets beside the polls.
+
+    All others have the time that they need, also on a busy machine.
+    """
     commits: set[str] = set()
     asked: list[tuple[set[str], float]] = []
     real = history_size.with_oversized_history
@@ -32,7 +35,7 @@ def long(monkeypatch):
         if commits.intersection(tips) and timeout < 60:
             time.sleep(slow.pause)
             raise GitError(("git",), None, message=f"git took longer than {timeout} s")
-        return real(git, tips, but=but, timeout=timeout)
+        return real(git, tips, but=but, timeout=NETWORK_TIMEOUT)
 
     monkeypatch.setattr(history_size, "with_oversized_history", slow)
     slow.asked = asked
@@ -50,12 +53,13 @@ def is_answered(git, branch):
 
 
 def until_decided(checker, commits):
-    for _ in range(200):
-        said = checker.check(commits, 5.0)
+    until = time.monotonic() + 120
+    while True:
+        said = checker.check(commits, 60.0)
         if not checker.undecided:
             return said
+        assert time.monotonic() < until, "it stays undecided"
         time.sleep(0.02)
-    raise AssertionError("it stays undecided")
 
 
 def test_a_long_history_is_read_beside_the_others(bus, long):
@@ -64,7 +68,7 @@ def test_a_long_history_is_read_beside_the_others(bus, long):
     long.commits.update(slow)
     checker = HistorySizeChecker(git)
 
-    assert checker.check([*short, *slow], 5.0) == dict.fromkeys(short)
+    assert checker.check([*short, *slow], 60.0) == dict.fromkeys(short)
     assert checker.undecided == {*slow}
     assert until_decided(checker, slow) == {slow[0]: None}
 
@@ -129,7 +133,7 @@ def test_row_82_a_request_upon_a_long_history_is_answered_and_others_before_it(b
         assert any(
             f"{slow.branch} is left out: its history is long and is still being read" in t for t in keyed.told
         )
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while not is_answered(git, slow.branch):
             assert time.monotonic() < until
             poller.poll()
