@@ -55,7 +55,7 @@ def run(start):
 
     def run(*argv, **how):
         command = start(*argv, **how)
-        ended = command.poll(60)
+        ended = command.poll(120)
         assert ended is not None, "it did not end"
         return ended, command.sink.kept.decode()
 
@@ -110,7 +110,7 @@ class TestHowItEnds:
     def test_the_time_and_the_memory_that_it_took_are_reported(self, run):
         ended, _ = run(sys.executable, "-c", "import time; x = b'x' * 30_000_000; time.sleep(0.3)")
 
-        assert 0.3 <= ended.seconds < 20
+        assert 0.3 <= ended.seconds < 60
         assert ended.max_rss_bytes > 30_000_000
 
     def test_polling_after_the_end_says_the_same_again(self, start):
@@ -130,7 +130,7 @@ class TestHowItEnds:
 
         assert ended.exit_code is None
         assert "no report" in ended.error
-        assert all(ends(pid, within=30) for pid in _pids(tmp_path / "pids"))
+        assert all(ends(pid) for pid in _pids(tmp_path / "pids"))
 
 
 class TestWhatGoesIn:
@@ -274,12 +274,16 @@ class TestLimits:
 # Each writes the ids of its processes to $1; none ends by itself in time.
 TREES = {
     "ignores TERM": "trap '' TERM INT HUP; echo $$ >> $1; while :; do sleep 0.1; done",
-    "child ignores TERM": "(trap '' TERM; echo $$ >> $1; sleep 60 & echo $! >> $1; wait) & wait",
-    "new session": "setsid sh -c 'echo $$ >> $0; trap \"\" TERM; while :; do sleep 0.1; done' $1 & sleep 60",
-    "double fork": "(setsid sh -c '(echo $$ >> $0; exec sleep 60) &' $1 &) ; sleep 60",
-    "no environment": "(env -i setsid sh -c 'echo $$ >> $0; sleep 60 & echo $! >> $0; wait' $1 &) ; sleep 60",
-    "stopped": "echo $$ >> $1; kill -STOP $$; sleep 60",
+    "child ignores TERM": "(trap '' TERM; echo $$ >> $1; sleep 600 & echo $! >> $1; wait) & wait",
+    "new session": "setsid sh -c 'echo $$ >> $0; trap \"\" TERM; while :; do sleep 0.1; done' $1 & sleep 600",
+    "double fork": "(setsid sh -c '(echo $$ >> $0; exec sleep 600) &' $1 &) ; sleep 600",
+    "no environment": "(env -i setsid sh -c 'echo $$ >> $0; sleep 600 & echo $! >> $0; wait' $1 &) ; sleep 600",
+    "stopped": "echo $$ >> $1; kill -STOP $$; sleep 600",
 }  # fmt: skip
+
+
+# How long a job gets until it is ended: more if this machine is so busy that the job did not get anywhere.
+LONGER = (1.0, 10.0, 50.0)
 
 
 class TestNothingSurvives:
@@ -288,26 +292,29 @@ class TestNothingSurvives:
     @pytest.mark.parametrize("script", TREES.values(), ids=TREES)
     def test_a_timeout_ends_the_whole_tree(self, run, tmp_path, ends, script):
         pids = tmp_path / "pids"
-        began = time.monotonic()
+        pids.touch()
 
-        ended, _ = run(SHELL, "-c", script, "sh", str(pids), timeout_s=1.0)
+        for timeout_s in LONGER:
+            ended, _ = run(SHELL, "-c", script, "sh", str(pids), timeout_s=timeout_s)
+            assert ended.timed_out
+            assert ended.survivors == []
+            if _pids(pids):
+                break
 
-        assert ended.timed_out
-        assert ended.survivors == []
         assert _pids(pids), "the script did not get as far as it should"
-        assert all(ends(pid, within=0) or ends(pid, within=30) for pid in _pids(pids))
-        assert time.monotonic() - began < 50  # what it started would take 60 s
+        assert all(ends(pid) for pid in _pids(pids))  # by themselves they would take 600 s
 
     def test_a_polite_job_may_finish_its_last_words(self, run):
-        ended, text = run(
-            SHELL, "-c", "trap 'echo goodbye; exit 3' TERM; echo up; while :; do sleep 0.05; done",
-            timeout_s=1.0, grace_s=10.0,
-        )  # fmt: skip
+        script = "trap 'echo goodbye; exit 3' TERM; echo up; while :; do sleep 0.05; done"
+        for timeout_s in LONGER:
+            ended, text = run(SHELL, "-c", script, timeout_s=timeout_s, grace_s=60.0)
+            assert ended.timed_out
+            if text:
+                break
 
-        assert ended.timed_out
         assert text.startswith("up\n")
         assert text.endswith("goodbye\n")
-        assert ended.seconds < 10  # it was not left the whole grace
+        assert ended.seconds < timeout_s + 50  # it was not left the whole grace
 
     @pytest.mark.parametrize("how", ["", "setsid"], ids=["children", "sessions"])
     def test_a_fork_storm_ends(self, run, how):
@@ -332,11 +339,12 @@ class TestNothingSurvives:
         pids = tmp_path / "pids"
 
         ended, _ = run(
-            SHELL, "-c", "setsid sh -c 'echo $$ >> $0; exec sleep 60' $1 & sleep 0.3", "sh", str(pids)
-        )
+            SHELL, "-c", "setsid sh -c 'echo $$ >> $0; exec sleep 600' $1 & until [ -s $1 ]; do sleep 0.05; done",
+            "sh", str(pids),
+        )  # fmt: skip
 
         assert ended.exit_code == 0
-        assert ends(_pids(pids)[0], within=30)
+        assert ends(_pids(pids)[0])
 
     def test_a_stop_ends_it_at_once(self, start, wait_for):
         command = start(SHELL, "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done")
