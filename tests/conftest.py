@@ -193,7 +193,7 @@ class RunnerProcess:
         """Return everything that it printed."""
         return self.log.read_text(errors="replace")
 
-    def stop(self, signum: int = signal.SIGTERM, timeout: float = 30) -> int:
+    def stop(self, signum: int = signal.SIGTERM, timeout: float = 120) -> int:
         """Send a signal and wait for the end."""
         if self.process.poll() is None:
             self.process.send_signal(signum)
@@ -254,7 +254,7 @@ def runners(tmp_path: Path, bus: Path) -> Iterator[Runners]:
     for runner in made.started:
         if runner.process.poll() is None:
             runner.process.kill()
-        runner.process.wait(10)
+        runner.process.wait(60)
     for store in folder.glob("*/store.git"):
         end_orphans(store)
 

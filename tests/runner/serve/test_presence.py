@@ -285,8 +285,10 @@ class TestPushes:
 
 
 @pytest.mark.long
-def test_a_record_while_a_job_runs_says_with_what(runners, client, presets, wait_for, bus):
-    folder = presets(naps={"steps": [{"argv": ["/bin/sleep", "20"]}]})
+def test_a_record_while_a_job_runs_says_with_what(runners, client, presets, wait_for, bus, tmp_path):
+    go = tmp_path / "go"
+    script = 'until [ -e "$0" ]; do sleep 0.1; done'
+    folder = presets(naps={"steps": [{"argv": ["/bin/sh", "-c", script, str(go)]}]})
     # The lease of a silent job is renewed every two seconds: with the first of these after five, the job is announced.
     runners.start(preset_folder=str(folder), bus={"lease_s": 6})
     wait_for(lambda: states(client))
@@ -297,6 +299,7 @@ def test_a_record_while_a_job_runs_says_with_what(runners, client, presets, wait
     assert (status.reason.code, status.reason.message) == (
         Code.BUSY, f"one runs {first.branch}; it is next"
     )  # fmt: skip
+    go.touch()
     assert second.wait(120).state is State.SUCCEEDED
     assert record_on(bus).busy_with is None
     told = json.loads(json.dumps(status.as_dict()))
