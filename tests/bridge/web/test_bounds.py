@@ -66,24 +66,37 @@ def test_row_102_of_one_answer_some_figures_are_kept_and_claimed_ones_first(monk
     assert {one.trend.name for one in shown.trends("f*")} == {"f8", "f9", "f0"}
 
 
-async def page(scope, receive, send):
-    if scope["path"] == "/slow":
-        await asyncio.sleep(60)
-    if scope["path"] == "/soon":
-        await asyncio.sleep(1)
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
+class Pages:
+    """Answers at once, but for /slow, which it never answers, and /soon, which it answers once it may."""
+
+    def __init__(self):
+        self.asked = []
+        self.may_answer = threading.Event()
+
+    async def __call__(self, scope, _receive, send):
+        self.asked.append(scope["path"])
+        if scope["path"] == "/slow":
+            await asyncio.sleep(300)
+        if scope["path"] == "/soon":
+            await asyncio.to_thread(self.may_answer.wait, 60)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
 
 
 @pytest.fixture
-def serve():
+def pages():
+    return Pages()
+
+
+@pytest.fixture
+def serve(pages):
     """Start a server with our connections, and return the function that connects to it."""
     started = []
 
     def start(connection=web.Connection):
         listener = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(
-            page,
+            pages,
             log_config=None,
             http=connection,
             ws="none",
@@ -139,24 +152,35 @@ def test_row_103_a_connection_that_asks_for_nothing_is_closed(serve, monkeypatch
 
 
 @pytest.mark.parametrize(("stalled_s", "status"), [(0.0, b"200"), (None, b"503")])
-def test_row_103_a_stalled_connection_makes_way_only_where_it_may(serve, monkeypatch, stalled_s, status):
+def test_row_103_a_stalled_connection_makes_way_only_where_it_may(
+    serve, pages, monkeypatch, wait_for, stalled_s, status
+):
     monkeypatch.setattr(web, "MOST_CONNECTIONS", 2)
     connect = serve(type("Stalled", (listening.Connection,), {"stalled_s": stalled_s}))
     with connect() as slow:
         slow.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
-        time.sleep(0.2)
+        wait_for(lambda: pages.asked == ["/slow"])
         with connect() as other:
             assert status in ask(other)
 
 
-def test_row_103_what_became_idle_makes_way_for_a_later_request(serve, monkeypatch):
+def test_row_103_what_became_idle_makes_way_for_a_later_request(serve, pages, monkeypatch, wait_for):
     monkeypatch.setattr(web, "MOST_CONNECTIONS", 3)
-    connect = serve()
+    connected = []
+
+    class Counted(web.Connection):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            connected.append(transport)
+
+    connect = serve(Counted)
     with connect() as first, connect() as second:
         for busy in (first, second):
             busy.sendall(b"GET /soon HTTP/1.1\r\nHost: x\r\n\r\n")
-        time.sleep(0.2)
+        wait_for(lambda: pages.asked == ["/soon", "/soon"])
         with connect() as last:
+            wait_for(lambda: len(connected) == 3)
+            pages.may_answer.set()
             assert [b"200" in busy.recv(100) for busy in (first, second)] == [True, True]
             assert b"200" in ask(last)
 

@@ -38,14 +38,14 @@ def engine():
 
 def asked(engine, ids=(5, 6, 7), model="tiny", **options):
     events = queue.Queue()
-    job = Job(0, model, list(ids), Options(4, temperature=0.0, **options), events.put, time.monotonic() + 60)
+    job = Job(0, model, list(ids), Options(4, temperature=0.0, **options), events.put, time.monotonic() + 120)
     engine.submit([job])
     return events
 
 
 def last(events):
     while True:
-        event = events.get(timeout=30)
+        event = events.get(timeout=120)
         if isinstance(event, Failed) or event.finish_reason:
             return event
 
@@ -71,9 +71,9 @@ def test_broken_cycle_fails_its_requests_and_does_not_spin(engine, monkeypatch):
     assert failed.error.code.startswith("err-")
     assert failed.error.code in failed.error.message
     assert engine.active == []
-    before = len(cycles)
+    before, began = len(cycles), time.monotonic()
     time.sleep(0.5)
-    assert len(cycles) - before <= 2
+    assert len(cycles) - before <= 2 + (time.monotonic() - began) / thread.IDLE
     monkeypatch.undo()
     assert last(asked(engine)).finish_reason
 
@@ -105,7 +105,7 @@ def test_pauses_grow_with_each_failure(engine, monkeypatch):
         raise RuntimeError("again")
 
     monkeypatch.setattr(Scheduler, "cycle", broken)
-    assert enough.wait(30)
+    assert enough.wait(120)
     gaps = [after - before for before, after in itertools.pairwise(cycles[:6])]
     assert all(gap >= pause for gap, pause in zip(gaps, (*pauses, *pauses[-1:] * 2), strict=True)), gaps
 
@@ -120,7 +120,7 @@ def test_model_that_keeps_failing_is_refused_then_loaded_afresh(engine, monkeypa
     refused = last(asked(engine)).error
     assert (refused.status, refused.code) == (500, "model_broken")
     with pytest.raises(ApiError, match="failed 3 times in a row"):
-        engine.load("tiny").result(30)
+        engine.load("tiny").result(120)
     assert "tiny" not in engine.residents.by_name
     assert engine.residents.unloaded["broken"] == 1
     assert last(asked(engine, model="tiny-hybrid")).finish_reason  # another model is not refused
@@ -135,7 +135,7 @@ def test_whoever_gives_up_waiting_for_a_model_disturbs_nobody(engine, caplog):
     for name in ("tiny-hybrid", "no-such-model"):
         assert engine.load(name).cancel()
     assert last(events).finish_reason
-    assert engine.load("tiny-hybrid").result(60).name == "tiny-hybrid"
+    assert engine.load("tiny-hybrid").result(120).name == "tiny-hybrid"
     assert "a cycle failed" not in caplog.text
 
 
@@ -159,7 +159,7 @@ def test_request_that_finds_a_bug_again_and_again_breaks_no_model(engine, monkey
 def test_model_without_requests_is_unloaded_while_another_works(engine):
     object.__setattr__(engine.settings, "idle_seconds", 0.2)
     assert last(asked(engine)).finish_reason
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while "tiny" in engine.residents.by_name and time.monotonic() < end:
         assert last(asked(engine, model="tiny-hybrid")).finish_reason
     assert list(engine.residents.by_name) == ["tiny-hybrid"]
@@ -193,10 +193,17 @@ def test_a_panic_ends_its_request_alone(engine, monkeypatch, at):
 def test_a_thread_that_cannot_go_on_ends_every_request_and_says_why(engine, monkeypatch):
     monkeypatch.setattr(thread, "PAUSES", (0.0,))
     monkeypatch.setattr(thread, "HOPELESS", 0.2)
-    monkeypatch.setattr(Scheduler, "cycle", panic)
+    sent = threading.Event()
+
+    def cycle(_):
+        sent.wait(60)
+        panic()
+
+    monkeypatch.setattr(Scheduler, "cycle", cycle)
     events = [asked(engine) for _ in range(3)]
+    sent.set()
     assert all(last(each).error.status in (500, 503) for each in events)
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while engine.health().running and time.monotonic() < end:
         time.sleep(0.05)
     assert "index out of bounds" in engine.health().trouble
@@ -207,14 +214,14 @@ def test_a_thread_that_cannot_go_on_ends_every_request_and_says_why(engine, monk
 
 
 def test_a_request_ends_in_time_and_health_says_so_while_the_thread_is_stuck(monkeypatch):
-    monkeypatch.setattr(thread, "STUCK", 0.2)
     monkeypatch.setattr(server_module, "OVERDUE", 0.3)
     going = threading.Event()
-    server = Server(Settings(models=("tiny",), dtype="float32", request_seconds=30), EngineThread)
+    server = Server(Settings(models=("tiny",), dtype="float32", request_seconds=120), EngineThread)
     body = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
     with TestClient(make_app(server), base_url="http://127.0.0.1") as client:
         assert client.post("/v1/chat/completions", json=body).status_code == 200
         assert client.get("/health").json()["reason"] is None
+        monkeypatch.setattr(thread, "STUCK", 0.2)
         object.__setattr__(server.settings, "request_seconds", 0.5)
         monkeypatch.setattr("engine.serve.scheduler.generation.Generation.turn", lambda *_: going.wait(60))
         answer = client.post("/v1/chat/completions", json=body)

@@ -170,7 +170,7 @@ def test_loop_goes_on_while_the_tokenizer_is_occupied(resident):
         return await counting
 
     resident.lock.acquire()
-    assert asyncio.run(asyncio.wait_for(counted(), 30)) == len(resident.encode("a thought"))
+    assert asyncio.run(asyncio.wait_for(counted(), 120)) == len(resident.encode("a thought"))
 
 
 @pytest.mark.rows(1)
