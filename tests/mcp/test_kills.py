@@ -126,6 +126,7 @@ def test_nothing_is_lost_and_nothing_runs_twice(served, clone, tmp_path):
         with Server(served) as first:
             try:
                 whole_run(first, f"task-{i}", reached)
+                left[stage] /= 2  # the machine is faster than it was: the next kills come sooner
             except KilledError:
                 died.append(seen[-1])
         with Server(served) as second:
