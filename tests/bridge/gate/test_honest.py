@@ -454,12 +454,12 @@ def test_a_deep_model_is_judged_in_bounded_time_and_memory():
     assert len(data) > 30_000_000
     gc.collect()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.monotonic()
+    began = time.process_time()
 
     judged = judge({"deep.json": data})
 
     assert {fault.code for fault in judged.violations} == {"NO_RUN"}
-    assert time.monotonic() - began < 60
+    assert time.process_time() - began < 60
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1_500_000  # KiB
 
 
