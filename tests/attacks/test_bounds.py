@@ -106,7 +106,7 @@ def test_what_a_job_took_up_is_reported(attacked, sandbox):
         import subprocess, sys, time
         held = bytearray(80 << 20)
         open("file", "wb").write(b"x" * (2 << 20))
-        subprocess.run([sys.executable, "-c", "import time; time.sleep(0.8)"])
+        subprocess.run([sys.executable, "-c", "import time; time.sleep(2.5)"])
     """
 
     command = attacked.by(script, policy={"sandbox": sandbox}).result.commands[0]

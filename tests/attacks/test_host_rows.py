@@ -42,8 +42,8 @@ BRANCH = "refs/heads/mac-bridge/noop-1790000000-abc123"
 
 
 def is_gone(pid: int) -> bool:
-    """Say whether a process is gone, or a zombie, within a few seconds."""
-    until = time.monotonic() + 10
+    """Say whether a process is gone, or a zombie, sooner than the 60 s or more that it would take by itself."""
+    until = time.monotonic() + 40
     while time.monotonic() < until:
         if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
             return True
@@ -124,7 +124,7 @@ def test_row_48_endless_messages_of_a_server_fill_no_memory(runners, serve, wait
         most = max(most, process.memory_info().rss)
         return "trying again" in runner.said()
 
-    wait_for(told, timeout=60)
+    wait_for(told)
 
     assert "bytes of messages" in runner.said()
     assert most < 150 << 20
@@ -158,10 +158,10 @@ def test_row_48_a_server_that_never_answers_does_not_keep_a_runner_from_stopping
         helpers = process.children(recursive=True)
 
         began = time.monotonic()
-        assert runner.stop(timeout=40) == 0
+        assert runner.stop(timeout=120) == 0
 
-        assert time.monotonic() - began < 20
-        assert psutil.wait_procs(helpers, 10)[1] == []
+        assert time.monotonic() - began < 40  # git itself would give up after 60 s
+        assert psutil.wait_procs(helpers, 60)[1] == []
 
 
 @pytest.mark.long
@@ -171,25 +171,28 @@ def test_row_48_a_server_that_never_answers_does_not_outlast_the_client_s_time(c
         began = time.monotonic()
         with pytest.raises(WaitTimeout, match="did not answer within 1"):
             Client(clone).wait("mac-bridge/noop-1790000000-abc123", timeout=1)
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 40  # git itself would give up after 60 s
     batch.invalidate_all()
     assert psutil.Process().children(recursive=True) == []
 
 
 def test_row_48_what_a_child_starts_ends_with_it(tmp_path):
     """Also where it has no session of its own, as the user's git, which may ask on the terminal, has not."""
-    script = f"trap '' TERM; sleep 60 & echo $! > {tmp_path}/pid; wait"
-    with pytest.raises(ProcessError, match="took longer than 0"), within(0.5):
-        run("/bin/sh", "-c", script, env={"PATH": "/usr/bin:/bin"})
+    script = f"trap '' TERM; sleep 600 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; wait"
+    for seconds in (0.5, 10, 50):  # more if this machine is too busy to begin it
+        with pytest.raises(ProcessError, match="took longer than"), within(seconds):
+            run("/bin/sh", "-c", script, env={"PATH": "/usr/bin:/bin"})
+        if (tmp_path / "pid").exists():
+            break
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 
 def test_row_48_a_helper_that_holds_the_pipes_open_holds_nobody_up(tmp_path):
-    script = f"sleep 60 & echo $! > {tmp_path}/pid; echo done"
+    script = f"sleep 600 & echo $! > {tmp_path}/pid; echo done"
     began = time.monotonic()
     done = run("/bin/sh", "-c", script, env={"PATH": "/usr/bin:/bin"}, own_session=True)
     assert done.text == "done"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 
@@ -843,9 +846,9 @@ sum(m[i] for i in range(0, 60 << 20, 4096))
 for _ in range(4):
     if os.fork() == 0:
         sum(m[i] for i in range(0, 60 << 20, 4096))
-        time.sleep(1.5)
+        time.sleep(3)
         os._exit(0)
-time.sleep(1.5)
+time.sleep(3)
 os._exit(0)
 """
     result = attacked.by(IMPORTS + script, limits={"memory_mb": 150}).result

@@ -565,8 +565,8 @@ def race(target: Target, names: list[str], **policy: Any) -> None:
         try:
             with target.context(name, **policy) as context:
                 poller = Poller(context)
-                barrier.wait(30)
-                deadline = time.monotonic() + 60
+                barrier.wait(120)
+                deadline = time.monotonic() + 120
                 while time.monotonic() < deadline:
                     if not poller.poll() and all(target.result(branch) for branch in context.bus.fetch()):
                         return
@@ -579,7 +579,7 @@ def race(target: Target, names: list[str], **policy: Any) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(90)
+        thread.join(240)
     assert failed == []
 
 
