@@ -64,7 +64,7 @@ class Browser:
 
     def __exit__(self, *_: object) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(20)
+        self._process.wait(120)
         os.close(self._commands)
         os.close(self._answers)
 
@@ -80,7 +80,7 @@ class Browser:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def wait(self, condition: str, timeout: float = 30) -> None:
+    def wait(self, condition: str, timeout: float = 60) -> None:
         """Wait until an expression is true on the page."""
         until = time.monotonic() + timeout
         while not self.run(condition):
