@@ -305,7 +305,7 @@ def test_a_cache_that_a_model_cannot_use_is_refused_when_it_is_made(name, spec, 
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
 def test_an_affine_cache_stores_a_head_size_or_is_refused_in_our_words(bits, group):
     for dim in range(16, 257, 16):
-        x = mx.random.normal((1, 1, 3, dim))
+        x = mx.random.normal((1, 1, 3, dim), key=mx.random.key(dim))
         cache = lm_cache.QuantizedKVCache(group, bits)
         if reason := _refusal(_Heads(dim), f"affine@{bits}g{group}"):
             assert f"it stores vectors of {dim} values, " in reason

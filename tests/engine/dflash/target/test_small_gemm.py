@@ -75,7 +75,9 @@ def test_a_product_is_the_usual_one(form, rows, outputs, inputs, lead, seed):
     ("rows", "dtype"), [(0, mx.float32), (ROWS + 1, mx.float32), (8, mx.bfloat16), (8, mx.float16)]
 )
 def test_no_rows_many_rows_and_half_types_are_left_alone(form, rows, dtype):
-    x, weight = mx.random.normal((rows, 96)).astype(dtype), mx.random.normal((130, 96)).astype(dtype)
+    x, weight = (
+        mx.random.normal((count, 96), key=mx.random.key(count)).astype(dtype) for count in (rows, 130)
+    )
     matrix = Matrix(weight, form)
     assert mx.array_equal(matrix(x), x @ weight.T)
     assert matrix.tiles is None
@@ -123,7 +125,7 @@ def test_tiles_are_cut_once_and_anew_for_another_weight(of_form):
     linear = nn.Linear(64, 64, bias=True)
     first = with_products(linear).matrix
     assert with_products(linear).matrix is first
-    x = mx.random.normal((4, 64))
+    x = mx.random.normal((4, 64), key=mx.random.key(0))
     for factor in (1, 2):
         linear.weight = linear.weight * factor
         made = with_products(linear)
@@ -207,8 +209,8 @@ def test_openblas_names_its_cores():
 )
 def test_tiles_give_a_row_the_same_bits_in_any_company(outputs, inputs):
     """So of all that a block computes, only attention rounds otherwise than in single rows."""
-    matrix = Matrix(mx.random.normal((outputs, inputs)), "tiled")
-    x = mx.random.normal((16, inputs))
+    matrix = Matrix(mx.random.normal((outputs, inputs), key=mx.random.key(0)), "tiled")
+    x = mx.random.normal((16, inputs), key=mx.random.key(1))
     alone = mx.concatenate([matrix(x[i : i + 1]) for i in range(16)])
     for rows in (2, 3, 5, 8, 13, 16):
         assert mx.array_equal(matrix(x[:rows]), alone[:rows])
