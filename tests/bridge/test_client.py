@@ -43,7 +43,7 @@ def served(clone, runners, jobs) -> Client:
 @pytest.mark.long
 def test_the_verbs_of_a_request_that_succeeds(served, tmp_path):
     run = served.run("noop")
-    status = run.wait(30)
+    status = run.wait(120)
     assert (status.state, status.exit_code, status.preset) == (State.SUCCEEDED, 0, "noop")
     assert run.status().state is State.SUCCEEDED
     assert run.logs() == "done\n"
@@ -55,7 +55,7 @@ def test_the_verbs_of_a_request_that_succeeds(served, tmp_path):
 
 @pytest.mark.long
 def test_following_yields_states_in_order_and_the_whole_log_once(served):
-    events = list(served.run("talk").follow(30))
+    events = list(served.run("talk").follow(120))
     states = [event.status.state for event in events]
     assert states[0] is State.REQUESTED
     assert states[-1] is State.SUCCEEDED
@@ -70,7 +70,7 @@ def test_the_log_can_be_read_while_the_job_runs(served, wait_for):
     run = served.run("talk")
     wait_for(lambda: "line 0" in run.logs())
     assert run.status().state in (State.RUNNING, State.SUCCEEDED)
-    run.wait(30)
+    run.wait(120)
 
 
 @pytest.mark.long
@@ -79,7 +79,7 @@ def test_the_log_can_be_read_while_the_job_runs(served, wait_for):
 )
 def test_a_job_that_ends_badly_says_how(served, preset, state, code):
     run = served.run(preset)
-    status = run.wait(30)
+    status = run.wait(120)
     assert (status.state, status.exit_code) == (state, code)
     assert status.detail
     assert run.verify().holds
@@ -91,7 +91,7 @@ def test_a_running_job_is_cancelled(served, wait_for):
     wait_for(lambda: run.status().state is State.RUNNING)
     told = "the requester cancelled (not needed); waits for the runner to stop the job"
     assert run.cancel("not needed").detail == told
-    status = run.wait(30)
+    status = run.wait(120)
     assert status.detail == "the requester cancelled it: not needed"
     assert (status.state, status.exit_code) == (State.CANCELLED, 6)
     assert run.verify().holds
@@ -104,13 +104,13 @@ def test_a_request_that_nobody_took_is_cancelled_before_it_runs(clone, jobs, run
     assert run.cancel().detail == "cancelled by the requester before a runner took it"
     assert run.cancel().detail == "cancelled by the requester before a runner took it"
     runners.start(preset_folder=jobs)
-    assert run.wait(30).state is State.CANCELLED
+    assert run.wait(120).state is State.CANCELLED
 
 
 @pytest.mark.long
 def test_a_request_that_the_runner_does_not_take_is_refused_with_the_reason(clone, runners):
     runners.start(presets=["other-*"])
-    status = Client(clone).run("noop").wait(30)
+    status = Client(clone).run("noop").wait(120)
     assert (status.state, status.exit_code) == (State.REFUSED, 4)
     assert "is not allowed by the runner one" in status.detail
 
@@ -138,7 +138,7 @@ def test_a_wait_without_a_runner_ends_in_time_and_says_so(client):
     begun = time.monotonic()
     with pytest.raises(WaitTimeout, match=r"no runner took .* within 0\.3 s") as caught:
         client.run("noop").wait(0.3)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 60
     assert (int(caught.value.exit_code), caught.value.code) == (3, "no_answer_in_time")
 
 
@@ -149,13 +149,13 @@ def test_a_wait_for_a_job_that_is_not_done_says_where_it_stands(served, wait_for
     with pytest.raises(WaitTimeout, match="is still running"):
         run.wait(0.2)
     run.cancel()
-    run.wait(30)
+    run.wait(120)
 
 
 @pytest.mark.long
 def test_a_branch_that_is_rewritten_while_it_is_followed_is_refused(client, git, bus):
     run = client.run("noop")
-    events = run.follow(30)
+    events = run.follow(120)
     assert next(events).status.state is State.REQUESTED
     git(bus, "update-ref", f"refs/heads/{run.branch}", "refs/heads/main")
     with pytest.raises(RefusedError, match="was rewritten"):
@@ -243,7 +243,7 @@ def sent(client: Client) -> list[str]:
 @pytest.mark.long
 def test_forgetting_spares_what_is_young_and_what_has_no_answer(served, git, bus):
     done = served.run("noop")
-    done.wait(30)
+    done.wait(120)
     waiting = served.run("noop", labels=["elsewhere"])
     assert served.sweep(timedelta(hours=1), remote=True).gone == []
     assert len(sent(served)) == 2
@@ -308,4 +308,4 @@ def test_a_remote_that_never_answered_is_told_at_once(client, bus):
     with pytest.raises(InfrastructureError):
         run.wait(timeout=60)
 
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 50

@@ -66,7 +66,7 @@ def test_a_request_is_sent_and_its_answer_is_read(
     run = client.run("noop")
     keyed.handle(signed=False, preset_folder=str(tmp_path / "presets"))
 
-    assert run.wait(30).state is State.SUCCEEDED
+    assert run.wait(120).state is State.SUCCEEDED
     assert [status.branch for status in client.list()] == [run.branch]
     assert run.fetch(tmp_path / "out").report.holds
     assert run.verify().holds

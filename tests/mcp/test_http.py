@@ -35,7 +35,7 @@ def url(door, tmp_path):
     assert found, (tmp_path / "http.log").read_text()
     yield found[0]
     process.terminate()
-    assert process.communicate(timeout=20)[0] == b""
+    assert process.communicate(timeout=120)[0] == b""
 
 
 def post(url, **headers):

@@ -77,7 +77,7 @@ class Server:
             self._timer.cancel()
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(120)
         self.process.stdin.close()
         self.process.stdout.close()
 

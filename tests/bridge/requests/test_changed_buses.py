@@ -43,7 +43,7 @@ def empty(run, bus, git):
 @pytest.mark.parametrize("change", [delete, empty])
 def test_row_100_a_request_that_is_gone_while_it_is_followed_was_not_never_sent(client, bus, git, change):
     run = client.run("noop")
-    events = run.follow(30)
+    events = run.follow(120)
     assert next(events).status.state is State.REQUESTED
 
     change(run, bus, git)
@@ -61,7 +61,7 @@ def test_row_100_another_request_on_the_branch_is_not_taken_for_the_one_that_was
     git(bus, "update-ref", f"refs/heads/{run.branch}", commit)
 
     with pytest.raises(RefusedError, match="rewritten"):
-        run.wait(30)
+        run.wait(120)
     assert REWRITTEN in run.status().detail
 
 

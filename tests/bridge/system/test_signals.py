@@ -62,7 +62,7 @@ def program(clone, git, silent, tmp_path, wait_for):
         process.kill()
         for pipe in (process.stdin, process.stdout):
             pipe.close()
-        process.wait(30)
+        process.wait(120)
 
 
 def ended(family):

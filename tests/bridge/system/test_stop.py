@@ -55,13 +55,13 @@ def test_waiting_ends_in_time_and_in_every_thread():
     stop, found = StopRequest(), []
     began = time.monotonic()
     assert not stop.wait(0.05)
-    assert 0.04 < time.monotonic() - began < 5
+    assert 0.04 < time.monotonic() - began < 30
     waiting = [threading.Thread(target=lambda: found.append(stop.wait(30))) for _ in range(3)]
     for thread in waiting:
         thread.start()
     stop.set()
     for thread in waiting:
-        thread.join(10)
+        thread.join(60)
     assert found == [True] * 3
 
 

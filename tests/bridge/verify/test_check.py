@@ -110,7 +110,7 @@ def answer(made, bus, clone, git, runners, tmp_path) -> Answer:
     else:
         runner = runners.start(preset_folder=str(presets))
         run = client.run("job", {"n": 3})
-        assert run.wait(30).state == "succeeded"
+        assert run.wait(120).state == "succeeded"
         runner.stop()
         branch = run.branch
         shutil.copytree(bus, kept)

@@ -83,7 +83,7 @@ def test_earlier_name_and_options(tmp_path):
             assert list(http.get("/v1/kakeya/stats").json()["models"]) == ["tiny"]
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
         process.stdout.close()
 
 
@@ -106,7 +106,7 @@ def test_stranger_gets_an_answer_that_is_short_honest_and_ends(tmp_path):
                 found.append(choice["message"]["content"])
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
         process.stdout.close()
     assert model == "tiny-chat"
     assert found[0] == "Hello! How can I help?"

@@ -70,7 +70,7 @@ def serving(folder, *options):
             server.ai.close()
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(120)
         finally:
             process.kill()
             process.stdout.close()

@@ -94,7 +94,7 @@ def ssh(bus, tmp_path, monkeypatch, wait_for):
     yield Ssh(f"ssh://{getpass.getuser()}@127.0.0.1:{port}{bus}", folder / "flag")
     if server:
         server.terminate()
-        server.wait(10)
+        server.wait(120)
 
 
 def serve(folder: Path, port: int) -> subprocess.Popen[bytes]:
