@@ -53,13 +53,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each worker of pytest-xdist its share of the long tests, at the beginning, so that none starts last.
 
-    `--dist worksteal` cuts the list into one piece a worker. What a file sets up once stays with one worker.
+    Files with tests that may take longest, by their time limits, come first. `--dist worksteal` cuts the list into one
+    piece a worker. What a file sets up once stays with one worker.
     """
     _mark_rows(items)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     long = [item for item in items if item.get_closest_marker("long")]
     rest = [item for item in items if not item.get_closest_marker("long")]
-    files = list(dict.fromkeys(item.path for item in long))
+    limit_s: dict[Path, float] = {}
+    for item in long:
+        marker = item.get_closest_marker("timeout")
+        limit_s[item.path] = max(limit_s.get(item.path, 0.0), marker.args[0] if marker else 0.0)
+    files = sorted(limit_s, key=limit_s.__getitem__, reverse=True)
     ordered: list[pytest.Item] = []
     for worker in range(workers):
         share = [item for item in long if item.path in files[worker::workers]]
