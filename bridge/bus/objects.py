@@ -39,7 +39,7 @@ def _top(git: Git, tree: str) -> str:
     """Return the id of a tree, or of a commit's tree.
 
     Raises:
-        InfrastructureError: it is none, or too large.
+        InfrastructureError: there is no such tree, or it is too large.
     """
     top = locate(git, [f"{tree}:"]).get(f"{tree}:")
     if top is None or top.size > limits.TREE_BYTES:

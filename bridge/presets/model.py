@@ -219,7 +219,7 @@ class Preset(BaseModel):
         """Add the defaults.
 
         Raises:
-            PresetError: for a parameter that has none.
+            PresetError: a parameter has neither a value nor a default.
         """
         filled: dict[str, Value] = {}
         for name, param in self.params.items():

@@ -61,7 +61,7 @@ def _verified(files: Files, digest: str, pin: Pin | None) -> Voucher:
     """Return the run if a pinned key signed all of it and the report.
 
     Raises:
-        KakeyaError: for a damaged one.
+        KakeyaError: the run is damaged.
     """
     result = wire.parse_result(files[wire.RESULT])
     if wire.EVIDENCE not in files:
@@ -99,7 +99,7 @@ def _read_run_file(data: bytes) -> Files:
     """Return the files in a run file.
 
     Raises:
-        ManifestError: it is not one.
+        ManifestError: the bytes are no run file.
     """
     parsed = strict_json.loads(data, what="the run file", max_bytes=limits.FILE_BYTES, max_depth=_MAX_DEPTH)
     try:

@@ -79,7 +79,7 @@ def _signer(
     """Return the pinned key that signed the answer.
 
     Raises:
-        VerificationError: none did.
+        VerificationError: no pinned key did.
     """
     pinned = f"(pinned by {pin.source}: {pin.shown})"
     if wire.EVIDENCE not in files.files:

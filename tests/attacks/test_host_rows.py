@@ -160,7 +160,7 @@ def test_row_48_a_server_that_never_answers_does_not_keep_a_runner_from_stopping
         began = time.monotonic()
         assert runner.stop(timeout=120) == 0
 
-        assert time.monotonic() - began < 40  # git itself would give up after 60 s
+        assert time.monotonic() - began < 20
         assert psutil.wait_procs(helpers, 60)[1] == []
 
 
@@ -171,7 +171,7 @@ def test_row_48_a_server_that_never_answers_does_not_outlast_the_client_s_time(c
         began = time.monotonic()
         with pytest.raises(WaitTimeout, match="did not answer within 1"):
             Client(clone).wait("mac-bridge/noop-1790000000-abc123", timeout=1)
-        assert time.monotonic() - began < 40  # git itself would give up after 60 s
+        assert time.monotonic() - began < 15
     batch.invalidate_all()
     assert psutil.Process().children(recursive=True) == []
 
@@ -192,7 +192,7 @@ def test_row_48_a_helper_that_holds_the_pipes_open_holds_nobody_up(tmp_path):
     began = time.monotonic()
     done = run("/bin/sh", "-c", script, env={"PATH": "/usr/bin:/bin"}, own_session=True)
     assert done.text == "done"
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 10
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 

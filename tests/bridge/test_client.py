@@ -138,7 +138,7 @@ def test_a_wait_without_a_runner_ends_in_time_and_says_so(client):
     begun = time.monotonic()
     with pytest.raises(WaitTimeout, match=r"no runner took .* within 0\.3 s") as caught:
         client.run("noop").wait(0.3)
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < 5
     assert (int(caught.value.exit_code), caught.value.code) == (3, "no_answer_in_time")
 
 
@@ -308,4 +308,4 @@ def test_a_remote_that_never_answered_is_told_at_once(client, bus):
     with pytest.raises(InfrastructureError):
         run.wait(timeout=60)
 
-    assert time.monotonic() - began < 50
+    assert time.monotonic() - began < 30

@@ -15,12 +15,8 @@ import pytest
 from bridge.bus import wire
 from bridge.client import Client
 from bridge.manifest import parse_time
-from bridge.mcp.wait import limit_of
 
 pytestmark = pytest.mark.bus
-
-# How much later than on an idle machine a call may end on a busy one. Each call is promised to end within a minute.
-BUSY_S = 60.0
 
 # readOnly, destructive, idempotent, openWorld.
 HINTS = {
@@ -110,12 +106,12 @@ def test_a_wait_returns_in_time_and_tells_how_it_stands_meanwhile(door):
 
     took, answer, told = door.play(scene)
 
-    assert took < 60  # without a limit it would wait for ten minutes
+    assert took < 24
     assert (answer["state"], answer["done"], answer["position"]) == ("requested", False, 1)
     assert "no runner has written to this bus yet" in answer["outlook"]
     assert {total for _, total, _ in told} == {20}
     at = [0.0, *(progress for progress, _, _ in told), took]
-    assert max(later - earlier for earlier, later in itertools.pairwise(at)) < 10 + max(0, took - 20)
+    assert max(later - earlier for earlier, later in itertools.pairwise(at)) < 10
     assert any("position 1 of 1" in message for _, _, message in told)
 
 
@@ -199,7 +195,7 @@ def test_a_call_that_its_client_gives_up_does_not_block_the_next(door):
         await agent.good("kakeya_presets")
         return time.monotonic() - began
 
-    assert door.play(scene) < 50  # the wait itself would take 60 s
+    assert door.play(scene) < 10
 
 
 @pytest.mark.long
@@ -260,11 +256,7 @@ def test_a_git_that_hangs_ends_within_a_minute_for_a_client_that_sees_no_progres
         return took
 
     for seconds, is_error, exit_code in door.play(scene).values():
-        assert (seconds < 60 + BUSY_S, is_error, exit_code) == (True, True, 3)
-
-
-def test_a_call_whose_client_sees_no_progress_is_limited_well_within_a_minute():
-    assert limit_of(3600.0, sees_progress=False) <= 55
+        assert (seconds < 60, is_error, exit_code) == (True, True, 3)
 
 
 @pytest.mark.long
@@ -277,5 +269,5 @@ def test_a_wait_of_an_hour_returns_within_a_minute_to_a_client_that_sees_no_prog
 
     took, result = door.play(scene)
 
-    assert 40 < took < 60 + BUSY_S
+    assert 40 < took < 60
     assert result.structured_content["state"] == "requested"

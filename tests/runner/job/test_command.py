@@ -110,7 +110,7 @@ class TestHowItEnds:
     def test_the_time_and_the_memory_that_it_took_are_reported(self, run):
         ended, _ = run(sys.executable, "-c", "import time; x = b'x' * 30_000_000; time.sleep(0.3)")
 
-        assert 0.3 <= ended.seconds < 60
+        assert 0.3 <= ended.seconds < 20
         assert ended.max_rss_bytes > 30_000_000
 
     def test_polling_after_the_end_says_the_same_again(self, start):
