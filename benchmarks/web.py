@@ -35,7 +35,7 @@ from bridge.bus.objects import Identity
 from bridge.client import Client
 from bridge.manifest import format_time
 from bridge.report.alarm import changes
-from bridge.report.trends import trends
+from bridge.report.trends import collected, read_figures
 from bridge.system.git import Git
 
 MANY = 10_000
@@ -110,7 +110,9 @@ def alarm(folder: Path, options: argparse.Namespace) -> None:
 def noise_of(clone: Path, preset: str) -> dict[str, float]:
     """Return the standard deviation from run to run of each claim of a preset, relative to its size."""
     found = {}
-    for trend in trends(Client(clone), 300):
+    client = Client(clone)
+    answered = [status.branch for status in client.list(300) if status.answered]
+    for trend in collected(read_figures(client, answered[::-1])):
         for series in trend.series():
             values = [one.value for one in series.values]
             if trend.preset == preset and len(values) >= 3 and min(values) > 0:

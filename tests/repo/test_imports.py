@@ -1,10 +1,15 @@
 """What starting a program costs: nothing heavy is imported before it is needed."""
 
+import ast
+import importlib
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[2]
 
 HEAVY = {
     "cryptography", "git", "jinja2", "mlx", "mlx_lm", "numpy", "pydantic", "requests", "rich", "securesystemslib",
@@ -56,3 +61,15 @@ def test_what_all_programs_share_loads_neither_mlx_nor_git(package, tmp_path):
     } == set()
     others = [name for name in imported if name.startswith("bridge.")]
     assert [name for name in others if not name.startswith(("bridge.common", "bridge.reports"))] == []
+
+
+@pytest.mark.parametrize("script", sorted(ROOT.glob("benchmarks/*.py")), ids=lambda script: script.stem)
+def test_what_a_benchmark_imports_of_the_product_is_there(script):
+    """mypy does not check them, and no other test runs most of them."""
+    imports = [node for node in ast.walk(ast.parse(script.read_text())) if isinstance(node, ast.ImportFrom)]
+    ours = [node for node in imports if (node.module or "").split(".")[0] in {"bridge", "runner", "engine"}]
+    for node in ours:
+        module = importlib.import_module(node.module)
+        for alias in node.names:
+            if not hasattr(module, alias.name):
+                importlib.import_module(f"{node.module}.{alias.name}")
