@@ -1,7 +1,5 @@
 """A check with its result, and how ``verify``, ``doctor`` and ``kakeya-runner check`` print lists of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +23,7 @@ class Check:
     own_message: str | None = None
 
     @classmethod
-    def failed(cls, name: str, error: KakeyaError, *, ok: bool | None = False) -> Check:
+    def failed(cls, name: str, error: KakeyaError, *, ok: bool | None = False) -> "Check":
         """Return the check that ended with an error."""
         return cls(name, ok, error.message, error.fix, error.own_message)
 

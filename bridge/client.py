@@ -1,7 +1,5 @@
 """The client: everything the ``kakeya`` command does, for programs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -44,7 +42,7 @@ _QUEUE = 200
 class Run:
     """A request that was sent. Its methods call those of the client."""
 
-    client: Client = field(repr=False)
+    client: "Client" = field(repr=False)
     branch: str
     commit: str | None = None
     # Whether an earlier call under the same idempotency key had sent it.
@@ -66,11 +64,11 @@ class Run:
         """Return the whole log after the end, and before that the part that was streamed so far."""
         return self.client.logs(self.branch)
 
-    def fetch(self, out: Path | str | None = None) -> Fetched:
+    def fetch(self, out: Path | str | None = None) -> "Fetched":
         """Verify the answer and write its files into a folder."""
         return self.client.fetch(self.branch, out)
 
-    def verify(self) -> Report:
+    def verify(self) -> "Report":
         """Check the answer offline."""
         return self.client.verify(self.branch)
 
@@ -294,11 +292,11 @@ class Client:
         """
         return read_result(self.git, answered(self.view(branch)))
 
-    def verify(self, branch: str) -> Report:
+    def verify(self, branch: str) -> "Report":
         """Check an answer offline: if it was fetched before, only the local copy is read."""
         return self._verify(self._known(branch))
 
-    def fetch(self, branch: str, out: Path | str | None = None) -> Fetched:
+    def fetch(self, branch: str, out: Path | str | None = None) -> "Fetched":
         """Write the answer's files into a folder (by default ``kakeya-results/<preset>-<nonce>``).
 
         Raises:
@@ -309,7 +307,7 @@ class Client:
 
         return write_answer(self.git, view, self._verify(view), out)
 
-    def answer(self, branch: str) -> tuple[Report, dict[str, bytes]]:
+    def answer(self, branch: str) -> "tuple[Report, dict[str, bytes]]":
         """Return an answer's verification, and its files by path, valid or not. Offline, like ``verify``.
 
         Raises:
@@ -334,7 +332,7 @@ class Client:
             self.git, self.remote, self.sent, self.patterns, older_than, on_remote=remote, dry_run=dry_run
         )
 
-    def _verify(self, view: RequestBranch) -> Report:
+    def _verify(self, view: RequestBranch) -> "Report":
         # Slow to import, and a request is sent without it.
         from bridge.verify.check import KnownAnswers, verify  # noqa: PLC0415
 

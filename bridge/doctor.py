@@ -1,7 +1,5 @@
 """Checks whether this clone can send requests: each thing that is needed, and how to fix it if it is missing."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 import time

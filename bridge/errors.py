@@ -13,8 +13,6 @@ KakeyaError
 └── VerificationError       an answer does not hold what it says
 """
 
-from __future__ import annotations
-
 import re
 
 from bridge.common import sanitize

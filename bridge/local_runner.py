@@ -1,7 +1,5 @@
 """A bus, a clone and a runner on this machine, in a folder that is removed afterwards unless it is to be kept."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import sys

@@ -3,8 +3,6 @@
 Parsing has no side effect and needs no preset: what a manifest asks for is judged later, by whoever runs it.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
@@ -104,7 +102,7 @@ class Request(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _version_decides_the_fields(self) -> Request:
+    def _version_decides_the_fields(self) -> "Request":
         later = ("workload", "created_at", "expires_at", "code")
         present = [name for name in later if getattr(self, name) is not None]
         if self.schema_version == 1 and (present or self.labels is not None):
@@ -123,7 +121,7 @@ class Request(BaseModel):
         return strict_json.dumps(self.model_dump(exclude_none=True))
 
 
-def parse_manifest(text: str | bytes) -> Request:
+def parse_manifest(text: str | bytes) -> "Request":
     """Read a manifest. Nothing is executed and nothing else is read.
 
     Raises:

@@ -1,7 +1,5 @@
 """Runs a preset through a runner on this machine, and keeps its reports with the runs that vouch for them."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

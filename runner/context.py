@@ -1,7 +1,5 @@
 """One runner process: its lock, store, ledger, presets and identity."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -67,7 +65,7 @@ class RunnerContext:
     tell: Callable[[str], None]
     sandbox: Sandbox
     # Signs this runner's states and answers; None if it has no key.
-    signer: Signer | None
+    signer: "Signer | None"
     # Reads branches. If the policy lists the runners' keys, only states signed with one of them count.
     reader: Reader
     clock: Clock

@@ -1,7 +1,5 @@
 """Says what went wrong, so that the operator can tell a bug of the runner from trouble with the bus or the disk."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import traceback

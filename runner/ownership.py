@@ -4,8 +4,6 @@ A file is only as safe as every folder and symbolic link on the path to it: whoe
 another file in its place.
 """
 
-from __future__ import annotations
-
 import grp
 import os
 import pwd

@@ -1,7 +1,5 @@
 """The exception that carries a refusal to the answer."""
 
-from __future__ import annotations
-
 from bridge.manifest import Request
 
 _AGAIN = "Send a new request from your machine: kakeya run"

@@ -1,7 +1,5 @@
 """The format of request branch names, ``<prefix><preset>-<nonce>[<suffix>]``, and what they say of the requester."""
 
-from __future__ import annotations
-
 import re
 import secrets
 import time

@@ -5,8 +5,6 @@ To git, a name in a refspec or a pattern of a listing may be short, even ``refs/
 Exact are only the lines of a listing, the ids of objects, and the two sides of a refspec with an asterisk.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress

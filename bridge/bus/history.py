@@ -4,8 +4,6 @@ Files of an earlier run may have been merged into the workload. So a state or a 
 this branch, and a state counts only in the commit that changed its file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

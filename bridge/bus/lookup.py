@@ -4,8 +4,6 @@ Git reads a commit as a whole when it walks past it, and each fetch walks down f
 anywhere below a reference would slow down every later fetch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator
 
 from bridge.common import limits

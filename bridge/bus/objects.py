@@ -1,7 +1,5 @@
 """Creates and reads git objects with plumbing commands: no index, working tree, hook or filter is involved."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence

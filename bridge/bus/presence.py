@@ -5,8 +5,6 @@ it, and older clients and runners never see it. It points to a commit without pa
 record is shown to people; no decision about what runs depends on it.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from enum import StrEnum

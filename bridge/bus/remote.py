@@ -1,7 +1,5 @@
 """The user's remote as a bus: fetch request branches into private refs, push commits by id."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -51,7 +49,7 @@ class Remote:
     ignores_case: bool = False
 
     @classmethod
-    def of(cls, git: Git, name: str) -> Remote:
+    def of(cls, git: Git, name: str) -> "Remote":
         """Return the remote of that name, or of that URL.
 
         Raises:

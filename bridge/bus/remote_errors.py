@@ -1,7 +1,5 @@
 """Explains why a remote did not do what it was asked for, from what git and the server say."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from contextlib import suppress

@@ -4,8 +4,6 @@ Git reads a commit as a whole whenever it walks past it, in each later fetch too
 with a commit beyond the limit. A file of the clone holds the ids of the tips.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Collection, Mapping

@@ -6,8 +6,6 @@ later time. Times that lie in the future by this machine's clock are ignored, be
 outweigh all others.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

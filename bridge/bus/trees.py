@@ -1,7 +1,5 @@
 """Reads trees of commits within limits, because a few objects can unfold to more files than fit on any disk."""
 
-from __future__ import annotations
-
 from bridge.bus import lookup, objects
 from bridge.common import limits
 from bridge.errors import VerificationError

@@ -1,7 +1,5 @@
 """The wire format of a request branch: paths, states, and the files of an answer."""
 
-from __future__ import annotations
-
 import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar

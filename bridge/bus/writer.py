@@ -4,8 +4,6 @@ Nobody checks what is made: a tree may keep an entry that git's own commands ref
 kind that does not fit the object of that id. Such trees come from strangers, and answers are built upon them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 import zlib

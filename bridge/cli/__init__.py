@@ -1,7 +1,5 @@
 """The command ``kakeya``."""
 
-from __future__ import annotations
-
 import atexit
 from gc import freeze
 from typing import NoReturn

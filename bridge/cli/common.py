@@ -1,7 +1,5 @@
 """Shared by the subcommands: the client, the request argument, and how a state is printed."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable
@@ -104,7 +102,7 @@ def run_of(context: click.Context, request: str | None) -> Run:
     return client_of(context).find(request)
 
 
-def state_text(state: State) -> Text:
+def state_text(state: State) -> "Text":
     """Return a state in its colour."""
     from rich.text import Text  # noqa: PLC0415 - slow to import, and a request is sent without it
 
@@ -172,7 +170,7 @@ class Progress:
             say(f"  {shown(lines[-1])}")
 
 
-def _announce(out: Screen, status: Status) -> None:
+def _announce(out: "Screen", status: Status) -> None:
     by = f" by {status.runner}" if status.runner and status.state is State.CLAIMED else ""
     from bridge.common.cli.screen import styled  # noqa: PLC0415
 

@@ -1,7 +1,5 @@
 """``kakeya demo``."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 import time

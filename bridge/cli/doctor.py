@@ -1,7 +1,5 @@
 """``kakeya doctor``."""
 
-from __future__ import annotations
-
 import click
 
 from bridge.checks import show_as_they_come

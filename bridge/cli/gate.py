@@ -1,7 +1,5 @@
 """``kakeya gate``."""
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Iterator
 from itertools import islice

@@ -1,7 +1,5 @@
 """``kakeya presets``."""
 
-from __future__ import annotations
-
 import textwrap
 
 import click

@@ -1,7 +1,5 @@
 """``kakeya list`` and ``kakeya gc``."""
 
-from __future__ import annotations
-
 import shlex
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """The commands about one request: ``kakeya status``, ``wait``, ``logs``, ``cancel``, ``fetch`` and ``verify``."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import click

@@ -1,7 +1,5 @@
 """``kakeya run``."""
 
-from __future__ import annotations
-
 import difflib
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """``kakeya mcp`` and ``kakeya web``."""
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Collection, Iterator

@@ -4,8 +4,6 @@ An error's fix names commands and options of ``kakeya``, because most are read i
 arguments instead, a workflow has the Action's inputs, and a page in a browser only shows things.
 """
 
-from __future__ import annotations
-
 import re
 from enum import Enum
 

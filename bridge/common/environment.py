@@ -1,7 +1,5 @@
 """The only module that reads the process environment."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

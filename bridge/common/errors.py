@@ -8,8 +8,6 @@ KakeyaError
 ``bridge.errors`` adds those of the client and the runner, ``engine.errors`` those of the engine.
 """
 
-from __future__ import annotations
-
 import sys
 from enum import IntEnum
 from typing import ClassVar

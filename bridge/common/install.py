@@ -4,8 +4,6 @@ No message suggests to install the project by name: nobody has registered that n
 could.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

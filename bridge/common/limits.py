@@ -4,8 +4,6 @@ docs/security.md says what happens beyond the most important ones; tests feed ea
 before the thing is read into memory. Sizes are in bytes.
 """
 
-from __future__ import annotations
-
 KIB = 1 << 10
 MIB = 1 << 20
 

@@ -5,8 +5,6 @@ no answer. uvicorn limits how long a connection may be idle between two requests
 within the head of a request.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The only access to other programs for shared code: short questions to the operating system and git."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import time

@@ -15,8 +15,6 @@ All text leaves a program through ``bridge.common.cli.output``, ``bridge.common.
 in another way.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

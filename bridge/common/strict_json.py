@@ -1,7 +1,5 @@
 """Strict JSON for untrusted input: unambiguous, and limited in every dimension."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

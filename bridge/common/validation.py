@@ -1,7 +1,5 @@
 """Turns pydantic's validation errors into one sentence."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """The version of this program and the commit that it was built from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

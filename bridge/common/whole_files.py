@@ -1,7 +1,5 @@
 """Writes a file, or a folder of files, whole or not at all."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Tables that the demonstration prints, one per report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from rich.console import Console

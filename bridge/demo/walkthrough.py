@@ -1,7 +1,5 @@
 """The whole path on one machine: a temporary bus, a clone, a runner process, real jobs, their verified answers."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

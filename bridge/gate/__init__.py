@@ -4,8 +4,6 @@ A report counts because a run vouches for it; the checks judge the experiment. `
 the report and no check that objects. A file without a run is ``INCOMPLETE`` at most, with all checks applied.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal

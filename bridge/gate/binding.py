@@ -4,8 +4,6 @@ A runner gives each job an id that nobody can know before the request is committ
 reports. While it measures, the engine prints the digests of ``bridge.reports.digests``, which the runner's log keeps.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator, Mapping

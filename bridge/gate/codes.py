@@ -1,7 +1,5 @@
 """The table of violation codes: why each matters, what to change, and what it does to the verdict."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Compares a step's command line with the options in the report that it wrote."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The time that judging may take, for all reports of one run together."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """What a check is, and what it asks about a report: an index, built once for all checks."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Reports of the earlier system, in its schema 2: they stay readable, and are INCOMPLETE at most."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any

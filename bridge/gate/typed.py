@@ -1,7 +1,5 @@
 """Converts parsed JSON to a typed report, or to the violations of the format."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, get_args

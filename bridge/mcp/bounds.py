@@ -1,7 +1,5 @@
 """Bounds answers to an agent's context, and removes invisible characters from untrusted text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Implements the tools, one function per tool, with the same client as the command line."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The arguments and results of each tool. The schemas for agents are generated from these models."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """The MCP server: receives tool calls and returns results or errors. Standard output is only for the protocol."""
 
-from __future__ import annotations
-
 import importlib
 import traceback
 from functools import partial

@@ -1,7 +1,5 @@
 """The nine tools as agents see them. ``bridge.mcp.calls`` implements them and is imported at the first call."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import mcp_types as types

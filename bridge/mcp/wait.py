@@ -1,7 +1,5 @@
 """Runs one call in a thread, within a time limit, while the event loop reports progress to the agent."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """Presets: the named, typed, bounded jobs that can be requested."""
 
-from __future__ import annotations
-
 from bridge.presets.load import Presets, find_preset, load_presets
 from bridge.presets.model import (
     ENV_LONGEST,

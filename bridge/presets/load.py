@@ -1,7 +1,5 @@
 """Reading presets from their YAML files, with the fragments that several of them share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A preset: a named job with typed, bounded parameters. Checks the parameters and builds the commands."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import json
@@ -150,7 +148,7 @@ class Preset(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _placeholders_are_declared(self) -> Preset:
+    def _placeholders_are_declared(self) -> "Preset":
         used = {
             match["name"] for step in self.steps for t in step.argv if (match := _PARAM_TOKEN.fullmatch(t))
         }

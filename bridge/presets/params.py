@@ -1,7 +1,5 @@
 """The kinds of parameter a preset can have. Each knows its bounds, reads text and turns a value into argv elements."""
 
-from __future__ import annotations
-
 import re
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
@@ -87,7 +85,7 @@ class IntParam(_Param):
     default: int | None = None
 
     @model_validator(mode="after")
-    def _bounds_hold(self) -> IntParam:
+    def _bounds_hold(self) -> "IntParam":
         if self.max < self.min:
             raise ValueError("max is below min")
         return self

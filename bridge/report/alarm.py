@@ -19,8 +19,6 @@ Three things differ from the paper:
 Positive values are compared by their logarithms, because the noise of times and rates grows with their size.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -114,7 +112,7 @@ class _Runs:
             else None
         )
 
-    def _part(self, start: int, end: int) -> _Part:
+    def _part(self, start: int, end: int) -> "_Part":
         count, total = end - start, self._sums[end] - self._sums[start]
         squares = self._squares[end] - self._squares[start]
         return _Part(count, total / count, max(0.0, squares - total * total / count))

@@ -1,7 +1,5 @@
 """Builds the view of one or more answers."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from importlib import metadata

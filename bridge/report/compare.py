@@ -1,7 +1,5 @@
 """Compares runs: their figures side by side, and everything that differs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

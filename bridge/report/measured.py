@@ -1,7 +1,5 @@
 """Converts one report for display: claims and tables for any kind of report, plots for known kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 

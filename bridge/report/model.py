@@ -1,7 +1,5 @@
 """The content of a report page as plain data, shared by all renderers. Any text in it may be untrusted."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Reads a run from its branch on the bus, or from a folder that ``kakeya fetch`` wrote."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Collects claimed figures over time from the answers on the bus, oldest first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

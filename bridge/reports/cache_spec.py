@@ -7,8 +7,6 @@
 - ``k=e8v@4.25,v=e8v@3.25``: keys and values stored in different ways
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,10 +51,10 @@ class CacheSpec:
     family: str  # a key of `FORMS`, or `split` if keys and values are stored in different ways
     # The numbers and words in the text, by name.
     fields: Mapping[str, str] = field(default_factory=dict, compare=False)
-    _sides: tuple[CacheSpec, ...] = ()
+    _sides: "tuple[CacheSpec, ...]" = ()
 
     @property
-    def sides(self) -> tuple[CacheSpec, CacheSpec]:
+    def sides(self) -> "tuple[CacheSpec, CacheSpec]":
         """The specs of keys and of values; this one twice unless it is ``split``."""
         keys, values = self._sides or (self, self)
         return keys, values

@@ -10,8 +10,6 @@ ID is the first 16 digits of the header's digest, so that one job can write seve
 ``kakeya-rows COUNT DIGEST``, a chain of the rows alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

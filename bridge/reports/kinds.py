@@ -1,7 +1,5 @@
 """The list of report kinds, with the ``kakeya-engine`` command that writes each, and the names of arms and loops."""
 
-from __future__ import annotations
-
 CODEC_RD = "kakeya.codec-rd"
 SPEC_BENCH = "kakeya.spec-bench"
 ACCEPTANCE = "kakeya.acceptance"

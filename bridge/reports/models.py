@@ -1,7 +1,5 @@
 """The typed schema: one model for each kind of report. bridge/schemas/report-3.json is generated from them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, StringConstraints, TypeAdapter

@@ -1,7 +1,5 @@
 """The parts of every report, bounded and typed: machine, code, models, prompts, arms and claims."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints

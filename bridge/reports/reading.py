@@ -1,7 +1,5 @@
 """Reads a report from bytes: strictly, and bounded by its bytes and its depth."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bridge.common import limits, strict_json

@@ -3,8 +3,6 @@
 Such answers are easy to guess, so their speed and their acceptance prove nothing. Such prompts count as one.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The rows of reports: one model for each kind of measurement."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, WrapValidator

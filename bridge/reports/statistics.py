@@ -1,7 +1,5 @@
 """The statistics of reports, without NumPy: medians and their bounds, exact intervals, and Student's t."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from functools import lru_cache

@@ -5,8 +5,6 @@ signed for one runner could be pushed to another bus, or run with another defini
 ordinary commits with the same key, so the message of a request says that it is one, and nothing else.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +35,7 @@ class Binding:
         return _KEY.sub("", message) == f"{subject(preset)}\n\n{self.trailers}"
 
     @classmethod
-    def parse(cls, message: str) -> Binding | None:
+    def parse(cls, message: str) -> "Binding | None":
         """Read the trailers of a message; None if one of them is missing or appears twice."""
         last = message.rstrip("\n").rpartition("\n\n")[2]
         pairs = [line.partition(": ")[::2] for line in last.split("\n")]

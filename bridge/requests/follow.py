@@ -1,7 +1,5 @@
 """Follows a request to its end: how often to poll, and how long an unreachable remote is tolerated."""
 
-from __future__ import annotations
-
 import math
 import random
 import time

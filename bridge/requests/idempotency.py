@@ -11,8 +11,6 @@ that share a secret find each other's requests: see ``read_secret``.
 Not covered: two clones with one secret use one key in different minutes, and neither sees the other's branch yet.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import os
@@ -103,7 +101,7 @@ class Key:
     _requester: str = field(repr=False)
 
     @classmethod
-    def of(cls, text: str, requester: str, content: Mapping[str, object], secret: bytes) -> Key:
+    def of(cls, text: str, requester: str, content: Mapping[str, object], secret: bytes) -> "Key":
         """Return the key for a request.
 
         Raises:

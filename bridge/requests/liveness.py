@@ -6,8 +6,6 @@ restarts with each boot, so the smaller of the two differences counts. Times tha
 its own clock.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator, Mapping

@@ -5,8 +5,6 @@ increasing number. The numbers are needed because branch names do not order requ
 be set back.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Builds a request commit: the workload's tree plus a manifest, without files of earlier runs."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reads the runners' presence records from a bus: bounded, and only signed ones where keys are pinned."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Sends a request, once under an idempotency key, and cancels it: both push a commit to its branch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial

@@ -1,7 +1,5 @@
 """The state of a request, the events on its branch, and its log, as commands show them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

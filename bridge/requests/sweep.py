@@ -1,7 +1,5 @@
 """Removes old requests: the records in this clone and, on demand, answered branches on the remote."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

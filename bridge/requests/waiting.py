@@ -4,8 +4,6 @@ Presence records come from the bus, and without a pinned key anyone who may push
 for people only; no decision depends on it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Finds out why requests wait: reads their manifests, counts the queue, and calls ``waiting.why``."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -3,8 +3,6 @@
 A process is ended when it is a few seconds old or was asked a lot, and before git changes its repository by a fetch.
 """
 
-from __future__ import annotations
-
 import atexit
 import threading
 import time

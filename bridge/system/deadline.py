@@ -4,8 +4,6 @@ A deadline is a property of the caller's block and not of each call, so that non
 It holds in the thread that set it.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The engine's self-check for ``kakeya doctor`` and ``kakeya-runner check``: run as a process, never imported."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ Git is called as a program, with argv lists, and never through a library: reposi
 (worktrees, alternates, partial clones, reftable) that only git itself reads in full.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -79,7 +77,7 @@ class Git:
     on_failure: Callable[[GitError], None] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of_user(cls, directory: Path | str) -> Git:
+    def of_user(cls, directory: Path | str) -> "Git":
         """Return git as the user has set it up, in whatever repository holds ``directory``."""
         env = environment.for_user_git()
         if sys.stdin is None or not sys.stdin.isatty():
@@ -89,7 +87,7 @@ class Git:
     @classmethod
     def isolated(
         cls, git_dir: Path, *, config: Mapping[str, str] | None = None, memory: int | None = None
-    ) -> Git:
+    ) -> "Git":
         """Return git in a bare repository of ours: no user or system configuration, no prompt.
 
         ``config`` is handed over in the environment, where neither other users nor the repository can read it.
@@ -100,7 +98,7 @@ class Git:
             env |= {f"GIT_CONFIG_KEY_{i}": key, f"GIT_CONFIG_VALUE_{i}": value}
         return cls(git_dir, env, own_session=True, memory=memory, locate="--git-dir")
 
-    def with_env(self, **extra: str) -> Git:
+    def with_env(self, **extra: str) -> "Git":
         """Return the same git with more variables set."""
         return replace(self, env={**self.env, **extra})
 
@@ -201,7 +199,7 @@ def version() -> tuple[int, ...]:
     return tuple(int(part) for part in words[2].split(".")[:3] if part.isdecimal())
 
 
-def open_repository(directory: Path | str) -> Git:
+def open_repository(directory: Path | str) -> "Git":
     """Return git in the user's repository.
 
     Raises:

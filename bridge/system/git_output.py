@@ -5,8 +5,6 @@ but control characters, and Python's ``splitlines`` would find line ends in the 
 become surrogates, as ``os.fsdecode`` makes them. No check of ours lets those pass, and git gets the same bytes back.
 """
 
-from __future__ import annotations
-
 import re
 import stat
 from collections.abc import Iterable, Iterator

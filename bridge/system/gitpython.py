@@ -5,8 +5,6 @@ inherits the environment, bounds neither the time nor the output of git, and rea
 So no request is built, pushed or verified with it, and the runner does not use it (docs/decisions.md).
 """
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +76,7 @@ def _gitpython() -> Any:
     return git
 
 
-def _describe(repo: git.Repo) -> Described:
+def _describe(repo: "git.Repo") -> Described:
     repo.git.set_persistent_git_options(c=_QUIET)
     config = repo.config_reader()
     environment = {"GIT_DIR": str(repo.git_dir), "GIT_INDEX_FILE": str(Path(repo.git_dir) / "index")}
@@ -97,5 +95,5 @@ def _describe(repo: git.Repo) -> Described:
         )
 
 
-def _text(config: git.GitConfigParser, key: str) -> str | None:
+def _text(config: "git.GitConfigParser", key: str) -> str | None:
     return str(config.get_value("user", key, "")) or None

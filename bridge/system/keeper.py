@@ -4,8 +4,6 @@
 at the end of its standard input.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,7 +1,5 @@
 """Local files: reads regular files up to a limit, whoever wrote them, and replaces our own files atomically."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -3,8 +3,6 @@
 Every program has limits on its output and, if the caller sets one, on its time.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import selectors

@@ -1,7 +1,5 @@
 """Ends this process on a signal together with the programs that it runs, or asks it to stop."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -1,7 +1,5 @@
 """The only module that starts other programs: argument lists only, never a shell. Bounds them, and ends them."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource
@@ -220,7 +218,7 @@ def _remove(paths: Iterable[Path]) -> None:
             path.unlink()
 
 
-def _lives(family: Sequence[psutil.Process]) -> bool:
+def _lives(family: "Sequence[psutil.Process]") -> bool:
     import psutil  # noqa: PLC0415
 
     for member in family:

@@ -1,7 +1,5 @@
 """Strict YAML for files that people write: plain data only, no duplicate keys, limited size."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,5 @@
 """The checks that an answer gets both on its branch and in a folder."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -129,7 +127,7 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
     paths = [file.path for file in result.files if file.path.startswith(f"{wire.REPORTS}/")]
     run = binding_of(result, files.read([log.path for log in result.logs], limits.REPORTS_BYTES))
 
-    def each() -> Iterator[tuple[str, bytes, Voucher]]:
+    def each() -> "Iterator[tuple[str, bytes, Voucher]]":
         remaining = limits.REPORTS_BYTES
         for path in paths:
             data = files.read([path], remaining).get(path, b"")
@@ -160,7 +158,7 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
     return checks, verdict
 
 
-def binding_of(result: Result, logs: Mapping[str, bytes]) -> Voucher:
+def binding_of(result: Result, logs: Mapping[str, bytes]) -> "Voucher":
     """Return the run that an answer describes, if its signature covers the report's bytes; otherwise why not."""
     from bridge import gate  # noqa: PLC0415
 

@@ -1,7 +1,5 @@
 """The files of an answer on its branch: listed without reading them, hashed and copied in pieces."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -43,7 +41,7 @@ class Contents:
     _digests: dict[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, git: Git, commit: str, result: Result) -> Contents:
+    def of(cls, git: Git, commit: str, result: Result) -> "Contents":
         """List the files.
 
         Raises:

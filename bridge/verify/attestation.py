@@ -4,8 +4,6 @@ Runner and reader build the statement with the same function from the same facts
 the other one hashes. docs/evidence.md describes the format.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
@@ -89,7 +87,7 @@ def _predicate(result: Result, upon: str) -> dict[str, Any]:
     }
 
 
-def sign(statement: Mapping[str, Any], signer: Signer) -> bytes:
+def sign(statement: Mapping[str, Any], signer: "Signer") -> bytes:
     """Return the envelope file with the signed statement."""
     from securesystemslib.dsse import Envelope  # noqa: PLC0415 - only who signs or verifies pays for it
 

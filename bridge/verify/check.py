@@ -1,7 +1,5 @@
 """Verifies an answer offline, from its branch alone: whether it is complete, and whether it answers this request."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Writes an answer's files to disk after verification, never through a link."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Verifies an answer in a folder that ``kakeya fetch`` wrote, with the same checks as on its branch."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +32,7 @@ class FolderFiles:
     others: frozenset[str]
 
     @classmethod
-    def of(cls, root: Path) -> FolderFiles:
+    def of(cls, root: Path) -> "FolderFiles":
         """List the files without reading them."""
         files, others = {}, set()
         for file in (path for folder in (wire.FOLDER, wire.REPORTS) for path in _below(root, folder)):

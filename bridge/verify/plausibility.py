@@ -1,7 +1,5 @@
 """Checks whether a complete answer is plausible: its times agree, and its logs match the streamed output."""
 
-from __future__ import annotations
-
 import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence

@@ -4,8 +4,6 @@ Only Ed25519 is supported. Such a key has exactly one encoding, so no library is
 option, from this clone's settings, or from a file on the default branch, never from an answer.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

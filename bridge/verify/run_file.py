@@ -4,8 +4,6 @@
 job's logs, and the signed evidence, which covers the digests of both, of the request and of the report.
 """
 
-from __future__ import annotations
-
 import hashlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Checks the signature on an answer: made with a pinned key, and for exactly the content of the branch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

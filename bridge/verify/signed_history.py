@@ -5,8 +5,6 @@ With keys, unsigned states are ignored: the last signed state counts, or the req
 top, such as a cancellation, count as they do without keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -141,7 +139,7 @@ class Reader:
     def _look(
         self,
         branch: str,
-        step: _Step,
+        step: "_Step",
         contents: Mapping[str, bytes],
         search: _Search,
         read: Mapping[str, StateFile],

@@ -8,8 +8,6 @@ Presence records are signed in the same way, for one reference and one content. 
 words, so neither signature can be used in place of the other.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Sequence
@@ -25,12 +23,12 @@ _LINE = re.compile(rb"Kakeya-Signature: ([0-9a-f]{64}) ([A-Za-z0-9+/]{86}==)")
 _TREE = re.compile(rb"tree ([0-9a-f]{40}|[0-9a-f]{64})\n")
 
 
-def signed_message(message: str, signer: Signer | None, *, branch: str, parent: str, tree: str) -> str:
+def signed_message(message: str, signer: "Signer | None", *, branch: str, parent: str, tree: str) -> str:
     """Return the message with a signature as its last line. An existing signature is replaced."""
     return _with_signature(message, signer, _state(branch, parent, tree))
 
 
-def signed_presence(message: str, signer: Signer | None, *, ref: str, tree: str) -> str:
+def signed_presence(message: str, signer: "Signer | None", *, ref: str, tree: str) -> str:
     """Return the message of a presence record's commit with a signature as its last line."""
     return _with_signature(message, signer, _presence(ref, tree))
 
@@ -49,7 +47,7 @@ def is_signed_presence(commit: bytes, ref: str, keys: Sequence[PublicKey]) -> bo
     return tree is not None and _holds(commit, _presence(ref, tree[1].decode()), keys)
 
 
-def _with_signature(message: str, signer: Signer | None, statement: bytes) -> str:
+def _with_signature(message: str, signer: "Signer | None", statement: bytes) -> str:
     body = "".join(f"{line}\n" for line in message.rstrip("\n").split("\n") if not _is_signature(line))
     body = body.rstrip("\n") + "\n"
     if signer is None:

@@ -1,7 +1,5 @@
 """Describes a verified answer and the gate's verdict in a few lines, for a terminal or an agent."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -20,17 +18,17 @@ MEANINGS = {
 }
 
 
-def verified(report: Report) -> str:
+def verified(report: "Report") -> str:
     """Return one line for people: whether all checks of an answer hold, and whether a pinned key signed it."""
     return ": ".join(filter(None, (verdict(report), failed_check(report))))
 
 
-def failed_check(report: Report) -> str:
+def failed_check(report: "Report") -> str:
     """Return the message of the first check that failed, which may quote the answer; empty if all hold."""
     return next((check.message for check in report.checks if check.ok is False), "")
 
 
-def verdict(report: Report) -> str:
+def verdict(report: "Report") -> str:
     """Return the same line in words of our own alone."""
     failed = [check for check in report.checks if check.ok is False]
     if failed:

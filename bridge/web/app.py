@@ -1,7 +1,5 @@
 """The web server on loopback: its routes, a thread that polls the bus, and one that verifies answers for trends."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 import threading

@@ -1,7 +1,5 @@
 """Writes the pages as static files, without scripts and with relative links."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Collects the figures of the newest answers in the background, because verifying each answer takes time."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,7 +51,7 @@ class Shown:
     plot: Plot
 
     @classmethod
-    def of(cls, trend: Trend) -> Shown:
+    def of(cls, trend: Trend) -> "Shown":
         """Return a trend with its alarms and its plot."""
         several = trend.series()
         alarms = tuple(Alarm(series, change) for series in several for change in series.changes())

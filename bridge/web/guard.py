@@ -5,8 +5,6 @@ across sites. So ``Host`` must be this server's, and only navigation may come fr
 anything.
 """
 
-from __future__ import annotations
-
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -1,7 +1,5 @@
 """Renders each page as HTML: collects its content and fills its template."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -86,7 +84,7 @@ class Pages:
         self._policy = policy
         self._alarms = alarms
 
-    def at(self, root: str) -> Pages:
+    def at(self, root: str) -> "Pages":
         """Return the same pages for another folder level; ``root`` is the relative path to the first page."""
         return Pages(self._address, Links(root, self._links.files), self._policy, self._alarms)
 

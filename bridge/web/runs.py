@@ -1,7 +1,5 @@
 """Reads the content of a request's page: its verified answer, or the log of a running job."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, is_dataclass

@@ -1,7 +1,5 @@
 """The state of the bus after one poll: every request with its status. Immutable, so that all pages can share it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ It fetches requests into its own private references, so it does not conflict wit
 clone at the same time.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping, Sequence

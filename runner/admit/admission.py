@@ -1,7 +1,5 @@
 """Decides on a request from blobs alone, by this host's presets and policy. Nothing is checked out or run."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ is part of it because anyone can push a copy of the commit to another branch, an
 A line that cannot be read may have been a withdrawal, so all lines before it are ignored.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Reads the manifests of waiting requests, and parses each one once for as long as its request waits."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 

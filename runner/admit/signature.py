@@ -5,8 +5,6 @@ verify-commit``, because git chooses the checking program by what the signature 
 say whom to trust. Results are not cached.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re

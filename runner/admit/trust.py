@@ -4,8 +4,6 @@ This is checked when a request is admitted, and again before any of its files ar
 list of signers and the approvals again, so a key that was taken off the list no longer counts.
 """
 
-from __future__ import annotations
-
 from bridge.bus import wire
 from bridge.bus.history import RequestBranch
 from bridge.errors import PolicyError

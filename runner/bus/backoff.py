@@ -1,7 +1,5 @@
 """Retry with back-off: soon at first, then less and less often."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection
 

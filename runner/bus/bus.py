@@ -1,7 +1,5 @@
 """The bus as the runner sees it: its own bare store, isolated git, fetches by name, compare-and-swap pushes."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections import deque

@@ -5,8 +5,6 @@ an object that it has, and never fetches it again. The store is a cache of the b
 pushed yet, which are synced when they are written, can be fetched again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Fetches the request branches into the runner's store: in batches, and one by one if a batch fails."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Checks whether commits from the bus, and the histories below them, are small enough to be read."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

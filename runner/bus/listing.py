@@ -5,8 +5,6 @@ than the limit some are chosen by chance, first among those that are new or were
 comes beside a flood is among those that are looked at until it has had its turn.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 import time

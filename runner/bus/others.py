@@ -5,8 +5,6 @@ own record says that it runs the preset, it notes on the branch that it leaves t
 cannot run it, the last one knows that it is the last.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import time

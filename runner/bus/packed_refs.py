@@ -5,8 +5,6 @@ that are too long below the store's path. So these references are written into g
 state folder is locked meanwhile, and git's own lock file keeps git processes away.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -6,8 +6,6 @@ because of a damaged disk or connection. Results are kept by commit, so a thousa
 once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from bridge.errors import InfrastructureError

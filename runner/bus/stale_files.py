@@ -4,8 +4,6 @@ A stale lock file blocks every later change for ever, and git does not remove un
 maintenance is off. Call these functions while the state folder is locked and no git process of this runner is active.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The runner's own bare store, a mirror of the bus with a git configuration of its own."""
 
-from __future__ import annotations
-
 import base64
 import shutil
 from dataclasses import replace

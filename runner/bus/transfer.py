@@ -1,7 +1,5 @@
 """Fetches commits into the runner's store, a few at a time. One that takes long may go on beside later fetches."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

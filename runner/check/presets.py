@@ -1,7 +1,5 @@
 """Which of the presets that the policy allows can run here, and why the others cannot: for ``check`` and ``init``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path

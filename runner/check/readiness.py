@@ -1,7 +1,5 @@
 """Checks whether this host can serve: what is needed, and how to fix what is missing."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The overview for ``kakeya-runner status``: read without the runner's lock and without touching the bus."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

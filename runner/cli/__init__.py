@@ -1,7 +1,5 @@
 """The command ``kakeya-runner``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NoReturn
 

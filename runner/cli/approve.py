@@ -1,7 +1,5 @@
 """``kakeya-runner approve``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """Shared by the subcommands: messages with a time, and a clean stop on signals."""
 
-from __future__ import annotations
-
 import signal
 import time
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The first steps of a runner: ``kakeya-runner init``, ``pin`` and ``keygen``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

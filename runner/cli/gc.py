@@ -1,7 +1,5 @@
 """``kakeya-runner gc``."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What an operator looks at: ``kakeya-runner check`` and ``status``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Orders to a running runner: ``kakeya-runner drain`` and ``maintenance``."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``kakeya-runner setup`` and ``install``."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping

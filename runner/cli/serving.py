@@ -1,7 +1,5 @@
 """``kakeya-runner serve`` and ``once``."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

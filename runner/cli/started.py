@@ -1,7 +1,5 @@
 """What other services start: ``kakeya-runner watchdog`` by launchd, ``hook`` by GitHub's listener."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -5,8 +5,6 @@ the wall clock is in doubt, nothing is refused or deleted for its age. It is in 
 forward or back, and after the start of this process, unless a recent time on the bus confirms it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Properties of the host, for results: enough to tell two machines apart, and nothing secret."""
 
-from __future__ import annotations
-
 import hashlib
 import platform
 from importlib.metadata import version

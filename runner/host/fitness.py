@@ -1,7 +1,5 @@
 """Which presets this runner can run: by its policy, and by the interpreter, packages and models that are installed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from bridge.presets import Preset

@@ -4,8 +4,6 @@ A system update can replace it, and somebody can remove a package. A job would t
 something else, without naming the cause. A refusal names it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

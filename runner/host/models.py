@@ -3,8 +3,6 @@
 Before a job, only the files are checked, which takes half a second. ``kakeya-runner check`` also generates one token.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Collects the reports from a job's folder: only regular files, never through a link, within limits."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Runs one command of a job from an empty environment. ``stop()`` leaves no process behind, or lists survivors."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

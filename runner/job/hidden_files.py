@@ -5,8 +5,6 @@ has a name. A segment of System V shared memory belongs to no process and outliv
 with the job are removed at its end. A file descriptor that exists only inside a socket's queue is not found.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import stat

@@ -3,8 +3,6 @@
 All steps of a job share one stream, so a step's unsent output is sent before the first byte of the next step.
 """
 
-from __future__ import annotations
-
 import codecs
 import hashlib
 import io

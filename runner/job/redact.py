@@ -6,8 +6,6 @@ purpose, for example reversed, encrypted, or one character per line. So redactio
 protection against a hostile job is that the job cannot read the secret.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from bisect import bisect_right
@@ -68,7 +66,7 @@ class Redactor:
         """Return whether a file contains a secret."""
         return bool(self._forms and self._spans(_views(data.decode("utf-8", "replace"), more=False)))
 
-    def _spans(self, views: Sequence[Unescaped]) -> list[Span]:
+    def _spans(self, views: "Sequence[Unescaped]") -> list[Span]:
         """Return the spans of secrets in order, with overlapping ones merged."""
         spans = [
             (view.start_of(match.start()), view.start_of(match.end()))
@@ -84,7 +82,7 @@ class Redactor:
                 merged.append((start, end))
         return merged
 
-    def _held_from(self, view: Unescaped) -> int:
+    def _held_from(self, view: "Unescaped") -> int:
         """Return where a form begins that the end of the text may truncate."""
         text = view.text
         for i in range(max(0, len(text) - self._longest + 1), len(text)):

@@ -1,7 +1,5 @@
 """Lists and checks a request's tree entry by entry: a small push can contain more names than fit into memory."""
 
-from __future__ import annotations
-
 import os
 import unicodedata
 from collections.abc import Iterator

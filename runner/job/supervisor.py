@@ -7,8 +7,6 @@ On Linux, the supervisor is the reaper of all orphans below it, so it also finds
 their parent. Elsewhere it observes descendants while they run, and recognizes them by a mark in their environment.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import json

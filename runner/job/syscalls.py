@@ -7,8 +7,6 @@ The filter is classic BPF, as seccomp(2) describes. Refused calls fail with EPER
 calls that are newer than the list with ENOSYS, as on an older kernel.
 """
 
-from __future__ import annotations
-
 import errno
 import platform
 import struct

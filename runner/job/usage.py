@@ -4,8 +4,6 @@ The supervisor measures a few times a second, so a job can exceed a limit for a 
 job's folder is walked for a few milliseconds at a time, and the partial result already counts.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import sys
@@ -39,7 +37,7 @@ _REST_S = 5.0
 _ELSEWHERE_S = 1.0  # pause between measurements if each has to list all processes of the machine
 
 
-def bounds(preset: presets.Limits, host: policy.Limits) -> dict[str, int]:
+def bounds(preset: "presets.Limits", host: "policy.Limits") -> dict[str, int]:
     """Return the limits of a job, in bytes or as counts: the smaller ones of its preset and this host's policy.
 
     ``free`` bytes must stay free on the disk, and ``available`` bytes of the host's memory.

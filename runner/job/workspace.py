@@ -3,8 +3,6 @@
 The tree is written from git objects, file by file: no checkout, no ``.git``, no hook, no filter, no submodule.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets

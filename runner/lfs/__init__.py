@@ -1,7 +1,5 @@
 """Git LFS files of a request's tree: fetched by the runner itself, without git's filters or hooks."""
 
-from __future__ import annotations
-
 from runner.lfs.fill import Unfilled, fill, message
 from runner.lfs.pointer import Pointer, parse_pointer
 

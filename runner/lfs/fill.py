@@ -1,7 +1,5 @@
 """Replaces the Git LFS pointers in a request's tree with their files: within limits, and checked by digest."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
@@ -102,7 +100,7 @@ def _too_much(pointer: Pointer, rule: Lfs) -> str | None:
     return None
 
 
-def _fetch(same: Sequence[Pointer], server: LfsServer, draft: Path, attend: Callable[[], None]) -> None:
+def _fetch(same: Sequence[Pointer], server: "LfsServer", draft: Path, attend: Callable[[], None]) -> None:
     """Write an object of the size and the digest that its pointer gives to ``draft``."""
     wanted, digest, size = same[0], hashlib.sha256(), 0
     if any(pointer.size != wanted.size for pointer in same):

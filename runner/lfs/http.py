@@ -4,8 +4,6 @@ The bus's secret is sent only to the bus's own server. Redirects are not followe
 strictly. The policy decides to which other servers an answer may point.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 import threading

@@ -1,7 +1,5 @@
 """The Git LFS pointer file, as version 1 of its specification defines it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

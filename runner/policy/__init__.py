@@ -1,7 +1,5 @@
 """What this host allows: one YAML file, outside every repository, that no request can reach."""
 
-from __future__ import annotations
-
 from runner.policy.file import default_path, load_policy, write_template
 from runner.policy.model import INTERPRETER, Actions, Bus, Lfs, Limits, Policy, Retention
 

@@ -1,7 +1,5 @@
 """The policy file: finds it, checks who may change it, and writes a first one."""
 
-from __future__ import annotations
-
 import json
 import platform
 import re

@@ -1,7 +1,5 @@
 """The settings that a host decides: the sections of its policy and their bounds. docs/operations.md describes each."""
 
-from __future__ import annotations
-
 import re
 import sys
 from fnmatch import fnmatchcase
@@ -149,7 +147,7 @@ class Retention(_Section):
     archive: _WholePath | None = None
 
     @model_validator(mode="after")
-    def _says_something(self) -> Retention:
+    def _says_something(self) -> "Retention":
         if self.days is None and self.keep is None:
             raise ValueError("needs days, keep or both")
         return self

@@ -1,7 +1,5 @@
 """Builds an answer (the result, and a summary for older clients) and pushes it, again after failures and crashes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

@@ -1,7 +1,5 @@
 """Carries out the decision about one branch: run it, refuse it, close it, or let it wait."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

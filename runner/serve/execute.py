@@ -1,7 +1,5 @@
 """Runs one accepted request from claim to answer."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping, Sequence

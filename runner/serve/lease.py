@@ -5,8 +5,6 @@ later claim has a higher fencing token. A runner that was suspended finds that t
 publish.
 """
 
-from __future__ import annotations
-
 import secrets
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """Serves requests from the bus: one by name (``once``), or all that arrive (``serve``)."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a runner remembers of each request branch between polls. A restarted runner finds all of it again on the bus."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Container, Iterable, Mapping
 

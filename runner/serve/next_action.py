@@ -1,7 +1,5 @@
 """Decides what to do about each request branch: the only place where a branch's state becomes an action."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from enum import Enum

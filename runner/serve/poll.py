@@ -1,7 +1,5 @@
 """Polls the bus: fetches new branches, handles the next request in turn, and reports why the others wait."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from bridge.bus.history import RequestBranch

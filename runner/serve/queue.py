@@ -5,8 +5,6 @@ prefix may push below as many longer prefixes as they like. So turns are shared 
 says.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Sequence

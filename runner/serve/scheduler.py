@@ -1,7 +1,5 @@
 """Chooses the request that is handled next: requesters take turns, and requests that can run come first."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from operator import itemgetter

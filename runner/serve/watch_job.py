@@ -1,7 +1,5 @@
 """Watches a running command: pushes heartbeats with its output, and ends it when it is cancelled or told to stop."""
 
-from __future__ import annotations
-
 import time
 from enum import Enum
 
@@ -43,7 +41,7 @@ class RunStopped(Exception):  # noqa: N818 - an end from outside, no fault
         self.reason = reason
 
 
-def wait_for_end(context: RunnerContext, command: Command, keepalive: Keepalive, step: int) -> None:
+def wait_for_end(context: RunnerContext, command: Command, keepalive: "Keepalive", step: int) -> None:
     """Wait until a command ends.
 
     Raises:

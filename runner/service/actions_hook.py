@@ -4,8 +4,6 @@ GitHub takes workflows from the pushed commit, so any pushed workflow can select
 GitHub's own runner says about the job, which a workflow cannot change, and nothing from the pushed tree.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Prepares GitHub's own self-hosted runner: the script of its job-started hook, and the manual steps."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

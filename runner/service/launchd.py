@@ -1,7 +1,5 @@
 """The runner as a launchd service on macOS."""
 
-from __future__ import annotations
-
 import plistlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The planned changes of an installation, as a list that can be shown before they are made."""
 
-from __future__ import annotations
-
 import difflib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

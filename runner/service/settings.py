@@ -1,7 +1,5 @@
 """The settings of a service, common to launchd and systemd."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

@@ -1,7 +1,5 @@
 """The runner as a systemd service on Linux."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from string import Template
 

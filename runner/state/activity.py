@@ -1,7 +1,5 @@
 """Writes what the runner is doing to a small file, which ``kakeya-runner status`` reads without the runner's lock."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The record is added to pushes that happen anyway. It is pushed alone only at the
 order, when the list of presets changes, and when nothing else was pushed for an interval.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from contextlib import suppress
@@ -57,7 +55,7 @@ class Announcer:
     """Announces one runner. Announces nothing before ``begin``, or if the policy sets no interval."""
 
     def __init__(
-        self, bus: Bus, policy: Policy, fitness: Fitness, identity: wire.Runner, signer: Signer | None
+        self, bus: Bus, policy: Policy, fitness: Fitness, identity: wire.Runner, signer: "Signer | None"
     ) -> None:
         self._bus = bus
         self._policy = policy

@@ -4,8 +4,6 @@ It contains the branches under their own names. What is written to it is synced.
 one is made from all that is whole, and the damaged one stays beside it.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ If one of them is not, the process ends: whatever it took then would fail, and a
 service starts it again.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import time

@@ -3,8 +3,6 @@
 If the signs stop, the runner is restarted: by systemd (``WatchdogSec``), or by ``kakeya-runner watchdog`` on macOS.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -4,8 +4,6 @@ A runner may resume a claim with its own id at once. Two runners with the same i
 copied state folder gets a new id.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import secrets

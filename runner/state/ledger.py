@@ -1,7 +1,5 @@
 """The ledger, a database that survives crashes: the branches seen (against replays) and unpublished answers."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 The runner reads them between requests and while a job runs.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

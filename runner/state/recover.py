@@ -4,8 +4,6 @@ With an empty ledger, a copied request would look new. The branches have what is
 request and its nonce, and unpushed answers have git references in the store.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

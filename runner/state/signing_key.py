@@ -3,8 +3,6 @@
 Also the public keys of other runners, if the policy lists them: then only states signed with these count.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path
@@ -52,7 +50,7 @@ def make_key(state: Path, *, force: bool = False) -> PublicKey:
     return public
 
 
-def load_signer(state: Path) -> CryptoSigner | None:
+def load_signer(state: Path) -> "CryptoSigner | None":
     """Return the runner's signer, or None if it has no key.
 
     Raises:
@@ -75,7 +73,7 @@ def load_signer(state: Path) -> CryptoSigner | None:
     return _signer(pem, path)
 
 
-def _signer(pem: bytes, path: Path) -> CryptoSigner:
+def _signer(pem: bytes, path: Path) -> "CryptoSigner":
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - slow to import
     from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
     from securesystemslib.signer import CryptoSigner, SSlibKey  # noqa: PLC0415

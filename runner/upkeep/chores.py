@@ -1,7 +1,5 @@
 """Maintenance that a serving runner does now and then: retention, and a check for branches that block the bus."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

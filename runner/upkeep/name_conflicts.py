@@ -1,7 +1,5 @@
 """Branch names in conflict: git cannot hold ``mac-bridge`` beside ``mac-bridge/x``, so it blocks all requests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ The archive is a bare repository that contains the branches under their own name
 ``kakeya verify --remote ARCHIVE BRANCH``.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

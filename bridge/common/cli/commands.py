@@ -1,7 +1,5 @@
 """A group whose commands are imported when they are called, and options that several commands have."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Prints text that cannot add lines of its own or control the terminal, in any encoding; colours only if wanted."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import json
@@ -68,7 +66,7 @@ def is_plain() -> bool:
     return environment.get("NO_COLOR") is not None or environment.get("TERM") == "dumb"
 
 
-def rich_console(**options: Any) -> Console:
+def rich_console(**options: Any) -> "Console":
     """Return a rich console."""
     from rich.console import Console  # noqa: PLC0415 - slow to import
 

@@ -1,7 +1,5 @@
 """Runs a program to its exit code."""
 
-from __future__ import annotations
-
 import errno
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """The only module that prints tables and colours: all of ``rich``'s output passes through the sanitiser."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

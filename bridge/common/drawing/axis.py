@@ -1,7 +1,5 @@
 """The axis of a plot: maps values to pixels, and chooses the labelled values."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Drawings are computed, so code builds them. Pages are templates: see bridge.report.forms.templates.
 """
 
-from __future__ import annotations
-
 from markupsafe import Markup, escape
 
 from bridge.common.drawing.text import number, printable

@@ -1,7 +1,5 @@
 """Plots as plain data. Any text in them may be untrusted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

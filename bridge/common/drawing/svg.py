@@ -1,7 +1,5 @@
 """Draws plots as inline SVG, without scripts and styles; colours come from the page's classes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Formats values in the same way for every renderer."""
 
-from __future__ import annotations
-
 import math
 
 from bridge.common import sanitize

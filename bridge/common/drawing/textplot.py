@@ -1,7 +1,5 @@
 """Draws a plot as lines of text. GitHub's Markdown shows no inline SVG."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from bridge.common.drawing.axis import Axis, axis, written

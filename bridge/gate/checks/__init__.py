@@ -1,7 +1,5 @@
 """The checks, in files named after what they judge."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from bridge.gate.checks import (

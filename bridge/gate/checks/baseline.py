@@ -1,7 +1,5 @@
 """Checks of the baseline: stock and unpatched, with a one-row loop beside it; compared arms must differ."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from bridge.gate.checks.timing import RATIOS

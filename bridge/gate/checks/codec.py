@@ -1,7 +1,5 @@
 """Checks of codecs: possible rates and errors, and the same values for every codec."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

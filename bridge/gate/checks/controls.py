@@ -1,7 +1,5 @@
 """Checks of controls and counters: they show that the model reads what was put into its cache."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

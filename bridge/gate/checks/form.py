@@ -1,7 +1,5 @@
 """Checks of a report's form: its names are described, its rows are possible, and its claims follow from its rows."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

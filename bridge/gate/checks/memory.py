@@ -1,7 +1,5 @@
 """Checks of memory: bytes are those of live arrays, and compared caches have equally many layers."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Checks of outputs: greedy tokens equal the oracle's, or part from them at a near tie."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from bridge.gate.index import ReportIndex, check

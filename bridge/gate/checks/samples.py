@@ -1,7 +1,5 @@
 """Checks of samples: everything that is configured was measured, equally often, and nothing was selected."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Checks of the server's matrix: no answer depends on its cell, every cell is there, and its features ran."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections import defaultdict

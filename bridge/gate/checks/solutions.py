@@ -1,7 +1,5 @@
 """Checks of solved problems: the tests tell right from wrong, and equal solutions have equal results."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Checks of times: they add up, arms take turns, and equal runs take about equally long."""
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator

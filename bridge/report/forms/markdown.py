@@ -1,7 +1,5 @@
 """The view as Markdown, for a pull request comment: untrusted text cannot mention people, add links or open tags."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

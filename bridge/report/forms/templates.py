@@ -4,8 +4,6 @@ No template turns escaping off, and only this module and bridge.common.drawing.m
 tests/repo/test_output.py checks both.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from functools import cache

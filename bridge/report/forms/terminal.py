@@ -1,7 +1,5 @@
 """Prints the view in a terminal."""
 
-from __future__ import annotations
-
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel

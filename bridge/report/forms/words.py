@@ -1,7 +1,5 @@
 """The words for outcomes and times, the same on every page."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -40,7 +38,7 @@ def color(word: str) -> str:
     return _COLORS[grade(word)]
 
 
-def badges(run: RunView) -> list[tuple[str, str]]:
+def badges(run: "RunView") -> list[tuple[str, str]]:
     """Return state, verdict and evidence of a run as words, each with its grade."""
     words = [(run.state.replace("_", " "), run.state), (_EVIDENCE[run.evidence.status], run.evidence.status)]
     if run.gate:

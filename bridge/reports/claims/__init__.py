@@ -4,8 +4,6 @@ The engine writes what :func:``derive_claims`` returns into the report, and prin
 docs/evidence.md defines each one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

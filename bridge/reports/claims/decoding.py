@@ -1,7 +1,5 @@
 """Claims about decoding: rates, speed-ups, acceptance, equal tokens and bytes. Warm-up rows count nowhere."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The claim about two drafters: on how many drafted tokens they agree."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Claims about caches at the bits that they store."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence

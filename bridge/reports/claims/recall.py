@@ -1,7 +1,5 @@
 """Claims about needles: recall, equal tokens, bytes, the pace of answers, and how far predictions move."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

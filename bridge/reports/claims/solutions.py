@@ -1,7 +1,5 @@
 """Claims about solutions of programming problems: the share that passes, and whether drafts change an answer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Why a report claims nothing about speed, with the option that helps."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Claims about the cost of verifying several tokens in one forward pass."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any

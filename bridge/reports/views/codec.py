@@ -1,7 +1,5 @@
 """The part of a report page about ``kakeya.codec-rd``: the error of each code against its stored bits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

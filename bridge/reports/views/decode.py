@@ -1,7 +1,5 @@
 """The part of a report page about decoding: speed and acceptance by arm and prompt, recall by prompt length."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from bridge.common.drawing.plot import Plot, Point, Series

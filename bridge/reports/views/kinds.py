@@ -1,7 +1,5 @@
 """What is shown of a report: its claims, and the tables and plots of its kind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from bridge.common.drawing.plot import Plot

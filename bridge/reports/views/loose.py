@@ -1,7 +1,5 @@
 """Lenient access to the values of reports: rejected reports are shown too, as far as they make sense."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Tables and claims of reports as plain data. Any text in them may be untrusted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from bridge.common.drawing.text import Cell

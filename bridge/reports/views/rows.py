@@ -1,7 +1,5 @@
 """Generic tables: the rows of any report, and objects of named values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from bridge.common.drawing.text import Cell, cell, cut, interval

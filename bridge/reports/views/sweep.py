@@ -1,7 +1,5 @@
 """The part of a report page about sweeps: cost of verifying L tokens, cache codecs, parity, the server, problems."""
 
-from __future__ import annotations
-
 import math
 
 from bridge.common.drawing.plot import Plot, Point

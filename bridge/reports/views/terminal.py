@@ -1,7 +1,5 @@
 """A table of a report as a table in a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from rich import box, table

@@ -1,7 +1,5 @@
 """The sandbox around every command of a job: chosen and tested once per runner process."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

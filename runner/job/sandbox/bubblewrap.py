@@ -3,8 +3,6 @@
 docs/security.md says what a job sees in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

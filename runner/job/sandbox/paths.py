@@ -1,7 +1,5 @@
 """Which parts of the host's file system a sandbox shows and hides."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable

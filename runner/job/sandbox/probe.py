@@ -1,7 +1,5 @@
 """Tests a sandbox before the runner relies on it: a real job tries what must fail and what must succeed."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -7,8 +7,6 @@ The last matching rule decides. The job's access to the GPU is what MLX needs to
 kernels. Metal's cache of compiled shaders is outside the workspace and not accessible.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 
