@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from engine.inject import NAME as PACKAGE
-from engine.serve.errors import ApiError
+from engine.serve.errors import ApiError, too_long
 from engine.serve.formats.grammar import Grammars
 from engine.serve.formats.template import Template
 from engine.serve.metrics import Metrics
@@ -160,8 +160,7 @@ class Model:
             BadInput: it begins a prompt and is empty.
         """
         if len(text) > self.longest:
-            message = f"A text of {len(text)} characters does not fit the {self.context} tokens that {self.name} reads."
-            raise ApiError(400, message, param="messages", code="context_length_exceeded")
+            raise too_long(f"{len(text)} characters", self.context)
         with self.lock:
             if begins:
                 return encode(self.tokenizer, text)

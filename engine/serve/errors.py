@@ -56,6 +56,17 @@ def unsupported(name: str, param: str | None = None) -> ApiError:
     return ApiError(400, message, param=param or name, code="unsupported")
 
 
+def too_long(text: str, context: int) -> ApiError:
+    """Return the error for a text that the model's context cannot hold.
+
+    Agents shorten the conversation, instead of sending it again, if they read Anthropic's "prompt is too long" or
+    OpenAI's "This model's maximum context length is". Anthropic's form of an error has no code for that.
+    """
+    limit = f"This model's maximum context length is {context} tokens, with the answer."
+    message = f"The prompt is too long: {text}. {limit}"
+    return ApiError(400, message, param="messages", code="context_length_exceeded")
+
+
 def bug(error_id: str) -> ApiError:
     """Return the error for a request that hit a bug."""
     message = f"The server failed on this request. Its log has the details under {error_id}."

@@ -13,7 +13,7 @@ from engine.models import catalogue
 from engine.models.catalogue import RAW, least_boundary
 from engine.serve.backend import DRAFTS, Failed, Job, Model, Options, Piece, Start
 from engine.serve.channels import Channel, names_of
-from engine.serve.errors import ApiError, gone, late
+from engine.serve.errors import ApiError, gone, late, too_long
 from engine.serve.metrics import Metrics
 from engine.serve.protocol import Overrides, Sampled, overrides
 from engine.serve.settings import Settings
@@ -103,9 +103,7 @@ class Server:
         resident.check(ids, "messages")
         room = resident.context - len(ids)
         if room < 1:
-            limit = f"{chosen.requested} reads {resident.context} with the answer."
-            message = f"The prompt has {len(ids)} tokens, and {limit}"
-            raise ApiError(400, message, param="messages", code="context_length_exceeded")
+            raise too_long(f"{len(ids)} tokens > {resident.context} maximum", resident.context)
         if chosen.cache != RAW and 0 < resident.layers <= 2 * chosen.boundary:
             message = (
                 f"A boundary of {chosen.boundary} leaves none of the {resident.layers} layers to {chosen.cache}. "

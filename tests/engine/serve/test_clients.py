@@ -140,6 +140,8 @@ def with_langchain(url, api):
     (call,) = model.bind_tools([get_weather]).invoke(WEATHER).tool_calls
     assert (call["name"], call["args"]) == ("get_weather", {"location": "San Francisco"})
     assert isinstance(model.with_structured_output(Person).invoke("My name is Alice."), Person)
+    with pytest.raises(import_module("langchain_core.exceptions").ContextOverflowError):
+        model.invoke("word " * 5000)
 
 
 @pytest.mark.parametrize("kind", ["OpenAIChatModel", "OpenAIResponsesModel"])

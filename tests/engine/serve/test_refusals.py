@@ -1,6 +1,7 @@
 """Requests that cannot be served: each has its status and an error object, and none disturbs the server."""
 
 import json
+import re
 
 import pytest
 
@@ -108,6 +109,25 @@ def test_refusal(server, body, status, param, stream):
     assert error["message"].endswith(".")
     if param:
         assert error["param"].startswith(param)
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("chat/completions", "messages"),
+        ("completions", "prompt"),
+        ("responses", "input"),
+        ("messages", "messages"),
+    ],
+)
+def test_prompt_that_is_too_long_is_refused_in_words_that_agents_know(server, path, field):
+    text = "x = 1\n" * 4000
+    prompt = [{"role": "user", "content": text}] if field == "messages" else text
+    response = server.http.post(f"/v1/{path}", json={"model": "tiny", "max_tokens": 9, field: prompt})
+    assert response.status_code == 400
+    message = response.json()["error"]["message"]
+    assert re.search(r"prompt is too long: \d{5} tokens > 4096 maximum", message)
+    assert "This model's maximum context length is 4096 tokens" in message
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "completions"])
