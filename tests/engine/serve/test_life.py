@@ -9,12 +9,14 @@ import pytest
 
 from tests.engine.serve.world import cancelled, serving, until
 
+# Without drafts: most tests look at what happens meanwhile, also on a machine where they are slow to do so.
 LONG = {
     "model": "tiny",
     "prompt": "import os\n",
-    "max_tokens": 1500,
+    "max_tokens": 4000,
     "temperature": 0,
     "logit_bias": {"0": -100, "2": -100},
+    "x_kakeya": {"draft": "none"},
 }
 
 
