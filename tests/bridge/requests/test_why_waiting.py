@@ -16,7 +16,6 @@ from bridge.requests.runners import with_jobs
 from bridge.requests.waiting import Code, RunnerSighting
 
 PATTERNS = ("mac-bridge/*", "claude/mac-bridge-*")
-NOW = time.time()
 
 
 def runner(**fields):
@@ -100,8 +99,9 @@ def test_an_old_state_was_not_started_within_the_hour(client, keyed, reasons):
     client.run("noop", requested_by="me")
     keyed.handle()
     mine = client.run("noop", requested_by="me").branch
+    now = time.time()
     one_an_hour = runner(
-        quota={"waiting": 9, "per_hour": 1}, at=format_time(datetime.fromtimestamp(NOW, UTC))
+        quota={"waiting": 9, "per_hour": 1}, at=format_time(datetime.fromtimestamp(now, UTC))
     )
-    assert reasons(one_an_hour, now=NOW)[mine].code is Code.QUOTA
-    assert reasons(runner(quota={"waiting": 9, "per_hour": 1}), now=NOW + 7200)[mine].code is not Code.QUOTA
+    assert reasons(one_an_hour, now=now)[mine].code is Code.QUOTA
+    assert reasons(runner(quota={"waiting": 9, "per_hour": 1}), now=now + 7200)[mine].code is not Code.QUOTA

@@ -32,7 +32,7 @@ def _where(path):
     return {"preset": "where", "params": {"path": path}, "code": "request"}
 
 
-# name: (changes to a valid version-2 manifest, expected reason)
+# name: (changes to a valid version-2 manifest, expected reason). Hours may pass until it is sent.
 FIELDS = {
     "unknown preset": ({"preset": "tuch"}, "unknown_preset"),
     "preset is a path": ({"preset": "../touch"}, "bad_manifest"),
@@ -70,8 +70,8 @@ FIELDS = {
     "nonce in other digits": ({"nonce": f"{NOW}-\u0661\u0662\u0663\u0664\u0665\u0666"}, "bad_nonce"),
     "expired": ({"created_at": _moment(-7200), "expires_at": _moment(-3600)}, "expired"),
     "nonce too old": (_old(8 * 86_400), "expired"),
-    "made in the future": ({"created_at": _moment(7200), "expires_at": _moment(9000)}, "not_yet_valid"),
-    "nonce of the future": (_old(-7200), "not_yet_valid"),
+    "made in the future": ({"created_at": _moment(86_400), "expires_at": _moment(90_000)}, "not_yet_valid"),
+    "nonce of the future": (_old(-86_400), "not_yet_valid"),
     "lives too long": ({"expires_at": _moment(60 * 86_400)}, "bad_manifest"),
     "ends before it begins": ({"expires_at": _moment(-60)}, "bad_manifest"),
     "time is not UTC": ({"created_at": "2026-01-01T00:00:00+02:00"}, "bad_manifest"),
@@ -127,7 +127,7 @@ OLDER = {
     "number in other digits": ({"preset": "count", "params": {"n": "\u0665"}}, "bad_type"),
     "unknown parameter": ({"params": {"x": "1"}}, "unknown_param"),
     "nonce too old": (_old(8 * 86_400), "expired"),
-    "nonce of the future": (_old(-7200), "not_yet_valid"),
+    "nonce of the future": (_old(-86_400), "not_yet_valid"),
     "field of version 2": ({"labels": ["mac"]}, "bad_manifest"),
     "code of the requester": ({"preset": "where", "params": {"path": "/etc/passwd"}}, "path_escape"),
 }
