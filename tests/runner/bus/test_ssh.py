@@ -70,14 +70,16 @@ def can_serve() -> bool:
 def ssh(bus, tmp_path, monkeypatch, wait_for):
     folder = tmp_path / "ssh"
     folder.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    server = None
+    server, port = None, free_port()
     # Git puts the command to run last.
     far = 'for word; do :; done; exec sh -c "$word"'
     if can_serve():
-        server = serve(folder, port)
-        wait_for(lambda: listens(port) or server.poll() is not None)
+        for _ in range(5):  # another program may take the port meanwhile
+            port = free_port()
+            server = serve(folder, port)
+            wait_for(lambda port=port, server=server: listens(port) or server.poll() is not None)
+            if server.poll() is None:
+                break
         assert server.poll() is None, (folder / "log").read_text()
         far = f'exec {shutil.which("ssh")} -F {folder}/config "$@"'
     (folder / "wire.py").write_text(WIRE)
@@ -100,6 +102,7 @@ def ssh(bus, tmp_path, monkeypatch, wait_for):
 def serve(folder: Path, port: int) -> subprocess.Popen[bytes]:
     """Start a server for one key on loopback, and write the client's configuration."""
     for name in ("host", "user"):
+        (folder / name).unlink(missing_ok=True)
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
     (folder / "authorized").write_text((folder / "user.pub").read_text())
     (folder / "known").write_text(f"[127.0.0.1]:{port} {(folder / 'host.pub').read_text()}")
@@ -113,6 +116,11 @@ def serve(folder: Path, port: int) -> subprocess.Popen[bytes]:
     )
     with (folder / "log").open("wb") as log:
         return subprocess.Popen([str(SSHD), "-D", "-e", "-f", str(folder / "sshd_config")], stderr=log)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 def listens(port: int) -> bool:
