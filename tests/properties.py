@@ -7,7 +7,7 @@ finds becomes an `@example`, or a test of its own.
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Set to a number: how many times as many examples are drawn, at random.
 VARIABLE = "EXPLORE"
@@ -15,10 +15,11 @@ FACTOR = int(os.environ.get(VARIABLE) or 0)
 # What hypothesis draws where a test says nothing.
 USUAL = 100
 
-# The machine may be busy with other tests: no time is too long.
-settings.register_profile("same", derandomize=True, deadline=None, max_examples=USUAL)
+# The machine may be busy with other tests: no time is too long, and none for drawing either.
+PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("same", derandomize=True, max_examples=USUAL, **PATIENT)
 settings.register_profile(
-    "explore", derandomize=False, deadline=None, max_examples=USUAL * max(FACTOR, 1), print_blob=True
+    "explore", derandomize=False, max_examples=USUAL * max(FACTOR, 1), print_blob=True, **PATIENT
 )
 
 

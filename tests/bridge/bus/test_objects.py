@@ -164,7 +164,7 @@ def without_conflicts(files: dict[str, bytes | None]) -> dict[str, bytes | None]
     }
 
 
-@settings(examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(trees, st.dictionaries(paths, st.none() | st.binary(max_size=3), max_size=4))
 def test_laying_over_is_the_same_as_changing_a_dict(user_git, tree, changes):
     model: dict[str, bytes] = dict(without_conflicts(tree))
