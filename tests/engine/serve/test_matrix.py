@@ -100,13 +100,10 @@ def check_text(ties, plain, answer, model, cache, form, end):
     assert answer["choices"][0]["finish_reason"] == same["choices"][0]["finish_reason"]
 
 
-def check(both, plain, ties, cell):
+def check_answers(both, plain, ties, cell):
+    """Ask all clients' questions at once, check the answers, and return what is told of each."""
     model, draft, cache, warmth, clients, form = cell
-    warm = warmth == "warm"
-    ends = ENDS[:clients]
-    if warm:
-        for end in ends:
-            ask(both, model, draft, cache, form, end, prefix=True)
+    warm, ends = warmth == "warm", ENDS[:clients]
     with ThreadPoolExecutor(clients) as pool:
         asked = [pool.submit(ask, both, model, draft, cache, form, end, prefix=warm) for end in ends]
         answers = [each.result() for each in asked]
@@ -122,7 +119,26 @@ def check(both, plain, ties, cell):
         assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == told["cached_tokens"]
         if cache != "raw" and draft != "dflash":  # whose drafter's context is counted too
             assert told["cache_bytes"] < plain(model, "raw", form, end)["x_kakeya"]["cache_bytes"]
-    told = [answer["x_kakeya"] for answer in answers]
+    return [answer["x_kakeya"] for answer in answers]
+
+
+def have_met(told, draft):
+    """Say whether the server had several answers to work on at once. On a busy machine clients may miss each other."""
+    met = max(each["together"] for each in told) > 1 and sum(each["joint_rounds"] for each in told) > 0
+    return met and (draft != "dflash" or sum(each["joint_drafts"] for each in told) > 0)
+
+
+def check(both, plain, ties, cell):
+    model, draft, cache, warmth, clients, form = cell
+    warm = warmth == "warm"
+    ends = ENDS[:clients]
+    if warm:
+        for end in ends:
+            ask(both, model, draft, cache, form, end, prefix=True)
+    for _ in range(5):
+        told = check_answers(both, plain, ties, cell)
+        if clients == 1 or have_met(told, draft):
+            break
     assert {each["draft"] for each in told} <= {draft, "none"}
     assert (sum(each["rounds"] for each in told) > 0) == (draft != "none")
     if draft != "none":
