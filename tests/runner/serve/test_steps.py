@@ -26,13 +26,19 @@ def commits(client, run):
 @pytest.mark.long
 def test_the_end_of_a_step_is_streamed_before_the_next_one_begins(clone, runners, presets, tmp_path):
     """The first step ends before the first heartbeat, and the second one goes on through several."""
-    loud = "for i in 1 2 3 4 5 6; do echo second $i; sleep 0.4; done"
+    loud = (
+        f"for i in 1 2 3 4 5 6; do echo second $i; until [ -e {tmp_path}/read-$i ]; do sleep 0.1; done; done"
+    )
     folder = presets(two=steps("echo first", loud))
     runners.start(preset_folder=str(folder))
     client = Client(clone, presets=folder)
     run = client.run("two")
 
-    text = "".join(event.log for event in run.follow(timeout=60))
+    text = ""
+    for event in run.follow(timeout=120):
+        text += event.log
+        for line in event.log.splitlines():
+            (tmp_path / line.replace("second ", "read-")).touch()
 
     assert text == "first\n" + "".join(f"second {i}\n" for i in range(1, 7))
     assert commits(client, run) > 4
