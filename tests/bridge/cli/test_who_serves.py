@@ -55,7 +55,7 @@ def test_doctor_names_the_runners_that_are_alive_and_the_last_one_if_none_is(ser
 @pytest.mark.long
 @pytest.mark.usefixtures("served")
 def test_a_request_that_nobody_can_take_says_so_everywhere(kakeya, clone):
-    done = kakeya("run", "noop", "--label", "gpu", "--wait", "3s")
+    done = kakeya("run", "noop", "--label", "gpu", "--wait", "8s")
     assert done.returncode == 3
     said = "no runner that is alive has all of the labels gpu; mini comes nearest and lacks gpu"
     assert done.stderr.count(said) == 2, "within one poll, and at the end"
