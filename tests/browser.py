@@ -6,10 +6,12 @@ import base64
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -30,6 +32,10 @@ _FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
     "--disable-extensions", "--hide-scrollbars", "--mute-audio",
 )  # fmt: skip
+
+
+class NavigatingError(Exception):
+    """The page went away before an expression had its value."""
 
 
 class Browser:
@@ -53,11 +59,19 @@ class Browser:
         self._last = 0
         self._session: str | None = None
         self.events: list[tuple[str, dict]] = []
-        (page,) = [one for one in self._call("Target.getTargets")["targetInfos"] if one["type"] == "page"]
-        attached = self._call("Target.attachToTarget", targetId=page["targetId"], flatten=True)
+        self._profile = profile
+        until = time.monotonic() + 60
+        while not (pages := self._pages()):
+            assert time.monotonic() < until, "the browser has no page"
+            time.sleep(0.02)
+        attached = self._call("Target.attachToTarget", targetId=pages[0], flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network", "Audits"):
             self._call(f"{domain}.enable")
+
+    def _pages(self) -> list[str]:
+        targets = self._call("Target.getTargets")["targetInfos"]
+        return [target["targetId"] for target in targets if target["type"] == "page"]
 
     def __enter__(self) -> Self:
         return self
@@ -67,6 +81,11 @@ class Browser:
         self._process.wait(120)
         os.close(self._commands)
         os.close(self._answers)
+        # Its socket lies in a folder of its own, because a path to a socket must be short.
+        with suppress(OSError):
+            folder = (self._profile / "SingletonSocket").readlink().parent
+            if "org.chromium." in folder.name:
+                shutil.rmtree(folder)
 
     def open(self, url: str) -> None:
         """Go to a page and wait until it has loaded."""
@@ -83,9 +102,19 @@ class Browser:
     def wait(self, condition: str, timeout: float = 60) -> None:
         """Wait until an expression is true on the page."""
         until = time.monotonic() + timeout
-        while not self.run(condition):
+        while not self._holds(condition):
             assert time.monotonic() < until, f"it did not happen in time: {condition}"
             time.sleep(0.02)
+
+    def _holds(self, condition: str) -> object:
+        """Return the value of a condition, and None while the page is being replaced by another one."""
+        try:
+            answer = self._call(
+                "Runtime.evaluate", expression=condition, returnByValue=True, awaitPromise=True
+            )
+        except NavigatingError:
+            return None
+        return answer["result"].get("value") if "exceptionDetails" not in answer else None
 
     def press(self, key: str, *, modifiers: int = 0) -> None:
         """Press a key; 8 as the modifiers holds Shift."""
@@ -154,6 +183,8 @@ class Browser:
         while True:
             answer = self._next()
             if answer.get("id") == self._last:
+                if any(word in str(answer.get("error")) for word in ("context", "navigated")):
+                    raise NavigatingError(answer["error"])
                 assert "error" not in answer, (method, answer["error"])
                 return answer["result"]
             if "method" in answer:
