@@ -20,7 +20,9 @@ _REF = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64})[ \t](.+)")
 # The line of ls-remote before a symbolic reference: `ref: <target>\t<name>`.
 _LINK = re.compile(rb"ref: [^\t]*\t(.+)")
 _PORCELAIN_FIELDS = 3
-_MODE = re.compile(rb"[0-7]{1,7}")
+_MODE = re.compile(rb"[0-7]+")
+# Git uses the last 16 bits of a mode, whatever is before them.
+_MODE_DIGITS = 6
 _PARENTS = re.compile(rb"tree [0-9a-f]+\n((?:parent [0-9a-f]+\n)*)")
 _OBJECTS = {b"blob": "blob", b"tree": "tree", b"commit": "commit", b"tag": "tag"}
 _KIND_AND_SIZE = 2
@@ -140,7 +142,7 @@ def tree_lines(raw: bytes) -> Iterator[tuple[int, int, str, bytes]]:
         at = end + 1 + _ID_BYTES
         if end < 0 or at > len(raw) or not _MODE.fullmatch(mode):
             raise InfrastructureError("a folder of a tree is damaged", code="damaged")
-        yield start, at, _canonical(mode), name
+        yield start, at, _canonical(mode[-_MODE_DIGITS:]), name
 
 
 @lru_cache(64)

@@ -86,7 +86,14 @@ def stranger(bus, client, keyed) -> Stranger:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("mode", "of"), [(b"20000", "file"), (b"160000", "file"), (b"160000", "folder"), (b"777777", "file")]
+    ("mode", "of"),
+    [
+        (b"20000", "file"),
+        (b"160000", "file"),
+        (b"160000", "folder"),
+        (b"777777", "file"),
+        (b"7" * 300, "file"),
+    ],
 )
 def test_entries_that_fit_no_object_are_passed_on_and_the_request_is_answered(stranger, mode, of):
     branch, manifest = stranger.manifest()
