@@ -208,6 +208,12 @@ def packed_refs(data: bytes) -> list[tuple[bytes, bytes]]:
     return refs
 
 
+def counts(data: bytes) -> dict[str, int]:
+    """Return the numbers that ``count-objects -v`` printed; sizes are in KiB."""
+    pairs = (line.split(": ") for line in lines(data))
+    return {pair[0]: int(pair[1]) for pair in pairs if pair[-1].isdigit()}
+
+
 def refuses_objects(stderr: bytes) -> bool:
     """Return whether git refused the objects that it fetched, which no retry changes."""
     return b"fsck error" in stderr or _WRONG_KIND.search(stderr) is not None

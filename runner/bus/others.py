@@ -21,6 +21,7 @@ from bridge.manifest import Request
 from bridge.presets import Preset
 from bridge.requests.runners import read_runners
 from bridge.requests.waiting import RunnerSighting
+from bridge.system import git_output
 from bridge.verify.public_keys import PublicKey
 from runner import policy
 from runner.bus.store import open_store, token_of
@@ -34,6 +35,8 @@ _REASON_CHARS = 400
 _MOST_LEFT = 16
 _LEFT_NOTE = re.compile(rf"{wire.LEFT_BY} ([0-9a-f]{{16}}(?: [0-9a-f]{{16}}){{0,{_MOST_LEFT - 1}}})$")
 _STORE = "presences.git"
+# Beyond this, the records' store is made anew: anyone who can push can replace records again and again.
+_STORE_KIB = 256 << 10
 
 
 class Others:
@@ -97,7 +100,11 @@ class Others:
             ref: known if (known := self._since.get(ref)) and known[0] == oid else (oid, now)
             for ref, oid in listed.items()
         }
-        return read_runners(self._remote.git, listed, self._keys, lambda ref, _: now - self._since[ref][1])
+        git = self._remote.git
+        seen = read_runners(git, listed, self._keys, lambda ref, _: now - self._since[ref][1])
+        if git_output.counts(git("count-objects", "-v").stdout)["size"] > _STORE_KIB:
+            del self._remote
+        return seen
 
     @cached_property
     def _remote(self) -> Remote:

@@ -1,4 +1,4 @@
-"""Maintenance that a serving runner does now and then: retention, and a check for branches that block the bus."""
+"""Maintenance that a serving runner does now and then: retention, a tidy store, a check for branches in the way."""
 
 import time
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from runner.context import RunnerContext
 from runner.faults import explain
 from runner.upkeep.name_conflicts import find_conflicts
 from runner.upkeep.retention import apply_retention
+from runner.upkeep.tidy import StoreTidier
 
 _EVERY_S = 3600.0
 # Retention delays requests, so a backlog is removed in portions, with time for requests in between.
@@ -21,6 +22,7 @@ class Chores:
         self._context = context
         self._last: float | None = None
         self._is_due = False
+        self._tidier = StoreTidier(context)
 
     def maybe(self) -> None:
         """Run the chores if they are due. Retention waits as long as the clock is in doubt."""
@@ -31,6 +33,7 @@ class Chores:
         if self._is_due and not self._context.clock.is_doubtful():
             self._is_due = False
             self._do(self._apply_retention)
+        self._do(self._tidier.maybe)
 
     def _do(self, chore: Callable[[], None]) -> None:
         try:

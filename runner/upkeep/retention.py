@@ -17,7 +17,7 @@ from runner.bus.packed_refs import HEADS
 from runner.context import RunnerContext
 from runner.policy import Retention
 from runner.state.archive import store
-from runner.state.recover import release_settled
+from runner.upkeep.tidy import tidy
 
 # An answer stays at least this long: a waiting client polls every few seconds and may have to fetch a large answer.
 _AT_LEAST_S = 3600.0
@@ -69,7 +69,7 @@ def apply_retention(
             store(context.bus.git, archive, portion, context.tell)
             deleted += context.bus.delete(portion)
     if chosen and len(chosen) != most and not dry_run:
-        _tidy(context)
+        tidy(context)
     gone = dict.fromkeys(chosen if dry_run else deleted)
     stayed = [branch for branch in chosen if branch not in gone]
     return Swept(len(answered), len(tips) - len(answered), list(gone), stayed, str(archive))
@@ -100,13 +100,3 @@ def _portions(chosen: Mapping[str, str]) -> Iterator[dict[str, str]]:
     branches = list(chosen)
     for i in range(0, len(branches), BATCH_SIZE):
         yield {branch: chosen[branch] for branch in branches[i : i + BATCH_SIZE]}
-
-
-def _tidy(context: RunnerContext) -> None:
-    """Remove the deleted branches from the store. Unpushed answers keep their own references."""
-    git = context.bus.git
-    release_settled(context.ledger, git)
-    # Not `git gc`: it would write each unreachable object to a file, to keep it for a while.
-    git("repack", "-a", "-d", "--quiet")
-    git("pack-refs", "--all", "--prune")
-    git("prune", "--expire=1.hour.ago")
