@@ -113,7 +113,7 @@ def test_run_ends(narrow, agent, printed, status, turns):
 @pytest.mark.parametrize("api", APIS)
 def test_turns_until_the_context_is_full(narrow, agent, api):
     """The agent knows the refusal for what it is: it would send any other request again."""
-    agent.answer(f"{SUNNY} " + "0 " * 900)
+    agent.answer(f"{SUNNY} " + "0 " * 1300)
     record = agent.run(narrow, api, 20)
     assert record["info"]["exit_status"] == "ContextWindowExceededError"
     turns = [usage(message) for message in record["messages"] if "actions" in message.get("extra", {})]
