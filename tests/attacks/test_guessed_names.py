@@ -37,6 +37,7 @@ def squat(request, bus):
     return put
 
 
+@pytest.mark.long
 @pytest.mark.rows(3)
 def test_row_121_a_squatted_name_keeps_no_request_from_its_answer_and_cancellation(client, keyed, squat):
     run, other = client.run("noop"), client.run("noop")

@@ -811,6 +811,7 @@ def hog(attacked, script, *, sandbox, limits):
     )  # fmt: skip
 
 
+@pytest.mark.long
 @linux
 @pytest.mark.usefixtures("confined")
 @pytest.mark.parametrize("sandbox", ["off", "require"])

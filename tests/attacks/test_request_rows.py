@@ -231,6 +231,7 @@ def test_row_03_a_push_between_the_validation_and_the_claim_runs_nothing(target,
     assert target.runs == []
 
 
+@pytest.mark.long
 @pytest.mark.rows(1)
 @pytest.mark.parametrize("keep", [True, False], ids=["upon the claim", "without the claim"])
 def test_row_03_a_push_between_the_claim_and_the_run_runs_what_was_validated(target, monkeypatch, keep):
@@ -307,6 +308,7 @@ NAMES = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.rows(1)
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_row_07_a_hostile_name_is_matched_strictly_and_shown_escaped(target, clone, name):
@@ -482,6 +484,7 @@ def test_row_11_a_filter_that_the_request_s_attributes_name_does_not_run(target,
 # Row 12: hostile addresses, and objects that git would fetch when they are missed.
 
 
+@pytest.mark.long
 @pytest.mark.rows(1)
 @pytest.mark.parametrize(
     "url", ["ext::sh -c 'touch {}'", "file://{}.git", "-u{}", "ssh://-oProxyCommand=touch {}/x"]

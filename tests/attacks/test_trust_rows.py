@@ -631,6 +631,7 @@ def test_row_55_forged_heartbeats_fence_no_runner(
     assert stands(forger, run) == (wire.State.SUCCEEDED, 1)
 
 
+@pytest.mark.long
 def test_row_55_a_forged_heartbeat_does_not_keep_the_claim_of_a_dead_runner_alive(
     client, keyed, forger, fleet
 ):

@@ -86,6 +86,7 @@ def test_mlx_lm_comes_after_the_preload(python):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_torch_is_not_loaded_where_nobody_asked_for_it(python):
     """It takes longer to load than all the rest, at each start of a program."""
     pytest.importorskip("torch")
@@ -93,6 +94,7 @@ def test_torch_is_not_loaded_where_nobody_asked_for_it(python):
     assert python("-c", code).stdout.split() == ["False", "1.0"]
 
 
+@pytest.mark.long
 def test_what_trains_with_torch_comes_before_mlx_lm(python):
     pytest.importorskip("torch")
     both = "import engine.train.with_torch as t, engine.lm; print(t.transformers.Qwen3ForCausalLM.__name__)"

@@ -48,6 +48,7 @@ def said(door, *args: str) -> dict:
     return told
 
 
+@pytest.mark.long
 def test_errors_are_those_of_the_command_line(door):
     async def scene(agent):
         return {name: await agent.bad(tool, **args) for name, (tool, args, _) in SAME.items()}

@@ -39,6 +39,7 @@ def steers(text: str) -> list[str]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("put_there_by", ["a job", "a stranger"])
 def test_a_hostile_log_is_bounded_stripped_and_marked(served, clone, forger, put_there_by):
     client = Client(clone, presets=served.presets)

@@ -378,6 +378,7 @@ def test_a_cancelled_workflow_withdraws_its_request(use, served, key, clone, wai
     assert client.find(job.outputs["branch"]).wait(60).state is State.CANCELLED
 
 
+@pytest.mark.long
 def test_a_workflow_that_is_cancelled_while_it_asks_withdraws_the_request_too(
     use, clone, bus, tmp_path, wait_for
 ):

@@ -33,6 +33,7 @@ def run_pytest(folder, *args, **environment):
     return subprocess.run(argv, check=False, cwd=folder, env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.long
 def test_what_ran_does_not_run_again_and_the_rest_does_under_the_settings_of_the_project(tmp_path):
     project, notes = tmp_path / "project", tmp_path / "elsewhere/ran"
     project.mkdir()

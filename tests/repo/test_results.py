@@ -226,6 +226,7 @@ def test_rendering_again_measures_nothing_and_reads_what_is_kept(tmp_path, monke
     assert re.search(r"\*\*spec-tiny\*\*.*INCOMPLETE \(NO_RUN\)", written.read_text())
 
 
+@pytest.mark.long
 @pytest.mark.bus
 @pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="the engine is not installed")
 def test_a_run_is_measured_by_a_runner_signed_and_accepted_under_its_key(tmp_path):

@@ -79,6 +79,7 @@ def test_text_that_the_terminal_cannot_show_is_escaped(presets, encoding, form):
         assert json.loads(text)["description"] == "Größe \u4f60 \U0001f600"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("args", "exit_code"),
     [(("bench", "native", "--model", "/nowhere"), 2), (("generate", "--no-such-option"), 2)],

@@ -39,6 +39,7 @@ def test_a_lease_is_at_most_a_day(lease, holds):
 # Git's memory and time.
 
 
+@pytest.mark.long
 @linux
 @pytest.mark.parametrize(("megabytes", "fits"), [(8, True), (300, False)])
 def test_git_ends_at_its_bound_on_memory_and_the_next_call_works(bus, megabytes, fits):
@@ -79,6 +80,7 @@ printf '%s\\n' "$given" | "$@"
 """
 
 
+@pytest.mark.long
 def test_a_commit_that_comes_slowly_comes_beside_the_polls(bus, clone, keyed, tmp_path, monkeypatch):
     git, gate = Git.isolated(bus), tmp_path / "gate"
     Client(clone).run("noop")

@@ -17,6 +17,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_job_that_is_refused_is_refused_for_a_reason(tmp_path, form):
     model = f"KAKEYA_MAC_VERIFIER_PATH={tmp_path / 'no-model'}"

@@ -56,6 +56,7 @@ def spoil(report: Report, dice: random.Random) -> None:
             container[path[-1]] = value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("base", BASES)
 def test_an_odd_value_gets_a_verdict(base):
     dice = random.Random(base)

@@ -65,6 +65,7 @@ def test_row_100_another_request_on_the_branch_is_not_taken_for_the_one_that_was
     assert REWRITTEN in run.status().detail
 
 
+@pytest.mark.long
 def test_row_100_a_server_that_shows_an_older_copy_for_a_moment_is_waited_for(client, monkeypatch):
     """As servers with several copies do: first the branch is missing, then it is there, then it is missing again."""
     monkeypatch.setattr(follow, "CHANGED_S", 600.0)

@@ -219,6 +219,7 @@ class TestFollowing:
         assert [bool(event.note) for _, event in seen] == [False, True], "once in a minute is enough"
         assert seen[1][1].note == "no older request is waiting; no runner has written to this bus yet"
 
+    @pytest.mark.long
     def test_a_silent_job_is_left_alone_for_its_lease(self, client, write):
         run = client.run("noop")
         write(run.branch, lease_s=1.0)

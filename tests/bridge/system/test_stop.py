@@ -36,6 +36,7 @@ def test_a_handler_makes_it_whatever_the_main_thread_does():
     assert interrupted("bridge.system.signals", "StopRequest", timeout=60) == 0
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="how Python's own events behave is its own affair")
 def test_an_event_would_hang():
     """The test above can fail."""

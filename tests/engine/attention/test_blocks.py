@@ -129,6 +129,7 @@ def test_a_block_is_its_rows(pair, text, spec):
     assert codes.flipped < FLIPPED * codes.stored
 
 
+@pytest.mark.long
 @pytest.mark.rows(1)
 @pytest.mark.parametrize("spec", SPECS)
 def test_blocks_of_several_answers_are_their_rows(pair, text, spec):

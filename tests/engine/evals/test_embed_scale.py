@@ -108,6 +108,7 @@ def test_a_benchmark_shows_both_scalings(gemma, tmp_path, capsys):
     assert [*config_mismatches(made, [["kakeya-engine", *argv]])] == []
 
 
+@pytest.mark.long
 @pytest.mark.rows(1)
 @pytest.mark.parametrize("command", ["spec", "parity"])
 def test_the_same_scalings_are_said_to_be_so(command, plain, tmp_path, capsys):

@@ -59,6 +59,7 @@ def test_rows_say_what_each_round_took(report):
             assert 0 < sum(map(sum, parts.values())) <= row["e2e_s"]
 
 
+@pytest.mark.long
 def test_loops_wait_as_often_as_they_are_said_to(report):
     for row in counted(report, "fused"):
         assert row["counters"]["syncs"] == len(row["commits"])

@@ -114,6 +114,7 @@ def test_in_a_runners_sandbox_it_runs(tmp_path):
     assert sink.kept.decode().strip() == "True"
 
 
+@pytest.mark.long
 def test_drafts_change_no_solution_and_the_gate_takes_the_report(monkeypatch):
     pair = load("tiny", dtype="float32")
     asked = [replace(DOUBLE, id=f"HumanEval/{i}", text=f"# {i}\n{DOUBLE.text}") for i in range(2)]

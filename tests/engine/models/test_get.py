@@ -104,6 +104,7 @@ def index(tmp_path, monkeypatch, model):
     return folder
 
 
+@pytest.mark.long
 def test_the_model_that_was_got_computes_what_the_one_in_the_wheel_does(index, model):
     steps = []
     folder = get(NAME, steps.append)

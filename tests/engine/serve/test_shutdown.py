@@ -79,6 +79,7 @@ def test_second_signal_ends_it_at_once(tmp_path, hanging, signals):
         assert server.process.wait(60) == 130
 
 
+@pytest.mark.long
 @pytest.mark.rows(1)
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_idle_server_ends_in_order(tmp_path, sent, code):

@@ -39,6 +39,7 @@ def copied(run, i):
     return run.branch.replace("mac-bridge/", f"mac-bridge/x{i}/", 1)
 
 
+@pytest.mark.long
 def test_code_signed_by_a_listed_key_runs_and_the_answer_says_whose_it_was(trusting):
     run = trusting.ask(signed_by="alice")
 
@@ -325,6 +326,7 @@ def test_where_code_is_denied_there_is_nothing_to_approve(trusting):
     assert isinstance(done.exception, UsageError)
 
 
+@pytest.mark.long
 def test_a_request_that_is_held_waits_once_and_runs_when_it_is_approved(trusting, monkeypatch):
     monkeypatch.setattr("runner.serve.memory.APPROVAL_RECHECK_S", 0.0)
     run = trusting.ask()

@@ -82,6 +82,7 @@ def test_a_long_history_with_a_commit_beyond_the_limit_is_refused_in_the_end(bus
     assert "ancestor beyond the limit" in until_decided(HistorySizeChecker(git), [above])[above]
 
 
+@pytest.mark.long
 def test_what_comes_later_does_not_wait_behind_a_flood_of_long_histories(bus, long):
     git = Git.isolated(bus)
     flood = new_commits(git, 40)

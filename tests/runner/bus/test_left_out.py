@@ -182,6 +182,7 @@ def test_a_branch_that_the_bus_cannot_read_is_told_once_and_taken_when_it_is_men
     assert ran.exists()
 
 
+@pytest.mark.long
 def test_a_bus_that_can_send_nothing_is_no_list_of_bad_branches(host, requester, rot, monkeypatch):
     sent = [requester.send(requester.manifest()) for _ in range(25)]
     mends = [rot(branch) for branch in sent]

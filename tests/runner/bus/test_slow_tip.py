@@ -112,6 +112,7 @@ def test_row_82_an_answer_waits_for_a_slow_branch_and_others_do_not(
         assert host.result(slow).state is State.SUCCEEDED
 
 
+@pytest.mark.long
 def test_slow_branches_do_not_starve_one_that_came_with_them(host, requester, bus, endless, monkeypatch):
     with host.context() as context:
         fetch = context.bus.fetch
@@ -164,6 +165,7 @@ def test_a_slow_branch_that_comes_into_an_empty_store_delays_no_other(host, requ
         assert [*context.bus.fetch()] == [honest]
 
 
+@pytest.mark.long
 def test_once_the_first_history_is_there_what_was_slow_for_it_is_asked_for_at_once(
     keyed, requester, http_bus, monkeypatch
 ):
@@ -189,6 +191,7 @@ def test_once_the_first_history_is_there_what_was_slow_for_it_is_asked_for_at_on
         assert {*context.bus.fetch()} == {*sent}
 
 
+@pytest.mark.long
 def test_row_82_over_http_a_slow_branch_locks_no_other_out(
     keyed, requester, bus, http_bus, monkeypatch, wait_for
 ):

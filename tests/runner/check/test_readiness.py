@@ -216,6 +216,7 @@ def test_serving_names_the_presets_that_are_not_refused(runners):
     assert allowed_names(load_presets(), policy) == ["noop"]
 
 
+@pytest.mark.long
 @pytest.mark.bus
 def test_a_slow_first_contact_counts_all_branches_and_advises_to_delete_none(host, requester, monkeypatch):
     branches = [requester.send(requester.manifest()) for _ in range(3)]

@@ -192,6 +192,7 @@ class TestRace:
 class TestTakeover:
     """A runner that is gone or asleep loses its lease, and nothing else is lost."""
 
+    @pytest.mark.long
     def test_a_killed_runner_s_request_is_taken_over_after_the_lease(
         self, start, ask, client, git, bus, count, wait_for
     ):

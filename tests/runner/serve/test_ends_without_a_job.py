@@ -47,6 +47,7 @@ def test_without_any_runner_all_commands_say_that_it_is_cancelled(client):
     assert client.list() == []
 
 
+@pytest.mark.long
 def test_a_request_for_other_labels_that_expires_is_refused_by_any_runner(requester, host):
     with host.context() as context:
         poller = Poller(context)

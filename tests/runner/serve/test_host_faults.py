@@ -33,6 +33,7 @@ def using(presets, tmp_path):
     return {"preset_folder": str(presets(use={"steps": steps})), "interpreter": str(python)}, python
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_run", [True, False], ids=["after a job", "before the first job"])
 def test_an_interpreter_that_was_away_is_waited_for(host, requester, wait_for, using, has_run):
     policy, python = using
@@ -55,6 +56,7 @@ def test_an_interpreter_that_was_away_is_waited_for(host, requester, wait_for, u
     assert host.result(branch).state is State.SUCCEEDED
 
 
+@pytest.mark.long
 def test_a_supervisor_that_cannot_start_is_held_against_no_request(host, requester, wait_for, monkeypatch):
     branch = requester.send(requester.manifest())
     with host.context() as context:

@@ -37,6 +37,7 @@ def judging(runners, presets, requester, client, tmp_path, wait_for):
     return runner, branch
 
 
+@pytest.mark.long
 def test_row_109_the_claim_is_renewed_and_a_cancellation_is_heard(judging, client, git, bus, wait_for):
     runner, branch = judging
     first = json.loads(git(bus, "show", f"{branch}:{wire.STATE}"))["sequence"]

@@ -61,6 +61,7 @@ def check(bus, labels, asked):
     return answers
 
 
+@pytest.mark.long
 def test_three_runners_and_twelve_requests(runners, client, bus):
     labels, asked = serve_all(runners, client, how_many=3, requests=12, seed=1)
 

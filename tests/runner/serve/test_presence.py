@@ -61,6 +61,7 @@ def test_a_runner_says_who_it_is_what_it_runs_and_when_it_ends(runners, client, 
     assert status.outlook.endswith("On the machine of one: kakeya-runner serve")
 
 
+@pytest.mark.long
 def test_labels_that_no_runner_has_are_told_within_one_poll(runners, client, wait_for, monkeypatch):
     runners.start(labels=["macOS"])
     wait_for(lambda: states(client))

@@ -47,6 +47,7 @@ REPLAYED = {
 }
 
 
+@pytest.mark.long
 def test_row_110_a_report_that_the_request_brings_along_is_not_accepted(runners, presets, requester, client):
     folder = presets(
         replay={

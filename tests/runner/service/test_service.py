@@ -286,6 +286,7 @@ def test_a_hook_that_github_could_not_start_is_refused(tmp_path):
         actions_listener.hook(tmp_path / "a folder" / "runner.yaml")
 
 
+@pytest.mark.long
 def test_the_command_changes_nothing_without_yes(runners, calls, tmp_path):
     policy = runners.policy("host")
 

@@ -272,6 +272,7 @@ def test_a_serving_runner_sweeps_in_portions(host, old, monkeypatch):
     assert branches(host.bus) == []
 
 
+@pytest.mark.long
 def test_the_command_says_what_would_go_and_then_does_it(host, old, runners, tmp_path):
     branch = old(State.SUCCEEDED, days=10)
     policy = host.policy("one", retention={"days": 1})
