@@ -45,11 +45,13 @@ def models_are_named(index: ReportIndex) -> Iterator[str]:
 
 @check("WRONG_MODEL", *(kind for kind in ALL if kind != kinds.CODEC_RD))
 def configured_model_ran(index: ReportIndex) -> Iterator[str]:
-    """The configured model is the measured one, if both are names of models and not paths."""
+    """The configured model is the measured one, if both are short names or hub ids."""
     wanted = index.option("model")
     measured = [model.id for model in index.report.models if model.role == "target"]
     names = [name for name in (wanted, *measured) if isinstance(name, str) and _NAME.fullmatch(name)]
-    if measured and len(names) == 1 + len(measured) and wanted not in measured:
+    # A short name may stand for a hub id, and a folder for the target in it.
+    are_alike = len({"/" in name for name in names}) == 1
+    if measured and len(names) == 1 + len(measured) and are_alike and wanted not in measured:
         yield f"the configured model is {wanted}, and {measured[0]} was measured"
 
 

@@ -88,6 +88,11 @@ def bundled_before(report: Report) -> None:
     report["config"]["model"] = "tiny-chat"
 
 
+def named(asked: str, measured: str) -> Edit:
+    """Return an edit that measures a model under another name than the one that it was asked for by."""
+    return lambda report: every("models", id=measured)(report) and report["config"].update(model=asked)
+
+
 def one_prompt(report: Report) -> None:
     report["prompts"] = report["prompts"][:1]
     report["rows"] = [row for row in report["rows"] if row["prompt"] == report["prompts"][0]["id"]]
@@ -291,6 +296,8 @@ TWINS: dict[str, tuple[str, Edit, set[str]]] = {
     "4-bit weights": ("spec", every("models", quantization="affine@4g64"), set()),
     "a model that was trained again": ("recall", every("models", weights=digest("later")), set()),
     "a bundled model of before": ("spec", bundled_before, set()),
+    "a published model by its short name": ("spec", named("qwen3-8b", "Qwen/Qwen3-8B"), set()),
+    "a folder with a target in it": ("quant", named("mine", "mine/target"), set()),
     "rounding that swaps near logits": ("spec", other_tokens("dflash", index=4), set()),
     "rounding that swaps three near logits, of which two others are the best": (
         "spec", other_tokens("dflash", best=[[1, 30.05], [2, 30.02]]), set(),
