@@ -49,10 +49,13 @@ def config_mismatches(report: Mapping[str, Any], argvs: Sequence[Sequence[str]])
 
 
 def _mismatches(config: Mapping[str, Any], options: Mapping[str, str | bool]) -> Iterator[str]:
+    left_out = config.get("left_out")
+    reasons = list(left_out) if isinstance(left_out, dict) else []
     for name, argument in options.items():
         if name in _HOST_PLACES or name not in config or argument == _CHOICE:
             continue
-        if not _same(config[name], argument):
+        configured = config[name]
+        if not _same([*configured, *reasons] if isinstance(configured, list) else configured, argument):
             yield f"--{name.replace('_', '-')} was {argument}, and the report's configuration says {config[name]!r}"
 
 
