@@ -19,7 +19,7 @@ class Code:
 
 
 _ENGINE = "write the report with kakeya-engine"
-_AGAIN = "measure again on an idle machine, or with more repeats (--max-repeats)"
+_AGAIN = "measure again on an idle machine, or with more repeats (--max-repeats; bench verify-l: --repeats)"
 
 CODES = {
     entry.code: entry

@@ -24,7 +24,7 @@ def read_typed(model: type[Report], report: Mapping[str, Any]) -> tuple[Report |
     outside_rows = [fault for fault in faults if not _is_in_row(fault)]
     for fault in chain(outside_rows, _row_faults(model, report, faults, context)):
         where = [str(part) for part in fault["loc"]]
-        group = messages.setdefault(_code_and_part(where), [])
+        group = messages.setdefault(_code_and_part(where, fault["type"]), [])
         if len(group) < _MOST_TOGETHER:
             described = "is missing" if fault["type"] == "missing" else fault["msg"]
             group.append(f"{'.'.join(where)}: {described}")
@@ -55,11 +55,13 @@ def _row_faults(
                 yield from _errors(error, "rows", i)
 
 
-def _code_and_part(where: list[str]) -> tuple[str, str]:
+def _code_and_part(where: list[str], type_: str) -> tuple[str, str]:
     """Return the code for a fault at a location, and the part of the report that is reported once."""
     top = where[0] if where else ""
     if top in _PROVENANCE:
         return "PROVENANCE_MISSING", ""
+    if top == "rows" and len(where) > 1:
+        return "BAD_ROW", where[1]
     if top == "rows":
-        return ("NO_ROWS", "") if len(where) == 1 else ("BAD_ROW", where[1])
+        return ("TOO_LARGE" if type_ == "too_long" else "NO_ROWS"), ""
     return "MALFORMED", top
