@@ -131,8 +131,9 @@ def _by_arm(report: Row) -> dict[str, list[Row]]:
 def _cache(arm: Row, rows: Iterable[Row]) -> str:
     """Return the name of an arm's cache, and how many layers it leaves raw."""
     raw = mapping(arm.get("options")).get("raw_layers")
-    layers = max((len(items(mapping(row.get("memory")).get("layers"))) for row in rows), default=0)
-    unpacked = f", {len(raw)} of {layers} layers raw" if isinstance(raw, list) and raw and layers else ""
+    entries = (items(mapping(row.get("memory")).get("layers")) for row in rows)
+    layers = max((sum(number(layer.get("count")) or 1 for layer in some) for some in entries), default=0)
+    unpacked = f", {len(raw)} of {layers:g} layers raw" if isinstance(raw, list) and raw and layers else ""
     return text(arm.get("cache")) + unpacked
 
 

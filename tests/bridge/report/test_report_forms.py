@@ -290,7 +290,7 @@ def test_arms_stand_in_the_order_in_which_the_report_describes_them():
         {"name": "a", "cache": "affine@4g64", "options": {"raw_layers": [0, 1]}},
     ]
     rows = [
-        decode(name, "p", 1.0, memory={"cache_bytes": 9, "layers": [{}, {}, {}]})
+        decode(name, "p", 1.0, memory={"cache_bytes": 9, "layers": [{}, {"count": 2}]})
         for name in ("b", "a", "raw")
     ]
 
