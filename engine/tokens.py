@@ -50,6 +50,22 @@ class Tokenizer(Protocol):
         """Return each token's id."""
 
 
+def encode_chat(tokenizer: Tokenizer, turns: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
+    """Return the token ids of a conversation whose next turn the model has to write.
+
+    Raises:
+        BadInput: there is no chat template, or it refuses the conversation.
+    """
+    if not tokenizer.has_chat_template:
+        raise BadInput("the model has no chat template", "leave out --chat")
+    try:
+        ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, **options)
+    except Exception as error:
+        reason = f"the model's chat template refuses this: {error}"
+        raise BadInput(reason, "leave out --system, or the template: --raw or --no-chat") from error
+    return [int(each) for each in ids]
+
+
 def encode(tokenizer: Tokenizer | None, prompt: str | Sequence[int]) -> list[int]:
     """Return the prompt's token ids; a text that begins with the tokenizer's opening token gets no second.
 

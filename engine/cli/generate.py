@@ -107,7 +107,9 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
     if prompt_file is None and sys.stdin.isatty():
         raise click.UsageError("nothing to continue: give --prompt, --prompt-file or standard input")
     try:
-        return prompt_file.read_text("utf-8") if prompt_file else sys.stdin.buffer.read().decode("utf-8")
+        return (
+            prompt_file.read_text("utf-8-sig") if prompt_file else sys.stdin.buffer.read().decode("utf-8-sig")
+        )
     except (OSError, UnicodeDecodeError) as error:
         from engine.errors import BadInput
 
@@ -116,11 +118,10 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
 
 def _turns(tokenizer: Any, text: str, system: str | None) -> list[int]:
     """Return the token ids of a conversation that the model has to answer."""
+    from engine.tokens import encode_chat
+
     turns = [{"role": "system", "content": system}] if system is not None else []
-    ids = tokenizer.apply_chat_template(
-        [*turns, {"role": "user", "content": text}], add_generation_prompt=True
-    )
-    return [int(each) for each in ids]
+    return encode_chat(tokenizer, [*turns, {"role": "user", "content": text}])
 
 
 class _Lines:

@@ -44,8 +44,15 @@ def _between_commas(text: str) -> Iterable[str]:
     return (item.strip() for item in text.split(","))
 
 
+def _cache_specs(text: str) -> Iterable[str]:
+    specs = split_list(text)  # `k=...,v=...` is one of them
+    if not specs:
+        raise ValueError("there is no cache spec in it")
+    return specs
+
+
 NAMES = Items(lambda text: filter(None, _between_commas(text)))
-CACHE_SPECS = Items(split_list)  # `k=...,v=...` is one of them
+CACHE_SPECS = Items(_cache_specs)
 
 
 def list_of(choices: Iterable[int | str]) -> Items:

@@ -89,9 +89,8 @@ def make(
     secrets = iter(rng.sample(every, count))
     needles = []
     for length, depth, i in itertools.product(lengths, depths, range(samples)):
-        needles.append(
-            _make(tokenizer, rng, next(secrets), length, depth, f"{length}/{depth:g}/{i}", chat=chat)
-        )
+        name = f"{length}/{str(depth).removesuffix('.0')}/{i}"
+        needles.append(_make(tokenizer, rng, next(secrets), length, depth, name, chat=chat))
         on_made()
     return needles
 
@@ -128,9 +127,10 @@ def directly(needles: Sequence[Needle]) -> list[Needle]:
 def workload(needles: Sequence[Needle], name: str = WORKLOAD) -> prompts.Workload:
     """Return needles as a workload, with the texts that all of its prompts begin and end with."""
     texts = [needle.prompt.text for needle in needles]
+    several = len(texts) > 1  # one prompt shares its text with none
     shared = {
-        "shared_prefix": _shared(texts),
-        "shared_suffix": _shared([text[::-1] for text in texts])[::-1],
+        "shared_prefix": _shared(texts) if several else "",
+        "shared_suffix": _shared([text[::-1] for text in texts])[::-1] if several else "",
     }
     source = "generated: numbered notes of padding around one secret code"
     return prompts.Workload(name, [needle.prompt for needle in needles], "recall", source, shared)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.dflash.target.context import check_context
 from engine.measure import provenance
 from engine.measure.arm import Arm, Turn
 from engine.measure.journal import Journal
@@ -39,16 +40,20 @@ def sections(
     *,
     chat: bool = False,
     oracle: bool = True,
+    answer: int = 0,
 ) -> Sections:
     """Return the sections of a report on arms that run on encoded prompts.
 
-    ``chat`` says whether the prompts are in the chat template, and ``oracle`` whether arms are compared with an oracle.
+    ``chat`` says whether the prompts are in the chat template, ``oracle`` whether arms are compared with an oracle, and
+    ``answer`` how many tokens follow a prompt at most.
 
     Raises:
-        BadInput: two prompts have the same text.
+        BadInput: two prompts have the same text, or one is longer than the model can read.
     """
     workloads = tuple(workloads)
     refuse_repeats(workloads)
+    lengths = [len(prompt.ids) for workload in workloads for prompt in workload.prompts]
+    check_context(pair.target, pair.name, max(lengths, default=0) + answer)
     return {
         "models": pair.describe(),
         "workloads": {workload.name: workload.section(chat=chat) for workload in workloads},

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import util
@@ -13,7 +14,7 @@ from typing import Any
 
 from bridge.reports.repetition import words_of
 from engine.errors import BadInput
-from engine.tokens import Tokenizer
+from engine.tokens import Tokenizer, encode_chat
 
 _DATA = Path(__file__).with_name("data")
 BUNDLED = {path.stem: path for path in sorted(_DATA.glob("*.jsonl"))}
@@ -24,6 +25,7 @@ FIRST = 10  # so many prompts of a set are used if nobody says how many
 TASKS = ("code", "maths", "chat", "prose")
 TASK = "code"  # of lines whose format says nothing
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/+ -]{0,127}")
+NAMES = "letters, digits and ._@:/+- , at most 128"
 # The prefix that models with channels write before the answer itself. With it, no model thinks first.
 CONTENT_CHANNEL = "<|channel>content\n<channel|>"
 WHOLE = 4000  # characters of a prompt that a report holds in full
@@ -89,18 +91,23 @@ def read_sets(names: Sequence[str], most: int | None) -> list[Workload]:
     For the arguments see :func:``read_set``.
 
     Raises:
-        BadInput: as :func:``read``, or two files of one name.
+        BadInput: as :func:``read``, two files or two prompts of one name, or no names.
     """
     workloads: dict[str, Workload] = {}
     for name in names:
         called = name if name in PUBLISHED else BUNDLED.get(name, Path(name)).stem.replace(" ", "-")
         if called in workloads or not NAME.fullmatch(called):
             raise BadInput(
-                f"{name} cannot be a workload called {called!r}", "give each file a name of its own"
+                f"{name} cannot be a workload called {called!r}", f"give each file a name of its own: {NAMES}"
             )
         workload = read_set(name, most, called)
         prompts = [replace(prompt, id=_within(called, prompt.id)) for prompt in workload.prompts]
+        twice = [name for name, times in Counter(prompt.id for prompt in prompts).items() if times > 1]
+        if twice:
+            raise BadInput(f"two prompts of {name} would be called {twice[0]!r}", "give them other ids")
         workloads[called] = replace(workload, prompts=prompts)
+    if not workloads:
+        raise BadInput("no set of prompts is named", f"the sets here are {', '.join(BUNDLED)}")
     return list(workloads.values())
 
 
@@ -162,7 +169,8 @@ def read(path: Path | None = None, most: int | None = None) -> list[Prompt]:
     path = path or BUNDLED[DEFAULT]
     try:
         data = path.read_bytes()
-        lines = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8").splitlines()
+        # Only newlines end a line: JSON's strings may hold other separators, such as U+2028.
+        lines = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig").split("\n")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         sets = ", ".join(BUNDLED)
         fix = f"give a file of JSON lines; the sets here are {sets}"
@@ -190,13 +198,13 @@ def _parse(line: str, where: str) -> Prompt:
     try:
         entry = json.loads(line)
         name, text, task = _named(entry, where)
-    except (ValueError, KeyError, TypeError) as error:
+    except (AttributeError, ValueError, KeyError, TypeError) as error:
         raise BadInput(
             f'{where} is no {{"id": ..., "text": ...}}',
             "or the lines of gsm8k (question) or humaneval (task_id, prompt)",
         ) from error
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise BadInput(f"{where}: {name!r} is no id", "letters, digits and ._@:/+- , at most 128")
+        raise BadInput(f"{where}: {name!r} is no id", NAMES)
     if not isinstance(text, str) or not text:
         raise BadInput(f"{where}: the text is empty")
     try:
@@ -226,13 +234,16 @@ def encode(prompts: Sequence[Prompt], tokenizer: Tokenizer, *, chat: bool, begin
         chat: put each into the tokenizer's chat template, as a user's message to a model that is not to think
             first: published drafters were made for that.
         begin: what the answer begins with, behind the template.
+
+    Raises:
+        BadInput: there is no chat template, or it refuses a prompt.
     """
     behind = tokenizer.encode(begin, add_special_tokens=False) if begin else []
     encoded = []
     for prompt in prompts:
         if chat:
             messages = [{"role": "user", "content": prompt.text}]
-            ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, enable_thinking=False)
+            ids = encode_chat(tokenizer, messages, enable_thinking=False)
         else:
             ids = tokenizer.encode(prompt.text)
         encoded.append(replace(prompt, ids=tuple(int(i) for i in (*ids, *behind))))

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bridge.reports import kinds
 from bridge.reports.claims.decoding import LEAST_REPEATS, LEAST_ROWS, LEAST_TOKENS, Table, is_enough
 from bridge.reports.repetition import repeating_arms
 
@@ -15,7 +16,7 @@ def why_no_speed(report: Mapping[str, Any]) -> Iterator[str]:
     table = Table(report["rows"])
     few = next((arm for arm in table.rows if not is_enough(table, arm)), None)
     if few is not None:
-        yield f"nothing is claimed about speed: {_reason(table, few, report['config'])}"
+        yield f"nothing is claimed about speed: {_reason(table, few, report)}"
     groups: dict[str, set[str]] = {"all prompts": {prompt["id"] for prompt in report["prompts"]}}
     for prompt in report["prompts"]:
         groups.setdefault(prompt["workload"], set()).add(prompt["id"])
@@ -25,8 +26,13 @@ def why_no_speed(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: no speed or acceptance is claimed, since {arm} repeats itself on {some} of {every} prompts"
 
 
-def _reason(table: Table, arm: str, config: Mapping[str, Any]) -> str:
-    rows = table.all(arm)
+def _reason(table: Table, arm: str, report: Mapping[str, Any]) -> str:
+    rows, most = table.all(arm), report["config"]["max_tokens"]
+    # Plain decoding alone has no such option.
+    is_native = report.get("kind") == kinds.NATIVE
+    longer = (
+        "--prompts with longer answers" if is_native else "--fixed-length decodes past the end of answers"
+    )
     repeats = min(map(len, table.rows[arm].values()))
     tokens = statistics.median(row["decode_tokens"] for row in rows)
     if repeats < LEAST_REPEATS:
@@ -34,10 +40,9 @@ def _reason(table: Table, arm: str, config: Mapping[str, Any]) -> str:
     if len(rows) < LEAST_ROWS:
         runs = _count(len(rows), "run")
         return f"{runs} of each arm, {_needed(LEAST_ROWS)} (more prompts: --max-prompts, or --repeats {LEAST_ROWS})"
-    if min(row["decode_tokens"] for row in rows) == 0:
-        return f"an answer of {arm} has one token (--fixed-length decodes past the end of answers)"
-    short = config["max_tokens"] <= LEAST_TOKENS
-    remedy = f"--max-tokens {2 * LEAST_TOKENS}" if short else "--fixed-length decodes past the end of answers"
+    if most > 1 and min(row["decode_tokens"] for row in rows) == 0:
+        return f"an answer of {arm} has one token ({longer})"
+    remedy = f"--max-tokens {2 * LEAST_TOKENS}" if most <= LEAST_TOKENS else longer
     return f"half of the answers have at most {tokens:g} tokens after the first, {_needed(LEAST_TOKENS)} ({remedy})"
 
 

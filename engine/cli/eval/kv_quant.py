@@ -70,7 +70,7 @@ def _texts(
 
     if text is not None:
         try:
-            pieces = quant.windows(text.read_text(encoding="utf-8"), tokenizer, tokens, most)
+            pieces = quant.windows(text.read_text(encoding="utf-8-sig"), tokenizer, tokens, most)
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"the text {text} cannot be read: {error}") from error
         return [Workload("texts", pieces, TASK, str(text))]

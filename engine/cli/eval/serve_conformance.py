@@ -32,10 +32,17 @@ def command(
     features ran.
     """
     from engine.cache.spec import parse
+    from engine.errors import BadInput
     from engine.evals import serve_conformance as conformance
 
-    only = settings["cache"] != "all"
-    caches = tuple(dict.fromkeys(("raw", parse(settings["cache"]).text))) if only else conformance.CACHES
+    caches: tuple[str, ...] = conformance.CACHES
+    if settings["cache"] != "all":
+        spec = parse(settings["cache"])
+        if not spec.packs:
+            raise BadInput(
+                f"{spec.text} packs nothing, so it is not smaller than raw", "take e8v@... or affine@..."
+            )
+        caches = tuple(dict.fromkeys(("raw", spec.text)))
     clients = tuple(dict.fromkeys(settings["clients"]))
     matrix = conformance.Matrix(caches=caches, clients=clients, max_tokens=settings["max_tokens"])
     with progress("asking", "cells") as (on_start, on_cell):

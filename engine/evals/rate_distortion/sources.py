@@ -74,7 +74,7 @@ def capture_from(name: str, text: Path, most: int, seed: int = 0) -> dict[str, n
     from engine.mx import mx
 
     try:
-        words = text.read_text(encoding="utf-8")
+        words = text.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise BadInput(f"cannot read {text}: {error}") from error
     pair = load(name, False, dtype="stored")

@@ -306,7 +306,7 @@ def _job(
     times = tuple(plan.loops) != ("lazy",)
     return Job(
         kind,
-        sections(pair, encoded, arms, chat=chat),
+        sections(pair, encoded, arms, chat=chat, answer=plan.max_tokens),
         {**options, **asdict(plan), **config, **(threads.config() if threads else {})},
         turns=list(interleave(arms, prompts, range(plan.repeats + 1))),  # repeat 0 is warm-up
         further=further(arms, prompts, plan),

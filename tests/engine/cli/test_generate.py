@@ -148,6 +148,17 @@ class TestChat:
         assert answer("--prompt", "ab", *argv) == (expected(prompt), chat)
 
 
+def test_a_template_that_refuses_a_system_message_is_named(tmp_path, capsys):
+    folder = folders.write_target(tmp_path / "model")
+    template = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    (folder / "chat_template.jinja").write_text(template)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["generate", "--model", str(folder), "--prompt", "a", "--system", "b"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "the model's chat template refuses this: no system role\n  leave out --system" in said
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "says"),
     [

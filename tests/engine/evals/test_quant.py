@@ -209,6 +209,13 @@ def test_usage(capsys, tmp_path):
     assert world.run("kv-quant", "--prompts", "a", "--text", "b") == 2
     assert world.run("recall", "--depths", "0.5,2") == 2
     assert world.run("recall", "--lengths", "x") == 2
+    capsys.readouterr()
+    assert world.run("kv-quant", "--caches", "") == 2
+    assert "there is no cache spec in it" in capsys.readouterr().err
+    assert world.run("acceptance", "--prompts", "") == 2
+    assert "no set of prompts is named" in capsys.readouterr().err
+    assert world.run("serve-conformance", "--cache", "e8@q38") == 2
+    assert "e8@q38 packs nothing" in capsys.readouterr().err
 
 
 def figures(bits, rel_mse, kl):

@@ -67,6 +67,17 @@ def test_the_shared_texts_are_said():
     assert all(n.prompt.text.startswith(about["shared_prefix"]) for n in made)
 
 
+def test_one_prompt_shares_its_text_with_none():
+    (needle,) = needles.make(Words(), [9000], [0.5], 1, 1, chat=False)
+    about = needles.workload([needle]).section(chat=False)
+    assert (about["shared_prefix"], about["shared_suffix"]) == ("", "")
+
+
+def test_depths_that_are_close_have_names_of_their_own():
+    made = needles.make(Words(), [100], [0, 0.1, 0.1000001], 1, 1, chat=False)
+    assert [needle.id for needle in made] == ["100/0/0", "100/0.1/0", "100/0.1000001/0"]
+
+
 def test_prompts_that_cannot_be_made():
     with pytest.raises(BadInput, match="hold no two notes"):
         needles.make(Words(), [20], [0.5], 1, 0, chat=False)

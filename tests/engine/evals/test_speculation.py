@@ -478,6 +478,19 @@ def test_what_a_claim_of_speed_lacks_is_named_with_the_option_that_helps(keep, m
 
 
 @pytest.mark.parametrize(
+    ("about", "remedy"),
+    [
+        ({"config": {"max_tokens": 1}}, "at most 0 tokens after the first, 32 are needed (--max-tokens 64)"),
+        ({"config": {"max_tokens": 99}, "kind": "kakeya.native"}, "has one token (--prompts with longer answers)"),
+    ],
+)  # fmt: skip
+def test_a_remedy_is_one_that_helps_and_that_the_command_has(about, remedy):
+    fast = {"a": (2, 2, 2), "b": (2, 2, 2)}
+    rows = [row | {"decode_tokens": 0} for row in _loops(fast, native=fast)]
+    assert remedy in next(why_no_speed({"rows": rows, "prompts": [], **about}))
+
+
+@pytest.mark.parametrize(
     ("ours", "tight"),
     [
         ({"a": (1, 1, 1), "b": (2, 2, 2)}, True),
@@ -522,6 +535,7 @@ def test_bundled_prompts_are_code_that_goes_on():
         (b"{", ":1 is no"),
         (b'{"id": "a"}', ":1 is no"),
         (b"[1]", ":1 is no"),
+        (b'"one question"', ":1 is no"),
         (b'{"id": "a", "text": "x"}\n\n{"id": "a", "text": "y"}', ":3: the id 'a' is there twice"),
         (b'{"id": "?", "text": "x"}', "is no id"),
         (b'{"id": 1, "text": "x"}', "is no id"),
@@ -580,6 +594,22 @@ def test_what_cannot_be_measured_is_one_line(argv, words, capsys):
     assert code == 2
     assert words in said.err
     assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--max-tokens", "128"], "tokens are more than the 100 that"),
+        (["--chat"], "the model has no chat template\n  leave out --chat"),
+    ],
+)
+def test_what_the_model_cannot_read_is_refused_before_anything_runs(argv, words, tmp_path, capsys):
+    folder = folders.write_target(tmp_path / "model", {"max_position_embeddings": 100})
+    (tmp_path / "p.jsonl").write_text('{"id": "p", "text": "def g"}')
+    common = ["spec", "--model", str(folder), "--prompts", str(tmp_path / "p.jsonl"), "--drafters", "lookup"]
+    code, said = _run(capsys, *common, *argv)
+    assert code == 2, said.err
+    assert words in said.err
 
 
 def test_the_command_measures_writes_and_shows(walker, tmp_path, capsys):

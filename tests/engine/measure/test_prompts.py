@@ -81,6 +81,30 @@ def test_a_single_file_is_named_as_its_source(tmp_path):
     assert (found.task, found.source, len(found.prompts)) == ("maths", str(own), 1)
 
 
+def test_files_of_other_programs_are_read(tmp_path):
+    own = tmp_path / "own.jsonl"
+    texts = ["one\u2028line", "next\u0085line", "é\r\nü"]
+    lines = [json.dumps({"id": str(i), "text": text}, ensure_ascii=False) for i, text in enumerate(texts)]
+    own.write_text("\r\n".join([*lines, ""]), encoding="utf-8-sig", newline="")
+    assert [prompt.text for prompt in prompts.read(own)] == texts
+
+
+def test_a_file_that_cannot_name_a_workload_says_which_names_can(tmp_path):
+    own = tmp_path / "größe.jsonl"
+    own.write_text('{"id": "a", "text": "b"}\n')
+    with pytest.raises(BadInput, match=r"cannot be a workload called 'größe'") as refused:
+        prompts.read_sets([str(own)], None)
+    assert "letters, digits" in refused.value.fix
+
+
+@pytest.mark.parametrize("ids", [("1", "own/1"), ("x" * 126 + "1", "x" * 126 + "2")])
+def test_prompts_whose_ids_are_alike_within_their_set_are_refused(ids, tmp_path):
+    own = tmp_path / "own.jsonl"
+    own.write_text("".join(json.dumps({"id": name, "text": name}) + "\n" for name in ids))
+    with pytest.raises(BadInput, match=r"two prompts of .* would be called 'own/"):
+        prompts.read_sets([str(own)], None)
+
+
 def test_a_text_that_no_file_can_hold_is_refused(tmp_path):
     own = tmp_path / "own.jsonl"
     own.write_text('{"id": "a", "text": "half \\ud83d"}\n')
