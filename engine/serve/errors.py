@@ -14,6 +14,7 @@ KINDS = {
     429: "rate_limit_error",
 }
 ANTHROPIC = "/v1/messages"
+ANTHROPIC_KINDS = {413: "request_too_large"}
 
 
 class ApiError(Exception):
@@ -40,7 +41,7 @@ class ApiError(Exception):
     def body(self, path: str = "") -> dict[str, Any]:
         """Return the answer's JSON, in the form of the API that a path belongs to."""
         if path == ANTHROPIC or path.startswith(f"{ANTHROPIC}/"):
-            kind = "api_error" if self.kind == "server_error" else self.kind
+            kind = ANTHROPIC_KINDS.get(self.status, "api_error" if self.kind == "server_error" else self.kind)
             return {"type": "error", "error": {"type": kind, "message": self.message}, "request_id": None}
         error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
         return {"error": error}

@@ -76,13 +76,11 @@ def _conversation(request: CountRequest) -> dict[str, Any]:
     thinks = (request.thinking or {}).get("type") in ("enabled", "adaptive")
     body["reasoning_effort"] = "medium" if thinks else "none"
     body["response_format"] = chat.json_format((request.output_config or {}).get("format"))
-    if request.tools:
-        body |= {
-            "tools": [_tool(tool) for tool in request.tools],
-            "tool_choice": _choice(request.tool_choice),
-            "parallel_tool_calls": not (request.tool_choice or {}).get("disable_parallel_tool_use"),
-        }
-    return body
+    return body | {
+        "tools": [_tool(tool) for tool in request.tools or ()],
+        "tool_choice": _choice(request.tool_choice),
+        "parallel_tool_calls": not (request.tool_choice or {}).get("disable_parallel_tool_use"),
+    }
 
 
 def _turns(message: dict[str, Any]) -> list[dict[str, Any]]:
@@ -126,7 +124,7 @@ def _text(content: Any, param: str, without: re.Pattern[str] | None = None) -> s
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    if tool.get("type", "custom") != "custom":
+    if (tool.get("type") or "custom") != "custom":
         raise unsupported(f"tools of type {str(tool['type'])[:64]!r}", "tools")
     function = {"name": tool.get("name"), "description": tool.get("description")}
     return {"type": "function", "function": {**function, "parameters": tool.get("input_schema")}}

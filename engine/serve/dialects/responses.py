@@ -1,5 +1,6 @@
 """``POST /v1/responses``: OpenAI's newer API, translated to a chat request and back. Nothing is stored."""
 
+import math
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -23,6 +24,9 @@ FORMS = {
     "thinking": ("summary", "summary_index", f"{SUMMARY}_text", f"{SUMMARY}_part"),
 }
 Spaces = dict[str, tuple[str, str]]
+ECHOED = ("metadata", "reasoning", "text", "tool_choice", "tools")
+# The fields of a chat request that have other names here.
+FIELDS = {"messages": "input", "reasoning_effort": "reasoning.effort", "response_format": "text.format"}
 
 
 class ResponsesRequest(Loose):
@@ -52,11 +56,22 @@ class ResponsesRequest(Loose):
 
 async def begin(server: Server, request: ResponsesRequest) -> "Response":
     """Queue the answer; ApiError if the request cannot be served."""
+    try:
+        return await _begin(server, request)
+    except ApiError as error:
+        error.param = FIELDS.get((error.param or "").split(".")[0], error.param)
+        raise
+
+
+async def _begin(server: Server, request: ResponsesRequest) -> "Response":
     for name in ("previous_response_id", "background", "conversation", "prompt", "top_logprobs"):
         if getattr(request, name):
             raise unsupported(name)
     if LOGPROBS in (request.include or ()):
         raise unsupported(LOGPROBS, "include")
+    for name in ECHOED:
+        if _endless(getattr(request, name)):
+            raise ApiError(400, f"{name} holds a number that is no JSON.", param=name, code="invalid_value")
     turns = [{"role": "system", "content": request.instructions}] if request.instructions else []
     items = [{"role": "user", "content": request.input}] if isinstance(request.input, str) else request.input
     # Consecutive thoughts, texts and calls of the model become one turn.
@@ -67,15 +82,21 @@ async def begin(server: Server, request: ResponsesRequest) -> "Response":
     body["reasoning_effort"] = (request.reasoning or {}).get("effort") or "none"
     body["response_format"] = chat.json_format((request.text or {}).get("format"))
     spaces: Spaces = {}
-    if request.tools:
-        tools = [flat for tool in request.tools for flat in _tools(tool, spaces)]
-        body |= {"tools": tools, "tool_choice": _choice(request.tool_choice)}
+    body["tools"] = [flat for tool in request.tools or () for flat in _tools(tool, spaces)]
+    body["tool_choice"] = _choice(request.tool_choice)
     return Response(await chat.begin(server, parse(ChatRequest, body)), request, spaces)
+
+
+def _endless(value: Any) -> bool:
+    """Return whether a value holds a number that no answer can repeat: NaN, or one that is too large, such as 1e999."""
+    if isinstance(value, dict | list):
+        return any(map(_endless, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _turn(item: dict[str, Any]) -> dict[str, Any] | None:
     """Translate an item; None if it says nothing."""
-    kind = item.get("type", "message")
+    kind = item.get("type") or "message"
     if kind == "message":
         return {"role": item.get("role"), "content": item.get("content")}
     if kind == "function_call":

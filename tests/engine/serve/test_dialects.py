@@ -120,6 +120,8 @@ def test_message_with_more_stop_sequences_than_openai_allows(server):
         ({"tool_choice": {"type": ["x"]}, "tools": [{"name": "a"}]}, 400, "invalid_request_error"),
         ({"tools": [{"name": 7}]}, 400, "invalid_request_error"),
         ({"mcp_servers": [{"type": "url", "url": "https://x", "name": "x"}]}, 400, "invalid_request_error"),
+        ({"tool_choice": {"type": "any"}}, 400, "invalid_request_error"),
+        ({"tool_choice": {"type": "tool", "name": "a"}}, 400, "invalid_request_error"),
     ],
 )
 def test_message_refusals(server, fields, status, kind):
@@ -127,6 +129,19 @@ def test_message_refusals(server, fields, status, kind):
     assert refused.status_code == status, refused.text
     assert refused.json()["type"] == "error"
     assert refused.json()["error"]["type"] == kind
+
+
+def test_message_that_is_too_large(server):
+    for path in ("/v1/messages", "/v1/messages/count_tokens"):
+        refused = server.http.post(path, content=b"x" * (5 << 20))
+        assert (refused.status_code, refused.json()["error"]["type"]) == (413, "request_too_large")
+
+
+def test_message_with_nulls_where_the_api_allows_them(server):
+    tools = [{"type": None, "name": "weather", "input_schema": CITY, "cache_control": None}]
+    assert messages(server, tools=tools, stop_sequences=None, system=None).status_code == 200
+    for choice in ("auto", "none"):
+        assert messages(server, tool_choice={"type": choice}).status_code == 200
 
 
 def test_response(server):
@@ -234,6 +249,10 @@ def test_counted_tokens(server):
 @pytest.mark.parametrize(
     ("fields", "status"),
     [
+        ({"input": "x", "tool_choice": "required"}, 400),
+        ({"input": [{"role": "king", "content": "x"}]}, 400),
+        ({"input": []}, 400),
+        ({"input": "x", "reasoning": {"effort": 5}}, 400),
         ({"input": None}, 400),
         ({"input": [{"type": "item_reference", "id": "x"}]}, 400),
         ({"input": [{"role": "user", "content": 5}]}, 400),
@@ -251,7 +270,22 @@ def test_counted_tokens(server):
 def test_response_refusals(server, fields, status):
     refused = server.http.post("/v1/responses", json={"model": "tiny", **fields})
     assert refused.status_code == status, refused.text
-    assert set(refused.json()["error"]) == {"message", "type", "param", "code"}
+    error = refused.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["param"].split(".")[0] in fields
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+@pytest.mark.parametrize("field", ["metadata", "reasoning", "text", "tools"])
+def test_response_repeats_no_number_that_is_no_json(server, field, number, stream):
+    value = f'[{{"type": "function", "name": "f", "parameters": {{"minimum": {number}}}}}]'
+    value = value if field == "tools" else f'{{"a": {number}}}'
+    body = json.dumps(
+        {"model": "tiny", "input": "x", "max_output_tokens": 2, "stream": stream, field: "HERE"}
+    )
+    refused = server.http.post("/v1/responses", content=body.replace('"HERE"', value))
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)
 
 
 @pytest.mark.long
