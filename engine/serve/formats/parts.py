@@ -42,7 +42,9 @@ class OutputParser:
         self._state = "thought" if open_thought else "text"
         self._buffer = ""
         self._begun = False
-        self._gap = False  # whether a thought has ended and no content has come since
+        self._gap = False  # whether a thought or a call has ended and no content has come since
+        # Blank text at the beginning waits for what follows: before a thought or a call it is no part of the answer.
+        self._blank, self._texted = "", not self._marks["text"]
         self._only_call = only_call
         self.calls = 0  # number of calls so far
         self.thought = ""  # the thoughts so far
@@ -69,8 +71,8 @@ class OutputParser:
             deltas += self._cross(self._buffer[:at], state)
             self._buffer = self._buffer[at + len(mark) :]
         if last:
-            deltas += self._give(self._buffer, closing=True, cut=cut)
-            self._buffer = ""
+            text, self._buffer, self._texted = self._blank + self._buffer, "", True
+            deltas += self._give(text, closing=True, cut=cut)
         elif self._state not in ("call", "head"):
             safe = len(self._buffer) - self._hopeful()
             deltas += self._give(self._buffer[:safe])
@@ -81,7 +83,7 @@ class OutputParser:
         """Return the deltas for the text up to a mark, behind which another state begins."""
         deltas = self._give(text, closing=True)
         self._gap = self._gap or self._state == "thought"
-        self._state = state
+        self._state, self._blank = state, ""
         return deltas
 
     def _hopeful(self) -> int:
@@ -99,9 +101,14 @@ class OutputParser:
             return [{"reasoning_content": text}]
         if self._state == "call" and closing and not cut:
             return self._parsed(text)
-        if self._gap:  # templates put empty lines behind a thought, which are no part of the answer
+        if self._gap:  # templates put empty lines behind thoughts and calls, which are no part of the answer
             text = text.lstrip("\n")
             self._gap = not text
+        elif not self._texted:
+            text = self._blank + text
+            self._blank = "" if text.strip() else text
+            text = text.removeprefix(self._blank)
+        self._texted = self._texted or bool(text)
         return [{"content": text}] if text else []
 
     def _parsed(self, text: str) -> list[Delta]:
@@ -109,6 +116,7 @@ class OutputParser:
             calls = self._parse(text) if self._parse is not None else []
         except Exception:  # noqa: BLE001 - parsers of many models, over text that a model wrote
             return [{"content": text}]
+        self._gap = True
         return [self._call(call) for call in (calls if not self._single else [] if self.calls else calls[:1])]
 
     def _call(self, call: dict[str, str]) -> Delta:

@@ -21,6 +21,7 @@ THINKING, CALLING = ("<think>", "</think>"), ("<tool_call>", "</tool_call>")
 
 
 PARSE = partial(read, parse=parse_json, tools=[{"name": "f"}])
+CALL = '<tool_call>{"name": "f", "arguments": {"x": 1}}'
 
 
 def told(text, size, *, cut=False, **options):
@@ -73,7 +74,34 @@ def test_calls_of_mistral_end_with_the_answer(text, size):
     assert [json.loads(call["function"]["arguments"]) for call in calls] == [{"x": 1}, {"x": 2}]
 
 
-CALL = '<tool_call>{"name": "f", "arguments": {"x": 1}}'
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_empty_lines_between_calls_are_no_content(size):
+    call = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    text, _, calls = told(f"Both.\n{call}\n{call}\n\n", size, calling=CALLING, parse_call=PARSE)
+    assert (text, len(calls)) == ("Both.\n", 2)
+    text, _, calls = told(f"{call}\nDone.\n\nBye.", size, calling=CALLING, parse_call=PARSE)
+    assert (text, len(calls)) == ("Done.\n\nBye.", 1)
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (f"\n\n{CALL}", ""),
+        (f"\n<think>a</think>\n{CALL}", ""),
+        (f"\n{CALL}</tool_call>\n", ""),
+        ("\n\nHello.\n", "\n\nHello.\n"),
+        ("\n \n", "\n \n"),
+    ],
+)
+def test_blank_lines_before_a_thought_or_a_call_are_no_content(written, shown, size):
+    options = {"thinking": THINKING, "calling": CALLING, "parse_call": PARSE}
+    text, thought, calls = told(written, size, **options)
+    assert (text, thought, len(calls)) == (
+        shown,
+        "a" * written.count("<think>"),
+        written.count("<tool_call>"),
+    )
 
 
 @pytest.mark.parametrize(("cut", "calls"), [(False, 1), (True, 0)])
