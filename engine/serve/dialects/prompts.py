@@ -123,8 +123,8 @@ def _fitted(turn: Turn, template: Template, named: dict[Any, str]) -> Turn:
             return {"role": "user", "content": f"<tool_response>\n{turn['content']}\n</tool_response>"}
         name = named.get(turn.get("tool_call_id"))
         turn = {"name": name, **turn} if template.results and name else turn
-        if template.calls and template.calls.short and "tool_call_id" in turn:
-            turn = {**turn, "tool_call_id": _short(turn["tool_call_id"])}
+        if template.calls and template.calls.short:
+            turn = {**turn, "tool_call_id": _short(turn.get("tool_call_id"))}
         return turn
     if "tool_calls" not in turn:
         return turn
@@ -192,8 +192,9 @@ def _plain(message: Message) -> Turn:
     """Return a message in the form of templates, with its text in one piece."""
     role = {"developer": "system", "function": "tool"}.get(message.role, message.role)
     turn: Turn = {"role": role, "content": "".join(texts_of(message.content or ""))}
-    if message.tool_calls:
-        turn["tool_calls"] = [_call(call) for call in message.tool_calls]
+    earlier = (message.model_extra or {}).get("function_call")  # the only call, before there were tool_calls
+    if calls := message.tool_calls or ([{"type": "function", "function": earlier}] if earlier else []):
+        turn["tool_calls"] = [_call(call) for call in calls]
     thought = message.reasoning_content or message.reasoning
     if thought and isinstance(thought, str):
         turn["reasoning_content"] = thought
