@@ -60,7 +60,8 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
         await grammar.apart(resident.grammars.compiled, thought_grammar)
         options = replace(options, grammar=thought_grammar)
     answer = PendingAnswer(server, chosen, [ids], options, request.n or 1)
-    parts = partial(_parser, request, resident, tools, text, forced=forced, thinks=thinks)
+    bare = bool(tools) and options.grammar is None and await asyncio.to_thread(_writes_bare_calls, resident)
+    parts = partial(_parser, request, resident, tools, text, forced=forced, thinks=thinks, bare=bare)
     return Chat(request, resident, answer, parts)
 
 
@@ -72,6 +73,7 @@ def _parser(
     *,
     forced: bool,
     thinks: bool,
+    bare: bool,
 ) -> OutputParser:
     tokenizer, single = resident.tokenizer, request.parallel_tool_calls is False
     if harmony.speaks(tokenizer) and not forced and not prompt.endswith(harmony.FINAL):
@@ -82,10 +84,17 @@ def _parser(
         thinking=(start, end) if start is not None and end is not None else None,
         open_thought=thinks,
         calling=(marks[0], marks[1]) if tools and not forced else None,
+        more_calling=calls.more_marks(tokenizer, bare=bare) if parser is calls.parse_json else (),
+        bare=bare,
         parse_call=partial(calls.read, parse=parser, tools=tools),
         single=single,
         only_call=forced,
     )
+
+
+def _writes_bare_calls(resident: Model) -> bool:
+    with resident.lock:
+        return resident.tokenizer.tool_parser is None and resident.template.bare_calls
 
 
 async def count(server: Server, request: ChatRequest) -> int:

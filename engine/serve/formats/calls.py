@@ -16,11 +16,33 @@ NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", dict: 
 DEEPEST = 16  # references and alternatives that are followed
 
 MARKS = ("<tool_call>", "</tool_call>")  # of most models that write calls as JSON
+# Forms without a parser in mlx-lm: DeepSeek's, and what may stand before Llama's JSON.
+DEEPSEEK = ("<\uff5ctool▁calls▁begin\uff5c>", "<\uff5ctool▁calls▁end\uff5c>")
+LLAMA = ("<|python_tag|>", "")
 
 
 def parse_json(text: str, _: Any) -> Any:
-    """Return the call in the form ``{"name": ..., "arguments": ...}``, parsed as mlx-lm does."""
-    return json.loads(text)
+    """Return the call in the form ``{"name": ..., "arguments": ...}``, parsed as mlx-lm does; or DeepSeek's calls."""
+    before, *calls = text.split("<\uff5ctool▁call▁begin\uff5c>")
+    if before.strip() or not calls:
+        return json.loads(text)
+    return [_deepseek(call.split("<\uff5ctool▁call▁end\uff5c>")[0]) for call in calls]
+
+
+def _deepseek(call: str) -> dict[str, Any]:
+    """Return a call of DeepSeek V3.1; or of R1 and V3, which write its kind, and the arguments in a block of code."""
+    name, _, arguments = call.partition("<\uff5ctool▁sep\uff5c>")
+    if not arguments.lstrip().startswith("{"):
+        name, _, arguments = arguments.partition("```json")
+        arguments = arguments.strip().removesuffix("```")
+    return {"name": name.strip(), "arguments": json.loads(arguments)}
+
+
+def more_marks(tokenizer: Tokenizer, *, bare: bool) -> list[tuple[str, str]]:
+    """Return further marks around calls that :func:`parse_json` reads; ``bare`` is for models that use none."""
+    template = getattr(tokenizer, "chat_template", None)
+    own = [DEEPSEEK] if isinstance(template, str) and DEEPSEEK[0] in template else []
+    return [*own, LLAMA] if bare else own
 
 
 def form_of(tokenizer: Tokenizer) -> tuple[str, str, Parser]:
@@ -63,7 +85,7 @@ def is_object(text: str) -> bool:
 
 
 def _call(call: dict[str, Any], schemas: dict[str, Any]) -> dict[str, str]:
-    schema, arguments = schemas[call["name"]], call.get("arguments")
+    schema, arguments = schemas[call["name"]], call.get("arguments", call.get("parameters"))  # Llama's word
     if isinstance(arguments, str) and arguments.strip():
         arguments = json.loads(arguments)
     if not isinstance(arguments or {}, dict):

@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 Delta = dict[str, Any]
@@ -15,6 +15,8 @@ class OutputParser:
         thinking: the strings around thoughts, or None.
         open_thought: whether the prompt ends inside a thought.
         calling: the strings around tool calls, or None. An empty second one leaves the end to the answer's.
+        more_calling: further such strings.
+        bare: whether an answer that begins with a brace may be a call.
         parse_call: converts the text of a call to functions as :func:``engine.serve.formats.calls.read`` does.
         single: whether only the first call is wanted.
         only_call: the whole text is one call, in the form of :func:``engine.serve.formats.grammar.of_tools``.
@@ -26,6 +28,8 @@ class OutputParser:
         thinking: tuple[str, str] | None = None,
         open_thought: bool = False,
         calling: tuple[str, str] | None = None,
+        more_calling: Sequence[tuple[str, str]] = (),
+        bare: bool = False,
         parse_call: Callable[[str], list[dict[str, str]]] | None = None,
         single: bool = False,
         only_call: bool = False,
@@ -36,16 +40,16 @@ class OutputParser:
         if thinking is not None:
             self._marks["text"].append((thinking[0], "thought"))
             self._marks["thought"].append((thinking[1], "text"))
-        if calling is not None:
-            self._marks["text"].append((calling[0], "call"))
-            self._marks["call"] += [(calling[1], "text")] if calling[1] else []
+        for begin, end in (calling, *more_calling) if calling is not None else ():
+            self._marks["text"].append((begin, "call"))
+            self._marks["call"] += [(end, "text")] if end else []
         self._state = "thought" if open_thought else "text"
         self._buffer = ""
         self._begun = False
         self._gap = False  # whether a thought or a call has ended and no content has come since
         # Blank text at the beginning waits for what follows: before a thought or a call it is no part of the answer.
         self._blank, self._texted = "", not self._marks["text"]
-        self._only_call = only_call
+        self._only_call, self._bare = only_call, bare
         self.calls = 0  # number of calls so far
         self.thought = ""  # the thoughts so far
 
@@ -63,6 +67,12 @@ class OutputParser:
             if self._only_call and self._state == "text":
                 self._buffer = self._buffer if self._begun else self._buffer.lstrip()
                 return deltas + self._of_call(last=last)
+            if self._bare and self._state == "text":
+                if not self._buffer.strip() and not last:
+                    return deltas
+                self._bare = False
+                if self._buffer.lstrip().startswith("{"):
+                    self._state = "call"
             own = self._marks[self._state]
             marks = [(at, mark, state) for mark, state in own if (at := self._buffer.find(mark)) >= 0]
             if not marks:

@@ -129,6 +129,15 @@ class Template:
         return None
 
     @cached_property
+    def bare_calls(self) -> bool:
+        """Whether a call is written as JSON without any mark around it, as Llama's are."""
+        if self.calls is None or not self.tools:
+            return False
+        begun = self.render([USER], tools=[TOOL])
+        called = self.render([USER, self.calls.turn(VALUE)], tools=[TOOL], add_generation_prompt=False)
+        return called.removeprefix(begun).lstrip().startswith('{"name": ')
+
+    @cached_property
     def parallel(self) -> bool:
         """Whether a turn may have several calls."""
         return self.calls is None or self._follows(marks=(VALUE, C), values=(VALUE, C))

@@ -109,6 +109,19 @@ def test_arguments_written_as_json_get_their_schemas_types(arguments, expected):
     assert json.loads(call["arguments"]) == expected
 
 
+DEEPSEEK = [
+    '<|tool▁call▁begin|>f<|tool▁sep|>{"count": "5"}<|tool▁call▁end|>',
+    '<|tool▁call▁begin|>function<|tool▁sep|>f\n```json\n{"count": 5}\n```<|tool▁call▁end|>\n',
+]
+
+
+@pytest.mark.parametrize("text", DEEPSEEK)
+def test_calls_of_deepseek_are_read(text):
+    """Their marks have wide bars."""
+    calls = 2 * text.replace("|", "\uff5c")
+    assert read(calls, parse_json, TOOLS) == [{"name": "f", "arguments": '{"count": 5}'}] * 2
+
+
 FAULTS = {
     "no JSON": "nonsense",
     "nothing": "",

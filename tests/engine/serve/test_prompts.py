@@ -157,7 +157,7 @@ def as_written_for(name):
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("name", sorted(TEMPLATES.keys() - {"gemma2", "deepseek"}))
+@pytest.mark.parametrize("name", sorted(TEMPLATES.keys() - {"gemma2", "deepseek", "deepseek-v3.1"}))
 def test_a_session_with_calls_is_what_transformers_makes_of_it(world, name, dialect):
     expected = world.by_transformers(name, as_written_for(name), tools=[TOOL])
     assert world.prompt(name, dialect, **session(dialect), tools=TOOLS[dialect]) == expected
@@ -177,8 +177,50 @@ def test_the_call_of_earlier_clients_is_a_call(world, name):
     assert re.sub("[0-9a-f]{9}", "ID", sent) == re.sub(IDS[0], "ID", expected)
 
 
+WRITTEN = {
+    "hermes": "<|im_end|>",
+    "qwen2.5": "<|im_end|>",
+    "qwen3-coder": "<|im_end|>",
+    "glm4.5": "<|observation|>",
+    "mistral": "<|endoftext|>",
+    "llama3.1": "<|eot_id|>",
+    "gpt-oss": "<|call|>",
+    "deepseek-v3.1": "<\uff5cend▁of▁sentence\uff5c>",
+}
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_a_template_writes_as_a_call_is_read_as_one(world, name, size):
+    turns = [turn("user", "Weather?"), as_written_for(name)[2]]
+    del turns[1]["reasoning_content"]
+    asked = {"messages": turns[:1], "tools": [TOOL]}
+    begun = world.by_transformers(name, turns[:1], tools=[TOOL])
+    written = world.by_transformers(name, turns, tools=[TOOL], add_generation_prompt=False)
+    assert written.startswith(begun)
+    answer = written.removeprefix(begun).rstrip().removesuffix(WRITTEN[name])
+    parts = world.begun(name, "chat", **asked).parts()
+    deltas = [each for at in range(0, len(answer), size) for each in parts.add(answer[at : at + size])]
+    deltas += parts.add("", last=True)
+    assert "".join(each.get("content", "") for each in deltas) == ""
+    functions = [call["function"] for each in deltas for call in each.get("tool_calls", ())]
+    cities = CITIES[: len(turns[1]["tool_calls"])]
+    assert [(each["name"], json.loads(each["arguments"])) for each in functions] == [
+        ("weather", {"city": city}) for city in cities
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"city": "Oslo"}', '{"name": "other", "parameters": {}}', "{ is a brace", "  Hi."]
+)
+def test_a_brace_alone_begins_no_call(world, text):
+    parts = world.begun("llama3.1", "chat", messages=[turn("user", "x")], tools=[TOOL]).parts()
+    deltas = [each for letter in text for each in parts.add(letter)] + parts.add("", last=True)
+    assert "".join(each["content"] for each in deltas) == text
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("name", ["deepseek"])
+@pytest.mark.parametrize("name", ["deepseek", "deepseek-v3.1"])
 def test_a_template_without_tools_that_takes_arguments_as_text_gets_them_so(world, name, dialect):
     assert world.prompt(name, dialect, **session(dialect)) == world.by_transformers(
         name, as_written_for(name)
