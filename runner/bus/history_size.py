@@ -1,6 +1,7 @@
 """Checks whether commits from the bus, and the histories below them, are small enough to be read."""
 
 import random
+import re
 import threading
 import time
 from collections.abc import Collection
@@ -17,6 +18,9 @@ LOOKS = "refs/look/"
 
 # How long the history of one branch may take to read while others wait.
 _ALONE_S = 0.5
+# A part of the history is not in the store. The commit counts as one that is not there, and is fetched again.
+_INCOMPLETE = "a part of its history is missing"
+_MISSING = re.compile(rb"^error: Could not read [0-9a-f]+$", re.MULTILINE)
 _OVERSIZED = f"its commit has an ancestor beyond the limit: {limits.COMMIT_BYTES} bytes are the most"
 
 
@@ -79,7 +83,11 @@ class HistorySizeChecker:
             except ProcessError:
                 self._long[oid] = None
         reasons |= decided | self._read_on()
-        return {oid: reason for oid, reason in reasons.items() if oid not in self.undecided}
+        return {
+            oid: reason
+            for oid, reason in reasons.items()
+            if oid not in self.undecided and reason != _INCOMPLETE
+        }
 
     def _read_on(self) -> dict[str, str | None]:
         """Return the result for the history that was read, and begin to read the next one."""
@@ -122,4 +130,9 @@ def _check_commits(git: Git, commits: Collection[str]) -> dict[str, str | None]:
 
 def _check_history(git: Git, oid: str, time_s: float) -> str | None:
     """Return what is wrong with a commit's history, or None. Raises a ProcessError after ``time_s`` seconds."""
-    return _OVERSIZED if with_oversized_history(git, [oid], but=f"{LOOKS}*", timeout=time_s) else None
+    try:
+        return _OVERSIZED if with_oversized_history(git, [oid], but=f"{LOOKS}*", timeout=time_s) else None
+    except ProcessError as error:
+        if _MISSING.search(error.stderr):
+            return _INCOMPLETE
+        raise

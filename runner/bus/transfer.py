@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from bridge.bus import exact_refs
+from bridge.bus import exact_refs, lookup
 from bridge.errors import InfrastructureError, ProcessError
 from bridge.system import git_output
 from bridge.system.git import Git
@@ -116,9 +116,14 @@ class Transfer:
         marks = git.directory / "shallow"
         if not marks.exists():
             return
-        ends = [f"--contains={commit}" for commit in git_output.lines(marks.read_bytes())]
-        refs = git_output.lines(git("for-each-ref", "--format=%(refname)", *ends[:_MOST_ENDS]).stdout)
-        marks.unlink()
+        try:
+            # The bus chose these commits, so some may not exist.
+            objects = lookup.locate(git, git_output.lines(marks.read_bytes()))
+            ends = [f"--contains={oid}" for oid, entry in objects.items() if entry.kind == "commit"]
+            listed = git("for-each-ref", "--format=%(refname)", *ends[:_MOST_ENDS]).stdout if ends else b""
+        finally:
+            marks.unlink()
+        refs = git_output.lines(listed)
         self._tips.set({name.removeprefix(HEADS): None for name in refs if name.startswith(HEADS)})
         self._git("update-ref", "-d", LOOK)
         raise InfrastructureError("the bus sent a history that is cut off", code="unreachable")

@@ -32,6 +32,7 @@ from runner.job.sandbox.probe import find_fault
 from runner.job.syscalls import PLACEHOLDER, job_filter
 from runner.ownership import check_owned
 from runner.policy import load_policy
+from runner.serve.poll import Poller
 from tests.attacks import servers
 from tests.runner.host.test_clock import YEAR, shifted
 
@@ -887,6 +888,36 @@ def test_row_52_the_dumb_protocol_is_refused_before_an_object_comes(
     assert runner.stop() == 0
     assert not any("/objects/" in path for _, path, _ in server.asked)
     assert git(runners.folder / "state-one" / "store.git", "count-objects").startswith("0 objects")
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["while it serves", "and it is killed"])
+@pytest.mark.parametrize("unknown", [0, 1, 2])
+def test_row_52_a_cut_history_comes_whole_whatever_else_the_bus_cuts_off(
+    keyed, client, bus, git, wait_for, unknown, is_killed
+):
+    """The bus chooses the commits at which git takes a history for cut off; they need not exist."""
+    runs = [client.run("noop") for _ in range(2)]
+
+    def fetch(store):
+        cut = [f"{run.commit}:refs/look/{i}" for i, run in enumerate(runs)]
+        git(store, "fetch", "--quiet", "--depth=1", f"file://{bus}", *cut)
+        for i in range(2):
+            git(store, "update-ref", "-d", f"refs/look/{i}")
+        marks = [f"{i:040x}" for i in range(1, unknown + 1)] + (store / "shallow").read_text().split()
+        (store / "shallow").write_text("".join(f"{oid}\n" for oid in marks))
+
+    with keyed.context() as context:
+        store = context.bus.git.directory
+        if is_killed:
+            fetch(store)
+    with keyed.context() as context:
+        if not is_killed:
+            fetch(store)
+        poller = Poller(context)
+        wait_for(lambda: [poller.poll()] and all(run.status().state is State.SUCCEEDED for run in runs))
+
+    assert not (store / "shallow").exists()
+    assert git(store, "rev-list", "--count", *(run.commit for run in runs)) == "3"
 
 
 @pytest.mark.long

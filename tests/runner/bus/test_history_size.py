@@ -109,6 +109,18 @@ def test_reading_that_never_ends_is_told_and_ended_with_the_runner(bus, long, mo
     checker.close()
 
 
+def test_of_a_history_that_is_not_whole_nothing_is_said(bus, long):
+    git = Git.isolated(bus)
+    (missing,) = new_commits(git, 1)
+    above = objects.commit(git, "main^{tree}", [missing], "x\n", SOMEBODY)
+    (git.directory / "objects" / missing[:2] / missing[2:]).unlink()
+    (whole,) = new_commits(git, 1, "whole\n")
+
+    assert until_decided(HistorySizeChecker(git), [above, whole]) == {whole: None}
+    long.commits.add(above)
+    assert until_decided(HistorySizeChecker(git), [above, whole]) == {whole: None}
+
+
 def test_of_one_branch_alone_a_history_that_takes_too_long_is_said(bus, long):
     git = Git.isolated(bus)
     (slow,) = new_commits(git, 1)
