@@ -6,6 +6,7 @@ maintenance is off. Call these functions while the state folder is locked and no
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,8 +19,11 @@ from runner.bus.store import scratch_folder
 _UNFINISHED = (
     "objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/[0-9a-f][0-9a-f]/tmp_obj_*", "objects/tmp_objdir-*/**/tmp_*",
 )  # fmt: skip
-# Locks, and the references of pushes that were ended.
-_STALE = ("*.lock", "objects/info/*.lock", "refs/**/*.lock", f"{exact_refs.OUTGOING}**/*")
+_LOCKS = ("*.lock", "objects/info/*.lock", "refs/**/*.lock")
+# Locks, marks of cut histories, and the references of pushes that were ended.
+_STALE = (*_LOCKS, "shallow", f"{exact_refs.OUTGOING}**/*")
+# No git of a runner holds a lock for so long.
+_HELD_S = 60.0
 # Processes that adopt the children of dead processes.
 _REAPERS = ("init", "systemd", "launchd")
 
@@ -33,6 +37,15 @@ def remove_stale_files(repository: Path) -> list[str]:
             path.unlink()
             removed.append(str(path.relative_to(repository)))
     return removed
+
+
+def old_lock(repository: Path) -> Path | None:
+    """Return a lock that a killed git must have left, or None. Call it also while others are active."""
+    for lock in (lock for pattern in _LOCKS for lock in repository.glob(pattern)):
+        with suppress(FileNotFoundError):
+            if abs(time.time() - lock.stat().st_mtime) > _HELD_S:
+                return lock
+    return None
 
 
 def end_orphans(repository: Path) -> int:

@@ -62,6 +62,7 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
         except Exception as error:  # noqa: BLE001 - a bug that one branch reaches must not end the service for all
             if context.stop.is_set():
                 break
+            context.bus.is_suspect = True
             context.tell(f"{explain(error)}; trying again")
             context.status_file.failed(explain(error))
             _announce(context)

@@ -15,6 +15,7 @@ from bridge.system import git_output
 from bridge.system.git import Git
 from runner.bus.damage import damage, finish_replacing, replace, salvage
 from runner.bus.packed_refs import APART
+from runner.bus.stale_files import old_lock
 
 HEADS = "refs/heads/"
 AGAIN = "refs/again/"
@@ -43,12 +44,19 @@ def store(git: Git, archive: Path, tips: Mapping[str, str], tell: Tell = lambda 
 
 
 def mend(archive: Path, tell: Tell, *, quick: bool = True) -> bool:
-    """Replace a damaged archive, and return whether it was damaged. A quick search does not look at old objects."""
+    """Mend an archive, and return whether that was needed. A quick search does not look at old objects.
+
+    A damaged one is replaced. A lock that a killed git left is removed.
+    """
     archive = archive.resolve()
     finish_replacing(archive)
     # Another folder that a policy names by mistake is not ours to move.
     if not all((archive / name).is_dir() for name in ("objects", "refs")):
         return False
+    if lock := old_lock(archive):
+        lock.unlink(missing_ok=True)
+        tell(f"the archive was locked by a git that was killed: {lock} was removed")
+        return True
     reason = damage(archive, quick=quick, is_walked=not quick)
     if not reason:
         return False

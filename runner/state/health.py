@@ -16,6 +16,7 @@ from bridge.errors import InfrastructureError
 from bridge.system.local_files import stamp
 from runner.bus.bus import Bus
 from runner.bus.damage import damage
+from runner.bus.stale_files import old_lock
 
 # The store has to be created again, which needs the state folder's lock, and thus a new context.
 DAMAGED = "damaged"
@@ -47,9 +48,12 @@ class Health:
             if before != _identity(path):
                 message = f"this installation changed while the runner served: {path}"
                 raise InfrastructureError(message, fix="Start it again.", code="installation_changed")
+        store = self._bus.git.directory
+        if self._bus.is_suspect and (lock := old_lock(store)):
+            raise InfrastructureError(f"a git that was killed left the lock {lock}", code=DAMAGED)
         if self._bus.is_suspect and time.monotonic() - self._looked_at >= _LOOK_AGAIN_S:
             self._looked_at, self._bus.is_suspect = time.monotonic(), False
-            if reason := damage(self._bus.git.directory, quick=False):
+            if reason := damage(store, quick=False):
                 raise InfrastructureError(f"the store is damaged: {reason}", code=DAMAGED)
 
     def check_lock(self) -> None:

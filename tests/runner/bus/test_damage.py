@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -139,3 +140,15 @@ def test_a_live_runner_mends_its_store(runners, client, presets, wait_for, tmp_p
 
     assert client.run("noop").wait(timeout=60).state is State.SUCCEEDED
     assert "the store is damaged" in runner.said()
+
+
+def test_a_live_runner_gets_over_a_lock_that_a_killed_git_left(runners, client, wait_for):
+    runner = runners.start()
+    assert client.run("noop").wait(timeout=60).state is State.SUCCEEDED
+    lock = runners.folder / "state-one" / "store.git" / "packed-refs.lock"
+    lock.touch()
+    os.utime(lock, (0, 0))
+
+    assert client.run("noop").wait(timeout=60).state is State.SUCCEEDED
+    assert f"a git that was killed left the lock {lock}" in runner.said()
+    assert not lock.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 import sys
 import time
@@ -421,6 +422,19 @@ def cut_a_pack(archive):
     pack.chmod(0o644)
     # The checksum at its end is cut.
     pack.write_bytes(pack.read_bytes()[:-15])
+
+
+def test_a_lock_that_a_killed_git_left_in_the_archive_stops_nothing(host, flood):
+    made = flood(2)
+    with host.context() as context:
+        archive = context.policy.archive
+        retention.store(context.bus.git, archive, context.bus.fetch())
+        lock = archive / "packed-refs.lock"
+        lock.touch()
+        os.utime(lock, (0, 0))
+        retention.store(context.bus.git, archive, context.bus.fetch(), host.told.append)
+    assert branches(archive) == made
+    assert f"{lock} was removed" in host.told[-1]
 
 
 def test_a_damaged_archive_is_filled_again_from_what_is_still_on_the_bus(host, flood):
