@@ -34,6 +34,8 @@ REPORTS = "results/research"
 WAITS_FOR_APPROVAL = "waits for approval by the runner's operator"
 # Part of the detail of a state in which runners that cannot run the request leave it to others; their ids follow.
 LEFT_BY = "left to other runners by"
+MOST_LEFT = 16
+_LEFT_NOTE = re.compile(rf"{LEFT_BY} ([0-9a-f]{{16}}(?: [0-9a-f]{{16}}){{0,{MOST_LEFT - 1}}})$")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # One part of a report's path. No shell, option parser or Unicode folding changes its meaning, and it is not hidden.
 _PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
@@ -306,6 +308,12 @@ def _is_plain(part: str) -> bool:
 def parse_state(data: bytes | None) -> StateFile | None:
     """Read a state file; None if there is none or it is not one."""
     return parse(StateFile, data, MAX_STATE)
+
+
+def left_by(state: StateFile | None) -> list[str]:
+    """Return the instances of the runners that have recorded in a request's state that they leave it to others."""
+    note = _LEFT_NOTE.search(state.detail) if state and state.state is State.REQUESTED else None
+    return note[1].split() if note else []
 
 
 def parse_cancel(data: bytes | None) -> CancelFile | None:

@@ -72,6 +72,8 @@ class WaitingRequest:
     # Why it waits for approval, and on which runner; empty if it does not.
     held: str = ""
     held_by: str = ""
+    # The instances of the runners that leave it to others.
+    left_by: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,7 @@ def explain_wait(
     alive = [sighting for sighting in runners if sighting.is_alive(now)]
     if not alive:
         return _nobody(runners, now)
+    alive = [sighting for sighting in alive if sighting.record.instance not in request.left_by] or alive
     return _unfit(request, alive, runners, now) or _queued(request, _fit(request, alive), position, now)
 
 
@@ -223,7 +226,8 @@ def _unfit(
         message = f"no runner that is alive serves branches like {request.branch}"
         fix = f"On the machine of {name}, add a pattern for it to bus.patterns in the policy."
         return Reason(Code.BRANCH, message, fix, name)
-    return _unknown_preset(request, serving) or _paused(serving)
+    able = [sighting for sighting in serving if _runs(sighting, request.preset)]
+    return _paused(able) if able else _unknown_preset(request, serving)
 
 
 def _away(away: Sequence[RunnerSighting], missing: tuple[str, ...], now: float) -> Reason:
@@ -234,17 +238,15 @@ def _away(away: Sequence[RunnerSighting], missing: tuple[str, ...], now: float) 
     return Reason(Code.LABELS, message, fix, name, missing, sure=not last.is_doubtful(now))
 
 
-def _unknown_preset(request: WaitingRequest, serving: Sequence[RunnerSighting]) -> Reason | None:
-    if request.preset is None or any(_runs(sighting, request.preset) for sighting in serving):
-        return None
+def _unknown_preset(request: WaitingRequest, serving: Sequence[RunnerSighting]) -> Reason:
     name = serving[0].record.id
     message = f"no runner that is alive runs the preset {request.preset}; the first to take the request will refuse it"
     fix = f"On the machine of {name}, allow it under `presets` in the policy, or install the version that has it."
     return Reason(Code.PRESET, message, fix, name)
 
 
-def _runs(sighting: RunnerSighting, preset: str) -> bool:
-    return sighting.record.presets is None or preset in sighting.record.presets
+def _runs(sighting: RunnerSighting, preset: str | None) -> bool:
+    return preset is None or sighting.record.presets is None or preset in sighting.record.presets
 
 
 def _paused(serving: Sequence[RunnerSighting]) -> Reason | None:
@@ -267,9 +269,8 @@ def _queued(
     able = [
         sighting
         for sighting in fit
-        if sighting.record.state is RunnerState.SERVING
-        and (request.preset is None or _runs(sighting, request.preset))
-    ] or list(fit)
+        if sighting.record.state is RunnerState.SERVING and _runs(sighting, request.preset)
+    ]
     sure = not all(sighting.is_doubtful(now) for sighting in able)
     over = [quota for sighting in able if (quota := _over_quota(sighting.record, position))]
     if len(over) == len(able):

@@ -93,6 +93,7 @@ def _waiting_request(
         expires_at=parse_time(request.expires_at).timestamp() if request and request.expires_at else None,
         held=state.detail if state and needs_approval else "",
         held_by=state.runner.id if state and needs_approval else "",
+        left_by=frozenset(wire.left_by(state)),
     )
 
 

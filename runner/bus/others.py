@@ -5,7 +5,6 @@ own record says that it runs the preset, it notes on the branch that it leaves t
 cannot run it, the last one knows that it is the last.
 """
 
-import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -32,8 +31,6 @@ _RESTART_S = 15.0
 # A record that is older than this by this machine's clock is of a runner that is gone, even if the clocks differ.
 _SKEW_S = 3600.0
 _REASON_CHARS = 400
-_MOST_LEFT = 16
-_LEFT_NOTE = re.compile(rf"{wire.LEFT_BY} ([0-9a-f]{{16}}(?: [0-9a-f]{{16}}){{0,{_MOST_LEFT - 1}}})$")
 _STORE = "presences.git"
 # Beyond this, the records' store is made anew: anyone who can push can replace records again and again.
 _STORE_KIB = 256 << 10
@@ -60,7 +57,7 @@ class Others:
         preset does not count.
         """
         wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
-        passed = left_by(view)
+        passed = wire.left_by(view.state)
         names = []
         for sighting in self._look():
             record = sighting.record
@@ -73,11 +70,11 @@ class Others:
 
     def has_left(self, view: RequestBranch) -> bool:
         """Return whether this runner has recorded on a request's branch that it leaves the request."""
-        return self._instance in left_by(view)
+        return self._instance in wire.left_by(view.state)
 
     def note(self, view: RequestBranch, reason: str, name: str) -> str:
         """Return the note that the runner ``name``, which is this one, leaves a request, and why."""
-        passed = [*left_by(view), self._instance][-_MOST_LEFT:]
+        passed = [*wire.left_by(view.state), self._instance][-wire.MOST_LEFT :]
         return (
             f"{name} cannot run it: {reason[:_REASON_CHARS].rstrip('.')}; {wire.LEFT_BY} {' '.join(passed)}"
         )
@@ -111,13 +108,6 @@ class Others:
         # What an earlier process fetched is outdated: records are replaced every few minutes.
         shutil.rmtree(self._folder, ignore_errors=True)
         return Remote(open_store(self._settings, self._folder, token_of(self._settings)), self._settings.url)
-
-
-def left_by(view: RequestBranch) -> list[str]:
-    """Return the instances of the runners that have recorded on a request's branch that they leave it."""
-    state = view.state
-    note = _LEFT_NOTE.search(state.detail) if state and state.state is wire.State.REQUESTED else None
-    return note[1].split() if note else []
 
 
 def _may_be_alive(sighting: RunnerSighting) -> bool:

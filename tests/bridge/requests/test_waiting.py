@@ -68,6 +68,23 @@ def test_of_two_free_runners_the_one_without_a_fault_is_named():
     assert (found.code, found.runner) == (Code.SOON, "whole")
 
 
+def test_a_runner_that_does_not_run_the_preset_is_not_promised_for_one_in_maintenance():
+    able, other = seen("able", state=RunnerState.MAINTENANCE, reason="disk"), seen("other", presets={})
+    answer = reason(able, other)
+    assert (answer.code, answer.runner) == (Code.MAINTENANCE, "able")
+
+
+def test_a_runner_that_left_the_request_to_others_is_not_promised():
+    left, other = (
+        seen("left"),
+        seen("other", instance="f" * 16, busy_with="mac-bridge/noop-1800000000-123456"),
+    )
+    asked = replace(ASKED, left_by=frozenset({left.record.instance}))
+    answer = reason(left, other, asked=asked)
+    assert (answer.code, answer.runner) == (Code.BUSY, "other")
+    assert reason(left, asked=asked).runner == "left", "alone it refuses the request at its next poll"
+
+
 def test_nobody_has_announced_itself():
     found = reason()
     assert (found.code, found.sure, found.is_stuck) == (Code.UNKNOWN, False, False)
