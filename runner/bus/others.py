@@ -85,8 +85,13 @@ class Others:
             try:
                 self._seen = self._read()
             except InfrastructureError:
-                if self._looked is None:
-                    raise
+                # Perhaps not the bus failed, but the store: it is made anew.
+                self.__dict__.pop("_remote", None)
+                try:
+                    self._seen = self._read()
+                except InfrastructureError:
+                    if self._looked is None:
+                        raise
             self._looked = time.monotonic()
         return self._seen
 

@@ -108,6 +108,24 @@ def test_the_last_of_several_that_cannot_run_it_refuses_at_once(
     assert (result.state, result.reason.code) == (State.REFUSED, code)
 
 
+def test_a_damaged_store_of_records_hides_no_runner(serving, requester, host, monkeypatch):
+    now = [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    poller, poor = serving("poor", presets=["noop"])
+    refused = requester.send(requester.manifest())
+    poller.poll()
+    assert host.result(refused).reason.code == "preset_not_allowed"
+    (poor.policy.state / "presences.git" / "HEAD").unlink()
+
+    serving("able")
+    now[0] += 3.0
+    branch = requester.send(requester.manifest())
+    for _ in range(2):
+        poller.poll()
+    assert host.result(branch) is None
+    assert any(f"{branch}: left to able" in line for line in host.told)
+
+
 def test_runners_with_the_same_definition_need_not_leave_it_to_each_other(serving, requester, host):
     serving("one")
     second, _ = serving("two")
