@@ -14,8 +14,8 @@ from runner.admit.manifests import read_candidate
 from runner.bus.backoff import Backoff
 from runner.context import RunnerContext
 from runner.faults import explain
-from runner.serve.dispatch import apply, push_pending_answers
-from runner.serve.next_action import TipWatch, decide
+from runner.serve.dispatch import apply, is_for_others, push_pending_answers
+from runner.serve.next_action import Action, TipWatch, decide
 from runner.serve.poll import Poller
 from runner.upkeep.chores import Chores
 
@@ -125,11 +125,21 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
         raise RefusedError(
             f"{branch} is no longer at {commit[:12]}: its request is {view.request[:12]}", code="moved"
         )
-    if view.current_state.is_final:
-        return view.current_state
+    action = decide(context, view, TipWatch())
+    if action is Action.NOTHING:
+        # An answer from before the policy listed keys is not signed.
+        return view.current_state if view.current_state.is_final else view.unsigned
     if branch in waiting:
         raise InfrastructureError(f"the answer of {branch} cannot be pushed", fix="Try again.")
-    return apply(context, read_candidate(context.bus.git, view), decide(context, view, TipWatch()))
+    candidate = read_candidate(context.bus.git, view)
+    if action is Action.TAKE and is_for_others(context, candidate):
+        context.tell(f"{branch}: asks for labels that this runner lacks")
+        return None
+    published = apply(context, candidate, action)
+    if published is State.REQUESTED:
+        reason = context.waits.pop(branch, "waits for approval, or until this machine's clock can be trusted")
+        context.tell(f"{branch}: {reason}")
+    return published
 
 
 def keep_results(context: RunnerContext, branch: str, folder: Path) -> None:

@@ -12,6 +12,7 @@ from bridge.bus.presence import RunnerState
 from bridge.bus.wire import State
 from bridge.requests.waiting import Code
 from bridge.system.git import Git
+from runner.serve.loop import once
 
 pytestmark = pytest.mark.bus
 
@@ -102,3 +103,11 @@ def test_labels_come_from_the_policy_alone(runners, client, bus, wait_for):
     assert run.status().state is State.REQUESTED
     # What a client shows is what was forged: it says so nowhere but in the wait, since no key is pinned.
     assert run.status().reason.code in (Code.SOON, Code.TURN, Code.LABELS)
+
+
+def test_a_runner_that_is_given_one_branch_leaves_it_too_if_it_lacks_a_label(keyed, client):
+    run = client.run("noop", labels=["gpu"])
+    with keyed.context() as context:
+        assert once(context, run.branch) is None
+    assert keyed.told[-1] == f"{run.branch}: asks for labels that this runner lacks"
+    assert run.status().state is State.REQUESTED

@@ -23,6 +23,7 @@ from runner.bus.bus import Pushed
 from runner.policy import load_policy
 from runner.serve import next_action as deciding
 from runner.serve.lease import Lease
+from runner.serve.loop import once
 from runner.serve.next_action import Action, TipWatch, decide
 from runner.serve.poll import Poller
 from runner.state import signing_key
@@ -292,6 +293,16 @@ def test_an_answer_from_before_the_keys_is_left_as_it_is(keyed, client, run, fle
 
     keyed.handle(**fleet)
 
+    assert forger.tip(run.branch) == answer
+
+
+def test_given_alone_an_answer_from_before_the_keys_is_left_as_it_is(keyed, client, forger):
+    run = client.run("noop")
+    keyed.handle(signed=False)
+    answer = forger.tip(run.branch)
+
+    with keyed.context(trust={"runners": [str(keyed.key())]}) as context:
+        assert once(context, run.branch) is State.SUCCEEDED
     assert forger.tip(run.branch) == answer
 
 

@@ -13,6 +13,7 @@ from bridge.bus import history, presence
 from bridge.bus.branch_names import new_nonce
 from bridge.bus.wire import State
 from bridge.system.git import Git
+from runner.serve.loop import once
 from runner.serve.poll import Poller
 from tests.runner.conftest import utc
 
@@ -106,6 +107,14 @@ def test_the_last_of_several_that_cannot_run_it_refuses_at_once(
 
     result = host.result(branch)
     assert (result.state, result.reason.code) == (State.REFUSED, code)
+
+
+def test_a_runner_that_is_given_one_branch_says_to_whom_it_leaves_it(serving, requester, host):
+    serving("able")
+    _, poor = serving("poor", presets=["noop"])
+    branch = requester.send(requester.manifest())
+    assert once(poor, branch) is State.REQUESTED
+    assert host.told[-1] == f"{branch}: left to able, because this runner cannot run it"
 
 
 def test_a_damaged_store_of_records_hides_no_runner(serving, requester, host, monkeypatch):
