@@ -131,16 +131,19 @@ class _ClaimedRun:
     def _hand_back(self) -> None:
         """Hand back a request that this host could not begin: no step of it ran."""
         with suppress(InfrastructureError, OSError):
-            self._lease.advance(State.REQUESTED, detail="handed back: its runner could not begin it")
-            self._context.ledger.settled(branch=self._lease.branch, state="handed_back")
+            self._lease.hand_back("handed back: its runner could not begin it", "handed_back")
 
     def _let_go(self, stop_reason: StopReason) -> None:
         lease, context = self._lease, self._context
         if stop_reason is StopReason.STOPPING:
-            lease.advance(State.REQUESTED, detail="handed back: the runner was stopped")
-            context.tell(f"{lease.branch}: handed back")
-        else:
-            context.tell(f"{lease.branch}: another runner has taken it over; nothing is published here")
+            if lease.hand_back("handed back: the runner was stopped", str(stop_reason.value)):
+                context.tell(f"{lease.branch}: handed back")
+            else:
+                context.tell(
+                    f"{lease.branch}: could not be handed back; this runner resumes it once it is started again"
+                )
+            return
+        context.tell(f"{lease.branch}: another runner has taken it over; nothing is published here")
         context.ledger.settled(branch=lease.branch, state=str(stop_reason.value))
 
     def _prepare(self, space: Workspace) -> lfs.Unfilled:

@@ -164,11 +164,16 @@ class Lease:
         """Hand the claimed request on to other runners, and return whether any may run it."""
         context = self._context
         names = context.others.who_may(self.view, request, context.presets.get(request.preset))
-        if names:
-            self.advance(State.REQUESTED, detail=context.others.note(self.view, reason, context.identity.id))
+        if names and self.hand_back(context.others.note(self.view, reason, context.identity.id), "handed_on"):
             context.tell(f"{self.branch}: handed on to {', '.join(names)}, because this runner cannot run it")
-            context.ledger.settled(branch=self.branch, state="handed_on")
         return bool(names)
+
+    def hand_back(self, detail: str, state: str) -> bool:
+        """Give up the claim, and return whether it is. If not, the ledger still knows the claim as this runner's."""
+        is_done = self.advance(State.REQUESTED, detail=detail) is Pushed.DONE
+        if is_done:
+            self._context.ledger.settled(branch=self.branch, state=state)
+        return is_done
 
     def is_fenced(self, view: RequestBranch) -> bool:
         """Return whether another runner has claimed or answered the request, so that this one can publish nothing."""

@@ -137,6 +137,27 @@ def test_each_ending_signal_hands_a_job_back(runners, client, presets, wait_for,
     assert (status.state, status.detail) == (State.REQUESTED, "handed back: the runner was stopped")
 
 
+def test_a_job_that_could_not_be_handed_back_is_resumed_at_once(
+    runners, client, presets, wait_for, tmp_path, bus
+):
+    began, away = tmp_path / "began", bus.with_name("away.git")
+    script = f"[ -e {began} ] || {{ touch {began}; sleep 600; }}"
+    folder = presets(long={"steps": [{"argv": ["/bin/sh", "-c", script]}]})
+    settings = {"preset_folder": str(folder), "bus": {"lease_s": 600}}
+    process = runners.start(**settings)
+    sent = Client(client.git.directory, presets=folder).run("long")
+    wait_for(began.exists)
+    bus.rename(away)
+
+    assert process.stop() == 0
+    assert f"{sent.branch}: could not be handed back" in process.said()
+    away.rename(bus)
+    assert sent.status().state.is_taken
+    process = runners.start(**settings)
+    assert sent.wait(timeout=120).state is State.SUCCEEDED
+    assert "under this one's id" not in process.said()
+
+
 @pytest.fixture
 def declining(bus):
     """Let the bus refuse changes of request branches and say why; returns a function that ends that."""
