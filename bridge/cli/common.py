@@ -10,7 +10,7 @@ import click
 
 from bridge.bus.wire import State
 from bridge.client import Client, Run
-from bridge.common import environment
+from bridge.common import environment, sanitize
 from bridge.common.cli.commands import Duration, option
 from bridge.common.cli.output import put_block, put_json, say
 from bridge.errors import ExitCode, UsageError
@@ -130,6 +130,8 @@ def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -
 
     out = console(err=True)
     last: Status | None = None
+    # The end of the log so far, if it may be the begin of a workflow command.
+    held = ""
     progress = Progress()
     for event in run.follow(None if timeout is None else timeout.total_seconds()):
         if as_json:
@@ -138,12 +140,15 @@ def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -
             say(f"  {event.note}")
         else:
             if logs and event.log:
-                put_block(event.log)
+                text = held + sanitize.block(event.log)
+                held = sanitize.begun_command(text)
+                put_block(text.removesuffix(held))
             elif event.log:
                 progress.show(event.log)
             if last is None or (last.state, last.detail) != (event.status.state, event.status.detail):
                 _announce(out, event.status)
         last = event.status
+    put_block(held)
     assert last is not None  # noqa: S101 - a request has at least one state
     return last
 

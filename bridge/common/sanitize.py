@@ -50,6 +50,7 @@ MARKS = 4
 # What a workflow's runner may take for a command: GitHub's `::name::`, and `##[name]`, `##vso[` and `##teamcity[` of
 # others, which count anywhere in a line.
 _COMMAND = re.compile(r"(?<!\S):{2,}(?=[A-Za-z])|##(?=[A-Za-z]*\[)")
+_BEGUN = re.compile(r"(?:(?<!\S):+|##[A-Za-z]*|#)\Z")
 
 
 def line(text: str) -> str:
@@ -65,6 +66,12 @@ def block(text: str) -> str:
 def printed(text: str) -> str:
     """Return text without workflow commands. It has to come from ``line`` or ``block``."""
     return _COMMAND.sub(lambda match: " ".join(match[0]) if match[0][0] == ":" else "## ", text)
+
+
+def begun_command(text: str) -> str:
+    """Return the end of a text that ``printed`` might take for a workflow command together with what follows."""
+    match = _BEGUN.search(text)
+    return match[0] if match else ""
 
 
 def log(text: str) -> str:

@@ -172,6 +172,22 @@ def test_every_way_to_print_breaks_up_commands_of_workflows(capsys):
     assert printed.count("by ## [error]x : :add-mask::y") == 5
 
 
+def test_a_command_that_comes_in_pieces_is_begun_by_the_first():
+    for command in ("::error::x", " ::add-mask::x", "##[error]x", "##vso[y]"):
+        for cut in range(1, len(command)):
+            begin, rest = command[:cut], command[cut:]
+            held = sanitize.begun_command(begin)
+            shown = sanitize.printed(begin.removesuffix(held)) + sanitize.printed(held + rest)
+            assert sanitize.printed(shown) == shown, (begin, rest)
+    assert [sanitize.begun_command(text) for text in ("", "a:", "a #b", "x\n", "###")] == [
+        "",
+        "",
+        "",
+        "",
+        "##",
+    ]
+
+
 def test_json_holds_no_command_of_a_workflow_and_reads_back():
     value = {"by": "##[error]x", "##vso[y]": "a"}
     shown = sanitize.data(value)
