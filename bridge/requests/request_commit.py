@@ -126,7 +126,9 @@ def _commit_signed(git: Git, tree: str, parents: list[str], message: str, who: I
 
 def current_branch(git: Git) -> str | None:
     """Return the checked-out branch, or None if HEAD is detached."""
-    return git.maybe("symbolic-ref", "--quiet", "--short", "HEAD")
+    # Git's own short name of it is longer if a tag has the same name.
+    head = git.maybe("symbolic-ref", "--quiet", "HEAD")
+    return head.removeprefix("refs/heads/") if head else None
 
 
 def identity(git: Git) -> Identity:

@@ -339,3 +339,11 @@ def test_what_no_runner_would_read_is_not_sent(client, bus, git, options):
     with pytest.raises(UsageError):
         client.run("noop", **options)
     assert git(bus, "for-each-ref", "refs/heads/mac-bridge") == ""
+
+
+def test_a_tag_named_like_the_branch_moves_no_request_to_another_namespace(client, clone, git):
+    git(clone, "switch", "--quiet", "--create", "claude/work")
+    git(clone, "tag", "claude/work")
+    assert client.namespace.prefix == "claude/mac-bridge-"
+    git(clone, "switch", "--quiet", "--detach")
+    assert client.namespace.prefix == "mac-bridge/"
