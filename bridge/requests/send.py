@@ -43,7 +43,9 @@ def send(
     """
 
     def bind(branch: str) -> Binding:
-        return Binding(branch, repository_name(remote.url, git.directory), draft.preset.digest)
+        # To git, a relative address begins at the top of the working tree.
+        top = git.maybe("rev-parse", "--show-toplevel") or git.directory
+        return Binding(branch, repository_name(remote.url, top), draft.preset.digest)
 
     make = partial(request_commit.prepare, git, draft, namespace, bind=bind if sign else None)
     try:

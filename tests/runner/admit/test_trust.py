@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from bridge.bus import wire
+from bridge.client import Client
 from bridge.errors import RefusedError, UsageError
 from bridge.system.git import Git
 from runner.admit.approvals import Approvals
@@ -192,6 +193,13 @@ def test_row_123_a_certificate_with_conditions_that_nobody_checks_signs_nothing(
         assert trusting.answer(run).trusted_by == "signature of carol@example.invalid"
     else:
         assert "a certificate with conditions" in trusting.refused(run)
+
+
+def test_a_relative_address_of_the_bus_is_signed_as_git_reads_it(trusting, clone, git):
+    git(clone, "config", "user.signingkey", f"{trusting.signers.key('alice')}.pub")
+    git(clone, "remote", "set-url", "origin", "../bus.git")
+    run = Client(clone / "tests", presets=trusting.folder).run("here", sign=True)
+    assert trusting.answer(run).trusted_by == "signature of alice@example.invalid"
 
 
 def test_signing_without_a_key_sends_nothing_and_says_what_to_do(client, git, bus):
