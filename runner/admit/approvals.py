@@ -6,6 +6,7 @@ is part of it because anyone can push a copy of the commit to another branch, an
 A line that cannot be read may have been a withdrawal, so all lines before it are ignored.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -70,5 +71,8 @@ class Approvals:
             size = os.fstat(file.fileno()).st_size
             # Start a new line, so that a line that a power cut truncated does not become part of this one.
             whole = size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
-            os.write(file.fileno(), line if whole else b"\n" + line)
+            line = line if whole else b"\n" + line
+            if os.write(file.fileno(), line) < len(line):
+                os.ftruncate(file.fileno(), size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
             os.fsync(file.fileno())

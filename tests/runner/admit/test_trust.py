@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import subprocess
 from datetime import datetime, timedelta
@@ -294,6 +295,19 @@ def test_nothing_above_a_line_that_cannot_be_read_counts(tmp_path, torn):
     assert approvals.of("x", "b" * 40) == "me"
     assert approvals.of("x", "a" * 40) is None
     assert (tmp_path / "approvals.jsonl").stat().st_mode & 0o077 == 0
+
+
+def test_an_approval_that_a_full_disk_cuts_off_is_an_error_and_leaves_the_others(tmp_path):
+    approvals = Approvals(tmp_path)
+    approvals.approve("x", "a" * 40, "me")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "approvals.jsonl").stat().st_size + 9, limit[1]))
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            approvals.approve("x", "b" * 40, "me")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert approvals.all() == {("x", "a" * 40): "me"}
 
 
 def test_a_commit_that_is_the_request_of_several_branches_is_approved_by_branch(trusting, forger):
