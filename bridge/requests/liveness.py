@@ -164,12 +164,12 @@ def expires_at(git: Git, view: RequestBranch) -> float | None:
     return parse_time(ends).timestamp() if ends else None
 
 
-def is_expired(git: Git, view: RequestBranch) -> bool:
-    """Return whether a request expired, by this machine's clock, before a runner took it."""
+def is_expired(git: Git, view: RequestBranch, now: float) -> bool:
+    """Return whether a request expired before a runner took it. ``now`` is in Unix seconds."""
     if view.current_state is not State.REQUESTED:
         return False
     ends = expires_at(git, view)
-    return ends is not None and ends < time.time()
+    return ends is not None and ends < now
 
 
 class BranchAges:

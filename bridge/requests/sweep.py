@@ -49,7 +49,8 @@ def sweep(
     listed = remote.listed(*patterns)
     # Do not rely on this machine's clock alone: the newest request's time is an upper bound of the current time.
     ages = [float(at) for branch in listed if (at := asked_at(branch)) > 0]
-    before = times.at_least(datetime.now(UTC).timestamp(), ages) - older_than.total_seconds()
+    now = times.at_least(datetime.now(UTC).timestamp(), ages)
+    before = now - older_than.total_seconds()
     old = {branch: tip for branch, tip in listed.items() if 0 < asked_at(branch) < before}
     old = remote.fetch_listed(old)
     views = history.read_views(git, old)
@@ -57,7 +58,7 @@ def sweep(
     finished = [
         branch
         for branch, view in views.items()
-        if view.current_state.is_final or view.is_withdrawn or is_expired(git, view)
+        if view.current_state.is_final or view.is_withdrawn or is_expired(git, view, now)
     ]
     unanswered = len(views) - len(finished)
     known = sent.branches()

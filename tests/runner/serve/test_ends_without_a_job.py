@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
+from bridge.bus.branch_names import new_nonce
 from bridge.bus.wire import State
 from bridge.errors import WaitTimeout
 from bridge.requests.waiting import Code
@@ -82,3 +83,21 @@ def test_without_any_runner_all_commands_say_that_it_has_expired(client):
     (listed,) = client.list()
     assert listed.reason.code is Code.EXPIRED
     assert client.sweep(timedelta(seconds=-1), remote=True).gone == [run.branch]
+
+
+def test_a_clock_that_is_ahead_deletes_nothing_that_may_still_run(client, requester, monkeypatch):
+    old = {"nonce": new_nonce(time.time() - 7200), "created_at": utc(-7200), "expires_at": utc(86_400)}
+    older, newer = requester.send(requester.manifest("noop", **old)), client.run("noop").branch
+
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(days=400)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bridge.requests.sweep.datetime", Ahead)
+        real = time.time
+        patch.setattr(time, "time", lambda: real() + 400 * 86_400)
+        swept = client.sweep(timedelta(hours=1), remote=True)
+    assert {status.branch for status in client.list()} == {older, newer}
+    assert (swept.gone, swept.unanswered) == ([], 1)
