@@ -23,9 +23,11 @@ from pathlib import Path
 
 from bridge.bus import branch_names, history, objects
 from bridge.bus.branch_names import by_age
+from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.common import limits, strict_json
 from bridge.errors import InfrastructureError, UsageError
+from bridge.requests.liveness import is_expired
 from bridge.requests.outbox import Sent
 from bridge.requests.request_commit import Content, Prepared
 from bridge.system import git_output
@@ -166,6 +168,10 @@ class IdempotentSender:
             UsageError: with code ``idempotency_conflict`` if the key was used for other content.
         """
         noted = self._noted(key)
+        if noted and not self.sent.commit_of(noted[0]) and self._is_expired(*noted):
+            # An earlier call could not send it. If it arrived nevertheless, it is on the remote.
+            self.sent.drop_note(key.note, noted[1])
+            noted = None
         existing = noted is not None
         if noted is None:
             on_remote = self._on_remote(key)
@@ -228,6 +234,9 @@ class IdempotentSender:
             if self._proves(key, branch, request):
                 return branch, request
         return None
+
+    def _is_expired(self, branch: str, commit: str) -> bool:
+        return is_expired(self.git, RequestBranch(branch, commit, commit), time.time())
 
     def _proves(self, key: Key, branch: str, commit: str) -> bool:
         (raw,) = objects.read_many(self.git, [commit], max_bytes=limits.COMMIT_BYTES, kind="commit")

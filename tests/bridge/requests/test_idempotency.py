@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 
 from bridge.bus import objects, wire
 from bridge.bus.remote import Remote
 from bridge.client import Client
-from bridge.errors import InfrastructureError, UsageError
+from bridge.errors import InfrastructureError, KakeyaError, UsageError
 from bridge.requests.idempotency import FILE_NAME, SETTING
 from bridge.requests.outbox import KEYS
+from bridge.requests.waiting import Code
 from bridge.system.git import Git
 
 pytestmark = pytest.mark.bus
@@ -149,6 +152,39 @@ def test_a_call_that_died_is_completed_by_the_next(client, git, bus, monkeypatch
 
     assert (sent.commit, sent.existing) == (noted, True)
     assert on_bus(git, bus) == [sent.branch]
+
+
+def test_a_request_that_could_not_be_sent_before_it_expired_does_not_use_up_the_key(client, bus):
+    hook = bus / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho 'not now' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    with pytest.raises(KakeyaError):
+        client.run("noop", lifetime=timedelta(seconds=1), idempotency_key="a")
+    time.sleep(2.1)
+    hook.unlink()
+
+    run = client.run("noop", idempotency_key="a")
+    assert not run.existing
+    assert client.run("noop", idempotency_key="a").existing
+    assert run.status().reason.code is Code.UNKNOWN
+
+
+def test_a_lost_reply_of_an_expired_request_sends_no_second_one(client, monkeypatch):
+    def lost(self, branch, commit, *, expect):
+        push(self, branch, commit, expect=expect)
+        raise InfrastructureError("the reply is lost", code="unsure")
+
+    push = Remote.push
+    with monkeypatch.context() as patch:
+        patch.setattr(Remote, "push", lost)
+        with pytest.raises(InfrastructureError):
+            client.run("noop", lifetime=timedelta(seconds=1), idempotency_key="a")
+    time.sleep(2.1)
+
+    run = client.run("noop", idempotency_key="a")
+    assert run.existing
+    assert run.status().reason.code is Code.EXPIRED
 
 
 def test_calls_side_by_side_send_one_request(clone, asked, git, bus):
