@@ -146,7 +146,7 @@ def _key(state: Path) -> Plan:
 def _pin(state: Path, clone: Path | None) -> Plan:
     """Return the plan that pins the public key: it is written into a clone, and a maintainer commits it."""
     # Without the key, the steps are only shown.
-    key = signing_key.public_key(state) if (state / signing_key.PUBLIC).exists() else None
+    key = signing_key.public_key(state) if (state / signing_key.PRIVATE).exists() else None
     text = key.text if key else "(the public key)\n"
     if clone is None:
         title = f"print the public key, for a maintainer to add to {PINNED_FILE} on the bus's main branch"

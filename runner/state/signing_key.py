@@ -89,15 +89,16 @@ def _signer(pem: bytes, path: Path) -> "CryptoSigner":
 
 
 def public_key(state: Path) -> PublicKey:
-    """Return the public key.
+    """Return the public half of the private key; the file with it may be gone, or that of another pair.
 
     Raises:
         UsageError: there is no key.
+        PolicyError: the key cannot be used.
     """
-    path = state / PUBLIC
-    if not path.exists():
+    signer = load_signer(state)
+    if signer is None:
         raise UsageError(f"there is no key in {state}", fix="Make one: kakeya-runner keygen")
-    return read_public_keys(path.read_text(encoding="utf-8", errors="replace"), str(path))[0]
+    return PublicKey(bytes.fromhex(signer.public_key.keyval["public"]))
 
 
 def reader(policy: Policy) -> Reader:

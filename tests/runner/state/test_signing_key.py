@@ -69,6 +69,15 @@ def test_a_key_that_others_may_read_is_not_used(runners, keyed):
         pass
 
 
+def test_the_public_half_of_a_key_is_shown_without_its_file_or_with_another_one(tmp_path):
+    """A runner may be killed between the two files of a pair."""
+    key = signing_key.make_key(tmp_path)
+    (tmp_path / "runner.pub").unlink()
+    assert signing_key.public_key(tmp_path) == key
+    (tmp_path / "runner.pub").write_text(signing_key.make_key(tmp_path / "other").text)
+    assert signing_key.public_key(tmp_path) == key
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"not a key", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"]
 )
