@@ -136,7 +136,9 @@ class Preset(BaseModel):
     def _reports_stay_together(cls, value: list[str]) -> list[str]:
         for pattern in value:
             if not _GLOB.fullmatch(pattern) or ".." in pattern:
-                raise ValueError(f"{pattern!r} must lie below results/research/")
+                raise ValueError(
+                    f"{pattern!r} must lie below results/research/, and consist of letters, digits, ., _, - and *"
+                )
         return value
 
     @field_validator("gate")
@@ -149,6 +151,10 @@ class Preset(BaseModel):
 
     @model_validator(mode="after")
     def _placeholders_are_declared(self) -> "Preset":
+        if odd := [name for name in self.params if not _PARAM_TOKEN.fullmatch(f"{{{name}}}")]:
+            raise ValueError(
+                f"parameter {odd[0]!r} must consist of lower-case letters, digits and underscores"
+            )
         used = {
             match["name"] for step in self.steps for t in step.argv if (match := _PARAM_TOKEN.fullmatch(t))
         }

@@ -443,6 +443,9 @@ MALFORMED = {
     "a newline in an element": (argv("/bin/x", "a\nb"), "must be the whole element"),
     "an undeclared parameter": (argv("/bin/x", "{n}"), "'n' must be both declared and used"),
     "an unused parameter": (body(params={"n": INT}), "'n' must be both declared and used"),
+    "a parameter with a dash in its name": (
+        argv("/bin/x", "{n-s}", params={"n-s": INT}), "'n-s' must consist of lower-case letters",
+    ),
     "a malformed parameter": (argv("/bin/x", "{n}", params={"n": {**INT, "max": 0}}), "max is below min"),
     "a parameter with a default out of range": (
         argv("/bin/x", "{n}", params={"n": {**INT, "default": 9}}), "must be a whole number from 1 to 2",
@@ -463,6 +466,7 @@ MALFORMED = {
     "reports above": (body(collect=["results/research/../../x"]), "must lie below results/research/"),
     "reports at the root": (body(collect=["/results/research/x"]), "must lie below results/research/"),
     "hidden reports": (body(collect=["results/research/.git/x"]), "must lie below results/research/"),
+    "reports with a space": (body(collect=["results/research/a b.json"]), "consist of letters, digits, ., _, - and *"),
     "inputs beside the whole tree": (
         body(code="request", inputs={"under": "results/research", "ending": ".json"}), "inputs are for code",
     ),
