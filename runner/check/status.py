@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -12,11 +13,14 @@ from bridge.bus.presence import RunnerState
 from bridge.checks import Check
 from bridge.common import environment
 from bridge.errors import KakeyaError, ProcessError
+from bridge.manifest import parse_time
 from bridge.system.process import run
 from runner.policy import Policy
 from runner.state import signing_key
-from runner.state.activity import read_facts
+from runner.state.activity import Facts, read_facts
 
+# A process may seem to begin a little later than it did: its time is computed from that of the machine's start.
+_CLOCK_S = 60.0
 _PROBE_S = 60.0
 _PROBE_BYTES = 1 << 20
 _QUEUE_SHOWN = 10
@@ -30,13 +34,24 @@ def overview(policy: Policy, *, blas: bool = True) -> dict[str, Any]:
         "id": policy.id,
         "bus": policy.bus.url,
         "state": str(policy.state),
-        "serving": facts is not None and facts.serving and psutil.pid_exists(facts.pid),
+        "serving": facts is not None and facts.serving and _is_there(facts),
         "runner": asdict(facts) if facts else None,
         "disk": {"free_bytes": free, "keep_free_bytes": policy.limits.keep_free_mb << 20},
         "sandbox": (facts and facts.about.get("sandbox")) or {"kind": None, "policy": policy.sandbox},
         "key": _key(policy),
         "blas": _blas(policy) if blas else None,
     }
+
+
+def _is_there(facts: Facts) -> bool:
+    """Return whether the process that wrote the facts is alive. After a restart, another may have its id."""
+    try:
+        began = psutil.Process(facts.pid).create_time()
+    except psutil.Error:
+        return False
+    with suppress(ValueError):
+        return began <= parse_time(facts.written_at).timestamp() + _CLOCK_S
+    return True
 
 
 def checks(overview: dict[str, Any]) -> Iterator[Check]:

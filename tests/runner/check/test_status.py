@@ -230,6 +230,8 @@ class TestOverview:
             (Facts(pid=os.getpid(), serving=False), False),
             (Facts(pid=1, serving=True), True),
             (Facts(pid=2**22 - 1, serving=True), False),
+            # Written before the process with this id began.
+            (Facts(pid=os.getpid(), serving=True, written_at="2026-01-01T00:00:00Z"), False),
         ],
     )
     def test_only_a_live_process_serves(self, policy, facts, serves):
