@@ -97,8 +97,7 @@ class Announcer:
 
         A fault that is described anew does not count as news: its description may change with each poll.
         """
-        if bool(fault) != bool(self._fault):
-            self._fault = one_line(fault)[: limits.PRESENCE_REASON]
+        self._fault = one_line(fault)[: limits.PRESENCE_REASON]
 
     def holds(self, branch: str | None) -> None:
         """Record the request that the runner has claimed for the next announcement."""
@@ -165,6 +164,8 @@ class Announcer:
             return True
         record = self._record()
         ignored = {"at": record.at} if with_job else {"at": record.at, "busy_with": record.busy_with}
+        if self._fault and self._last.record.reason and not self._order.reason:
+            ignored["reason"] = record.reason
         return self._last.record.model_copy(update=ignored) != record
 
     def end(self) -> None:

@@ -274,6 +274,18 @@ class TestPushes:
                 context.announcer.maybe()
         assert run.status().state is State.SUCCEEDED
 
+    def test_a_fault_that_changes_is_no_news_and_stands_in_the_next_record(self, keyed, bus):
+        with keyed.context() as context:
+            context.announcer.begin()
+            context.announcer.suffers("cannot fetch")
+            context.announcer.maybe()
+            context.announcer.suffers("cannot push")
+            context.announcer.maybe()
+            assert (context.announcer.pushes, record_on(bus).reason) == (1, "cannot fetch")
+            context.announcer.set_mode(OperatorMode(RunnerState.DRAINING))
+            context.announcer.maybe()
+            assert record_on(bus).reason == "cannot push"
+
     def test_objects_of_earlier_records_do_not_gather(self, keyed):
         with keyed.context() as context:
             context.announcer.begin()
