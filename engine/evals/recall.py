@@ -17,6 +17,7 @@ from engine.evals.controls import Change, control_caches, noise, same
 from engine.evals.liveness import counters
 from engine.evals.needles import Needle, workload
 from engine.evals.predictions import Predictions
+from engine.evals.speculation.bench import explain
 from engine.lm import generate_step
 from engine.measure import rows
 from engine.measure.arm import Arm, Decode, Turn, interleave
@@ -201,6 +202,12 @@ def job(
         answer = row(turn, pair, plan.max_tokens, ends=not fixed_length, warmup=warms and turn.repeat == 0)
         return [answer | (predictions(turn) if predictions else {})]
 
+    def finish(measured: list[Row]) -> None:
+        """Explain where the exact values lead to other tokens: attention adds them in another order."""
+        exact = {arm.name for arm in arms if arm.role in ("baseline", "identity")}
+        some = [row for row in measured if row["arm"] in exact]
+        explain(some, arms, [needle.prompt for needle in needles], pair, plan.config()["chunk"])
+
     prompts = {"prompts": [needle.section() for needle in needles]}
     return Job(
         kind,
@@ -209,4 +216,5 @@ def job(
         turns=list(interleave(arms, needles, range(repeats + warms))),
         further=until_steady(arms, needles, repeats, max_repeats or repeats),
         measure=measure,
+        finish=finish,
     )

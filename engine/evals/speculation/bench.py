@@ -129,11 +129,16 @@ def row(
 
 
 def explain(
-    measured: list[rows.Row], arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], pair: Pair
+    measured: list[rows.Row],
+    arms: Sequence[SpeculationArm],
+    prompts: Sequence[Prompt],
+    pair: Pair,
+    chunk: int = rows.CHUNK,
 ) -> None:
     """Add to each row that diverges from its oracle the position, and how close the oracle's logits were there.
 
-    ``kind`` is that of :class:``engine.dflash.divergence.Divergence``.
+    ``kind`` is that of :class:``engine.dflash.divergence.Divergence``, and ``chunk`` is how many tokens of a prompt
+    were read at once.
     """
     ids = {prompt.id: prompt.ids for prompt in prompts}
     about = {arm.name: arm for arm in arms}
@@ -141,7 +146,7 @@ def explain(
 
     @functools.cache
     def section(cache: str, prompt: str, ours: tuple[int, ...], theirs: tuple[int, ...]) -> dict[str, Any]:
-        return divergence_section(pair, cache, ids[prompt], ours, theirs)
+        return divergence_section(pair, cache, ids[prompt], ours, theirs, chunk=chunk)
 
     for row in measured:
         turn = _turn(row)

@@ -9,6 +9,7 @@ from engine.cache import make_caches
 from engine.dflash.step import Step
 from engine.errors import BadInput
 from engine.evals import needles
+from engine.evals import recall as evaluation
 from engine.evals.controls import ControlCache, control_caches, noise, same
 from engine.evals.liveness import counters
 from engine.lm import base
@@ -16,6 +17,7 @@ from engine.lm import cache as lm_cache
 from engine.measure import prompts, rows
 from engine.measure.arm import Arm
 from engine.measure.journal import Journal
+from engine.models import load
 from engine.mx import mx
 from tests.engine import evals_world as world
 from tests.engine import folders
@@ -247,6 +249,20 @@ def test_acceptance_is_told_of_each_set(tmp_path, capsys):
     ]
     assert told == [None, {"workload": "code"}, {"workload": "functions"}]
     assert world.violations(made) == []
+
+
+def test_where_exact_values_lead_to_other_tokens_the_row_says_how_near_they_were(tmp_path):
+    """Restored sliding layers hold positions in another order than a ring, so attention rounds otherwise."""
+    pair = load(folders.write_target(tmp_path / "model"))
+    plan = evaluation.RecallPlan(lengths=(256,), depths=(0.5,), samples=1, max_tokens=4)
+    asked = needles.make(pair.tokenizer, plan.lengths, plan.depths, plan.samples, 1, chat=False)
+    arms, _ = evaluation.arms_of(pair.target, plan)
+    answers = {"raw": [1, 2, 3], "identity": [1, 2, 4], "poison": [1, 2, 5]}
+    made = [{"arm": n, "prompt": asked[0].id, "repeat": 0, "tokens": tokens} for n, tokens in answers.items()]
+
+    evaluation.job(evaluation.KIND, pair, arms, asked, plan, {}).finish(made)
+
+    assert [row.get("divergence", {}).get("index") for row in made] == [None, 2, None]
 
 
 @pytest.fixture(scope="module")
