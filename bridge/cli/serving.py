@@ -10,10 +10,11 @@ from pathlib import Path
 import click
 
 from bridge.cli.common import client_of, key_option, remote_option
-from bridge.common import install
+from bridge.common import environment, install
 from bridge.common.cli.commands import PATH, Duration, option
 from bridge.common.cli.output import say
 from bridge.errors import UsageError
+from bridge.verify.public_keys import VARIABLE
 
 
 @click.command()
@@ -37,6 +38,7 @@ def mcp_command(context: click.Context, port: int | None) -> None:
     key = context.obj.get("public_key")
     public_key = str(Path(key).absolute()) if key else None
     repo = Path(context.obj["repo"]).absolute()
+    environment.set_absolute("KAKEYA_PRESETS", VARIABLE)
     # Fetched files are written below the repository, wherever the agent's host started this program.
     os.chdir(repo)
     server = make_server(str(repo), context.obj["remote"], public_key)

@@ -46,6 +46,14 @@ def set_offline() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
 
 
+def set_absolute(*names: str) -> None:
+    """Let variables that name files name the same ones after this process has changed its folder."""
+    for name in names:
+        value = get(name, "")
+        if value and "-----BEGIN" not in value:
+            os.environ[name] = str(Path(value).expanduser().absolute())
+
+
 def for_user_git() -> dict[str, str]:
     """Return the environment for git calls made on behalf of the user, in the user's repository."""
     environment = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -15,6 +16,7 @@ import pytest
 from bridge.bus import wire
 from bridge.client import Client
 from bridge.manifest import parse_time
+from runner.state.signing_key import make_key
 
 pytestmark = pytest.mark.bus
 
@@ -56,6 +58,20 @@ def test_there_are_nine_tools_with_schemas_and_hints(door):
             jsonschema.Draft202012Validator.check_schema(schema)
             assert schema["type"] == "object"
         assert tool.input_schema["additionalProperties"] is False
+
+
+def test_relative_paths_in_the_environment_begin_where_the_server_was_started(door, monkeypatch, tmp_path):
+    key = make_key(tmp_path / "state")
+    monkeypatch.setenv("KAKEYA_PUBLIC_KEY", str(tmp_path / "state" / "runner.pub").lstrip("/"))
+
+    async def scene(agent):
+        presets = await agent.good("kakeya_presets", name="talk")
+        doctor = await agent.good("kakeya_doctor")
+        return presets, {check["name"]: check["message"] for check in doctor["checks"]}
+
+    presets, checks = replace(door, presets=door.presets.lstrip("/")).play(scene)
+    assert [job["name"] for job in presets["presets"]] == ["talk"]
+    assert key.short in checks["key"]
 
 
 def test_a_whole_run_with_every_tool(served, clone):
