@@ -89,13 +89,15 @@ def every_cell_is_there(index: ReportIndex) -> Iterator[str]:
 @check("FEATURE_NEVER_RAN", SERVE)
 def features_ran(index: ReportIndex) -> Iterator[str]:
     """Drafts were proposed, blocks of the prompt were reused, clients were served at once, and nothing fell back."""
+    drafting = {row.draft for row in index.rows if row.counters.get("proposed", 0)}
     for cell, rows in _cells(index).items():
         draft, _, warm, clients, _ = cell
         fallback = next((row.fallback for row in rows if row.fallback), None)
         if fallback:
             yield f"{_named(cell)} fell back: {fallback[:100]}"
         proposed = sum(row.counters.get("proposed", 0) for row in rows)
-        if (proposed > 0) != (draft != "none"):
+        had_nothing_to_look_up = draft == "lookup" in drafting and not proposed
+        if (proposed > 0) != (draft != "none") and not had_nothing_to_look_up:
             yield f"{_named(cell)} proposed {proposed} drafts"
         if any((row.counters.get("cached_tokens", 0) > 0) != warm for row in rows):
             yield f"{_named(cell)} has answers with and without reused blocks of the prompt"

@@ -255,6 +255,10 @@ def cell(
     return {"draft": draft, "cache": cache, "warm": warm, "clients": clients, "form": form}
 
 
+def nothing_proposed(row: Report) -> None:
+    row["counters"] |= {"proposed": 0, "accepted": 0}
+
+
 def parted(**fields) -> Edit:
     """Return an edit after which an answer of the server differs from the single client's."""
     ours, theirs = [1, 2, 3], [1, 5, 3]
@@ -334,6 +338,7 @@ TWINS: dict[str, tuple[str, Edit, set[str]]] = {
     "caches of one kind": ("spec", cached_in("affine@4g64"), set()),
     "only sliding layers evict": ("restored", sliding, set()),
     "a near tie of the server": ("served", parted(), set()),
+    "a server's answer with nothing to look up": ("served", to_rows(cell("lookup"), nothing_proposed), set()),
     **{
         f"the rollback {name}": ("spec", arms("candidate", options={"rollback": name}), set())
         for name in ("auto", "trim", "replay", "snapshot", "window")

@@ -165,9 +165,7 @@ CASES: Cases = {
         "cannot be judged": ("parity", first(candidate=[1])),
     }),
     "NO_ROWS": ("every measurement", {"rows: List should have at least 1 item": ("spec", put("rows", to=[]))}),
-    "TOO_LARGE": ("fewer prompts", {
-        "rows: List should have at most 50000": ("rd", lambda report: report.update(rows=report["rows"] * 50_000)),
-    }),
+    "TOO_LARGE": ("fewer prompts", {"should have at most 50000": ("rd", lambda r: r.update(rows=r["rows"] * 50_000))}),
     "BAD_ROW": ("", {
         "rows.3.decode_s: is missing": ("spec", lambda report: report["rows"][3].pop("decode_s")),
         "rows.1.rel_mse": ("rd", every("rows", rel_mse=-1)),
