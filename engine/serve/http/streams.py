@@ -18,11 +18,13 @@ COMMENT = b": keep-alive\n\n"  # clients skip it
 QUIET_SECONDS = 5.0  # after which a stream shows that it is alive: clients and proxies give up on silent ones
 # Created once: json.dumps would each time.
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+# Line ends to Unicode, though not to server-sent events: httpx's `iter_lines`, and so its clients, would cut an event.
+_ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
 
 
 def event(data: Any, name: str | None = None) -> bytes:
     """Return one event."""
-    text = data if isinstance(data, str) else _encode(data)
+    text = data if isinstance(data, str) else _encode(data).translate(_ESCAPED)
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {text}\n\n".encode("utf-8", "replace")
 

@@ -1,9 +1,12 @@
 """From the engine's thread to the client: how often the loop is woken, and what is written at once."""
 
 import asyncio
+import json
 import threading
 
-from engine.serve.http.streams import EventStream
+import httpx
+
+from engine.serve.http.streams import EventStream, event
 from engine.serve.server import Outbox
 
 
@@ -168,3 +171,10 @@ def test_client_that_reads_nothing_ends_its_answers():
         assert ended
 
     asyncio.run(run())
+
+
+def test_an_event_is_one_line_to_clients_that_end_lines_as_unicode_does():
+    data = {"text": "".join(map(chr, (*range(0x100), 0x2028, 0x2029)))}
+    line, *rest = httpx.Response(200, content=event(data)).iter_lines()
+    assert json.loads(line.removeprefix("data: ")) == data
+    assert rest == [""]
