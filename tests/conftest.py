@@ -49,6 +49,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# The table of attacks takes minutes, and is long as a whole.
+_ATTACKS = Path(__file__).parent / "attacks"
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each worker of pytest-xdist its share of the long tests, at the beginning, so that none starts last.
@@ -57,6 +61,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     piece a worker. What a file sets up once stays with one worker.
     """
     _mark_rows(items)
+    for item in items:
+        if item.path.parent == _ATTACKS:
+            item.add_marker(pytest.mark.long)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     long = [item for item in items if item.get_closest_marker("long")]
     rest = [item for item in items if not item.get_closest_marker("long")]

@@ -142,7 +142,6 @@ ODD = {
 }
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize("name", ODD.values(), ids=ODD.keys())
 def test_row_28_a_branch_of_any_name_stops_neither_runner_nor_client(crowd, name):
     run = crowd.ask()
@@ -190,7 +189,6 @@ def test_row_28_git_s_output_is_taken_apart_in_one_place():
 # Row 29: counters.
 
 
-@pytest.mark.rows(2)
 @pytest.mark.parametrize("counter", ["token", "sequence"])
 @pytest.mark.parametrize("value", [10**18 - 1, limits.COUNTER, limits.COUNTER + 1])
 def test_row_29_a_forged_counter_stops_nothing_also_when_its_branch_is_gone(crowd, counter, value):
@@ -288,7 +286,6 @@ def heavy(crowd: Crowd, what: str) -> str:  # noqa: PLR0911
     return crowd.commit(None, "x\n", crowd.commit(wide_tree(crowd, limits.TREE_BYTES)))
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     "what",
     [
@@ -311,7 +308,6 @@ def test_row_30_an_object_beyond_its_limit_is_left_out_and_never_read(crowd, wha
     assert re.search(r"is left out: its (folder|commit|parent)\b.* are the most", crowd.told)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("megabytes", [40])
 def test_row_30_a_runner_stays_small_whatever_is_pushed(crowd, runners, wait_for, megabytes):
     """A folder of a million names and a message of 40 MB: a real runner's peak memory, and its answer beside them."""
@@ -328,7 +324,6 @@ def test_row_30_a_runner_stays_small_whatever_is_pushed(crowd, runners, wait_for
     assert runner.process.poll() is None
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize("less", [0, 1])
 def test_row_30_what_the_runner_died_over_is_left_out_in_the_end(crowd, less):
     killer = f"mac-bridge/noop-{new_nonce()}"
@@ -347,7 +342,6 @@ def test_row_30_what_the_runner_died_over_is_left_out_in_the_end(crowd, less):
     assert (left_out in crowd.told) == (not less)
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize("path", ["results", "results/research"])
 def test_row_30_a_folder_of_reports_beyond_its_limit_is_refused_before_anything_runs(crowd, path):
     run = crowd.ask()
@@ -496,7 +490,6 @@ def test_row_35_locks_and_unfinished_packs_of_a_killed_git_are_removed(crowd):
     assert remove_stale_files(store) == []
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize("folder", ["store.git", "store.git/beside"])
 def test_row_35_git_processes_of_a_killed_runner_are_ended(tmp_path, folder):
     """One that a server keeps busy would otherwise outlive its runner for as long as the server likes."""
@@ -540,7 +533,6 @@ def test_row_36_a_bus_that_was_set_back_gets_the_answer_again(crowd):
     assert "the bus lost the answer; it is published again" in crowd.told
 
 
-@pytest.mark.long
 def test_row_36_a_bus_that_drops_what_is_pushed_is_asked_ever_more_rarely(crowd, monkeypatch):
     pushes: list[None] = []
     spend = Budget.spend
@@ -656,7 +648,6 @@ def served(crowd: Crowd, context: RunnerContext, branch: str) -> None:
     watcher.join()
 
 
-@pytest.mark.long
 def test_row_37_a_fault_in_any_call_about_one_branch_keeps_no_other_waiting(crowd, monkeypatch):
     """Whatever is raised by whatever call that is about the hostile branch, the honest requests are answered."""
     faults = Faults()
@@ -706,7 +697,6 @@ def test_row_37_a_bug_in_a_poll_or_a_chore_ends_no_service_and_is_told(crowd, mo
     assert re.search(r"a bug of this runner, .*: TypeError: a chore .*; trying again in an hour", crowd.told)
 
 
-@pytest.mark.long
 def test_row_37_a_branch_that_cannot_be_read_is_found_among_others(crowd, wait_for, monkeypatch):
     crowd.put(*(f"mac-bridge/noop-{new_nonce()}" for _ in range(20)))
     bad = f"mac-bridge/noop-{new_nonce()}"
@@ -859,7 +849,6 @@ def test_row_59_a_request_s_tree_is_not_held_in_memory(crowd, tmp_path, deep):
     assert not (tmp_path / "tree").exists()
 
 
-@pytest.mark.long
 def test_row_59_a_submodule_among_very_many_folders_takes_no_memory(crowd):
     """Whoever holds a submodule is read again, for modes that git does not know: folders are listed for that."""
     inner = unfolded(crowd, 30_000, 3)
@@ -885,7 +874,6 @@ def test_row_59_a_large_folder_with_a_submodule_is_refused(crowd, monkeypatch):
     assert caught.value.code == "tree_too_large"
 
 
-@pytest.mark.long
 def test_row_59_a_job_s_inputs_are_not_held_in_memory(crowd, tmp_path):
     inputs = Inputs(under="results/research", ending=".json")
     commit = unfolded(crowd, 30_000, 190)

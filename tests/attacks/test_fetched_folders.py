@@ -39,7 +39,6 @@ ALLOWED = [
 ]
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize("name", REFUSED, ids=ascii)
 def test_row_115_a_name_with_a_meaning_is_no_file_of_an_answer(name):
     assert not wire.is_answer_path(f"{wire.REPORTS}/{name}")

@@ -34,7 +34,6 @@ def test_row_104_paths_that_are_alike_are_not_both_taken(pair):
     assert places.add("a/other.json")
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize("pair", ALIKE, ids="-".join)
 def test_row_104_an_answer_with_such_files_does_not_hold(pair, client, keyed, forger, tmp_path):
     run = client.run("noop")

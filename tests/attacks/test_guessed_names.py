@@ -37,8 +37,6 @@ def squat(request, bus):
     return put
 
 
-@pytest.mark.long
-@pytest.mark.rows(3)
 def test_row_121_a_squatted_name_keeps_no_request_from_its_answer_and_cancellation(client, keyed, squat):
     run, other = client.run("noop"), client.run("noop")
     for each in (run, other):
@@ -52,7 +50,6 @@ def test_row_121_a_squatted_name_keeps_no_request_from_its_answer_and_cancellati
     assert run.verify().holds
 
 
-@pytest.mark.rows(2)
 def test_row_121_a_squatted_name_takes_no_push_and_no_deletion(client, squat, bus, git):
     commit = client.git.text("rev-parse", "HEAD")
     branch = "mac-bridge/noop-1790000000-abc123"
@@ -69,7 +66,6 @@ def test_row_121_a_squatted_name_takes_no_push_and_no_deletion(client, squat, bu
     assert client.remote.fetch(branch) == {}
 
 
-@pytest.mark.rows(2)
 def test_row_121_nothing_stands_in_for_a_request_that_is_gone(client, keyed, squat, bus, git):
     run = client.run("noop")
     keyed.handle()
@@ -83,7 +79,6 @@ def test_row_121_nothing_stands_in_for_a_request_that_is_gone(client, keyed, squ
         assert context.bus.tip(run.branch) is None
 
 
-@pytest.mark.rows(2)
 def test_row_121_a_runner_announces_itself_and_deletes_answers_beside_squatted_names(
     client, keyed, squat, bus, git
 ):

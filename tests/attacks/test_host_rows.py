@@ -74,7 +74,6 @@ def token_file(tmp_path):
     return str(path)
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize("when", ["the first request", "the second request"])
 def test_row_47_the_token_follows_no_redirect_to_another_host(runners, serve, token_file, wait_for, when):
     """The other host speaks git, so that a client that follows goes on to a request with the token in it."""
@@ -146,7 +145,6 @@ def test_row_48_of_many_messages_the_last_are_kept():
     assert len(done.stderr) <= KEPT_ERRORS
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["http", "ssh", "git"])
 def test_row_48_a_server_that_never_answers_does_not_keep_a_runner_from_stopping(runners, wait_for, scheme):
     if scheme == "ssh" and not Path("/usr/bin/ssh").exists():
@@ -165,7 +163,6 @@ def test_row_48_a_server_that_never_answers_does_not_keep_a_runner_from_stopping
         assert psutil.wait_procs(helpers, 60)[1] == []
 
 
-@pytest.mark.long
 def test_row_48_a_server_that_never_answers_does_not_outlast_the_client_s_time(clone, git):
     with servers.silent() as port:
         git(clone, "remote", "set-url", "origin", f"http://127.0.0.1:{port}/bus.git")
@@ -220,7 +217,6 @@ def test_row_48_git_asks_nobody_where_nobody_sits(clone, monkeypatch):
     assert "SSH_ASKPASS" not in env
 
 
-@pytest.mark.long
 @shifted
 @pytest.mark.parametrize("by", [YEAR, -YEAR], ids=["a year ahead", "a year behind"])
 def test_row_49_a_clock_that_is_wrong_at_the_start_refuses_nothing(
@@ -249,7 +245,6 @@ def test_row_49_a_clock_that_is_wrong_at_the_start_refuses_nothing(
     assert refused.wait(timeout=120).state is State.REFUSED
 
 
-@pytest.mark.long
 @shifted
 @pytest.mark.parametrize("forged", [False, True], ids=["", "beside a branch of the far future"])
 def test_row_49_a_clock_a_year_ahead_deletes_no_fresh_answer(
@@ -812,7 +807,6 @@ def hog(attacked, script, *, sandbox, limits):
     )  # fmt: skip
 
 
-@pytest.mark.long
 @linux
 @pytest.mark.usefixtures("confined")
 @pytest.mark.parametrize("sandbox", ["off", "require"])
@@ -827,7 +821,6 @@ def test_row_46_what_has_no_name_counts(attacked, script, word, sandbox):
     assert result.commands[0].seconds < 40
 
 
-@pytest.mark.long
 @linux
 def test_row_46_a_segment_counts_and_does_not_outlive_the_job(attacked):
     answer = hog(attacked, SEGMENT, sandbox="off", limits={"memory_mb": 150})
@@ -869,7 +862,6 @@ def test_row_46_a_host_whose_memory_is_nearly_used_up_ends_a_job(attacked):
     assert result.reason.code == "available"
 
 
-@pytest.mark.long
 def test_row_52_the_dumb_protocol_is_refused_before_an_object_comes(
     runners, bus, client, git, serve, wait_for
 ):
@@ -920,7 +912,6 @@ def test_row_52_a_cut_history_comes_whole_whatever_else_the_bus_cuts_off(
     assert git(store, "rev-list", "--count", *(run.commit for run in runs)) == "3"
 
 
-@pytest.mark.long
 def test_row_52_a_history_that_the_bus_cuts_off_is_refused(runners, http_bus, bus, client, wait_for):
     run = client.run("noop")
     (bus / "shallow").write_text(f"{run.commit}\n")

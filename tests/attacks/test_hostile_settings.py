@@ -119,7 +119,6 @@ def started(ran: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in ran.iterdir()}
 
 
-@pytest.mark.long
 def test_row_87_what_comes_from_the_bus_starts_nothing_and_all_commands_work(
     hostile, clone, bus, keyed, signers, git, ran
 ):
@@ -159,7 +158,6 @@ def test_row_87_what_comes_from_the_bus_starts_nothing_and_all_commands_work(
     ) == (b"refs/tags/mine\n")
 
 
-@pytest.mark.long
 def test_row_87_programs_that_approve_of_every_signature_weaken_no_check(hostile, trusting, clone, git, ran):
     git(clone, "config", "kakeya.publicKey", str(trusting.keyed.key()))
     run = trusting.ask(preset="installed")

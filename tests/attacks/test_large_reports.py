@@ -55,7 +55,6 @@ COSTLY = {
 READER_MIB = 600
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize("data", COSTLY.values(), ids=COSTLY)
 def test_row_108_what_a_text_takes_in_memory_is_bounded(tmp_path, clone, data):
     """The largest reports that are parsed; several of them, as far as they fit together, take no more than one."""
@@ -71,7 +70,6 @@ def test_row_108_what_a_text_takes_in_memory_is_bounded(tmp_path, clone, data):
     assert mib < READER_MIB
 
 
-@pytest.mark.long
 def test_row_108_a_report_beyond_the_limit_is_not_parsed(tmp_path, clone):
     (tmp_path / "a.json").write_bytes(emoji(limits.REPORT_BYTES + 1))
 
@@ -89,7 +87,6 @@ def test_row_108_a_report_beyond_the_limit_is_not_parsed(tmp_path, clone):
         assert caught.value.code == "too_large"
 
 
-@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 @pytest.mark.parametrize("more", [0, 1])
 def test_row_108_a_runner_and_a_reader_judge_the_largest_report(runners, clone, presets, tmp_path, more):

@@ -84,7 +84,6 @@ def stranger(bus, client, keyed) -> Stranger:
 # Row 83: entries of a tree that git refuses to write again.
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("mode", "of"),
     [
@@ -161,7 +160,6 @@ def started(stranger, runners, wait_for) -> Started:
     return Started(stranger, runners, wait_for)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("variables", [GIT, WORDS, NOWHERE], ids=["git", "words", "folders"])
 def test_odd_variables_change_nothing(started, variables):
     started.answers(
@@ -169,13 +167,11 @@ def test_odd_variables_change_nothing(started, variables):
     )
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("after", ["<&- >&- 2>&-", ">/dev/full 2>&1"], ids=["closed", "full"])
 def test_a_runner_that_cannot_print_serves(started, after):
     started.answers(after=after)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("mask", ["000", "077", "777"])
 def test_any_umask_leaves_files_that_others_cannot_change(started, runners, mask):
     started.answers(before=f"umask {mask};")
@@ -184,7 +180,6 @@ def test_any_umask_leaves_files_that_others_cannot_change(started, runners, mask
     assert [oct(mode) for mode in modes if mode & 0o022 or not mode & 0o400] == []
 
 
-@pytest.mark.long
 def test_the_git_settings_of_the_runners_user_start_nothing(started, tmp_path, bus):
     home, ran = tmp_path / "home", tmp_path / "ran"
     hooks = home / "hooks"
@@ -223,7 +218,6 @@ def rewritten(trusting, run: Run, manifest: bytes, mode: str = "100644") -> str:
     return commit
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize("layout", ["{}" + " " * 30_000, "\n" * 30_000 + "{}"], ids=["long", "far down"])
 def test_an_approval_shows_the_manifest_as_the_runner_reads_it(trusting, layout):
     run = trusting.ask()
@@ -237,7 +231,6 @@ def test_an_approval_shows_the_manifest_as_the_runner_reads_it(trusting, layout)
     assert len(shown) < 2000
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("mode", "change", "said"),
     [("120000", b"", "has no file"), ("100644", b"x", "is not JSON")],
@@ -264,7 +257,6 @@ def test_a_request_that_is_amended_after_its_approval_does_not_run(trusting):
     assert "allows only to those it trusts" in trusting.refused(run)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", ["rsa", "ecdsa"])
 def test_a_signature_with_a_key_of_another_kind_counts_only_if_the_key_is_listed(trusting, kind):
     subprocess.run(

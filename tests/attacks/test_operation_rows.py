@@ -111,7 +111,6 @@ ROW_2 = {
 }  # fmt: skip
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize(("env", "event", "says"), ROW_2.values(), ids=ROW_2)
 def test_row_2_another_job_is_refused_before_its_first_command(github, env, event, says):
     done = github.start(env=env, event=event)
@@ -134,7 +133,6 @@ def test_row_2_without_a_section_in_the_policy_every_job_is_refused(tmp_path, ru
     assert not github.ran.exists()
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize("change", ["none", "a byte", "gone"])
 def test_row_2_the_right_name_over_other_content_is_refused(tmp_path, runners, clone, git, change):
     content = (ROOT / WORKFLOW).read_bytes()
@@ -159,7 +157,6 @@ def test_row_2_the_right_name_over_other_content_is_refused(tmp_path, runners, c
     )
 
 
-@pytest.mark.long
 def test_row_22_a_branch_that_blocks_all_requests_is_reported(runners, client, bus, git, tmp_path, wait_for):
     git(bus, "branch", "mac-bridge", "main")
     git(bus, "branch", "claude", "main")
@@ -219,7 +216,6 @@ def test_row_24_an_answer_asks_for_nothing(client, serving, bus, git):
     assert all("[skip ci]" in message for message in messages)
 
 
-@pytest.mark.long
 def test_row_24_an_answer_under_another_name_is_refused(client, serving, bus, git):
     run = client.run("noop")
     serving()
@@ -232,7 +228,6 @@ def test_row_24_an_answer_under_another_name_is_refused(client, serving, bus, gi
     assert serving() == 0
 
 
-@pytest.mark.long
 def test_row_24_a_cancellation_after_the_answer_starts_nothing(client, serving):
     run = client.run("noop")
     serving()
@@ -242,7 +237,6 @@ def test_row_24_a_cancellation_after_the_answer_starts_nothing(client, serving):
     assert client.view(run.branch).tip == before
 
 
-@pytest.mark.long
 def test_row_24_a_merged_answer_does_not_ride_along_with_the_next_request(client, clone, serving, bus, git):
     run = client.run("noop")
     serving()
@@ -265,7 +259,6 @@ exec {git} "$@"
 """
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize("way", ["PATH", "XDG_STATE_HOME", "HOME", "git's variables", "a function", "none"])
 def test_row_50_what_a_workflow_sets_does_not_reach_the_hook(tmp_path, runners, clone, bus, git, way):
     """Each makes git, or the shell, say that the workflow is the known one. It is not."""

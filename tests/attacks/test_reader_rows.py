@@ -145,7 +145,6 @@ def measured(where: Path, *args: str) -> tuple[int, str, float, float]:
 PATHS = ["../../../evil", "/tmp/evil", "..", "a/../../b", "noop\n", "a\0b", ".git", "x" * 5000]
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("name", "place"), [*((name, "preset") for name in PATHS), (PATHS[0], "nonce")], ids=ascii
 )
@@ -166,7 +165,6 @@ def test_row_39_a_result_whose_names_are_paths_is_none(forge, client, tmp_path, 
 STEERING = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202e\u2028\x85\r\nok    signature    signed\nnext: rm [b]-rf[/] [/x]"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("state", ["refused", "running"])
 def test_row_40_nothing_that_was_forged_steers_a_terminal_or_adds_a_line(
     forge, kakeya, tmp_path, clone, state
@@ -207,7 +205,6 @@ def test_row_40_nothing_that_was_forged_steers_a_terminal_or_adds_a_line(
     assert not page.exists() or page.read_text().replace("\n", "").isprintable()
 
 
-@pytest.mark.long
 def test_row_40_branches_with_odd_names_stop_no_command(client, kakeya, bus, git):
     honest = client.run("noop")
     for name in (
@@ -393,7 +390,6 @@ BOMBS = [
 ]  # fmt: skip
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.__name__)
 def test_row_41_a_bomb_costs_a_reader_little(forge, bus, clone, bomb):
     # The objects are at hand already: packing and sending them is git's work, and not what this is about.
@@ -429,7 +425,6 @@ def test_row_41_markup_in_the_name_of_a_runner_is_text(forge, kakeya):
 # Row 42: files that are no files.
 
 
-@pytest.mark.long
 def test_row_42_pipes_devices_and_links_to_them_are_not_waited_for(tmp_path, clone):
     folder = tmp_path / "reports"
     folder.mkdir()

@@ -231,8 +231,6 @@ def test_row_03_a_push_between_the_validation_and_the_claim_runs_nothing(target,
     assert target.runs == []
 
 
-@pytest.mark.long
-@pytest.mark.rows(1)
 @pytest.mark.parametrize("keep", [True, False], ids=["upon the claim", "without the claim"])
 def test_row_03_a_push_between_the_claim_and_the_run_runs_what_was_validated(target, monkeypatch, keep):
     branch = target.ask("here")
@@ -262,7 +260,6 @@ VALUES = {
 }  # fmt: skip
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_row_06_a_value_that_a_program_reads_in_another_way_is_refused(target, monkeypatch, value):
     called = []
@@ -308,8 +305,6 @@ NAMES = {
 }  # fmt: skip
 
 
-@pytest.mark.long
-@pytest.mark.rows(1)
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_row_07_a_hostile_name_is_matched_strictly_and_shown_escaped(target, clone, name):
     branch, beside = target.ask(branch=name), target.ask()
@@ -355,7 +350,6 @@ PATHS = {
 }  # fmt: skip
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize(("files", "path"), PATHS.values(), ids=PATHS)
 def test_row_08_a_path_that_leads_elsewhere_is_refused(target, tmp_path, files, path):
     branch = target.ask("here", files=files, **({"params": {"path": path}} if path else {}))
@@ -371,7 +365,6 @@ def test_row_08_a_path_that_leads_elsewhere_is_refused(target, tmp_path, files, 
     assert list((tmp_path / "runners" / "state-one" / "work").iterdir()) == []
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("mode", "code"),
     [("10644", "hostile_tree"), ("20644", "hostile_tree"), ("60644", "hostile_tree"), ("140644", "hostile_tree"),
@@ -419,7 +412,6 @@ MODULES = {
 }  # fmt: skip
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize("make", MODULES.values(), ids=MODULES)
 def test_row_10_submodules_and_hooks_of_a_request_never_run(target, tmp_path, make):
     sentinel = tmp_path / "sentinel"
@@ -484,8 +476,6 @@ def test_row_11_a_filter_that_the_request_s_attributes_name_does_not_run(target,
 # Row 12: hostile addresses, and objects that git would fetch when they are missed.
 
 
-@pytest.mark.long
-@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     "url", ["ext::sh -c 'touch {}'", "file://{}.git", "-u{}", "ssh://-oProxyCommand=touch {}/x"]
 )
@@ -586,7 +576,6 @@ def race(target: Target, names: list[str], **policy: Any) -> None:
     assert failed == []
 
 
-@pytest.mark.rows(1)
 @pytest.mark.parametrize("who", ["three runners", "three copies of one"])
 def test_row_17_racers_run_each_request_once(target, who):
     names, policy = ["one", "two", "three"], {}
@@ -629,7 +618,6 @@ def test_row_17_claims_by_copies_in_one_second_are_never_one_commit(target, monk
 # Row 18: a runner that sleeps through its lease.
 
 
-@pytest.mark.long
 def test_row_18_what_a_runner_does_after_its_lease_was_taken_over_is_fenced(target, wait_for):
     branch = target.ask()
     short = {"bus": {"lease_s": 1.0}}

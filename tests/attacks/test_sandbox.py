@@ -235,7 +235,6 @@ class TestChoice:
             choose(policy(sandbox="require"), print)
         assert "bubblewrap" in refused.value.fix
 
-    @pytest.mark.rows(1)
     @pytest.mark.parametrize(
         ("script", "words"),
         [
@@ -293,7 +292,6 @@ class TestChoice:
             choose(policy(sandbox="require", interpreter=str(tmp_path / "gone")), print).kind == "bubblewrap"
         )
 
-    @pytest.mark.long
     def test_a_session_that_requires_one_does_not_open_without(self, policy, monkeypatch, tmp_path):
         monkeypatch.setattr(bubblewrap, "PROGRAMS", (fake(tmp_path / "bwrap", SHOWS_ALL),))
 

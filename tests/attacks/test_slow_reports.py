@@ -83,7 +83,6 @@ FAULTY = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", FAULTY)
 def test_row_113_very_many_faults_of_the_form_take_little_time_and_memory(name):
     report = real_report()

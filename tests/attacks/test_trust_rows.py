@@ -143,7 +143,6 @@ def test_row_19_a_manifest_copied_to_another_branch_is_refused(trusting, git, cl
     assert not trusting.ran.exists()
 
 
-@pytest.mark.long
 def test_row_19_a_signed_request_on_another_branch_of_the_same_nonce_is_refused(trusting, git, clone):
     """Before the request itself was ever seen, so that no ledger knows its nonce."""
     run = trusting.ask("alice")
@@ -158,7 +157,6 @@ def test_row_19_a_signed_request_on_another_branch_of_the_same_nonce_is_refused(
     assert not trusting.ran.exists()
 
 
-@pytest.mark.long
 def test_row_19_an_answered_request_that_is_pushed_again_gets_the_answer_that_it_had(trusting, git, clone):
     run = trusting.ask("alice")
     before = trusting.answer(run)
@@ -326,7 +324,6 @@ def test_row_22_a_branch_that_stands_in_the_way_of_requests_is_named(client, git
     assert "'mac-bridge'" in error.value.message
 
 
-@pytest.mark.long
 def test_row_22_a_flood_under_one_prefix_keeps_no_other_prefix_waiting(client, clone, keyed, git):
     commits = [client.run("noop", requested_by=f"flood {i}") for i in range(8)]
     other = Client(clone, prefix="claude/mac-bridge-").run("noop")
@@ -410,7 +407,6 @@ def with_second(git, tree, path, blob, *, first):
     )
 
 
-@pytest.mark.rows(2)
 @pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
 @pytest.mark.parametrize("path", [wire.RESULT, f"{wire.LOGS}/noop-0.log", wire.STATE])
 def test_row_25_a_second_file_of_the_same_name_is_noticed(reader, answered, forger, path, first):
@@ -612,7 +608,6 @@ def test_row_54_without_listed_keys_the_same_claim_is_waited_for(client, keyed, 
     assert stands(forger, run) == (wire.State.CLAIMED, 1)
 
 
-@pytest.mark.long
 def test_row_55_forged_heartbeats_fence_no_runner(
     clone, runners, forger, fleet, presets, tmp_path, keyed, wait_for
 ):
@@ -631,7 +626,6 @@ def test_row_55_forged_heartbeats_fence_no_runner(
     assert stands(forger, run) == (wire.State.SUCCEEDED, 1)
 
 
-@pytest.mark.long
 def test_row_55_a_forged_heartbeat_does_not_keep_the_claim_of_a_dead_runner_alive(
     client, keyed, forger, fleet
 ):
