@@ -17,6 +17,7 @@ main(['probe', '--json'])
 """
 
 
+@pytest.mark.long
 def test_a_healthy_machine(python):
     done = python("-m", "engine", "probe", "--json")
     facts = json.loads(done.stdout)

@@ -82,6 +82,7 @@ def use(clone, jobs, tmp_path):
     return make
 
 
+@pytest.mark.long
 def test_a_signed_answer_ends_with_zero_and_leaves_everything(use, served, key, clone):
     job = use(preset="count", params="n=7\r\n\n  \nm=8\n", public_key=key, folder="out")
 

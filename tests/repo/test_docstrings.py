@@ -28,7 +28,6 @@ def docstrings(source: str):
             yield getattr(node, "lineno", 1), text
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("form", "wanted"),
     [(SINGLE, "double backticks"), (SENTENCE, "a section `Raises:`")],

@@ -37,6 +37,7 @@ def on_a_terminal(argv, **env) -> bytes:
     return printed
 
 
+@pytest.mark.long
 @pytest.mark.rows(2)
 @pytest.mark.parametrize("wish", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "TERM=dumb"])
 @pytest.mark.parametrize(("module", "command"), COMMANDS, ids=[" ".join(command) for _, command in COMMANDS])

@@ -95,6 +95,7 @@ def test_what_a_runner_holds_stands_on_the_branches(client, keyed):
     assert seen.record.busy_with == "mac-bridge/elsewhere"
 
 
+@pytest.mark.long
 def test_an_old_state_was_not_started_within_the_hour(client, keyed, reasons):
     client.run("noop", requested_by="me")
     keyed.handle()

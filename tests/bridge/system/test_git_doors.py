@@ -77,6 +77,7 @@ def silent():
         yield f"http://127.0.0.1:{server.getsockname()[1]}/o/r.git"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("side", ["client", "runner"])
 def test_a_server_that_is_silent_is_given_up(silent, side, clone, runners, monkeypatch):
     monkeypatch.setattr(limits, "SILENCE_S", 2.0)

@@ -88,6 +88,7 @@ def test_row_95_a_command_takes_along_the_git_that_waits(
     check(process, family, wait_for, code)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("signum", "code"), [(TERM, -TERM), (INT, 130)])
 def test_row_95_the_web_server_takes_along_the_git_that_waits(program, wait_for, tmp_path, signum, code):
     pytest.importorskip("starlette", reason="needs the extra [web]")

@@ -112,6 +112,7 @@ def block(text, at, rows):
     return mx.array([[*text[at : at + rows], *range(50, 50 + WRONG)]])
 
 
+@pytest.mark.long
 @pytest.mark.rows(1)
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_block_is_its_rows(pair, text, spec):

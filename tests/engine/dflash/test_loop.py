@@ -237,6 +237,7 @@ def test_a_loop_that_cannot_be_is_refused(options, said):
         fixed(TARGETS["qwen3"], None, [1], 2, **options)
 
 
+@pytest.mark.long
 @pytest.mark.rows(3)
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize(("adaptive", "block"), [(True, 8), (False, 8), (False, 1)])

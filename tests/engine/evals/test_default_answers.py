@@ -74,6 +74,7 @@ def repeats(model, ids, max_tokens, *, fixed_length) -> bool:
     return repeats_itself([token for step in steps for token in step.tokens])
 
 
+@pytest.mark.long
 @pytest.mark.rows(1)
 @pytest.mark.parametrize("model", PAIRS)
 @pytest.mark.parametrize("step", ASKED)

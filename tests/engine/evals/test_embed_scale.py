@@ -68,6 +68,7 @@ def test_the_other_factor(gemma, plain):
     assert load(plain, draft=False).rescaled() is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("asked", "scale"), [((), 1.0), (("--embed-scale", "target"), ROOT)])
 def test_a_comparison_says_the_factor(asked, scale, gemma, tmp_path, capsys):
     out = tmp_path / "p.json"

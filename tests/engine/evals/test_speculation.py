@@ -279,6 +279,7 @@ def test_a_broken_arm_is_found(pair, plain):
     assert same == 0.0
 
 
+@pytest.mark.long
 @pytest.mark.rows(1)
 @pytest.mark.parametrize("change", [lambda t: t[:-1], lambda t: [*t, t[0]]])
 def test_too_few_tokens_and_too_many_are_faults(pair, plain, change):

@@ -58,6 +58,7 @@ def test_claims_are_medians_of_counted_passes(reports):
             assert claim["value"] == pytest.approx(value)
 
 
+@pytest.mark.long
 def test_an_interrupted_sweep_goes_on_where_it_stopped(pair, tmp_path):
     out, done = tmp_path / "verify.json", []
 

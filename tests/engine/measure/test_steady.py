@@ -115,6 +115,7 @@ def test_a_median_is_tight_if_its_bounds_are_within_five_per_cent(values, tight)
     assert at.is_tight(values) == tight
 
 
+@pytest.mark.long
 def test_what_was_interrupted_goes_on_with_the_repeat_that_it_had_come_to(tmp_path):
     took, out = [1, 1, 5, 1, 1, 1, 1, 1], tmp_path / "out.json"
     job, ran = job_of(took[:5], 3, 9)

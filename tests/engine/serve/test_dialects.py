@@ -97,6 +97,7 @@ def test_message_tool_use(server, choice):
     assert messages(server, messages=turns, tools=fields["tools"]).status_code == 200
 
 
+@pytest.mark.long
 def test_message_with_as_many_tools_and_as_long_names_as_the_api_allows(server):
     tools = [{"name": f"{i:0128}", "input_schema": CITY} for i in range(200)]
     chosen = {"type": "tool", "name": tools[7]["name"]}

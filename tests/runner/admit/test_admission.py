@@ -305,6 +305,7 @@ class TestReplay:
         host.ran.unlink()
         return branch, manifest
 
+    @pytest.mark.long
     @pytest.mark.rows(1)
     @pytest.mark.parametrize("what", ["manifest", "commit"])
     def test_what_others_copy_under_a_name_of_theirs_does_not_use_a_request_up(self, host, requester, what):

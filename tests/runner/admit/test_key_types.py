@@ -95,6 +95,7 @@ def test_lines_of_other_kinds_list_nobody_and_keep_nobody_out(trusting, security
     assert "not on this host's list" in trusting.refused(trusting.ask("alice"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["PGP SIGNATURE", "PGP MESSAGE", "SIGNED MESSAGE"])
 def test_requests_that_gpg_or_x509_signed_are_refused(trusting, kind):
     run = trusting.ask("alice")

@@ -149,6 +149,7 @@ def test_row_122_a_cherry_picked_commit_is_no_signed_request(trusting, git, auth
     assert "its author and its committer differ" in trusting.refused(run)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", ["subject", "body", "trailer"])
 def test_row_122_an_ordinary_commit_with_the_trailers_of_a_request_is_none(trusting, git, change):
     run = trusting.ask("alice")
@@ -169,6 +170,7 @@ def test_row_122_an_ordinary_commit_with_the_trailers_of_a_request_is_none(trust
     assert "the signed commit is not a request: its message holds more" in trusting.refused(run)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "counts"),
     [
@@ -310,6 +312,7 @@ def test_an_approval_that_a_full_disk_cuts_off_is_an_error_and_leaves_the_others
     assert approvals.all() == {("x", "a" * 40): "me"}
 
 
+@pytest.mark.long
 def test_a_commit_that_is_the_request_of_several_branches_is_approved_by_branch(trusting, forger):
     run = trusting.ask()
     for i in range(7):

@@ -49,6 +49,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.rows(4)
 @pytest.mark.parametrize("harm", DAMAGE.values(), ids=DAMAGE)
 def test_a_runner_serves_again_after_its_store_was_damaged(host, requester, ran, harm):
@@ -102,6 +103,7 @@ def test_an_answer_that_waits_survives_a_damaged_store(host, waiting, ran):
     assert any("the answer that was waiting is published" in line for line in host.told)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", ["commit", "file"])
 def test_a_damaged_answer_is_dropped_and_the_job_runs_again(host, waiting, ran, git, wait_for, part):
     branch, answer, store = waiting

@@ -219,6 +219,7 @@ def spoil(bus):
     return spoil
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("within", [False, True])
 def test_row_107_no_number_of_branches_that_the_bus_cannot_send_stops_a_request(
     host, requester, spoil, within

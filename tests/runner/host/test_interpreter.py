@@ -167,6 +167,7 @@ def test_pin_changes_two_lines_of_the_policy(runners, environment):
     assert [file.name for file in path.parent.glob("one*")] == ["one.yaml"]
 
 
+@pytest.mark.long
 def test_init_pins_and_pin_pins_anew(tmp_path, bus, environment):
     python, _ = environment
     policy = tmp_path / "host" / "runner.yaml"
@@ -225,6 +226,7 @@ def test_a_pinned_interpreter_runs_the_job(host, requester, presets, ran):
     assert os.access(sys.executable, os.X_OK)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "argv", [["${ENV:KAKEYA_MAC_PYTHON}", "-c", "pass"], ["/bin/true"]], ids=["used", "not used"]
 )

@@ -289,6 +289,7 @@ LONGER = (1.0, 10.0, 50.0)
 class TestNothingSurvives:
     """The end of a command is the end of everything that it started."""
 
+    @pytest.mark.long
     @pytest.mark.parametrize("script", TREES.values(), ids=TREES)
     def test_a_timeout_ends_the_whole_tree(self, run, tmp_path, ends, script):
         pids = tmp_path / "pids"

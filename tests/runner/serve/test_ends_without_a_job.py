@@ -72,6 +72,7 @@ def test_a_runner_that_was_just_started_does_not_run_what_has_expired(requester,
     assert not host.ran.exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("at_once")
 def test_without_any_runner_all_commands_say_that_it_has_expired(client):
     run = client.run("noop", lifetime=timedelta(seconds=1))

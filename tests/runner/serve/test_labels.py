@@ -83,6 +83,7 @@ def test_eight_runners_and_a_hundred_requests(runners, client, bus):
     assert min(answers.values()) > 0
 
 
+@pytest.mark.long
 def test_labels_come_from_the_policy_alone(runners, client, bus, wait_for):
     """A forged state or record that says otherwise gives a runner no label, and a request no runner."""
     runners.start(labels=["Linux"])

@@ -204,6 +204,7 @@ class TestPushes:
         record = record_on(bus)
         assert (record.state, record.busy_with) == (RunnerState.SERVING, None)
 
+    @pytest.mark.long
     def test_alone_it_is_pushed_once_in_an_interval(self, keyed, pushed, monkeypatch):
         now = [1e6]
         monkeypatch.setattr(time, "monotonic", lambda: now[0])

@@ -254,6 +254,7 @@ def test_a_preset_for_the_requesters_tests_runs_them(name, answered, clone, git,
     assert "1 passed" in run.logs()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("pinned", "edit", "state", "verdict"),
     [

@@ -66,6 +66,7 @@ CANNOT = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.rows(3)
 @pytest.mark.parametrize("case", CANNOT)
 def test_what_one_runner_cannot_run_is_left_to_one_that_can(serving, presets, requester, bus, host, case):
@@ -89,6 +90,7 @@ def test_what_one_runner_cannot_run_is_left_to_one_that_can(serving, presets, re
     assert host.result(branch) == result
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("policy", "asked", "code"),
     [
@@ -143,6 +145,7 @@ def test_runners_with_the_same_definition_need_not_leave_it_to_each_other(servin
     assert host.result(branch).reason.code == "out_of_range"
 
 
+@pytest.mark.long
 @pytest.mark.rows(2)
 @pytest.mark.rows(2)
 @pytest.mark.parametrize(
@@ -199,6 +202,7 @@ def test_leaving_a_request_is_no_attempt_to_run_it(serving, requester, bus, host
     assert state.state.detail.startswith("poor cannot run it: where runs the requester's own code")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("policy", "absent"),
     [

@@ -309,6 +309,7 @@ def test_the_command_changes_nothing_without_yes(runners, calls, tmp_path):
     assert calls() == []
 
 
+@pytest.mark.long
 def test_serve_runs_with_awake_everywhere(runners):
     runners.start(args=("--awake",))
     assert runners.started[0].stop() == 0

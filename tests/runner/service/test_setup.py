@@ -132,6 +132,7 @@ def test_in_a_terminal_each_step_is_asked_for(setup):
     assert not (load_policy(setup.policy).state / "runner.key").exists()
 
 
+@pytest.mark.long
 def test_githubs_listener_gets_the_hook_and_the_rest_is_said(setup, tmp_path, small):
     small()
     folder = tmp_path / "actions"

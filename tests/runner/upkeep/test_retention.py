@@ -458,6 +458,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("harm", DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_archive_is_moved_aside_and_what_is_whole_is_kept(host, flood, old, harm):
     first = flood(3)
