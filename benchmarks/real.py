@@ -27,20 +27,22 @@ SHOWN = (
 
 
 def main() -> int:
-    """Return 0 if the gate accepts every report, 1 if it does not, and 3 if something is missing."""
+    """Return 0 if the gate accepts every report, 1 if it does not, and 3 if there is no model.
+
+    What lacks something on this machine is left out.
+    """
     try:
         print(f"model: {get(REAL, print)}", flush=True)
     except EngineError as error:
         print(f"error: {error.message}\nfix: {error.fix}", file=sys.stderr)
         return 3
     runs = [run for run in of_real_model() if run.name in MEASURED]
-    for run in runs:
-        if run.lacks:
-            print(f"error: {run.lacks}", file=sys.stderr)
-            return 3
     shutil.rmtree(FOLDER, ignore_errors=True)
     accepted = True
     for run in runs:
+        if run.lacks:
+            print(f"\n{run.name}: left out, {run.lacks}", flush=True)
+            continue
         began = time.monotonic()
         kept = measure_anew(run, FOLDER, quick=True, key_folder=FOLDER / "key")
         verdict = kept.said if kept else "no report"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bridge.reports.kinds import COMMANDS
+from bridge.reports.kinds import COMMANDS, SOLUTIONS
 from engine.checkpoints.published import WHEELS
 from engine.models import registry
 
@@ -58,6 +60,8 @@ class Run:
                 return f"{package} is not installed: pip install {package.replace('_', '-')}"
         if self.is_real and not registry.is_fetched(REAL):
             return f"{REAL} is not on this machine: kakeya-engine models get {REAL}"
+        if self.kind == SOLUTIONS and sys.platform == "linux" and not shutil.which("bwrap"):
+            return "it runs what a model writes, and there is no sandbox: apt install bubblewrap"
         return ""
 
     @property
