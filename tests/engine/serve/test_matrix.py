@@ -101,7 +101,7 @@ def check_text(ties, plain, answer, model, cache, form, end):
 
 
 def check_answers(both, plain, ties, cell):
-    """Ask all clients' questions at once, check the answers, and return what is told of each."""
+    """Send the clients' requests at once, check the answers, and return the ``x_kakeya`` section of each."""
     model, draft, cache, warmth, clients, form = cell
     warm, ends = warmth == "warm", ENDS[:clients]
     with ThreadPoolExecutor(clients) as pool:
