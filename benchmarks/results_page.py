@@ -16,9 +16,9 @@ HEAD = """\
 `make results` writes this page from the reports in docs/results that the [evidence gate](evidence.md) accepts. A runner
 measured each one and signed its run, which lies beside it; `kakeya gate docs/results` checks both again. Losses come
 first. Reports that were not accepted are listed [at the end](#not-accepted), without their figures.
-[Evidence](evidence.md#claims) defines the claims. Brackets hold the slowest and the fastest prompt of a rate, and the
-exact 95 % interval of a share. Tables by length or task leave out arms that have the same value in each of them. Rates
-depend on the machine and on its load; errors, bits, recall and agreement hardly do.
+[Evidence](evidence.md#claims) defines the claims. In brackets: a rate's slowest and fastest prompt, or a share's exact
+95 % interval. Tables by length or task leave out arms whose value is the same throughout. Rates depend on the machine
+and on its load; errors, bits, recall and agreement hardly do.
 """
 SHOWS = {
     "kakeya.codec-rd": "Relative squared error of vector codecs, and all the bits that they store.",
@@ -34,8 +34,8 @@ SHOWS = {
     "kakeya.pass-at-1": "HumanEval's problems that each cache solves, plainly and with drafts in every round.",
     "kakeya.restored-prefill": "Secret codes found after the cache evicted them. `identity` restores the exact keys "
     "and values, `poison` restores noise, `shuffled` what the restorer makes of the tokens in another order, `evicted` "
-    "nothing. If only sliding layers evict, the others find the codes alone: then no recall is claimed, but how far "
-    "predictions move (`prompt_kl`), and how far in proportion to each control.",
+    "nothing. If only sliding layers evict, the other layers find the codes alone; then the report claims, instead of "
+    "recall, how far predictions move (`prompt_kl`), and the ratio to each control (`prompt_kl_ratio`).",
 }
 NOTHING = "No report was accepted.\n"
 NO_LOSS = "No claim below is a loss.\n"
