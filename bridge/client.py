@@ -1,6 +1,7 @@
 """The client: everything the ``kakeya`` command does, for programs."""
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -201,17 +202,12 @@ class Client:
         """Return a request's status, with its runner's last sign of life or the reason why it waits."""
         view = self.view(branch)
         (status,) = mark_unsigned(self.git, self.pin, [self._about(view)])
-        if self._is_rewritten(view):
+        sent = self.sent.commit_of(branch)
+        if sent and not history.is_ancestor(self.git, sent, view.tip):
             status = replace(status, detail="; ".join(filter(None, (REWRITTEN, status.detail))))
         return status
 
-    def _is_rewritten(self, view: RequestBranch) -> bool:
-        """Return whether a request was sent from here on this branch, and is no longer on it."""
-        sent = self.sent.commit_of(view.branch)
-        return sent is not None and not history.is_ancestor(self.git, sent, view.tip)
-
     def _about(self, view: RequestBranch) -> Status:
-        """Return the status of a request, with its runner's last sign of life or, if it waits, the reason."""
         status = status_of(view)
         if view.current_state.is_taken:
             life = life_of(view, self.branch_ages.unchanged_s(view.branch, view.tip))
@@ -251,21 +247,14 @@ class Client:
         Raises:
             WaitTimeout: it has not ended after ``timeout`` seconds.
         """
-        return follow(
-            self.git,
-            self.remote.url,
-            lambda: self._look(branch),
-            timeout,
-            self._about,
-            self.sent.commit_of(branch),
-        )
 
-    def _look(self, branch: str) -> RequestBranch:
-        """Fetch one branch. If a runner holds it, record since when it is unchanged."""
-        view = self.view(branch)
-        if view.current_state.is_taken:
-            self.branch_ages.see(branch, view.tip)
-        return view
+        def look() -> RequestBranch:
+            view = self.view(branch)
+            if view.current_state.is_taken:
+                self.branch_ages.see(branch, view.tip)
+            return view
+
+        return follow(self.git, self.remote.url, look, timeout, self._about, self.sent.commit_of(branch))
 
     def wait(self, branch: str, timeout: float | None = None) -> Status:
         """Wait for the answer.
@@ -273,11 +262,8 @@ class Client:
         Raises:
             WaitTimeout: it does not come in ``timeout`` seconds.
         """
-        last = None
-        for event in self.follow(branch, timeout):
-            last = event.status
-        assert last is not None  # noqa: S101 - follow yields at least once before it returns
-        return mark_unsigned(self.git, self.pin, [last])[0]
+        (last,) = deque(self.follow(branch, timeout), maxlen=1)
+        return mark_unsigned(self.git, self.pin, [last.status])[0]
 
     def logs(self, branch: str) -> str:
         """Return a request's log: the answer's log if it has ended, otherwise the output streamed so far."""
@@ -352,8 +338,5 @@ class Client:
             # A request's place in the queue depends on the others that wait.
             more = {branch: listed[branch] for branch in newest[limit:_QUEUE]}
             reasons = self._reasons(views | history.read_views(self.git, self.remote.fetch_listed(more)))
-            shown = [
-                replace(status, reason=reasons.get(status.branch)) if status.waits_for else status
-                for status in shown
-            ]
+            shown = [replace(s, reason=reasons.get(s.branch)) if s.waits_for else s for s in shown]
         return mark_unsigned(self.git, self.pin, shown, views)

@@ -24,13 +24,8 @@ NETWORK_TIMEOUT = 300.0
 # Options of every fetch: it writes only the references that it is told to. It filters no objects, because a
 # partial clone would ask the server for each missing object when it is read.
 FETCH_FLAGS = (
-    "--quiet",
-    "--no-tags",
-    "--no-write-fetch-head",
-    "--no-recurse-submodules",
-    "--no-filter",
-    "--refmap=",
-)
+    "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-filter", "--refmap=",
+)  # fmt: skip
 
 # These talk to a server, whose answers git collects in memory.
 _TALKING = frozenset({"fetch", "ls-remote", "push"})
@@ -40,15 +35,8 @@ _CHANGING = frozenset({"fetch", "gc", "prune", "repack", "init"})
 
 # Whatever a repository's own configuration says, these calls run no hook, no file-system monitor and no maintenance.
 _QUIET = (
-    "-c",
-    "core.hooksPath=/dev/null",
-    "-c",
-    "core.fsmonitor=false",
-    "-c",
-    "gc.auto=0",
-    "-c",
-    "maintenance.auto=false",
-)
+    "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
+)  # fmt: skip
 
 
 def silence() -> dict[str, str]:
@@ -115,7 +103,7 @@ class Git:
         Raises:
             GitError: it ends with none of the ``ok`` codes.
         """
-        done = self._child(args, timeout).run(stdin, most)
+        done = self.start(*args, timeout=timeout).run(stdin, most)
         if done.returncode not in set(ok):
             message = f"git {args[0]} failed"
             raise self._failed(done.argv, done.returncode, done.stdout, done.stderr, message=message)
@@ -127,7 +115,21 @@ class Git:
         Raises:
             GitError: it cannot be started.
         """
-        return self._child(args, timeout)
+        if _CHANGING.intersection(args):
+            batch.invalidate(self._location)  # this call may change the answers of kept processes
+        talks = args[0] in _TALKING
+        settings = [part for pair in silence().items() for part in ("-c", "=".join(pair))] if talks else ()
+        argv = ("git", self.locate, str(self.directory), *self.options, *settings, *args)
+        own_memory = self.talking_memory if talks else None
+        disk = self.directory if args[0] == "fetch" else None
+        bounds = ResourceLimits(self.memory, own_memory, disk, limits.KEEP_FREE_BYTES)
+        try:
+            return Child(
+                argv, env=self.env, own_session=self.own_session, resource_limits=bounds, timeout=timeout,
+                error=self._failed,
+            )  # fmt: skip
+        except ProcessError as error:
+            raise self._failed(argv, None, message=error.message) from error
 
     def acquire(self, *args: str) -> batch.CatFileProcess:
         """Return a process of ``git *args``, a kept one if possible. The caller gives it back, or closes its child."""
@@ -138,37 +140,11 @@ class Git:
     def _location(self) -> str:
         return os.path.abspath(self.directory)  # noqa: PTH100 - without following links
 
-    def _child(self, args: tuple[str, ...], timeout: float | None) -> Child:
-        if _CHANGING.intersection(args):
-            batch.invalidate(self._location)  # this call may change the answers of kept processes
-        argv = self._argv(args)
-        try:
-            return Child(
-                argv,
-                env=self.env,
-                own_session=self.own_session,
-                resource_limits=self._resource_limits(args),
-                timeout=timeout,
-                error=self._failed,
-            )
-        except ProcessError as error:
-            raise self._failed(argv, None, message=error.message) from error
-
     def _failed(self, *args: Any, **more: Any) -> GitError:
         error = GitError(*args, **more)
         if self.on_failure:
             self.on_failure(error)
         return error
-
-    def _argv(self, args: tuple[str, ...]) -> tuple[str, ...]:
-        talks = args[0] in _TALKING
-        settings = [part for pair in silence().items() for part in ("-c", "=".join(pair))] if talks else ()
-        return ("git", self.locate, str(self.directory), *self.options, *settings, *args)
-
-    def _resource_limits(self, args: tuple[str, ...]) -> ResourceLimits:
-        own_memory = self.talking_memory if args[0] in _TALKING else None
-        disk = self.directory if args[0] == "fetch" else None
-        return ResourceLimits(self.memory, own_memory, disk, limits.KEEP_FREE_BYTES)
 
     def text(self, *args: str, stdin: bytes | str = b"") -> str:
         """Run git and return its output, without the final newline."""
@@ -208,22 +184,21 @@ def open_repository(directory: Path | str) -> "Git":
     git = Git.of_user(directory)
     if not Path(directory).is_dir():
         raise UsageError(f"{directory} is not a folder", fix="Name a folder inside a git repository with -C.")
+    folder = Path(directory).resolve()
     answer = git("rev-parse", "--git-dir", "--show-object-format", ok=(0, 128))
-    if answer.returncode == 0 and not answer.stdout.endswith(b"\nsha1\n"):
-        message = f"{Path(directory).resolve()} names its objects by SHA-256, which no runner serves"
+    if answer.returncode == 0:
+        if answer.stdout.endswith(b"\nsha1\n"):
+            return git
         fix = "Use a clone of a bus that was made with --object-format=sha1."
+        message = f"{folder} names its objects by SHA-256, which no runner serves"
         raise UsageError(message, fix=fix, code="object_format")
-    if answer.returncode != 0:
-        reason = answer.stderr.decode("utf-8", "replace")
-        if "dubious ownership" in reason:
-            fix = f"Run: git config --global --add safe.directory {Path(directory).resolve()}"
-            raise UsageError(f"git does not trust {directory}: it belongs to another user", fix=fix)
-        if "not a git repository" not in reason:
-            complaint = " ".join(reason.split()).removeprefix("fatal: ")
-            fix = "Mend it, or use a version of git that can read it: whatever git does there fails in the same way."
-            raise UsageError(f"git cannot read {Path(directory).resolve()}: {complaint}", fix=fix)
-        raise UsageError(
-            f"{Path(directory).resolve()} is not inside a git repository",
-            fix="Run the command inside a clone of the repository whose remote is the bus, or name one with -C DIR.",
-        )
-    return git
+    reason = answer.stderr.decode("utf-8", "replace")
+    if "dubious ownership" in reason:
+        fix = f"Run: git config --global --add safe.directory {folder}"
+        raise UsageError(f"git does not trust {directory}: it belongs to another user", fix=fix)
+    if "not a git repository" in reason:
+        fix = "Run the command inside a clone of the repository whose remote is the bus, or name one with -C DIR."
+        raise UsageError(f"{folder} is not inside a git repository", fix=fix)
+    complaint = " ".join(reason.split()).removeprefix("fatal: ")
+    fix = "Mend it, or use a version of git that can read it: whatever git does there fails in the same way."
+    raise UsageError(f"git cannot read {folder}: {complaint}", fix=fix)
