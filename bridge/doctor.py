@@ -46,16 +46,11 @@ def examine(repo: Path | str, remote: str, public_key: str | None = None) -> Ite
     yield from _repository(client)
     yield Check("presets", ok=True, message=f"{len(presets)} installed")
     yield _commit(client)
-    served = branch_names.matches(
-        namespace.branch("noop", branch_names.new_nonce()), branch_names.DEFAULT_PATTERNS
-    )
+    branch = namespace.branch("noop", branch_names.new_nonce())
+    served = branch_names.matches(branch, branch_names.DEFAULT_PATTERNS)
     where = f"requests go to {namespace.prefix}...{namespace.suffix}"
-    fix = (
-        None
-        if served
-        else "On the runner's machine, add a pattern for this prefix to bus.patterns in the policy."
-    )
-    yield Check("namespace", ok=True if served else None, message=where, fix=fix)
+    fix = "On the runner's machine, add a pattern for this prefix to bus.patterns in the policy."
+    yield Check("namespace", ok=served or None, message=where, fix=None if served else fix)
     yield _key(client)
     yield from _remote(client)
     yield engine()
@@ -98,9 +93,8 @@ def _key(client: Client) -> Check:
     except KakeyaError as error:
         return Check("key", ok=False, message=error.message, fix=error.fix or HOW_TO_PIN)
     if pin is None:
-        return Check(
-            "key", ok=None, message="no key is pinned, so nobody knows who writes answers", fix=HOW_TO_PIN
-        )
+        message = "no key is pinned, so nobody knows who writes answers"
+        return Check("key", ok=None, message=message, fix=HOW_TO_PIN)
     return Check("key", ok=True, message=f"answers must be signed by {pin.shown} ({pin.source})")
 
 
@@ -110,8 +104,7 @@ def _git() -> Check:
     except ProcessError as error:
         fix = "Install git and put it on the PATH."
         return Check("git", ok=False, message=error.message, fix=fix, own_message=error.own_message)
-    text = ".".join(map(str, version))
-    least = ".".join(map(str, git.MINIMUM))
+    text, least = (".".join(map(str, numbers)) for numbers in (version, git.MINIMUM))
     if version < git.MINIMUM:
         return Check("git", ok=False, message=f"{text} is too old", fix=f"Install git {least} or newer.")
     return Check("git", ok=True, message=text)
@@ -169,13 +162,10 @@ def _runners(client: Client, views: Mapping[str, RequestBranch]) -> Iterator[Che
 def _unpinned(client: Client) -> Check | None:
     """Return a note on runners whose records the pinned key did not sign, if there are any."""
     try:
-        others = (
-            [sighting for sighting in client.runners(unsigned=True) if sighting.is_alive(time.time())]
-            if client.pin
-            else []
-        )
+        sightings = client.runners(unsigned=True) if client.pin else []
     except KakeyaError:
         return None
+    others = [sighting for sighting in sightings if sighting.is_alive(time.time())]
     if not others:
         return None
     own = "runners serve this bus whose records the pinned key did not sign: their answers will not verify"
@@ -202,10 +192,9 @@ def _last_writer(views: Iterable[RequestBranch]) -> Check:
     newest = max((view.state for view in views if view.state), key=lambda state: state.at, default=None)
     waiting = sum(view.current_state is State.REQUESTED and not view.is_withdrawn for view in views)
     if newest:
-        message = (
-            f"{newest.runner.id} last wrote at {newest.at} by its own clock; waiting requests: {waiting}"
-        )
-        own = f"a runner that keeps no record wrote here; waiting requests: {waiting}"
+        also = f"waiting requests: {waiting}"
+        message = f"{newest.runner.id} last wrote at {newest.at} by its own clock; {also}"
+        own = f"a runner that keeps no record wrote here; {also}"
         return Check("runner", ok=True, message=message, own_message=own)
     fix = "Start a runner on the machine that should run the jobs: kakeya-runner serve"
     return Check("runner", ok=None, message="no runner has answered on this remote yet", fix=fix)
@@ -214,8 +203,7 @@ def _last_writer(views: Iterable[RequestBranch]) -> Check:
 def _push_right(client: Client) -> Check:
     """Try a push to the very namespace that a request would use, without sending anything."""
     repo = client.git
-    empty = repo.text("mktree", stdin="")
-    commit = objects.commit(repo, empty, [], "Nothing\n", identity(repo))
+    commit = objects.commit(repo, repo.text("mktree", stdin=""), [], "Nothing\n", identity(repo))
     branch = client.namespace.branch("doctor", branch_names.new_nonce())
     try:
         client.remote.try_push(branch, commit)

@@ -7,23 +7,11 @@ from pathlib import Path
 # Settings that belong to one repository or one git call. Inherited from a hook, a rebase or a wrapper, they
 # would point our git at another index or object store. So only settings about transport and trust pass, such
 # as those that begin with `GIT_SSL_` or `GIT_PROXY_SSL_`.
-_GIT_KEPT = frozenset(
-    {
-        "GIT_ALLOW_PROTOCOL",
-        "GIT_ASKPASS",
-        "GIT_CONFIG_GLOBAL",
-        "GIT_CONFIG_NOSYSTEM",
-        "GIT_CONFIG_SYSTEM",
-        "GIT_EXEC_PATH",
-        "GIT_HTTP_PROXY_AUTHMETHOD",
-        "GIT_SSH",
-        "GIT_SSH_COMMAND",
-        "GIT_SSH_VARIANT",
-        "GIT_TERMINAL_PROMPT",
-        "GIT_TRACE",
-        "GIT_TRACE_CURL",
-    }
-)
+_GIT_KEPT = (
+    "GIT_ALLOW_PROTOCOL", "GIT_ASKPASS", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_SYSTEM",
+    "GIT_EXEC_PATH", "GIT_HTTP_PROXY_AUTHMETHOD", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT",
+    "GIT_TERMINAL_PROMPT", "GIT_TRACE", "GIT_TRACE_CURL",
+)  # fmt: skip
 _GIT_TLS = ("GIT_SSL_", "GIT_PROXY_SSL_")
 
 # Certificates that a runner's git trusts besides the system's. `GIT_SSL_NO_VERIFY` is not among them: a
@@ -56,12 +44,11 @@ def set_absolute(*names: str) -> None:
 
 def for_user_git() -> dict[str, str]:
     """Return the environment for git calls made on behalf of the user, in the user's repository."""
+    passed = {*_GIT_KEPT, *_pairs()}
     environment = {
-        k: v
-        for k, v in os.environ.items()
-        if not k.startswith("GIT_") or k in _GIT_KEPT or k.startswith(_GIT_TLS)
-    }
-    environment |= {k: v for k, v in os.environ.items() if k.startswith("GIT_CONFIG_") and k in _pairs()}
+        name: value for name, value in os.environ.items()
+        if not name.startswith("GIT_") or name in passed or name.startswith(_GIT_TLS)
+    }  # fmt: skip
     return environment | {"LC_ALL": "C.UTF-8", "GIT_NO_REPLACE_OBJECTS": "1"}
 
 

@@ -12,12 +12,10 @@ from bridge.common.errors import ManifestError
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 8
 MAX_DIGITS = 18
-# A text is counted in pieces of this many bytes, because splitting it into strings takes many times the
-# memory.
+# A text is counted in pieces of this many bytes, because splitting it into strings takes many times the memory.
 _PIECE = 1 << 18
 _BACKSLASHES = re.compile(rb"\\*")
-# Shared objects have at most this many names, and lists in them this many items: larger ones are seldom
-# equal.
+# Shared objects have at most this many names, and lists in them this many items: larger ones are seldom equal.
 _SHARED_NAMES, _SHARED_ITEMS = 8, 64
 
 
@@ -170,14 +168,9 @@ def _sharing(most: int) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
 
 def _identity_of(pairs: list[tuple[str, Any]]) -> object:
     """Return a key by which equal objects are recognized; None if the object is too large for that."""
-    if len(pairs) > _SHARED_NAMES:
+    if len(pairs) > _SHARED_NAMES or any(isinstance(v, list) and len(v) > _SHARED_ITEMS for _, v in pairs):
         return None
-    parts: list[object] = []
-    for name, value in pairs:
-        if isinstance(value, list) and len(value) > _SHARED_ITEMS:
-            return None
-        parts.append((name, _identity(value)))
-    return tuple(parts)
+    return tuple((name, _identity(value)) for name, value in pairs)
 
 
 def _identity(value: Any) -> object:

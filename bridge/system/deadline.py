@@ -7,10 +7,10 @@ It holds in the thread that set it.
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from bridge.errors import InfrastructureError
 
@@ -50,15 +50,19 @@ _SCOPE: ContextVar[_Scope] = ContextVar("scope", default=_OPEN)
 
 
 @contextmanager
-def within(seconds: float | None) -> Iterator[None]:
-    """End every program that runs in this block after ``seconds``; None sets no limit of its own."""
+def _bounded(**bounds: Any) -> Iterator[None]:
     outer = _SCOPE.get()
-    until = math.inf if seconds is None else time.monotonic() + seconds
-    _SCOPE.set(replace(outer, until=min(outer.until, until)))
+    _SCOPE.set(replace(outer, **bounds))
     try:
         yield
     finally:
         _SCOPE.set(outer)
+
+
+def within(seconds: float | None) -> AbstractContextManager[None]:
+    """End every program that runs in this block after ``seconds``; None sets no limit of its own."""
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    return _bounded(until=min(_SCOPE.get().until, until))
 
 
 def time_left() -> float:
@@ -66,15 +70,9 @@ def time_left() -> float:
     return _SCOPE.get().until - time.monotonic()
 
 
-@contextmanager
-def stopped_by(stop: Stop) -> Iterator[None]:
+def stopped_by(stop: Stop) -> AbstractContextManager[None]:
     """End every program that runs in this block at most AFTER_STOP_S seconds after ``stop`` is set."""
-    outer = _SCOPE.get()
-    _SCOPE.set(replace(outer, ending=_Ending(stop)))
-    try:
-        yield
-    finally:
-        _SCOPE.set(outer)
+    return _bounded(ending=_Ending(stop))
 
 
 def pause(seconds: float) -> None:

@@ -8,7 +8,7 @@ So no request is built, pushed or verified with it, and the runner does not use 
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bridge.common import environment
 from bridge.errors import InfrastructureError, one_line
@@ -47,25 +47,7 @@ def describe(directory: Path | str) -> Described:
     another user, which git refuses to do.
 
     Raises:
-        InfrastructureError: GitPython cannot read it.
-    """
-    git = _gitpython()
-
-    try:
-        with closing(git.Repo(directory, search_parent_directories=True, expand_vars=False)) as repo:
-            return _describe(repo)
-    except Exception as error:
-        # GitPython reads files of the repository in Python, and not all of them have the form that it
-        # expects.
-        message = f"GitPython cannot read this repository: {type(error).__name__}: {error}"
-        raise InfrastructureError(one_line(message), code="unreadable") from error
-
-
-def _gitpython() -> Any:
-    """Import GitPython.
-
-    Raises:
-        InfrastructureError: the environment would lead it elsewhere.
+        InfrastructureError: GitPython cannot read it, or the environment would lead it elsewhere.
     """
     for name in _ELSEWHERE:
         if environment.get(name):
@@ -73,7 +55,13 @@ def _gitpython() -> Any:
             raise InfrastructureError(message, fix=f"Unset {name}.", code="environment")
     import git  # noqa: PLC0415 - see above
 
-    return git
+    try:
+        with closing(git.Repo(directory, search_parent_directories=True, expand_vars=False)) as repo:
+            return _describe(repo)
+    except Exception as error:
+        # GitPython reads files of the repository in Python, and not all of them have the form that it expects.
+        message = f"GitPython cannot read this repository: {type(error).__name__}: {error}"
+        raise InfrastructureError(one_line(message), code="unreadable") from error
 
 
 def _describe(repo: "git.Repo") -> Described:

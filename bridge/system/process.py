@@ -225,11 +225,7 @@ class Child:
         return data
 
     def _fill(self) -> None:
-        """Wait for more output.
-
-        Raises:
-            ProcessError: the program ended, and there is none.
-        """
+        """Wait for more output; an error if the program ended, and there is none."""
         before = len(self._output)
         while self._exchange(TICK_S):
             if len(self._output) > before:

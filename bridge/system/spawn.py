@@ -74,15 +74,9 @@ def start(
     """
     try:
         return subprocess.Popen(
-            list(argv),
-            env=dict(env),
-            cwd=cwd,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            pass_fds=tuple(pass_fds),
+            list(argv), env=dict(env), cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=tuple(pass_fds),
             start_new_session=own_session,
-        )
+        )  # fmt: skip
     except OSError as error:
         message = f"cannot run {argv[0]}: {error.strerror or error}"
         raise ProcessError(tuple(argv), None, message=message) from error
@@ -207,7 +201,7 @@ def _end(programs: Mapping[int, bool]) -> set[Path]:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signum)
         until = time.monotonic() + _POLITE_S
-        while signum == signal.SIGTERM and time.monotonic() < until and _lives(family):
+        while signum == signal.SIGTERM and time.monotonic() < until and any(map(_lives, family)):
             time.sleep(0.02)
     return unfinished
 
@@ -218,11 +212,9 @@ def _remove(paths: Iterable[Path]) -> None:
             path.unlink()
 
 
-def _lives(family: "Sequence[psutil.Process]") -> bool:
+def _lives(process: "psutil.Process") -> bool:
     import psutil  # noqa: PLC0415
 
-    for member in family:
-        with suppress(psutil.Error):
-            if member.is_running() and member.status() != psutil.STATUS_ZOMBIE:
-                return True
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False

@@ -1,7 +1,7 @@
 """Draws plots as inline SVG, without scripts and styles; colours come from the page's classes."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from markupsafe import Markup
 
@@ -26,8 +26,9 @@ _HEIGHT, _TOP, _RIGHT, _BOTTOM, _LEFT = 300.0, 12.0, 14.0, 44.0, 66.0
 _LETTER = 6.4
 # Longer names of categories are written above their lines, where there is room for this many characters.
 _BESIDE, _ABOVE = 14, 64
-_MARK = 4.0
-_APART = 5.0
+_MARK, _APART = 4.0, 5.0
+# Larger values are not drawn.
+_MOST = 1e15
 
 
 def figures(plots: Iterable[Plot]) -> list[Markup]:
@@ -79,7 +80,12 @@ def svg_file(plots: Sequence[Plot]) -> str:
 
 
 def _numbered(plot: Plot, looks: Mapping[str, int]) -> list[tuple[int, Series]]:
-    return [(looks.get(line.name, 0), line) for line in _drawable(plot) if line.points]
+    """Return the series with their looks, without points that are not on the axes."""
+    drawable = [
+        replace(line, points=tuple(p for p in line.points if _is_drawable(p, log=plot.log)))
+        for line in plot.series
+    ]
+    return [(looks.get(line.name, 0), line) for line in drawable if line.points]
 
 
 def mark(shape: int, x: float, y: float, title: str = "", size: float = _MARK) -> Markup:
@@ -99,17 +105,9 @@ def mark(shape: int, x: float, y: float, title: str = "", size: float = _MARK) -
     return tag("g", about, tag("path", d=f"M{way}Z"), class_="mark")
 
 
-def _drawable(plot: Plot) -> list[Series]:
-    """Return the series without points that are not on the axes."""
-    return [
-        Series(series.name, tuple(p for p in series.points if _is_drawable(p, log=plot.log)), series.style)
-        for series in plot.series
-    ]
-
-
 def _is_drawable(point: Point, *, log: bool) -> bool:
-    finite = all(math.isfinite(v) for v in _span(point)) and math.isfinite(point.at)
-    return finite and (not log or min(_span(point)) > 0) and max(map(abs, (*_span(point), point.at))) < 1e15  # noqa: PLR2004
+    in_range = all(abs(value) < _MOST for value in (*_span(point), point.at))  # False for NaN
+    return in_range and (not log or min(_span(point)) > 0)
 
 
 def _span(point: Point) -> tuple[float, ...]:
@@ -170,14 +168,10 @@ def _dots(plot: Plot, series: Sequence[tuple[int, Series]]) -> tuple[float, Mark
     words = []
     for row, name in enumerate(labels):
         y = _TOP + tall * row
-        parts.append(
-            tag("line", x1=margin, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid") if row else Markup()
-        )
-        words.append(
-            _word(name, margin - 8, y + tall / 2 + 4, "end")
-            if beside
-            else _word(name, margin, y + 13, "start")
-        )
+        if row:
+            parts.append(tag("line", x1=margin, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid"))
+        at = (margin - 8, y + tall / 2 + 4, "end") if beside else (margin, y + 13, "start")
+        words.append(_word(name, *at))
     for i, line in series:
         if line.style == "limit":
             x = across.position(line.points[0].value)
@@ -203,9 +197,8 @@ def _tick(at: float, label: str, *, horizontal: bool = False, bottom: float = _H
     if horizontal:
         line = tag("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=at, y2=at, class_="grid")
         return join(line, _word(label, _LEFT - 6, at + 4, "end"))
-    return join(
-        tag("line", x1=at, x2=at, y1=_TOP, y2=bottom, class_="grid"), _word(label, at, bottom + 16, "middle")
-    )
+    line = tag("line", x1=at, x2=at, y1=_TOP, y2=bottom, class_="grid")
+    return join(line, _word(label, at, bottom + 16, "middle"))
 
 
 def _word(text: str, x: float, y: float, anchor: str, *, turned: bool = False) -> Markup:
