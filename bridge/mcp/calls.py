@@ -18,7 +18,6 @@ from bridge.mcp.bounds import MOST_BYTES, cut, log_text, page, short, size
 from bridge.presets import Preset, find_preset, split_params
 from bridge.requests.status import Status, status_of
 from bridge.verify.answer_checks import gaps
-from bridge.verify.check import Report
 from bridge.verify.verdict import failed_check, verdict
 
 # How many of the gate's fixes one answer contains.
@@ -52,18 +51,14 @@ class Session:
 
 def doctor(session: Session, args: models.Page) -> models.Answer:
     """Check what is needed to send requests from here."""
-    checks = [
-        models.Check(
-            name=check.name,
-            ok=check.ok,
-            message=short(check.message if check.own_message is None else check.own_message),
-            untrusted_message=short(check.message)
-            if check.own_message not in (None, check.message)
-            else None,
-            fix=short(doors.advice(check.fix, Door.MCP) or "") or None,
+    checks = []
+    for check in examine(session.repo, session.remote, session.public_key):
+        own = check.message if check.own_message is None else check.own_message
+        quoting = short(check.message) if own != check.message else None
+        fix = short(doors.advice(check.fix, Door.MCP) or "") or None
+        checks.append(
+            models.Check(name=check.name, ok=check.ok, message=short(own), untrusted_message=quoting, fix=fix)
         )
-        for check in examine(session.repo, session.remote, session.public_key)
-    ]
     ready = all(check.ok is not False for check in checks)
     return page(
         checks, args.offset, lambda some, more: models.Doctor(ready=ready, checks=some, next_offset=more)
@@ -95,14 +90,10 @@ def run(session: Session, args: models.Ask) -> models.Sent:
     client = session.client()
     preset = find_preset(client.presets, args.preset)
     sent = client.run(
-        args.preset,
-        preset.read_params(split_params(args.params, preset.params)),
-        ref=args.ref,
-        snapshot=args.snapshot,
-        lifetime=timedelta(seconds=args.expires_s),
-        labels=args.labels,
+        args.preset, preset.read_params(split_params(args.params, preset.params)), ref=args.ref,
+        snapshot=args.snapshot, lifetime=timedelta(seconds=args.expires_s), labels=args.labels,
         idempotency_key=args.idempotency_key or None,
-    )
+    )  # fmt: skip
     return models.Sent(branch=sent.branch, existing=sent.existing)
 
 
@@ -125,6 +116,7 @@ def standing(run: Run) -> models.Standing:
         branch=now.branch,
         state=str(now.state),
         done=now.state.is_final,
+        exit_code=now.exit_code,
         elapsed_s=None if now.state.is_final else _ages(run.client, [now])[0],
         untrusted_detail=short(now.detail) or None,
         position=now.queue.before + 1 if now.queue else None,
@@ -132,11 +124,7 @@ def standing(run: Run) -> models.Standing:
         outlook=short(now.outlook_for_agents) or None,
         untrusted_last_line=short(now.last_line) or None,
     )
-    return (
-        _conclude(run, now, answer)
-        if now.answered
-        else answer.model_copy(update={"exit_code": now.exit_code})
-    )
+    return _conclude(run, now, answer) if now.answered else answer
 
 
 def _ages(client: Client, statuses: Sequence[Status]) -> list[float]:
@@ -152,15 +140,13 @@ def _ages(client: Client, statuses: Sequence[Status]) -> list[float]:
 def _conclude(run: Run, now: Status, answer: models.Standing) -> models.Standing:
     report = run.verify()
     gate = report.result.gate if report.result and report.holds else None
-    answer = answer.model_copy(
-        update={
-            "exit_code": exit_code(now, report),
-            "verified": short(verdict(report)),
-            "untrusted_check": short(failed_check(report)) or None,
-            "untrusted_gap": short("; ".join(gaps(report.result))) or None if report.result else None,
-            "gate": gate.verdict if gate else None,
-        }
-    )
+    answer = answer.model_copy(update={
+        "exit_code": int(now.exit_code or 0) if report.holds else int(ExitCode.FAILED),  # as of `kakeya wait`
+        "verified": short(verdict(report)),
+        "untrusted_check": short(failed_check(report)) or None,
+        "untrusted_gap": short("; ".join(gaps(report.result))) or None if report.result else None,
+        "gate": gate.verdict if gate else None,
+    })  # fmt: skip
     if not gate or not gate.violations:
         return answer
     firsts = {fault.code: fault for fault in reversed(gate.violations)}
@@ -170,11 +156,6 @@ def _conclude(run: Run, now: Status, answer: models.Standing) -> models.Standing
         if size(fuller) <= MOST_BYTES:
             return fuller
     return answer
-
-
-def exit_code(now: Status, report: Report) -> int:
-    """Return the exit code that ``kakeya wait`` would have."""
-    return int(now.exit_code or 0) if report.holds else int(ExitCode.FAILED)
 
 
 def logs(session: Session, args: models.Logs) -> models.Log:
@@ -210,11 +191,7 @@ def fetch(session: Session, args: models.Fetch) -> models.Answer:
 
 
 def _below(repo: str, out: str) -> str:
-    """Return the folder that an agent named.
-
-    Raises:
-        UsageError: it is not below the server's repository.
-    """
+    """Return the folder that an agent named; UsageError if it is not below the server's repository."""
     path, root = PurePosixPath(out), Path(repo).resolve()
     is_unsafe = path.is_absolute() or any(part.startswith(".") for part in path.parts) or not path.parts
     if is_unsafe or not (root / path).resolve().is_relative_to(root):

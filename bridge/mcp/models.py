@@ -10,6 +10,7 @@ from bridge.manifest import MAX_LIFETIME
 
 # Clients give up on a call that was silent for 60 seconds.
 SECONDS = 50
+_LONGEST_S = int(MAX_LIFETIME.total_seconds())
 
 _Offset = Annotated[int, Field(ge=0, le=1_000_000)]
 _Request = Annotated[
@@ -70,11 +71,7 @@ class Ask(Arguments):
     labels: Annotated[list[str], Field(description="Labels that the runner must have")] = []
     expires_s: Annotated[
         int,
-        Field(
-            description="Seconds that the request may wait for a runner",
-            ge=1,
-            le=int(MAX_LIFETIME.total_seconds()),
-        ),
+        Field(description="Seconds that the request may wait for a runner", ge=1, le=_LONGEST_S),
     ] = 86_400
     idempotency_key: Annotated[
         str, Field(description="Repeating a call with the same key never starts a second run", max_length=200)

@@ -61,12 +61,10 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
         seconds = getattr(args, "seconds", None)
         limit_s = bounded.limit_of(seconds, sees_progress=sees_progress)
 
-        def work(progress: object) -> Answer:
+        def work(progress: object) -> Any:
             if tool.call == "wait":
-                answer: Answer = bounded.wait(session, args, limit_s, progress)
-            else:
-                answer = getattr(calls, tool.call)(session, args)
-            return answer
+                return bounded.wait(session, args, limit_s, progress)
+            return getattr(calls, tool.call)(session, args)
 
         async def tell(elapsed: float, message: str) -> None:
             await context.session.report_progress(elapsed, seconds, message)
@@ -75,26 +73,17 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
         return answer
 
     return Server(
-        "kakeya-bridge",
-        version=version("kakeya-bridge"),
-        title="kakeya bridge",
-        instructions=INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-    )
+        "kakeya-bridge", version=version("kakeya-bridge"), title="kakeya bridge", instructions=INSTRUCTIONS,
+        on_list_tools=list_tools, on_call_tool=call_tool,
+    )  # fmt: skip
 
 
 def _read(tool: Tool, name: str, arguments: dict[str, Any]) -> Arguments:
-    """Return a call's validated arguments.
-
-    Raises:
-        UsageError: they do not fit the tool.
-    """
+    """Return a call's validated arguments; UsageError if they do not fit the tool."""
+    # Hosts with strict schemas send null for what they leave out.
+    named = {name: value for name, value in arguments.items() if value is not None}
     try:
-        # Hosts with strict schemas send null for what they leave out.
-        return tool.takes.model_validate(
-            {name: value for name, value in arguments.items() if value is not None}
-        )
+        return tool.takes.model_validate(named)
     except ValidationError as error:
         message, _ = describe(error)
         known = ", ".join(tool.takes.model_fields) or "none"
@@ -103,9 +92,7 @@ def _read(tool: Tool, name: str, arguments: dict[str, Any]) -> Arguments:
 
 def _result(answer: Answer) -> types.CallToolResult:
     content = to_dict(answer)
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text_of(content))], structured_content=content
-    )
+    return types.CallToolResult(content=_as_text(content), structured_content=content)
 
 
 def _failed(error: Exception) -> types.CallToolResult:
@@ -115,9 +102,11 @@ def _failed(error: Exception) -> types.CallToolResult:
         for line in "".join(traceback.format_exception(error)).splitlines():
             say(line)
     # Clients check structured content against the tool's output schema, which describes no errors.
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text_of(error_fields(failure)))], is_error=True
-    )
+    return types.CallToolResult(content=_as_text(error_fields(failure)), is_error=True)
+
+
+def _as_text(value: object) -> list[types.ContentBlock]:
+    return [types.TextContent(type="text", text=text_of(value))]
 
 
 def serve_stdio(server: Server[Any]) -> None:
@@ -150,10 +139,9 @@ def serve_http(server: Server[Any], port: int) -> None:
     listener = listening.listen_here(port, "--http")
     port = listener.getsockname()[1]
     names = listening.names(port)
+    origins = [f"http://{name}" for name in names]
     security = TransportSecuritySettings(
-        enable_dns_rebinding_protection=True,
-        allowed_hosts=names,
-        allowed_origins=[f"http://{name}" for name in names],
+        enable_dns_rebinding_protection=True, allowed_hosts=names, allowed_origins=origins
     )
     app = server.streamable_http_app(
         transport_security=security, max_sessions=MOST_SESSIONS, session_idle_timeout=IDLE_S

@@ -29,18 +29,13 @@ class Tool:
     def listed(self, name: str) -> types.Tool:
         """Return the tool as ``tools/list`` shows it."""
         hints = types.ToolAnnotations(
-            read_only_hint=self.read_only,
-            destructive_hint=self.destructive,
-            idempotent_hint=self.idempotent,
+            read_only_hint=self.read_only, destructive_hint=self.destructive, idempotent_hint=self.idempotent,
             open_world_hint=self.open_world,
-        )
+        )  # fmt: skip
         return types.Tool(
-            name=name,
-            description=self.description,
-            input_schema=models.schema(self.takes),
-            output_schema=models.schema(self.gives),
-            annotations=hints,
-        )
+            name=name, description=self.description, input_schema=models.schema(self.takes),
+            output_schema=models.schema(self.gives), annotations=hints,
+        )  # fmt: skip
 
 
 TOOLS = {
