@@ -36,9 +36,7 @@ class Site:
     """The pages of a bus that is being watched."""
 
     def __init__(self, watch: Watch, runs: Runs, figures: Figures) -> None:
-        self._watch = watch
-        self._runs = runs
-        self._figures = figures
+        self._watch, self._runs, self._figures = watch, runs, figures
         self._pages = Pages(watch.address, alarms=lambda: figures.alarms)
         # Makes ETags differ from those of an earlier server process.
         self._name = secrets.token_hex(8)
@@ -53,11 +51,8 @@ class Site:
         wanted = Filter(params.get("preset", ""), params.get("state", ""), params.get("requester", ""))
         page = params.get("page", "1")
         number = min(int(page), _MOST_PAGE) if page.isascii() and page.isdecimal() else 1
-        return self._page(
-            request,
-            (snapshot.version, self._figures.alarms),
-            lambda: self._pages.requests(snapshot, wanted, number),
-        )
+        version = snapshot.version, self._figures.alarms
+        return self._page(request, version, lambda: self._pages.requests(snapshot, wanted, number))
 
     def request(self, request: Request) -> Response:
         """One request."""
@@ -70,9 +65,8 @@ class Site:
                     return self._pages.request(snapshot, row, answer, None)
             return self._pages.request(snapshot, row, None, self._runs.log(row.view))
 
-        return self._page(
-            request, (snapshot.changed[row.branch], self._figures.alarms, snapshot.problem), make
-        )
+        version = snapshot.changed[row.branch], self._figures.alarms, snapshot.problem
+        return self._page(request, version, make)
 
     def trends(self, request: Request) -> Response:
         """How figures changed."""
@@ -87,8 +81,7 @@ class Site:
 
     def log(self, request: Request) -> Response:
         """A log as plain text."""
-        log = self._runs.log(self._row(request).view, MOST_LOG)
-        return PlainTextResponse(log.text)
+        return PlainTextResponse(self._runs.log(self._row(request).view, MOST_LOG).text)
 
     def asset(self, request: Request) -> Response:
         """The style sheet and the script."""
@@ -115,10 +108,10 @@ class Site:
 
     def _page(self, request: Request, version: tuple[object, ...], make: Callable[[], str]) -> Response:
         digest = hashlib.sha256(repr((self._name, version)).encode()).hexdigest()[:32]
-        tag = f'"{digest}"'
-        if request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers={"ETag": tag})
-        return HTMLResponse(make(), headers={"ETag": tag})
+        headers = {"ETag": f'"{digest}"'}
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        return HTMLResponse(make(), headers=headers)
 
 
 def make_app(watch: Watch, runs: Runs, figures: Figures, hosts: frozenset[str]) -> ASGIApp:
@@ -163,16 +156,9 @@ def serve(client: Client, port: int, poll_s: float) -> None:
     app = make_app(watch, runs, figures, frozenset(listening.names(port)))
     say(f"the bus is at http://{listening.LOOPBACK}:{port}/ (^C ends this)")
     config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        http=Connection,
-        ws="none",
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_keep_alive=10,
-        timeout_graceful_shutdown=2,
-    )
+        app, log_config=None, access_log=False, server_header=False, http=Connection, ws="none",
+        limit_concurrency=MOST_CONNECTIONS, timeout_keep_alive=10, timeout_graceful_shutdown=2,
+    )  # fmt: skip
     try:
         uvicorn.Server(config).run(sockets=[listener])
     finally:

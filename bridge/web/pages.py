@@ -12,7 +12,6 @@ from bridge.bus.wire import State
 from bridge.report.alarm import WINDOW
 from bridge.report.build import version
 from bridge.report.forms.templates import render, style
-from bridge.requests.waiting import RunnerSighting
 from bridge.web.figures import Shown
 from bridge.web.runs import Answered, LogText
 from bridge.web.snapshot import PAGE_ROWS, Filter, Row, Snapshot
@@ -64,6 +63,9 @@ class Links:
         return f"{self.root}{name}"
 
 
+_SERVED = Links()
+
+
 def list_file(page: int) -> str:
     """Return the name of the file with a page of the list."""
     return "index.html" if page == 1 else f"page-{page}.html"
@@ -73,14 +75,10 @@ class Pages:
     """The pages of one bus. ``links`` builds addresses. ``policy`` is the Content-Security-Policy of exported files."""
 
     def __init__(
-        self,
-        address: str,
-        links: Links | None = None,
-        policy: str = "",
-        alarms: Callable[[], int] = lambda: 0,
+        self, address: str, links: Links = _SERVED, policy: str = "", alarms: Callable[[], int] = lambda: 0
     ) -> None:
         self._address = address
-        self._links = links or Links()
+        self._links = links
         self._policy = policy
         self._alarms = alarms
 
@@ -92,18 +90,15 @@ class Pages:
         """Return a page of the list. The first one begins with the runners, the queue and the running jobs."""
         listing = snapshot.listing(wanted, page, size)
         is_first = wanted == Filter() and listing.page == 1
+        now, counts = time.time(), dict(snapshot.choices["state"])
+        runners = [(s, str(s.record.state) if s.is_alive(now) else "not seen") for s in snapshot.runners]
         return self._render(
-            "requests.html",
-            snapshot,
-            title="Requests",
-            listing=listing,
-            wanted=wanted,
-            choices=snapshot.choices,
-            runners=[(sighting, _standing(sighting)) for sighting in snapshot.runners] if is_first else [],
+            "requests.html", snapshot, title="Requests", listing=listing, wanted=wanted, choices=snapshot.choices,
+            runners=runners if is_first else [],
             waiting=snapshot.waiting[:_ABOVE] if is_first else [],
             running=snapshot.running[:_ABOVE] if is_first else [],
-            counts=_counts(snapshot),
-        )
+            counts=[(str(state), counts[state]) for state in State if counts.get(state)],
+        )  # fmt: skip
 
     def request(self, snapshot: Snapshot, row: Row, answer: Answered | None, log: LogText | None) -> str:
         """Return the page of one request, with its answer or its log so far."""
@@ -111,27 +106,14 @@ class Pages:
         return self._render("request.html", snapshot, title=title, row=row, answer=answer, log=log)
 
     def trends(
-        self,
-        snapshot: Snapshot,
-        shown: Sequence[Shown],
-        progress: tuple[int, int],
-        name: str = "",
-        preset: str = "",
-    ) -> str:
+        self, snapshot: Snapshot, shown: Sequence[Shown], progress: tuple[int, int], name: str = "", preset: str = ""
+    ) -> str:  # fmt: skip
         """Return the page of trends."""
         return self._render(
-            "trends.html",
-            snapshot,
-            title="Trends",
-            shown=shown[:_TRENDS],
-            more=max(0, len(shown) - _TRENDS),
-            progress=progress,
-            name=name,
-            preset=preset,
-            presets=[value for value, _ in snapshot.choices["preset"]],
-            odds=_ODDS,
-            window=WINDOW,
-        )
+            "trends.html", snapshot, title="Trends", shown=shown[:_TRENDS], more=max(0, len(shown) - _TRENDS),
+            progress=progress, name=name, preset=preset, presets=[value for value, _ in snapshot.choices["preset"]],
+            odds=_ODDS, window=WINDOW,
+        )  # fmt: skip
 
     def message(self, title: str, text: str, fix: str = "") -> str:
         """Return an error page."""
@@ -139,16 +121,9 @@ class Pages:
 
     def _render(self, name: str, snapshot: Snapshot, /, **values: Any) -> str:
         return render(
-            name,
-            _TEMPLATES,
-            links=self._links,
-            address=self._address,
-            policy=self._policy,
-            snapshot=snapshot,
-            version=version(),
-            alarms=self._alarms(),
-            **values,
-        )
+            name, _TEMPLATES, links=self._links, address=self._address, policy=self._policy, snapshot=snapshot,
+            version=version(), alarms=self._alarms(), **values,
+        )  # fmt: skip
 
 
 def assets() -> dict[str, tuple[str, str]]:
@@ -159,12 +134,3 @@ def assets() -> dict[str, tuple[str, str]]:
         "style.css": ("text/css", sheet),
         "page.js": ("text/javascript", here.joinpath("page.js").read_text(encoding="utf-8")),
     }
-
-
-def _counts(snapshot: Snapshot) -> list[tuple[str, int]]:
-    counts = dict(snapshot.choices["state"])
-    return [(str(state), counts[state]) for state in State if counts.get(state)]
-
-
-def _standing(sighting: RunnerSighting) -> str:
-    return str(sighting.record.state) if sighting.is_alive(time.time()) else "not seen"
