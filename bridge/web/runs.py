@@ -82,19 +82,17 @@ class Runs:
     def load(self, view: RequestBranch) -> Answered:
         """Verify an answer and return its view, without the cache."""
         source, checks = self._read(view)
-        run = view_of([source]).runs[0] if source else None
-        return Answered(run, checks)
+        return Answered(view_of([source]).runs[0] if source else None, checks)
 
     def _read(self, view: RequestBranch) -> tuple[Source | None, tuple[Check, ...]]:
         watch = self._watch
         report = verify(watch.git, view, watch.presets, watch.pin, watch.client.sent.commit_of(view.branch))
         with self._lock:
             report = KnownAnswers(watch.git).compare(report)
-        checks = tuple(report.checks)
         if report.result is None:
-            return None, checks
+            return None, tuple(report.checks)
         files = read_answer(watch.git, view, report)
-        return Source(view.branch, report.result, report.checks, files), checks
+        return Source(view.branch, report.result, report.checks, files), tuple(report.checks)
 
     def log(self, view: RequestBranch, most: int = TAIL) -> LogText:
         """Return the end of a log: of the answer's log if there is an answer, otherwise of the streamed output."""
@@ -116,22 +114,17 @@ class Runs:
         git, size = self._watch.git, 0
         lines: list[str] = []
         commits = history.commits_between(git, view.request, view.tip)[::-1][:_COMMITS]
+        own = view.branch, view.request
         previous: bytes | None = None
         for i in range(0, len(commits), _AT_ONCE):
             some = list(history.states(git, commits[i : i + _AT_ONCE], wire.STREAM))
             for _, state, (raw, piece) in some:
                 # A commit that no runner made still contains the piece of its parent.
-                if (
-                    state is None
-                    or raw == previous
-                    or state.branch != view.branch
-                    or state.request != view.request
-                ):
+                if state is None or raw == previous or (state.branch, state.request) != own:
                     continue
                 previous = raw
-                text = (piece or b"").decode("utf-8", "replace")
                 gap = f"\n[{state.left_out} bytes were not streamed]\n" if state.left_out else ""
-                lines.append(gap + text)
+                lines.append(gap + (piece or b"").decode("utf-8", "replace"))
                 size += len(lines[-1])
             if size >= most:
                 break

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from bridge.bus import history, objects, wire
 from bridge.bus.branch_names import asked_at, by_age
@@ -22,7 +23,7 @@ from bridge.requests import why_waiting
 from bridge.requests.liveness import last_line, life_of
 from bridge.requests.runners import read_runners, with_jobs
 from bridge.requests.status import mark_unsigned, status_of
-from bridge.requests.waiting import Reason, RunnerSighting
+from bridge.requests.waiting import RunnerSighting
 from bridge.system.git import Git
 from bridge.web.snapshot import Row, Snapshot
 
@@ -49,9 +50,8 @@ class Watch:
         self.presets = client.presets
         self.patterns = client.patterns
         self.snapshot = Snapshot()
-        self._remote = replace(
-            client.remote, git=replace(client.remote.git, own_session=True), private=PRIVATE
-        )
+        own = replace(client.remote.git, own_session=True)
+        self._remote = replace(client.remote, git=own, private=PRIVATE)
         self.address = self._remote.url
         self._rows: dict[str, Row] = {}
         self._since: dict[str, tuple[str, float]] = {}
@@ -61,21 +61,19 @@ class Watch:
         """Poll once: fetch the bus, read what changed, and return the snapshot, with the error if the fetch failed."""
         try:
             tips = self._newest(self._remote.fetch(*self.patterns))
+            self._rows = {b: row for b, row in self._rows.items() if b in tips}
             self._read(
                 {b: tip for b, tip in tips.items() if b not in self._rows or self._rows[b].view.tip != tip}
             )
-            for gone in self._rows.keys() - tips.keys():
-                del self._rows[gone]
             views = {branch: row.view for branch, row in self._rows.items()}
-            runners = with_jobs(self._runners(), views)
-            snapshot = self._dressed(views, runners)
+            runners = tuple(with_jobs(self._runners(), views))
+            rows = sorted(self._dressed(views, runners), key=lambda row: by_age(row.branch), reverse=True)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not look like a bus on which nothing happens
             fault = as_told(error)
             fix = doors.advice(fault.fix, Door.WEB) or ""
             return self._keep(replace(self.snapshot, problem=fault.message, fix=fix))
-        rows = tuple(sorted(snapshot, key=lambda row: by_age(row.branch), reverse=True))
         return self._keep(
-            replace(self.snapshot, rows=rows, runners=tuple(runners), at=time.time(), problem="", fix="")
+            replace(self.snapshot, rows=tuple(rows), runners=runners, at=time.time(), problem="", fix="")
         )
 
     def run(self, stop: threading.Event, poll_s: float) -> None:
@@ -98,9 +96,9 @@ class Watch:
             views = history.read_views(self.git, some)
             states = mark_unsigned(self.git, self.pin, [status_of(view) for view in views.values()], views)
             contents = _contents(self.git, views)
-            for status in states:
-                branch = status.branch
-                self._rows[branch] = Row(status, views[branch], asked_at(branch), *contents[branch])
+            self._rows |= {
+                s.branch: Row(s, views[s.branch], asked_at(s.branch), *contents[s.branch]) for s in states
+            }
 
     def _runners(self) -> list[RunnerSighting]:
         """Return the runners of the bus, as of the last poll if their records cannot be fetched now."""
@@ -117,7 +115,7 @@ class Watch:
             known = self._since[name] = (tip, time.monotonic())
         return time.monotonic() - known[1]
 
-    def _dressed(self, views: Mapping[str, RequestBranch], runners: list[RunnerSighting]) -> list[Row]:
+    def _dressed(self, views: Mapping[str, RequestBranch], runners: Sequence[RunnerSighting]) -> list[Row]:
         """Return all rows. Rows of unanswered requests include what is known about them now."""
         reasons = why_waiting.reasons(self.git, views, runners, self.presets, self.patterns, time.time())
         running = sorted((row.branch for row in self._rows.values() if row.state.is_taken), key=by_age)
@@ -126,15 +124,16 @@ class Watch:
             del self._since[name]
             self._lines.pop(name, None)
         lines = {branch: self._last_line(branch) for branch in running[:_LINES]}
-        return [self._with(row, reasons, lines) for row in self._rows.values()]
 
-    def _with(self, row: Row, reasons: Mapping[str, Reason], lines: Mapping[str, str]) -> Row:
-        if row.state.is_final:
-            return row
-        if not row.state.is_taken:
-            return replace(row, status=replace(row.status, reason=reasons.get(row.branch)))
-        life = life_of(row.view, self._unchanged_s(row.branch, row.view.tip))
-        return replace(row, status=replace(row.status, life=life, last_line=lines.get(row.branch, "")))
+        def dressed(row: Row) -> Row:
+            if row.state.is_final:
+                return row
+            if not row.state.is_taken:
+                return replace(row, status=replace(row.status, reason=reasons.get(row.branch)))
+            life = life_of(row.view, self._unchanged_s(row.branch, row.view.tip))
+            return replace(row, status=replace(row.status, life=life, last_line=lines.get(row.branch, "")))
+
+        return [*map(dressed, self._rows.values())]
 
     def _last_line(self, branch: str) -> str:
         tip = self._rows[branch].view.tip
@@ -174,17 +173,14 @@ def _same(before: Row | None, now: Row) -> bool:
 
 def _contents(git: Git, views: Mapping[str, RequestBranch]) -> dict[str, tuple[str, str, str]]:
     """Return requester, parameters and verdict of each request, unchecked; empty what cannot be read."""
-    manifests = _blobs(git, [f"{view.request}:{wire.REQUEST}" for view in views.values()])
+    read = partial(objects.read_many, git, max_bytes=_MOST_BYTES)
+    manifests = read([f"{view.request}:{wire.REQUEST}" for view in views.values()])
     ended = {branch: view.tip for branch, view in views.items() if view.current_state.is_final}
-    results = dict(zip(ended, _blobs(git, [f"{tip}:{wire.RESULT}" for tip in ended.values()]), strict=True))
+    results = dict(zip(ended, read([f"{tip}:{wire.RESULT}" for tip in ended.values()]), strict=True))
     return {
         branch: (*_requester_and_params(manifest), _verdict(results.get(branch)))
         for branch, manifest in zip(views, manifests, strict=True)
     }
-
-
-def _blobs(git: Git, names: Sequence[str]) -> list[bytes | None]:
-    return objects.read_many(git, names, max_bytes=_MOST_BYTES)
 
 
 def _requester_and_params(manifest: bytes | None) -> tuple[str, str]:
