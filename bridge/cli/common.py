@@ -12,7 +12,7 @@ from bridge.bus.wire import State
 from bridge.client import Client, Run
 from bridge.common import environment, sanitize
 from bridge.common.cli.commands import Duration, option
-from bridge.common.cli.output import put_block, put_json, say
+from bridge.common.cli.output import Colored, put_block, put_json, say
 from bridge.errors import ExitCode, UsageError
 from bridge.presets import load_presets
 from bridge.report.forms.words import color
@@ -25,18 +25,12 @@ from bridge.verify.verdict import gate_lines, verified
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from bridge.common.cli.screen import Screen
-
 timeout_option = option(
-    "--timeout",
-    Duration(),
-    metavar="DUR",
-    help="Stop waiting after this long (90s, 15m, 2h); the job continues.",
-)
+    "--timeout", Duration(), metavar="DUR", help="Stop waiting after this long (90s, 15m, 2h); the job continues."
+)  # fmt: skip
 
 
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
-
     def keep(context: click.Context, _param: click.Parameter, value: str | None) -> None:
         if value is not None:
             context.obj[name] = value
@@ -74,12 +68,9 @@ def complete_param(context: click.Context, _param: click.Parameter, incomplete: 
 
 
 param_option = option(
-    "-p --param params",
-    multiple=True,
-    metavar="K=V",
-    shell_complete=complete_param,
+    "-p --param params", multiple=True, metavar="K=V", shell_complete=complete_param,
     help="Set a parameter of the preset; repeatable.",
-)
+)  # fmt: skip
 
 
 def client_of(context: click.Context, **options: Any) -> Client:
@@ -125,13 +116,11 @@ def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = T
 
 def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -> Status:
     # Slow to import. The request is already sent, and there is time while the runner works.
-    from bridge.common.cli.screen import console  # noqa: PLC0415
     from bridge.verify import check as _check  # noqa: F401, PLC0415
 
-    out = console(err=True)
     last: Status | None = None
     # The end of the log so far, if it may be the begin of a workflow command.
-    held = ""
+    pending = ""
     progress = Progress()
     for event in run.follow(None if timeout is None else timeout.total_seconds()):
         if as_json:
@@ -140,15 +129,15 @@ def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -
             say(f"  {event.note}")
         else:
             if logs and event.log:
-                text = held + sanitize.block(event.log)
-                held = sanitize.begun_command(text)
-                put_block(text.removesuffix(held))
+                text = pending + sanitize.block(event.log)
+                pending = sanitize.begun_command(text)
+                put_block(text.removesuffix(pending))
             elif event.log:
                 progress.show(event.log)
             if last is None or (last.state, last.detail) != (event.status.state, event.status.detail):
-                _announce(out, event.status)
+                _announce(event.status)
         last = event.status
-    put_block(held)
+    put_block(pending)
     assert last is not None  # noqa: S101 - a request has at least one state
     return last
 
@@ -175,12 +164,17 @@ class Progress:
             say(f"  {shown(lines[-1])}")
 
 
-def _announce(out: "Screen", status: Status) -> None:
+def _announce(status: Status) -> None:
     by = f" by {status.runner}" if status.runner and status.state is State.CLAIMED else ""
-    from bridge.common.cli.screen import styled  # noqa: PLC0415
+    say(Colored(str(status.state), color(status.state)), by, f": {status.detail}" if status.detail else "")
 
-    reason = f": {status.detail}" if status.detail else ""
-    out.print(styled((str(status.state), color(status.state)), by, reason))
+
+_NEXT_STEP = {
+    State.GATE_REJECTED: "verify",
+    State.SUCCEEDED: "fetch",
+    State.FAILED: "logs",
+    State.TIMED_OUT: "logs",
+}
 
 
 def finish(run: Run, status: Status, *, as_json: bool) -> int:
@@ -188,12 +182,9 @@ def finish(run: Run, status: Status, *, as_json: bool) -> int:
     code = _conclude(run, status, as_json=as_json)
     if as_json:
         return code
-    if code != status.exit_code or status.state is State.GATE_REJECTED:
-        say(f"next: kakeya verify {status.branch}")
-    elif status.state is State.SUCCEEDED:
-        say(f"next: kakeya fetch {status.branch}")
-    elif status.state in (State.FAILED, State.TIMED_OUT):
-        say(f"next: kakeya logs {status.branch}")
+    step = "verify" if code != status.exit_code else _NEXT_STEP.get(status.state)
+    if step:
+        say(f"next: kakeya {step} {status.branch}")
     return code
 
 

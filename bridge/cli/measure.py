@@ -34,14 +34,9 @@ KEY_FOLDER = "~/.config/kakeya/measure"
 )  # fmt: skip
 @json_option
 def command(
-    preset: str,
-    params: tuple[str, ...],
-    settings: tuple[str, ...],
-    out: Path,
-    key_folder: Path,
-    *,
+    preset: str, params: tuple[str, ...], settings: tuple[str, ...], out: Path, key_folder: Path, *,
     as_json: bool,
-) -> int:
+) -> int:  # fmt: skip
     """Run a preset on this machine, and write its reports with their signed runs.
 
     A runner beside a temporary bus measures, judges and signs, as on any other machine. So a report counts as one that
@@ -59,16 +54,9 @@ def command(
     )  # fmt: skip
     result = measured.result
     if as_json:
-        put_json(
-            {
-                "state": str(result.state),
-                "reason": result.reason.model_dump(mode="json"),
-                "exit_code": result.exit_code,
-                "gate": result.gate.model_dump(mode="json") if result.gate else None,
-                "reports": [str(path) for path in measured.reports],
-                "public_key": str(measured.public_key),
-            }
-        )
+        facts = result.model_dump(mode="json", include={"state", "reason", "exit_code", "gate"})
+        reports = [str(path) for path in measured.reports]
+        put_json({**facts, "reports": reports, "public_key": str(measured.public_key)})
         return result.exit_code
     if result.gate:
         show_gate(result.gate)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import click
+from rich.table import Column
 
 from bridge.bus import branch_names
 from bridge.bus.remote import Remote
@@ -15,7 +16,6 @@ from bridge.client import Client
 from bridge.common.cli.commands import Duration, flag, json_option, option
 from bridge.common.cli.output import put, put_json, say
 from bridge.common.cli.screen import Grid, console
-from bridge.requests.status import Status
 
 # How many reasons for waiting, and how many names of figures, are shown.
 _REASONS = _NAMES = 5
@@ -60,26 +60,19 @@ def list_command(context: click.Context, limit: int, claims: str | None, *, as_j
         age = _age(time.time() - branch_names.nonce_time(status.nonce)) if status.nonce else ""
         table.add_row(state_text(status.state), status.preset, age, status.runner or "", status.branch)
     _print(table)
-    _say_why(statuses)
+    # Only the reasons for waiting that somebody has to act on.
+    stuck = [status.reason.text() for status in statuses if status.reason and status.reason.is_stuck]
+    for text, count in Counter(stuck).most_common(_REASONS):
+        say(f"{count} waiting: {text}")
 
 
 def _say_left_out(remote: Remote) -> None:
     """Say how many requests are missing and why, and how to read one."""
-    _say_missing(remote.left_out, "came too slowly")
-    _say_missing(sorted(remote.not_come), "could not be fetched")
-
-
-def _say_missing(branches: Sequence[str], reason: str) -> None:
-    if branches:
-        count = "1 branch is" if len(branches) == 1 else f"{len(branches)} branches are"
-        say(f"{count} left out, which {reason}. Fetch one with: kakeya status {branches[0]}")
-
-
-def _say_why(statuses: Sequence[Status]) -> None:
-    """Print each reason for waiting that somebody has to act on, with the number of its requests."""
-    stuck = [status.reason.text() for status in statuses if status.reason and status.reason.is_stuck]
-    for text, count in Counter(stuck).most_common(_REASONS):
-        say(f"{count} waiting: {text}")
+    missing = (remote.left_out, "came too slowly"), (sorted(remote.not_come), "could not be fetched")
+    for branches, reason in missing:
+        if branches:
+            count = "1 branch is" if len(branches) == 1 else f"{len(branches)} branches are"
+            say(f"{count} left out, which {reason}. Fetch one with: kakeya status {branches[0]}")
 
 
 def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> None:
@@ -97,28 +90,19 @@ def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> N
     if not trends:
         say(why_no_figures(limit, answered, sorted({figure.name for figure in figures}), name))
         return
-    table = Grid(show_header=True)
-    for heading, side in (("claim", "left"), ("of", "left"), ("preset", "left"), ("runs", "right"), ("first", "right"),
-                          ("last", "right"), ("least", "right"), ("most", "right"), ("trend", "left")):  # fmt: skip
-        table.add_column(heading, justify="right" if side == "right" else "left")
+    numbers = (Column(heading, justify="right") for heading in ("runs", "first", "last", "least", "most"))
+    table = Grid("claim", "of", "preset", *numbers, "trend")
     left_out = 0
     for trend in trends:
         values = [value.value for value in trend.values if value.counts]
         left_out += len(trend.values) - len(values)
         ends = [values[0], values[-1], min(values), max(values)] if values else []
-        cells = [
-            cell(trend.name),
-            cell(trend.about),
-            cell(trend.preset),
-            str(len(values)),
-            *map(number, ends),
-        ]
-        table.add_row(*cells, *([""] * (8 - len(cells))), sparkline(values))
+        shown = [*map(number, ends)] or [""] * 4
+        named = map(cell, (trend.name, trend.about, trend.preset))
+        table.add_row(*named, str(len(values)), *shown, sparkline(values))
     _print(table)
     if left_out:
-        say(
-            f"{left_out} values are left out of the trends: their answers were not accepted or failed verification"
-        )
+        say(f"{left_out} values are left out of the trends: their answers were not accepted or failed verification")
 
 
 def why_no_figures(limit: int, answered: Sequence[str], names: Sequence[str], name: str | None) -> str:

@@ -63,23 +63,10 @@ _NAMED = 5
 @json_option
 @click.pass_context
 def command(
-    context: click.Context,
-    preset: str,
-    params: tuple[str, ...],
-    ref: str,
-    wait: timedelta | None,
-    expires: timedelta,
-    labels: tuple[str, ...],
-    requested_by: str | None,
-    key: str | None,
-    prefix: str | None,
-    suffix: str | None,
-    *,
-    sign: bool,
-    snapshot: bool,
-    quiet: bool,
-    as_json: bool,
-) -> int:
+    context: click.Context, preset: str, params: tuple[str, ...], ref: str, wait: timedelta | None, expires: timedelta,
+    labels: tuple[str, ...], requested_by: str | None, key: str | None, prefix: str | None, suffix: str | None, *,
+    sign: bool, snapshot: bool, quiet: bool, as_json: bool,
+) -> int:  # fmt: skip
     """Request a job.
 
     Pushes one request branch and prints its name. Does not change your working tree, index, HEAD or branches.
@@ -88,16 +75,9 @@ def command(
     client = client_of(context, prefix=prefix, suffix=suffix)
     known = find_preset(client.presets, preset)
     run = client.run(
-        preset,
-        known.read_params(split_params(params, known.params)),
-        ref=ref,
-        snapshot=snapshot,
-        lifetime=expires,
-        labels=labels,
-        requested_by=requested_by,
-        sign=sign,
-        idempotency_key=key,
-    )
+        preset, known.read_params(split_params(params, known.params)), ref=ref, snapshot=snapshot, lifetime=expires,
+        labels=labels, requested_by=requested_by, sign=sign, idempotency_key=key,
+    )  # fmt: skip
     if snapshot and (left_out := request_commit.untracked(client.git)):
         more = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
         some = one_line(", ".join(left_out[:_NAMED])) + more

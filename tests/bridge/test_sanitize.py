@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from rich.text import Text
 
 from bridge.common import sanitize
 from bridge.common.cli import output, screen
@@ -163,7 +164,7 @@ def test_every_way_to_print_breaks_up_commands_of_workflows(capsys):
     output.put(hostile)
     output.say(output.Colored(hostile, "red"))
     output.put_block(f"a\n{hostile}\n")
-    screen.console().print(screen.styled(hostile))
+    screen.console().print(Text(hostile))
     grid = screen.Grid()
     grid.add_row(hostile)
     screen.console().print(grid)

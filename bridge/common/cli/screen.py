@@ -45,12 +45,6 @@ def console(*, err: bool = False, markup: bool = False) -> Screen:
     return Screen(**styles(), stderr=err, highlight=False, soft_wrap=True, markup=markup, emoji=False)
 
 
-def styled(*parts: str | tuple[str, str]) -> Text:
-    """Return one line made of plain texts and styled texts."""
-    pairs = ((part, "") if isinstance(part, str) else part for part in parts)
-    return Text.assemble(*((one_line(text), style) for text, style in pairs))
-
-
 def _cell(cell: RenderableType | None) -> RenderableType | None:
     if isinstance(cell, str):
         # What does not fit goes on in the next line: names and commands are there to be copied.

@@ -6,7 +6,7 @@ import pytest
 from rich.panel import Panel
 from rich.text import Text
 
-from bridge.common.cli.screen import Grid, console, styled
+from bridge.common.cli.screen import Grid, console
 
 HOSTILE = "a\nb\x1b[2J\u202e[bold]c[/] :smile: [/x]"
 SHOWN = r"a\nb\x1b[2J\u202e[bold]c[/] :smile: [/x]"
@@ -25,10 +25,6 @@ def test_a_cell_is_one_line_of_text(capsys, cell):
     grid.add_row("name", cell)
 
     assert shown(capsys, grid).rstrip() == f"name  {SHOWN}"
-
-
-def test_a_styled_line_is_one_line(capsys):
-    assert shown(capsys, styled((HOSTILE, "red"), HOSTILE)) == f"{SHOWN}{SHOWN}\n"
 
 
 def test_what_was_forgotten_steers_nothing_all_the_same(capsys):
