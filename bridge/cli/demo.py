@@ -33,9 +33,7 @@ _LOG_LINES = 12
 
 
 @click.command()
-@option(
-    "--keep", PATH, metavar="DIR", help="Keep the bus, the clone, the runner's state and the results in DIR."
-)
+@option("--keep", PATH, metavar="DIR", help="Keep the bus, the clone, the runner's state and the results in DIR.")
 @json_option
 def command(keep: Path | None, *, as_json: bool) -> int:
     """Run a demonstration on this machine: bus, runner, jobs, answers.
@@ -62,9 +60,8 @@ def command(keep: Path | None, *, as_json: bool) -> int:
             runs = [_as_dict(run, answer) for run, answer in answers]
             put_json({"seconds": round(seconds, 2), "runs": runs})
         good = all(walkthrough.is_good(answer) for _, answer in answers)
-        out.print(
-            f"\n[bold]{_outcome(answers) if good else 'something failed (see above)'}[/] in {seconds:.1f} s"
-        )
+        outcome = _outcome(answers) if good else "something failed (see above)"
+        out.print(f"\n[bold]{outcome}[/] in {seconds:.1f} s")
         if keep:
             _say_where(out, stage, answers)
         else:
@@ -106,22 +103,19 @@ def _show(out: Screen, answer: Fetched, hidden: int) -> None:
     more = f", with {hidden} more lines of its log" if hidden > 0 else ""
     out.print(f"  [green]{escape(verified(answer.report))}[/], {len(answer.files)} files{more}")
     good, gate = walkthrough.is_good(answer), answer.result.gate
-    if not good:
-        for log in answer.result.logs:
-            out.print(
-                escape((answer.folder / log.path).read_text(encoding="utf-8", errors="replace")[-2000:])
-            )
+    for log in answer.result.logs if not good else ():
+        text = (answer.folder / log.path).read_text(encoding="utf-8", errors="replace")
+        out.print(escape(text[-2000:]))
     if gate is None:
         return
     if good:
         for path in answer.files:
             if path.suffix == ".json" and path.is_relative_to(answer.folder / wire.REPORTS):
                 tables.show(json.loads(path.read_text(encoding="utf-8")), gate, out)
-    for i, (kind, text) in enumerate(gate_lines(gate)):
-        if i == 0:
-            out.print(f"gate: [{color(gate.verdict)}]{kind}[/]: {escape(text)}")
-        else:
-            out.print(f"  [bold]{kind}[/] {escape(text)}" if kind else f"    {escape(text)}")
+    (kind, text), *reasons = gate_lines(gate)
+    out.print(f"gate: [{color(gate.verdict)}]{kind}[/]: {escape(text)}")
+    for kind, text in reasons:
+        out.print(f"  [bold]{kind}[/] {escape(text)}" if kind else f"    {escape(text)}")
 
 
 def _outcome(answers: list[tuple[Run, Fetched]]) -> str:
@@ -132,8 +126,9 @@ def _outcome(answers: list[tuple[Run, Fetched]]) -> str:
 
 def _say_more(out: Screen) -> None:
     out.print("\nnext steps (README.md explains how to use a real machine, and how to serve jobs)")
-    width = max(len(command) for command, _ in walkthrough.more())
-    for command, shows in walkthrough.more():
+    steps = walkthrough.more()
+    width = max(len(command) for command, _ in steps)
+    for command, shows in steps:
         out.print(f"  [bold]{escape(command):<{width}}[/]  {escape(shows)}")
 
 

@@ -41,15 +41,7 @@ def command(context: click.Context, paths: tuple[Path, ...], kinds: tuple[str, .
     Exits with 0 if all reports are accepted, with 5 if one is not, and with 2 if there are none.
     """
     names: dict[str, None] = {}
-    pin = pin_of(context)
-
-    def each() -> Iterator[tuple[str, bytes | None, gate.Voucher]]:
-        for name, data, voucher in _read(paths, pin):
-            if name not in names:
-                names[name] = None
-                yield name, data, voucher
-
-    judged = gate.judge_each(each(), kinds)
+    judged = gate.judge_each(_read(paths, pin_of(context), names), kinds)
     if as_json:
         put_json({"reports": list(names), **judged.model_dump(mode="json")})
     else:
@@ -83,22 +75,27 @@ def show_gate(judged: Gate) -> None:
         put(f"  note: {note}")
 
 
-def _read(paths: tuple[Path, ...], pin: Pin | None) -> Iterator[tuple[str, bytes | None, gate.Voucher]]:
-    """Yield each report with its name and the run that vouches for it; None in place of what cannot be read."""
+def _read(
+    paths: tuple[Path, ...], pin: Pin | None, names: dict[str, None]
+) -> Iterator[tuple[str, bytes | None, gate.Voucher]]:
+    """Yield each report with its name, added to ``names``, and the run that vouches for it.
+
+    None takes the place of what cannot be read.
+    """
     remaining = limits.REPORTS_BYTES
-    for named in paths:
-        for file in reports_in(named) if named.is_dir() else [named]:
-            data = read_regular(file, remaining)
-            if data is None and _size(file) > remaining:
-                fix = "Check fewer reports at a time."
-                raise UsageError(
-                    f"the reports together are larger than {limits.REPORTS_BYTES >> 20} MiB", fix=fix
-                )
-            remaining -= len(data or b"")
-            if file.suffix != ".json":
-                _check_form(file, data)
-            # The gate judges by the name, and a file that was named is to be judged whatever its name.
-            name = str(file) if file.suffix == ".json" else f"{file}.json"
+    for file in (file for named in paths for file in (reports_in(named) if named.is_dir() else [named])):
+        data = read_regular(file, remaining)
+        if data is None and _size(file) > remaining:
+            message = f"the reports together are larger than {limits.REPORTS_BYTES >> 20} MiB"
+            raise UsageError(message, fix="Check fewer reports at a time.")
+        remaining -= len(data or b"")
+        # The gate judges by the name, and a file that was named is to be judged whatever its name.
+        name = str(file) if file.suffix == ".json" else f"{file}.json"
+        if file.suffix != ".json" and (data is None or not data.lstrip().startswith((b"{", b"["))):
+            fix = "Reports are JSON files. Name one, or a folder that holds some."
+            raise UsageError(f"{file} is not a report", fix=fix, code="no_reports")
+        if name not in names:
+            names[name] = None
             yield name, data, gate.NO_RUN if data is None else voucher_for(file, data, pin)
 
 
@@ -112,21 +109,12 @@ def reports_in(folder: Path) -> list[Path]:
         and not file.is_dir()
     ]
     if len(files) > limits.GATE_FILES:
-        raise UsageError(
-            f"there are more than {limits.GATE_FILES} reports below {folder}",
-            fix="Name some of the files instead.",
-        )
+        message = f"there are more than {limits.GATE_FILES} reports below {folder}"
+        raise UsageError(message, fix="Name some of the files instead.")
     if not files:
         fix = "Name a report, or a folder with reports: kakeya gate results/research"
         raise UsageError(f"there are no reports (*.json) below {folder}", fix=fix, code="no_reports")
     return sorted(files)
-
-
-def _check_form(file: Path, data: bytes | None) -> None:
-    """Raise UsageError for a file that was named, is not called ``.json``, and does not look like JSON either."""
-    if data is None or not data.lstrip().startswith((b"{", b"[")):
-        fix = "Reports are JSON files. Name one, or a folder that holds some."
-        raise UsageError(f"{file} is not a report", fix=fix, code="no_reports")
 
 
 def _size(file: Path) -> int:

@@ -59,34 +59,20 @@ def is_good(answer: Fetched) -> bool:
     return (result.state is State.SUCCEEDED or noisy) and answer.report.holds
 
 
+_MORE = {
+    "kakeya-engine generate --prompt 'def main'": "let the model generate text in this terminal",
+    "kakeya presets": "list all available jobs",
+    "kakeya mcp": "offer the bridge to an agent as MCP tools (docs/agents.md)",
+    "kakeya web": "show a clone's bus in a browser at http://127.0.0.1:1340 (docs/web.md)",
+    "kakeya-engine serve": "chat with the bundled model at http://127.0.0.1:1339 (docs/server.md)",
+    "kakeya demo --keep DIR": "repeat this and keep the bus, the clone and the results in DIR",
+}
+
+
 def more() -> list[tuple[str, str]]:
     """Return commands of this installation to try next, and what each shows."""
     folder = Path(sys.executable).parent
     if str(folder) in (environment.get("PATH") or "").split(os.pathsep):
-        programs = ""
-    else:
-        near = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-        programs = f"{near}{os.sep}"
-    return [
-        (
-            f"{programs}kakeya-engine generate --prompt 'def main'",
-            "let the model generate text in this terminal",
-        ),
-        (f"{programs}kakeya presets", "list all available jobs"),
-        (
-            f"{programs}kakeya mcp",
-            "offer the bridge to an agent as MCP tools (docs/agents.md)",
-        ),
-        (
-            f"{programs}kakeya web",
-            "show a clone's bus in a browser at http://127.0.0.1:1340 (docs/web.md)",
-        ),
-        (
-            f"{programs}kakeya-engine serve",
-            "chat with the bundled model at http://127.0.0.1:1339 (docs/server.md)",
-        ),
-        (
-            f"{programs}kakeya demo --keep DIR",
-            "repeat this and keep the bus, the clone and the results in DIR",
-        ),
-    ]
+        return [*_MORE.items()]
+    near = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    return [(f"{near}{os.sep}{command}", shows) for command, shows in _MORE.items()]
