@@ -68,16 +68,10 @@ def stage(
     )
     state = folder / "state"
     policy: dict[str, object] = {
-        "schema_version": 1,
-        "id": runner,
-        "bus": {"url": str(made_stage.bus)},
-        "state": str(state),
-        "presets": [*presets],
-        "interpreter": sys.executable,
-        "env": dict(env),
-    }
-    if preset_folder:
-        policy["preset_folder"] = str(preset_folder.absolute())
+        "schema_version": 1, "id": runner, "bus": {"url": str(made_stage.bus)}, "state": str(state),
+        "presets": [*presets], "interpreter": sys.executable, "env": dict(env),
+        **({"preset_folder": str(preset_folder.absolute())} if preset_folder else {}),
+    }  # fmt: skip
     try:
         make_repositories(made_stage.bus, made_stage.clone, {SETTING: str(state / PUBLIC_KEY)})
         _write_policy(made_stage.policy, policy)
@@ -120,16 +114,11 @@ def _provide_key(stage: Stage, state: Path, key_folder: Path | None, policy: Map
 
 
 def _make_key(policy: Path) -> None:
-    run(
-        sys.executable,
-        "-P",
-        "-m",
-        "runner",
-        "--policy",
-        str(policy),
-        "keygen",
-        env=environment.for_user_git(),
-    )
+    run(*_runner(policy), "keygen", env=environment.for_user_git())
+
+
+def _runner(policy: Path) -> tuple[str, ...]:
+    return sys.executable, "-P", "-m", "runner", "--policy", str(policy)
 
 
 @contextmanager
@@ -139,9 +128,8 @@ def serving(stage: Stage) -> Iterator[None]:
     Raises:
         InfrastructureError: it does not come up.
     """
-    stage.keeper.start(
-        [sys.executable, "-P", "-m", "runner", "--policy", str(stage.policy), "serve"], stage.log
-    )
+    stage.log.touch()
+    stage.keeper.start([*_runner(stage.policy), "serve"], stage.log)
     try:
         _wait_until_serving(stage)
         yield
@@ -151,12 +139,7 @@ def serving(stage: Stage) -> Iterator[None]:
 
 def _wait_until_serving(stage: Stage) -> None:
     until = time.monotonic() + _START_S
-    while "serving" not in _printed(stage.log):
+    while "serving" not in (printed := stage.log.read_text(encoding="utf-8", errors="replace")):
         if stage.keeper.has_ended or time.monotonic() > until:
-            printed = _printed(stage.log).strip()
-            raise InfrastructureError(f"the runner did not start: {printed or 'it printed nothing'}")
+            raise InfrastructureError(f"the runner did not start: {printed.strip() or 'it printed nothing'}")
         time.sleep(0.05)
-
-
-def _printed(log: Path) -> str:
-    return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""

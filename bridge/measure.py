@@ -61,8 +61,8 @@ def measure(
         for event in run.follow():
             on_event(event)
         answer = run.fetch(stage.folder / "answer")
-        public_key = key_folder / local_runner.PUBLIC_KEY
-        return Measured(answer.result, _keep_reports(answer.folder, answer.result, out), public_key)
+        reports = _keep_reports(answer.folder, answer.result, out)
+        return Measured(answer.result, reports, key_folder / local_runner.PUBLIC_KEY)
 
 
 def _keep_reports(folder: Path, result: Result, out: Path) -> list[Path]:

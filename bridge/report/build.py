@@ -6,7 +6,7 @@ from importlib import metadata
 
 from bridge.bus import branch_names
 from bridge.bus.wire import Result, Violation
-from bridge.checks import SIGNATURE
+from bridge.checks import SIGNATURE, Check
 from bridge.common.drawing.text import Cell, cut, printable, size
 from bridge.gate.codes import CODES
 from bridge.report.compare import compared
@@ -40,6 +40,7 @@ def version() -> str:
 
 def _run(source: Source) -> RunView:
     result = source.result
+    files = tuple((file.path, size(file.size), file.sha256) for file in result.files)
     return RunView(
         name=source.name,
         preset=result.preset or "no preset",
@@ -57,11 +58,7 @@ def _run(source: Source) -> RunView:
         logs=tuple(
             excerpt(log.path, source.files.get(log.path), cut_short=log.truncated) for log in result.logs
         ),
-        files=Table(
-            "Files",
-            ("file", "size", "SHA-256"),
-            tuple((file.path, size(file.size), file.sha256) for file in result.files),
-        ),
+        files=Table("Files", ("file", "size", "SHA-256"), files),
         reproduce=_reproduce(result),
     )
 
@@ -101,13 +98,13 @@ def _evidence(source: Source) -> Evidence:
     rows = tuple((_MARKS[check.ok], check.name, check.message) for check in source.checks)
     table = Table("What was checked here", ("", "check", "found"), rows)
     failed = [check for check in source.checks if check.ok is False]
-    signature = next((check for check in source.checks if check.name == SIGNATURE), None)
     if failed:
         message = "; ".join(f"{check.name}: {check.message}" for check in failed)
         return Evidence("broken", message, " ".join(check.fix for check in failed if check.fix), table)
-    if signature is None or not signature.ok:
-        message = signature.message if signature else "nothing is known of a signature"
-        return Evidence("unsigned", message, (signature.fix if signature else "") or "", table)
+    unknown = Check(SIGNATURE, ok=None, message="nothing is known of a signature")
+    signature = next((check for check in source.checks if check.name == SIGNATURE), unknown)
+    if not signature.ok:
+        return Evidence("unsigned", signature.message, signature.fix or "", table)
     return Evidence("signed", signature.message, "", table)
 
 
@@ -117,18 +114,15 @@ def _gate(result: Result) -> Judged | None:
     grouped: dict[tuple[str, str], list[Violation]] = {}
     for violation in result.gate.violations:
         grouped.setdefault((violation.code, violation.path), []).append(violation)
-    faults = (_fault(code, path, violations) for (code, path), violations in grouped.items())
-    return Judged(result.gate.verdict, tuple(faults))
+    return Judged(result.gate.verdict, tuple(_fault(*rule, several) for rule, several in grouped.items()))
 
 
 def _fault(code: str, path: str, violations: Sequence[Violation]) -> Fault:
     """Return the violations of one rule. The rules installed here explain why it matters, if they know it."""
     known = CODES.get(code)
+    reason, fix = (known.why, known.fix) if known else ("", "")
     messages = tuple(violation.message for violation in violations[:MAX_FOUND])
-    explanation, mend = (known.why, known.fix) if known else ("", "")
-    return Fault(
-        code, path, messages, len(violations) - len(messages), explanation, violations[0].mend or mend
-    )
+    return Fault(code, path, messages, len(violations) - len(messages), reason, violations[0].mend or fix)
 
 
 def _steps(result: Result) -> Table:
@@ -142,9 +136,8 @@ def _steps(result: Result) -> Table:
         )
         for command in result.commands
     )
-    return without_empty(
-        Table("What ran", ("command", "exit code", "seconds", "most memory", "ended for"), rows)
-    )
+    columns = ("command", "exit code", "seconds", "most memory", "ended for")
+    return without_empty(Table("What ran", columns, rows))
 
 
 def excerpt(path: str, data: bytes | None, *, cut_short: bool) -> Log:
@@ -172,16 +165,8 @@ def _reproduce(result: Result) -> tuple[str, ...]:
         return ()
     argv = ["kakeya", "run", result.preset]
     for name, value in result.params.items():
-        argv += ["-p", f"{name}={_word(value)}"]
-    if result.workload:
-        argv += ["--ref", result.workload]
+        argv += ["-p", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
+    argv += ["--ref", result.workload] if result.workload else []
     again = shlex.join([*argv, "--wait"])
-    return (
-        (again, shlex.join(["kakeya", "verify", result.branch]))
-        if branch_names.is_safe(result.branch)
-        else (again,)
-    )
-
-
-def _word(value: bool | int | str) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    check = shlex.join(["kakeya", "verify", result.branch])
+    return (again, check) if branch_names.is_safe(result.branch) else (again,)
