@@ -31,8 +31,7 @@ from bridge.reports.statistics import two_sided
 CHANCE = 3e-5
 LEAST_BEFORE = 6
 LEAST_AFTER = 3
-# Each run after a split must differ from the mean of the runs before it by this many of their standard
-# deviations.
+# Each run after a split must differ from the mean of the runs before it by this many of their standard deviations.
 APART = 1.5
 MOST_AFTER = 10
 # How many runs back the search goes: older measurements may no longer be comparable.
@@ -54,15 +53,10 @@ class Change:
     before: float
     after: float
 
-    @property
-    def factor(self) -> float | None:
-        """The ratio of the mean after to the mean before."""
-        return self.after / self.before if self.before else None
-
     def text(self) -> str:
         """Return a sentence about the change."""
-        factor = self.factor
-        if factor is None or factor <= 0:
+        factor = self.after / self.before if self.before else 0.0
+        if factor <= 0:
             return f"changed from {self.before:.4g} to {self.after:.4g}"
         return f"{'fell' if self.after < self.before else 'rose'} by {abs(factor - 1):.1%}"
 
@@ -106,11 +100,8 @@ class _Runs:
         if at is None:
             return None
         earlier, after = _mean(self._values[start:at]), _mean(self._values[at:end])
-        return (
-            Change(at, end - 1, earlier, after)
-            if abs(after - earlier) >= LEAST_CHANGE * abs(earlier)
-            else None
-        )
+        is_large = abs(after - earlier) >= LEAST_CHANGE * abs(earlier)
+        return Change(at, end - 1, earlier, after) if is_large else None
 
     def _part(self, start: int, end: int) -> "_Part":
         count, total = end - start, self._sums[end] - self._sums[start]

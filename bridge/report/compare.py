@@ -1,7 +1,7 @@
 """Compares runs: their figures side by side, and everything that differs."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from bridge.common.drawing.plot import Plot, Point, Series
@@ -9,7 +9,7 @@ from bridge.common.drawing.text import Cell, cut
 from bridge.common.drawing.text import number as shown
 from bridge.errors import ManifestError
 from bridge.report.measured import figures
-from bridge.report.model import Facts, RunView
+from bridge.report.model import RunView
 from bridge.report.source import Source, reports_of
 from bridge.reports.reading import parse_report
 from bridge.reports.views.loose import Row, items, plain, text
@@ -61,16 +61,9 @@ def label(index: int) -> str:
 
 def _overview(runs: Sequence[RunView]) -> Table:
     rows = tuple(
-        (
-            label(i),
-            run.preset,
-            run.state,
-            run.gate.verdict if run.gate else None,
-            run.evidence.status,
-            run.name,
-        )
+        (label(i), run.preset, run.state, run.gate.verdict if run.gate else None, run.evidence.status, run.name)
         for i, run in enumerate(runs)
-    )
+    )  # fmt: skip
     return Table("Runs", ("", "preset", "state", "gate", "evidence", "branch"), rows)
 
 
@@ -94,10 +87,11 @@ def _change(first: float | None, other: float | None) -> Cell:
 
 
 def _unlike(sources: Sequence[Source], runs: Sequence[RunView]) -> Table:
-    facts: list[dict[str, Cell]] = [
-        {f"{part}: {name}": value for part, pairs in _parts(run) for name, value in pairs} | _measured(source)
-        for source, run in zip(sources, runs, strict=True)
-    ]
+    facts: list[dict[str, Cell]] = []
+    for source, run in zip(sources, runs, strict=True):
+        parts = {"asked": run.request, "outcome": run.outcome, "host": run.host, "version": run.versions}
+        named = {f"{part}: {name}": value for part, pairs in parts.items() for name, value in pairs}
+        facts.append(named | _measured(source))
     names = list(dict.fromkeys(name for mine in facts for name in mine))
     rows = tuple(
         (name, *(mine.get(name) for mine in facts)) for name in names
@@ -117,10 +111,6 @@ def _measured(source: Source) -> dict[str, Cell]:
     return facts
 
 
-def _parts(run: RunView) -> Iterable[tuple[str, Facts]]:
-    return (("asked", run.request), ("outcome", run.outcome), ("host", run.host), ("version", run.versions))
-
-
 def _quotients(figures: Sequence[Mapping[Key, Claim]], keys: Sequence[Key]) -> list[Plot]:
     """Return one line per figure, the largest differences first: each run's value divided by the first run's."""
     quotients: dict[Key, dict[int, float]] = {}
@@ -135,14 +125,13 @@ def _quotients(figures: Sequence[Mapping[Key, Claim]], keys: Sequence[Key]) -> l
     if not drawn:
         return []
     points: dict[int, list[Point]] = {}
+    names = tuple(figures[0][key].label for key in drawn)
     for index, key in enumerate(drawn):
         for i, quotient in quotients[key].items():
-            about = f"{figures[0][key].label}: {shown(quotient)} times"
-            points.setdefault(i, []).append(Point(index, quotient, label=about))
+            point = Point(index, quotient, label=f"{names[index]}: {shown(quotient)} times")
+            points.setdefault(i, []).append(point)
     unity = Series("the same as run 1", (Point(-0.5, 1.0), Point(len(drawn) - 0.5, 1.0)), "limit")
     series = (*(Series(label(i), tuple(some)) for i, some in sorted(points.items())), unity)
     more = f"The {len(drawn)} that differ most." if len(drawn) < len(quotients) else ""
-    names = tuple(figures[0][key].label for key in drawn)
-    return [
-        Plot("Over the figures of run 1", "figure", "times", series, log=True, categories=names, note=more)
-    ]
+    title = "Over the figures of run 1"
+    return [Plot(title, "figure", "times", series, log=True, categories=names, note=more)]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from bridge.common.drawing.plot import Plot
 from bridge.common.drawing.text import cut
 from bridge.errors import ManifestError
 from bridge.report.model import Measured
@@ -12,8 +13,7 @@ from bridge.reports.views.kinds import claims_in, shown
 from bridge.reports.views.loose import Row, number, text
 from bridge.reports.views.model import Claim, Table
 
-# Limits of a page, so that a browser can show it and a server can cache it: honest reports have a tenth of
-# that.
+# Limits of a page, so that a browser can show it and a server can cache it: honest reports have a tenth of that.
 MAX_TABLE_ROWS = 2_000
 MAX_POINTS = 10_000
 # Limits of cells and points of all reports of one run together, and the minimum that each report counts for.
@@ -29,8 +29,7 @@ def each_measured(files: Iterable[tuple[str, bytes | None]]) -> Iterator[Measure
             continue
         report = measured(path, data)
         cells = sum(len(table.rows) * len(table.columns) for table in report.tables)
-        points = sum(len(series.points) for plot in report.plots for series in plot.series)
-        room -= max(_LEAST, cells + points)
+        room -= max(_LEAST, cells + sum(map(_points, report.plots)))
         yield report
 
 
@@ -51,10 +50,12 @@ def measured(path: str, data: bytes | None) -> Measured:
         seconds=number(report.get("seconds")),
         claims=claims_in(report),
         tables=tuple(map(_bounded, tables + rows.about(report) + _others(report))),
-        plots=tuple(
-            plot for plot in plots if sum(len(series.points) for series in plot.series) <= MAX_POINTS
-        ),
+        plots=tuple(plot for plot in plots if _points(plot) <= MAX_POINTS),
     )
+
+
+def _points(plot: Plot) -> int:
+    return sum(len(series.points) for series in plot.series)
 
 
 def _bounded(table: Table) -> Table:

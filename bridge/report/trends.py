@@ -84,8 +84,7 @@ class Trend:
     def lines(self) -> Iterator[dict[str, object]]:
         """Yield the objects that ``--json`` prints, one per value."""
         for value in self.values:
-            plain = {name: getattr(value, name) for name in value.__dataclass_fields__}
-            yield {"preset": self.preset, "claim": self.name, "of": self.about, **plain}
+            yield {"preset": self.preset, "claim": self.name, "of": self.about, **vars(value)}
 
     def series(self) -> list[Series]:
         """Return the values that count, as one series per runner and parameters."""
