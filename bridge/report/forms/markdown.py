@@ -13,11 +13,7 @@ from bridge.reports.views.rows import claims_tables
 MAX_ROWS = 60
 MAX_PLOTS = 8
 
-_EVIDENCE = {
-    "signed": "signed with a pinned key",
-    "unsigned": "unsigned",
-    "broken": "**does not hold**",
-}
+_EVIDENCE = {"signed": "signed with a pinned key", "unsigned": "unsigned", "broken": "**does not hold**"}
 # What to escape: anywhere; after `www`, which makes a link; and at a line's start, where it makes a list or a title.
 _MEANS_SOMETHING = re.compile(r"([\\`*_\[\]#|~:$]|(?<=www)\.|^[-+](?=\s|$)|^[-=](?=[-=\s]*$))", re.IGNORECASE)
 _LISTS = re.compile(r"^(\d+)([.)])(?=\s|$)")
@@ -75,9 +71,8 @@ def _run(run: RunView) -> list[str]:
 def _fault(fault: Fault) -> str:
     messages = "; ".join(map(escape, fault.messages)) + (f"; and {fault.more} more" if fault.more else "")
     explanation = f": {escape(fault.explanation)}" if fault.explanation else ""
-    return f"- **{escape(fault.code)}**{explanation}. {messages}." + (
-        f" Fix: {escape(fault.mend)}." if fault.mend else ""
-    )
+    fix = f" Fix: {escape(fault.mend)}." if fault.mend else ""
+    return f"- **{escape(fault.code)}**{explanation}. {messages}.{fix}"
 
 
 def _report(report: Measured) -> list[str]:

@@ -31,24 +31,17 @@ _HERE = Path(__file__).with_name("templates")
 @cache
 def _environment(*folders: Path) -> Environment:
     environment = Environment(
-        loader=FileSystemLoader([*folders, _HERE]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
-    )
+        loader=FileSystemLoader([*folders, _HERE]), autoescape=True, undefined=StrictUndefined, finalize=shown,
+        trim_blocks=True, lstrip_blocks=True, auto_reload=False,
+    )  # fmt: skip
     environment.globals |= {
         "badges": badges, "cell": cell, "claims_tables": claims_tables, "columns": _columns, "figures": figures,
         "grade": grade, "kind": _kind,
     }  # fmt: skip
     environment.filters |= {
-        "advice": lambda fix: doors.advice(str(fix), Door.WEB),
-        "ago": ago,
-        "stamp": stamp,
+        "advice": lambda fix: doors.advice(str(fix), Door.WEB), "ago": ago, "stamp": stamp,
         "words": lambda text: str(text).replace("_", " "),
-    }
+    }  # fmt: skip
     return environment
 
 
