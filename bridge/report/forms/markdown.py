@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from bridge.common.drawing.plot import Plot
-from bridge.common.drawing.text import cell, is_numeric, printable
+from bridge.common.drawing.text import cell, printable
 from bridge.common.drawing.textplot import text_plot
 from bridge.report.model import Facts, Fault, Log, Measured, RunsView, RunView
 from bridge.reports.views.model import Table
@@ -95,11 +95,9 @@ def _tables(tables: Iterable[Table]) -> list[str]:
 def _table(table: Table) -> str:
     if not table.rows:
         return ""
-    columns = [tuple(row[i] for row in table.rows) for i in range(len(table.columns))]
-    rule = ["---:" if is_numeric(column) else "---" for column in columns]
     rows = [table.columns, *table.rows[:MAX_ROWS]]
     lines = [_line(escape(cell(value)) for value in row) for row in rows]
-    lines.insert(1, _line(rule))
+    lines.insert(1, _line("---:" if numeric else "---" for _, numeric in table.headings))
     more = [f"{MAX_ROWS} of {len(table.rows)} rows."] if len(table.rows) > MAX_ROWS else []
     note = " ".join([escape(table.note), *more]).strip()
     return "\n".join(lines) + (f"\n\n{note}" if note else "")

@@ -18,11 +18,10 @@ from bridge.common import doors
 from bridge.common.doors import Door
 from bridge.common.drawing.markup import shown
 from bridge.common.drawing.svg import figures
-from bridge.common.drawing.text import cell, is_numeric
+from bridge.common.drawing.text import cell
 from bridge.report.build import version
 from bridge.report.forms.words import ago, badges, grade, stamp
 from bridge.report.model import RunsView
-from bridge.reports.views.model import Table
 from bridge.reports.views.rows import claims_tables
 
 _HERE = Path(__file__).with_name("templates")
@@ -35,8 +34,8 @@ def _environment(*folders: Path) -> Environment:
         trim_blocks=True, lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     environment.globals |= {
-        "badges": badges, "cell": cell, "claims_tables": claims_tables, "columns": _columns, "figures": figures,
-        "grade": grade, "kind": _kind,
+        "badges": badges, "cell": cell, "claims_tables": claims_tables, "figures": figures, "grade": grade,
+        "kind": _kind,
     }  # fmt: skip
     environment.filters |= {
         "advice": lambda fix: doors.advice(str(fix), Door.WEB), "ago": ago, "stamp": stamp,
@@ -70,10 +69,6 @@ def inline_policy(sheet: str) -> str:
 
 _CODE_COLUMNS = ("SHA-256", "command", "branch", "file")
 _CHECKS = {"ok": "ok", "FAIL": "fail"}
-
-
-def _columns(table: Table) -> list[tuple[str, bool]]:
-    return [(name, is_numeric(tuple(row[i] for row in table.rows))) for i, name in enumerate(table.columns)]
 
 
 def _kind(column: str, value: str, *, numeric: bool) -> str | None:

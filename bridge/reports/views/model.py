@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bridge.common.drawing.text import Cell
+from bridge.common.drawing.text import Cell, is_numeric
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,11 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
     folded: bool = False
+
+    @property
+    def headings(self) -> list[tuple[str, bool]]:
+        """The columns, each with whether it contains only numbers, which are right-aligned."""
+        return [(name, is_numeric(tuple(row[i] for row in self.rows))) for i, name in enumerate(self.columns)]
 
 
 @dataclass(frozen=True)
