@@ -41,9 +41,7 @@ def arms_table(report: Row) -> list[Table]:
     cells: list[tuple[Cell, ...]] = []
     for name, rows in _by_arm(report).items():
         arm, rates = about.get(name, {}), _collect(rows, rate)
-        cache_sizes = [
-            b for row in rows if (b := number(mapping(row.get("memory")).get("cache_bytes"))) is not None
-        ]
+        cache_sizes = _collect(rows, lambda row: number(mapping(row.get("memory")).get("cache_bytes")))
         span = f"{shown(min(rates))} to {shown(max(rates))}" if rates else None
         cells.append((
             name, text(arm.get("role")), _cache(arm, rows), len(rows), median(rates), speedups.get(name), span,
@@ -62,11 +60,10 @@ def speed_plots(report: Row) -> list[Plot]:
     plots = _by_prompt(report, "Decoding speed", "tokens a second", rate)
     plots += _by_prompt(report, "Tokens a round (tau)", "tokens", lambda row: tau([row]))
     order: dict[str, list[Point]] = {name: [] for name in _by_arm(report)}
-    for index, row in enumerate(items(report.get("rows"))):
-        speed = rate(row)
-        if speed is not None:
+    for index, row in enumerate(items(report.get("rows")), start=1):
+        if (speed := rate(row)) is not None:
             label = f"{row.get('arm')} on {row.get('prompt')}: {shown(speed)}"
-            order.setdefault(str(row.get("arm", "")), []).append(Point(index + 1, speed, label=label))
+            order.setdefault(str(row.get("arm", "")), []).append(Point(index, speed, label=label))
     series = tuple(Series(name, tuple(points)) for name, points in order.items() if points)
     if series:
         note = "A machine that heats up or is disturbed shows here."
@@ -155,24 +152,20 @@ def _collect(rows: Iterable[Row], of: Callable[[Row], float | None]) -> list[flo
 
 def _by_prompt(report: Row, title: str, value: str, of: Callable[[Row], float | None]) -> list[Plot]:
     """Return median, minimum and maximum of each arm by prompt; if there are many prompts, by workload."""
-    belongs = {text(p.get("id")): text(p.get("workload")) for p in items(report.get("prompts"))}
-    rows = _rows(report)
-    names = list(dict.fromkeys(str(row.get("prompt", "")) for row in rows))
-    by_workload = len(names) > _MAX_PROMPTS
-    if by_workload:
-        names = list(dict.fromkeys(belongs.get(name, "") for name in names))[:_MAX_PROMPTS]
-    places = {name: index for index, name in enumerate(names)}
+    workloads = {text(p.get("id")): text(p.get("workload")) for p in items(report.get("prompts"))}
+    prompts = dict.fromkeys(prompt for (prompt,) in grouped(_rows(report), "prompt"))
+    by_workload = len(prompts) > _MAX_PROMPTS
+    group_of = {prompt: workloads.get(prompt, "") if by_workload else prompt for prompt in prompts}
+    names = list(dict.fromkeys(group_of.values()))[:_MAX_PROMPTS]
     points: dict[str, list[Point]] = {}
     for arm, mine in _by_arm(report).items():
-        gathered: dict[str, list[Row]] = {}
-        for row in mine:
-            prompt = str(row.get("prompt", ""))
-            gathered.setdefault(belongs.get(prompt, "") if by_workload else prompt, []).append(row)
-        for name, some in gathered.items():
-            values = _collect(some, of)
-            if values and name in places:
-                points.setdefault(arm, []).append(spread(places[name], values, f"{arm} on {name}"))
-    series = tuple(Series(arm, tuple(arm_points)) for arm, arm_points in points.items())
+        values: dict[str, list[float]] = {}
+        for (prompt,), rows in grouped(mine, "prompt").items():
+            values.setdefault(group_of[prompt], []).extend(_collect(rows, of))
+        points[arm] = [
+            spread(index, values[name], f"{arm} on {name}") for index, name in enumerate(names) if values.get(name)
+        ]
+    series = tuple(Series(arm, tuple(arm_points)) for arm, arm_points in points.items() if arm_points)
     noun = "workload" if by_workload else "prompt"
     note = f"The median of each {noun}; the line spans its rows."
     return [Plot(title, noun, value, series, categories=tuple(names), note=note)] if series else []

@@ -1,6 +1,7 @@
 """The part of a report page about sweeps: cost of verifying L tokens, cache codecs, parity, the server, problems."""
 
 import math
+from collections.abc import Iterator
 
 from bridge.common.drawing.plot import Plot, Point
 from bridge.common.drawing.text import Cell
@@ -43,9 +44,8 @@ def quantised(report: Row) -> tuple[list[Table], list[Plot]]:
     """Return each cache's figures over all prompts, against its stored bits. Plots join caches of the same kind."""
     cells: list[tuple[Cell, ...]] = []
     for (arm,), rows in grouped(items(report.get("rows")), "arm").items():
-        bits = _over(
-            8 * _sum([mapping(row.get("memory")) for row in rows], "cache_bytes"), _sum(rows, "n_values")
-        )
+        nbytes = _sum([mapping(row.get("memory")) for row in rows], "cache_bytes")
+        bits = _over(8 * nbytes, _sum(rows, "n_values"))
         nll = _over(_sum(rows, "sum_nll"), _sum(rows, "n_positions"))
         means = [_over(_sum(rows, top), _sum(rows, bottom)) for top, bottom in _MEANS]
         perplexity = math.exp(nll) if nll is not None and nll < 700 else None  # noqa: PLR2004 - a float's range
@@ -53,9 +53,8 @@ def quantised(report: Row) -> tuple[list[Table], list[Plot]]:
     if not cells:
         return [], []
     columns = ("arm", "stored bits", "rel-MSE", "KL (nats)", "same top token", "perplexity")
-    table = Table(
-        "Caches, all prompts together", columns, tuple(cells), "Bits a value, side information included."
-    )
+    note = "Bits a value, side information included."
+    table = Table("Caches, all prompts together", columns, tuple(cells), note)
     named = (("Distortion of keys and values", "relative squared error", 2), ("Divergence", "KL in nats", 3))
     plots = []
     for title, value, column in named:
@@ -91,11 +90,9 @@ def served(report: Row) -> tuple[list[Table], list[Plot]]:
     }
     cells: list[tuple[Cell, ...]] = []
     for (draft, cache), some in grouped(rows, "draft", "cache").items():
-        equal = [
-            row.get("tokens") == alone.get((cache, row.get("form"), row.get("question"))) for row in some
-        ]
+        equal = sum(row.get("tokens") == alone.get((cache, row.get("form"), row.get("question"))) for row in some)
         ties = sum(mapping(row.get("divergence")).get("kind") == "tie" for row in some)
-        cells.append((draft, cache, len(some), sum(equal), ties, _sum(some, "n_tokens")))
+        cells.append((draft, cache, len(some), equal, ties, _sum(some, "n_tokens")))
     columns = ("drafts", "cache", "answers", "equal", "near ties", "tokens")
     title = "Answers that equal a lone client's without drafts and kept prompts"
     return [Table(title, columns, tuple(cells))] if cells else [], []
@@ -112,11 +109,9 @@ def solved(report: Row) -> tuple[list[Table], list[Plot]]:
     return [Table("Problems whose tests pass", columns, tuple(cells))] if cells else [], []
 
 
-def _pairs(row: Row) -> list[tuple[object, object]]:
-    reference, candidate = row.get("reference"), row.get("candidate")
-    if not isinstance(reference, list) or not isinstance(candidate, list):
-        return []
-    return list(zip(reference, candidate, strict=False))
+def _pairs(row: Row) -> Iterator[tuple[object, object]]:
+    sides = [row.get(name) for name in ("reference", "candidate")]
+    return zip(*(side if isinstance(side, list) else [] for side in sides), strict=False)
 
 
 def _sum(rows: list[Row], name: str) -> float:
