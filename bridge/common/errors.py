@@ -66,8 +66,7 @@ class KakeyaError(Exception):
     """
 
     exit_code = ExitCode.FAILED
-    # The value of `code` if the raiser gives none. Programs compare it, so it must not depend on a class's
-    # name.
+    # The value of `code` if the raiser gives none. Programs compare it, so it must not depend on a class's name.
     kind = "failed"
     # Used for messages that consist only of text from others.
     own_sentence: ClassVar[str] = ""
@@ -84,12 +83,8 @@ class KakeyaError(Exception):
 
     def as_dict(self) -> dict[str, object]:
         """Return the object that ``--json`` prints."""
-        return {
-            "error": self.message,
-            "code": self.code,
-            "fix": self.fix,
-            "exit_code": int(self.exit_code),
-        }
+        code = int(self.exit_code)
+        return {"error": self.message, "code": self.code, "fix": self.fix, "exit_code": code}
 
 
 class UsageError(KakeyaError):
@@ -118,20 +113,15 @@ def as_told(error: Exception) -> KakeyaError:
         return error
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         message = f"{error.filename}: {error.strerror or error}"
-        fix = (
-            "Check that the path exists on this machine, that you may access it, and that the disk has room."
-        )
+        fix = "Check that the path exists on this machine, that you may access it, and that the disk has room."
         return InfrastructureError(message, fix=fix, code="system")
-    if isinstance(error, ModuleNotFoundError) and _is_of_a_package_that_is_absent(error):
-        return KakeyaError(f"{error.name} is not installed", fix=f"To install all packages: {install.how()}")
-    quoting = f"{type(error).__name__}: {error}"
-    fault = KakeyaError(
-        "this is a bug", quoting=quoting, fix="Please report it with the lines above.", code="bug"
-    )
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        if package not in ("", "bridge", "engine", "runner") and package not in sys.modules:
+            return KakeyaError(
+                f"{error.name} is not installed", fix=f"To install all packages: {install.how()}"
+            )
+    quoting, fix = f"{type(error).__name__}: {error}", "Please report it with the lines above."
+    fault = KakeyaError("this is a bug", quoting=quoting, fix=fix, code="bug")
     fault.exit_code = ExitCode.BUG
     return fault
-
-
-def _is_of_a_package_that_is_absent(error: ModuleNotFoundError) -> bool:
-    package = (error.name or "").partition(".")[0]
-    return package not in ("", "bridge", "engine", "runner") and package not in sys.modules

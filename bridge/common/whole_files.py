@@ -31,8 +31,7 @@ def written_whole(path: Path) -> Iterator[Path]:
         name = error.filename if isinstance(error, OSError) else None
         if number and name is not None and not (folder and str(name).startswith(folder)):
             raise
-        # NumPy, MLX and torch give no errno, and Python no file name, if writing fails after the file was
-        # opened.
+        # NumPy, MLX and torch give no errno, and Python no file name, if writing fails after the file was opened.
         raise OSError(number or errno.EIO, reason or f"cannot be written: {error}", str(path)) from error
 
 

@@ -24,8 +24,7 @@ _LOOK_S = 0.5
 # Part of the time that is reserved for the last fetch and for verifying.
 _REST_S = 2.0
 _LAST_LOOK_S = 8.0
-# After the limit git is ended at once. Any other work that hangs is left to its thread, and the client gets
-# an error.
+# After the limit git is ended at once. Any other work that hangs is left to its thread, and the client gets an error.
 _GRACE_S = 3.0
 
 Tell = Callable[[float, str], Awaitable[None]]

@@ -268,7 +268,6 @@ class Child:
                 raise self._overrun(f"printed more than {MOST_ERRORS} bytes of messages")
 
     def _end_input(self) -> None:
-        """Close its input once everything is sent."""
         self._input_ends = True
         self._send()
 

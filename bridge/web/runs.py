@@ -132,7 +132,6 @@ class Runs:
 
 
 def _size(root: object) -> int:
-    """Return about how many bytes plain data takes."""
     size, pending = 0, [root]
     while pending:
         item = pending.pop()

@@ -185,7 +185,6 @@ def _prediction_ratios(
 
 
 def _predictions(rows: Sequence[Row], arm: str) -> Predictions:
-    """Return the predictions in an arm's counted rows by their prompts."""
     by_prompt: Predictions = {}
     for row in rows:
         if row["arm"] == arm and not row.get("warmup") and row.get("prediction"):
