@@ -10,7 +10,7 @@ from bridge.gate.checks import CHECKS
 from bridge.gate.checks.form import ON_PROMPTS
 from bridge.gate.codes import CODES, Code
 from bridge.reports import kinds
-from bridge.reports.claims import decoding, parity, quant, recall, solutions, verify
+from bridge.reports.claims import decoding, quant, recall, shares, verify
 
 # The statistic of each claim, as reports define it.
 DEFINITIONS = {
@@ -23,8 +23,8 @@ DEFINITIONS = {
     **quant.DEFINITIONS,
     "rel_mse_ratio": quant.RATIO.format("rel_mse"),
     "kl_ratio": quant.RATIO.format("kl"),
-    "agreement": parity.AGREEMENT,
-    "pass_at_1": solutions.SOLVED,
+    "agreement": shares.AGREEMENT,
+    "pass_at_1": shares.SOLVED,
 }
 
 # What a claim says in plain words, if its definition does not say it already.

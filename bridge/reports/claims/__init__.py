@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bridge.reports import kinds
-from bridge.reports.claims import decoding, parity, quant, recall, solutions, verify
+from bridge.reports.claims import decoding, quant, recall, shares, verify
 
 Claims = list[dict[str, Any]]
 
@@ -20,8 +20,8 @@ _OF_KIND: dict[str, Callable[[Mapping[str, Any]], Claims]] = {
     kinds.RESTORED: recall.needle_claims,
     kinds.KV_QUANT: quant.quant_claims,
     kinds.VERIFY_L: verify.verify_claims,
-    kinds.PARITY: parity.parity_claims,
-    kinds.SOLUTIONS: solutions.pass_at_1_claims,
+    kinds.PARITY: shares.parity_claims,
+    kinds.SOLUTIONS: shares.pass_at_1_claims,
 }
 
 

@@ -61,26 +61,24 @@ def _recall_claims(
         buckets.setdefault((prompt["length"], prompt["depth"]), []).append(prompt["id"])
     table = Table(rows)
     hits = {
-        name: {
-            prompt: all(expected[prompt] in row["text"] for row in some) for prompt, some in of_arm.items()
-        }
+        name: {prompt: all(expected[prompt] in row["text"] for row in some) for prompt, some in of_arm.items()}
         for name, of_arm in table.rows.items()
-    }
+    }  # fmt: skip
     claims = []
     for arm in arms:
-        mine = hits.get(arm["name"], {})
+        name, mine = arm["name"], hits.get(arm["name"], {})
         if set(expected) - set(mine):
             continue  # it did not run everywhere
-        claims.append(share("recall", arm["name"], RECALL, whole, [mine[p["id"]] for p in prompts]))
+        claims.append(share("recall", name, RECALL, whole, [mine[p["id"]] for p in prompts]))
         for (length, depth), members in buckets.items():
             if len(members) > 1:
                 where = {"length": length, "depth": depth}
-                claims.append(share("recall", arm["name"], RECALL, where, [mine[p] for p in members]))
+                claims.append(share("recall", name, RECALL, where, [mine[p] for p in members]))
         if arm.get("oracle"):
             claims += _against(arm, table, hits, whole)
-        nbytes = [row["memory"]["cache_bytes"] for row in table.all(arm["name"]) if row.get("memory")]
+        nbytes = [row["memory"]["cache_bytes"] for row in table.all(name) if row.get("memory")]
         if nbytes:
-            about = {"name": "cache_bytes", "arm": arm["name"], "value": max(nbytes)}
+            about = {"name": "cache_bytes", "arm": name, "value": max(nbytes)}
             claims.append({**about, "definition": BYTES, "where": whole})
     return claims
 
@@ -99,17 +97,13 @@ def _against(
 
 
 def share(
-    name: str, arm: str, definition: str, where: dict[str, Any], hits: Sequence[bool]
+    name: str, arm: str | None, definition: str, where: dict[str, Any], hits: Sequence[bool]
 ) -> dict[str, Any]:
     """Return a claim about the share of hits, with its exact interval."""
-    return {
-        "name": name,
-        "arm": arm,
-        "value": sum(hits) / len(hits),
-        "interval": list(exact_interval(sum(hits), len(hits))),
-        "definition": definition,
-        "where": where,
-    }
+    about = {"name": name, "arm": arm} if arm else {"name": name}
+    interval = list(exact_interval(sum(hits), len(hits)))
+    value = sum(hits) / len(hits)
+    return {**about, "value": value, "interval": interval, "definition": definition, "where": where}
 
 
 def everywhere(prompts: Sequence[str]) -> dict[str, Any]:
@@ -129,14 +123,9 @@ def pace_claims(
         return []
     table, about = Table(rows), {"where": where}
     timed = [arm for arm in arms if is_enough(table, arm["name"])]
-    claims = [
-        middle("decode_tok_s", list(table.per_prompt(arm["name"], decode_rate).values()), arm=arm["name"])
-        | about
-        for arm in timed
-    ]
-    if RECOMPUTE not in {arm["name"] for arm in timed}:
-        return claims
-    for arm in timed:
+    rates = {arm["name"]: list(table.per_prompt(arm["name"], decode_rate).values()) for arm in timed}
+    claims = [middle("decode_tok_s", values, arm=name) | about for name, values in rates.items()]
+    for arm in timed if RECOMPUTE in rates else ():
         ratios = table.ratios(arm["name"], RECOMPUTE, decode_rate) if arm["role"] == "candidate" else []
         if ratios:
             claims.append(middle("decode_ratio", ratios, arm=arm["name"], against=RECOMPUTE) | about)

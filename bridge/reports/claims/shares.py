@@ -1,4 +1,4 @@
-"""Claims about solutions of programming problems: the share that passes, and whether drafts change an answer."""
+"""Claims about shares: of problems that are solved, and of drafted tokens on which two drafters agree."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,10 @@ SOLVED = (
     "share of problems whose one greedy solution passes the problem's tests; "
     "interval: exact (Clopper and Pearson), 95 %"
 )
-
+AGREEMENT = (
+    "share of drafted tokens on which both agree, position by position, all blocks together; "
+    "interval: exact (Clopper and Pearson), 95 %"
+)
 CONTROLS = ("identity", "poison")
 
 
@@ -29,3 +32,11 @@ def pass_at_1_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
             equal = [row["tokens"] == rows[oracle, row["prompt"]]["tokens"] for row in mine]
             claims.append(share("identical_outputs", name, IDENTICAL, where, equal))
     return claims
+
+
+def parity_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the agreement over all drafted tokens."""
+    drafts = ((row["reference"], row["candidate"]) for row in report["rows"])
+    equal = [a == b for reference, candidate in drafts for a, b in zip(reference, candidate, strict=True)]
+    where = everywhere([prompt["id"] for prompt in report["prompts"]])
+    return [share("agreement", None, AGREEMENT, where, equal)] if equal else []
