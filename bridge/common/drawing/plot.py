@@ -1,7 +1,10 @@
 """Plots as plain data. Any text in them may be untrusted."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+# Larger values are not drawn.
+_MOST = 1e15
 
 
 @dataclass(frozen=True)
@@ -13,6 +16,11 @@ class Point:
     low: float | None = None
     high: float | None = None
     label: str = ""
+
+    @property
+    def span(self) -> tuple[float, ...]:
+        """The minimum, the value and the maximum, as far as they are known."""
+        return tuple(v for v in (self.low, self.value, self.high) if v is not None)
 
 
 @dataclass(frozen=True)
@@ -35,3 +43,12 @@ class Plot:
     log: bool = False
     categories: tuple[str, ...] = ()
     note: str = ""
+
+    def drawable(self) -> list[Series]:
+        """Return the series that have points on the axes, without other points."""
+        series = (replace(line, points=tuple(filter(self._has, line.points))) for line in self.series)
+        return [line for line in series if line.points]
+
+    def _has(self, point: Point) -> bool:
+        in_range = all(abs(value) < _MOST for value in (point.at, *point.span))  # not if one is NaN
+        return in_range and (not self.log or min(point.span) > 0)

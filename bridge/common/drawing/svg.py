@@ -1,7 +1,6 @@
 """Draws plots as inline SVG, without scripts and styles; colours come from the page's classes."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from markupsafe import Markup
 
@@ -27,8 +26,6 @@ _LETTER = 6.4
 # Longer names of categories are written above their lines, where there is room for this many characters.
 _BESIDE, _ABOVE = 14, 64
 _MARK, _APART = 4.0, 5.0
-# Larger values are not drawn.
-_MOST = 1e15
 
 
 def figures(plots: Iterable[Plot]) -> list[Markup]:
@@ -80,12 +77,7 @@ def svg_file(plots: Sequence[Plot]) -> str:
 
 
 def _numbered(plot: Plot, looks: Mapping[str, int]) -> list[tuple[int, Series]]:
-    """Return the series with their looks, without points that are not on the axes."""
-    drawable = [
-        replace(line, points=tuple(p for p in line.points if _is_drawable(p, log=plot.log)))
-        for line in plot.series
-    ]
-    return [(looks.get(line.name, 0), line) for line in drawable if line.points]
+    return [(looks.get(line.name, 0), line) for line in plot.drawable()]
 
 
 def mark(shape: int, x: float, y: float, title: str = "", size: float = _MARK) -> Markup:
@@ -105,17 +97,8 @@ def mark(shape: int, x: float, y: float, title: str = "", size: float = _MARK) -
     return tag("g", about, tag("path", d=f"M{way}Z"), class_="mark")
 
 
-def _is_drawable(point: Point, *, log: bool) -> bool:
-    in_range = all(abs(value) < _MOST for value in (*_span(point), point.at))  # False for NaN
-    return in_range and (not log or min(_span(point)) > 0)
-
-
-def _span(point: Point) -> tuple[float, ...]:
-    return tuple(v for v in (point.low, point.value, point.high) if v is not None)
-
-
 def _values(series: Sequence[tuple[int, Series]]) -> list[float]:
-    return [value for _, line in series for point in line.points for value in _span(point)]
+    return [value for _, line in series for point in line.points for value in point.span]
 
 
 def _lines(plot: Plot, series: Sequence[tuple[int, Series]]) -> tuple[float, Markup]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from bridge.common.drawing.axis import Axis, axis, written
-from bridge.common.drawing.plot import Plot, Point, Series
+from bridge.common.drawing.plot import Plot, Series
 from bridge.common.drawing.text import printable
 
 _WIDTH, _HEIGHT = 64, 14
@@ -12,49 +12,37 @@ _MARKS = "ox+*#%@&$=ab"
 _LIMIT = "."
 _CATEGORIES = 30
 _LABEL = 24
-# Larger values, and values that are not numbers, are not drawn.
-_MOST = 1e15
+
+Marked = tuple[str, Series]
 
 
 def text_plot(plot: Plot) -> list[str]:
     """Return a plot as lines; empty if nothing can be drawn."""
-    series = [(line, _points(plot, line)) for line in plot.series]
-    shown = [(line, points) for line, points in series if points]
+    shown = plot.drawable()
     drawn = _marked(shown)
     if not drawn:
         return []
     body = _by_category(plot, drawn) if plot.categories else _scatter(plot, drawn)
-    keys = [f"{mark} {_cut(line.name)}" for mark, line, _ in drawn if line.name]
+    keys = [f"{mark} {_cut(line.name)}" for mark, line in drawn if line.name]
     rest = [f"and {len(shown) - len(drawn)} more"] if len(shown) > len(drawn) else []
     return [*body, "   ".join((*keys, *rest))]
 
 
-def _points(plot: Plot, series: Series) -> list[Point]:
-    return [
-        point
-        for point in series.points
-        if abs(point.at) < _MOST and abs(point.value) < _MOST and (point.value > 0 or not plot.log)
-    ]
-
-
-def _marked(series: Sequence[tuple[Series, list[Point]]]) -> list[tuple[str, Series, list[Point]]]:
+def _marked(series: Sequence[Series]) -> list[Marked]:
     marks = iter(_MARKS)
-    marked = []
-    for line, points in series:
-        mark = _LIMIT if line.style == "limit" else next(marks, None)
-        if mark:
-            marked.append((mark, line, points))
+    pairs = [(_LIMIT if line.style == "limit" else next(marks, ""), line) for line in series]
+    marked = [(mark, line) for mark, line in pairs if mark]
     # Draw limits first, behind the rest.
     return sorted(marked, key=lambda entry: entry[0] != _LIMIT)
 
 
-def _scatter(plot: Plot, drawn: Sequence[tuple[str, Series, list[Point]]]) -> Iterator[str]:
-    points = [point for _, _, some in drawn for point in some]
+def _scatter(plot: Plot, drawn: Sequence[Marked]) -> Iterator[str]:
+    points = [point for _, line in drawn for point in line.points]
     across = axis([point.at for point in points], 0, _WIDTH - 1)
     up = axis([point.value for point in points], _HEIGHT - 1, 0, log=plot.log)
     rows = [[" "] * _WIDTH for _ in range(_HEIGHT)]
-    for mark, _, some in drawn:
-        for point in some:
+    for mark, line in drawn:
+        for point in line.points:
             rows[round(up.position(point.value))][round(across.position(point.at))] = mark
     ticks = {round(up.position(tick)): written(tick) for tick in up.ticks()}
     room = max(map(len, ticks.values()), default=0)
@@ -66,13 +54,13 @@ def _scatter(plot: Plot, drawn: Sequence[tuple[str, Series, list[Point]]]) -> It
     yield f"{'':>{room}}  {_cut(plot.at, _WIDTH)}"
 
 
-def _by_category(plot: Plot, drawn: Sequence[tuple[str, Series, list[Point]]]) -> Iterator[str]:
+def _by_category(plot: Plot, drawn: Sequence[Marked]) -> Iterator[str]:
     names = [_cut(name) for name in plot.categories[:_CATEGORIES]]
-    values = [point.value for _, _, some in drawn for point in some]
+    values = [point.value for _, line in drawn for point in line.points]
     across = axis(values, 0, _WIDTH - 1, log=plot.log, from_zero=not plot.log)
     rows = [[" "] * _WIDTH for _ in names]
-    for mark, _, some in drawn:
-        for point in some:
+    for mark, line in drawn:
+        for point in line.points:
             if 0 <= point.at < len(rows):
                 rows[int(point.at)][round(across.position(point.value))] = mark
     room = max(map(len, names))
