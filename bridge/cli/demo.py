@@ -33,7 +33,9 @@ _LOG_LINES = 12
 
 
 @click.command()
-@option("--keep", PATH, metavar="DIR", help="Keep the bus, the clone, the runner's state and the results in DIR.")
+@option(
+    "--keep", PATH, metavar="DIR", help="Keep the bus, the clone, the runner's state and the results in DIR."
+)
 @json_option
 def command(keep: Path | None, *, as_json: bool) -> int:
     """Run a demonstration on this machine: bus, runner, jobs, answers.

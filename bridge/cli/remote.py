@@ -102,7 +102,9 @@ def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> N
         table.add_row(*named, str(len(values)), *shown, sparkline(values))
     _print(table)
     if left_out:
-        say(f"{left_out} values are left out of the trends: their answers were not accepted or failed verification")
+        say(
+            f"{left_out} values are left out of the trends: their answers were not accepted or failed verification"
+        )
 
 
 def why_no_figures(limit: int, answered: Sequence[str], names: Sequence[str], name: str | None) -> str:

@@ -113,7 +113,9 @@ def as_told(error: Exception) -> KakeyaError:
         return error
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         message = f"{error.filename}: {error.strerror or error}"
-        fix = "Check that the path exists on this machine, that you may access it, and that the disk has room."
+        fix = (
+            "Check that the path exists on this machine, that you may access it, and that the disk has room."
+        )
         return InfrastructureError(message, fix=fix, code="system")
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]

@@ -16,7 +16,11 @@ _GRADES = {
     "--": "warn",
 }  # fmt: skip
 _COLORS = {"good": "green", "warn": "yellow", "bad": "red", "open": "blue", "busy": "cyan"}
-_EVIDENCE = {"signed": "signed with a pinned key", "unsigned": "nobody vouches for it", "broken": "does not hold"}
+_EVIDENCE = {
+    "signed": "signed with a pinned key",
+    "unsigned": "nobody vouches for it",
+    "broken": "does not hold",
+}
 
 
 def grade(word: str) -> str:

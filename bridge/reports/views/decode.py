@@ -163,7 +163,9 @@ def _by_prompt(report: Row, title: str, value: str, of: Callable[[Row], float | 
         for (prompt,), rows in grouped(mine, "prompt").items():
             values.setdefault(group_of[prompt], []).extend(_collect(rows, of))
         points[arm] = [
-            spread(index, values[name], f"{arm} on {name}") for index, name in enumerate(names) if values.get(name)
+            spread(index, values[name], f"{arm} on {name}")
+            for index, name in enumerate(names)
+            if values.get(name)
         ]
     series = tuple(Series(arm, tuple(arm_points)) for arm, arm_points in points.items() if arm_points)
     noun = "workload" if by_workload else "prompt"

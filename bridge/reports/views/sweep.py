@@ -90,7 +90,9 @@ def served(report: Row) -> tuple[list[Table], list[Plot]]:
     }
     cells: list[tuple[Cell, ...]] = []
     for (draft, cache), some in grouped(rows, "draft", "cache").items():
-        equal = sum(row.get("tokens") == alone.get((cache, row.get("form"), row.get("question"))) for row in some)
+        equal = sum(
+            row.get("tokens") == alone.get((cache, row.get("form"), row.get("question"))) for row in some
+        )
         ties = sum(mapping(row.get("divergence")).get("kind") == "tie" for row in some)
         cells.append((draft, cache, len(some), equal, ties, _sum(some, "n_tokens")))
     columns = ("drafts", "cache", "answers", "equal", "near ties", "tokens")
