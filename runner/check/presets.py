@@ -24,15 +24,13 @@ _HIDDEN = "import os, sys; print(next((p for p in sys.argv[1:] if not os.path.ex
 def _load_models(context: RunnerContext) -> dict[Key, Mapping[str, Problem]]:
     """Load the models of every allowed preset, as jobs would. Returns what is wrong, by need and setting."""
     problems: dict[Key, Mapping[str, Problem]] = {}
-    needs = [
-        (preset, need_of(preset, context.policy)) for preset in _allowed(context.presets, context.policy)
-    ]
+    allowed = _allowed(context.presets, context.policy)
+    needs = [(preset, need) for preset in allowed if (need := need_of(preset, context.policy))]
     # The largest set first: a target loaded with its drafter is not loaded again.
-    for preset, need in sorted(needs, key=lambda pair: -len(pair[1].models) if pair[1] else 0):
-        if need is None or need.key in problems or context.interpreter.problem_for(preset):
-            continue
-        known = [earlier for key, earlier in problems.items() if {*need.key} <= {*key}]
-        problems[need.key] = known[0] if known else _load(context, preset, need)
+    for preset, need in sorted(needs, key=lambda pair: -len(pair[1].models)):
+        if need.key not in problems and not context.interpreter.problem_for(preset):
+            known = [earlier for key, earlier in problems.items() if {*need.key} <= {*key}]
+            problems[need.key] = known[0] if known else _load(context, preset, need)
     return problems
 
 
@@ -40,16 +38,12 @@ def _load(context: RunnerContext, preset: Preset, need: Need) -> Mapping[str, Pr
     argv = need.command(str(context.policy.interpreter), files=False)
     ended, output = run_check(context, argv, preset, extra=need.env, timeout_s=_LOAD_S)
     problems = read_answer(output, need)
-    if problems is None:
-        lines = output.splitlines()
-        reason = (
-            f"not within {_LOAD_S} s"
-            if ended.timed_out
-            else (lines or [ended.error or "it printed nothing"])[-1]
-        )
-        fix = f"To see why, run on this machine: {' '.join(argv)}"
-        return dict.fromkeys(need.models, Problem(f"the models could not be loaded: {reason}", fix))
-    return problems
+    if problems is not None:
+        return problems
+    last = (output.splitlines() or [ended.error or "it printed nothing"])[-1]
+    reason = f"not within {_LOAD_S} s" if ended.timed_out else last
+    fix = f"To see why, run on this machine: {' '.join(argv)}"
+    return dict.fromkeys(need.models, Problem(f"the models could not be loaded: {reason}", fix))
 
 
 def _program_problem(preset: Preset, context: RunnerContext | None) -> Problem | None:
@@ -118,26 +112,22 @@ def check_presets(policy: Policy, context: RunnerContext | None = None) -> Itera
         how = "their files are present" if context is None else "loaded in a job without errors"
         yield Check("models", ok=True, message=f"{', '.join(sorted(loadable))}: {how}")
     others = len(allowed) - ready - refused
-    summary = [f"{ready} can run"]
-    summary += [f"{refused} are refused by the policy"] if refused else []
-    summary += [f"{others} lack something (see the lines above)"] if others else []
+    summary = f"{ready} can run"
+    summary += f", {refused} are refused by the policy" if refused else ""
+    summary += f", {others} lack something (see the lines above)" if others else ""
     fix = "Allow more under presets in the policy, or install what the lines above name."
-    yield Check(
-        "presets", True if ready == len(allowed) else None if ready else False, ", ".join(summary), fix
-    )
+    yield Check("presets", True if ready == len(allowed) else None if ready else False, summary, fix)
 
 
 def refused_by(policy: Policy) -> list[str]:
     """Return a line with the reason for each installed preset that the policy refuses."""
-    lines = []
-    for preset in load_presets(policy.preset_folder).values():
-        reason = (
-            refusal_of(preset, policy)
-            if policy.allows(preset.name)
-            else "the policy's list `presets` does not include it"
-        )
-        lines += [f"{preset.name}: {reason}"] if reason else []
-    return lines
+    reasons = {
+        preset.name: refusal_of(preset, policy)
+        if policy.allows(preset.name)
+        else "the policy's list `presets` does not include it"
+        for preset in load_presets(policy.preset_folder).values()
+    }
+    return [f"{name}: {reason}" for name, reason in reasons.items() if reason]
 
 
 def allowed_names(presets: Mapping[str, Preset], policy: Policy) -> list[str]:

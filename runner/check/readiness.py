@@ -37,7 +37,7 @@ def examine(path: Path | None) -> Iterator[Check]:
     try:
         policy = load_policy(path)
     except KakeyaError as error:
-        yield Check("policy", ok=False, message=error.message, fix=error.fix)
+        yield Check.failed("policy", error)
         return
     yield Check("policy", ok=True, message=f"{policy.id}, labels: {', '.join(policy.labels) or 'none'}")
     yield trust(policy)
@@ -54,17 +54,11 @@ def examine(path: Path | None) -> Iterator[Check]:
             yield from check_presets(policy, context)
     except KakeyaError as error:
         if error.code == "locked":
-            yield _serving(policy)
+            fix = "Stop it to check the bus and the sandbox, and to load the models."
+            yield Check(SERVING, None, f"a runner is serving with {policy.state}", fix)
             yield from check_presets(policy)
-            return
-        name = "sandbox" if error.code == "no_sandbox" else "state"
-        yield Check(name, ok=False, message=error.message, fix=error.fix)
-
-
-def _serving(policy: Policy) -> Check:
-    message = f"a runner is serving with {policy.state}"
-    fix = "Stop it to check the bus and the sandbox, and to load the models."
-    return Check(SERVING, ok=None, message=message, fix=fix)
+        else:
+            yield Check.failed("sandbox" if error.code == "no_sandbox" else "state", error)
 
 
 def trust(policy: Policy) -> Check:
@@ -124,9 +118,9 @@ def _bus(context: RunnerContext) -> Iterator[Check]:
     except GitError as error:
         fix = "On the git server, give the runner's key or token the right to push request branches."
         yield Check("push", ok=False, message=error.summary(), fix=fix)
-        return
-    yield Check("push", ok=True, message="a dry run succeeded")
-    yield _way_is_free(context)
+    else:
+        yield Check("push", ok=True, message="a dry run succeeded")
+        yield _way_is_free(context)
 
 
 def _left_out(context: RunnerContext) -> Iterator[Check]:
@@ -153,20 +147,17 @@ def _disk(policy: Policy) -> Check:
 def _sandbox(context: RunnerContext) -> Check:
     box = context.sandbox
     if box.kind == "off":
-        fix = (
-            "Install bubblewrap and allow it to use user namespaces. `sandbox: require` makes this an error."
-        )
-        return Check("sandbox", ok=None, message=f"jobs are NOT confined: {box.why}", fix=fix)
+        fix = "Install bubblewrap, and allow it user namespaces. `sandbox: require` makes this an error."
+        return Check("sandbox", None, f"jobs are NOT confined: {box.why}", fix)
     return Check("sandbox", ok=True, message=f"{box.kind}: a test job ran in it and could not get out")
 
 
 def _supervisor(context: RunnerContext) -> Check:
     """Run a test job of one command under the supervisor, like the jobs of requests."""
     ended, output = run_check(context, ["/bin/echo", "ok"])
-    works = ended.exit_code == 0 and output == "ok"
-    return Check(
-        "jobs", works, "a test job ran and ended" if works else f"a test job could not run: {ended.error}"
-    )
+    if ended.exit_code == 0 and output == "ok":
+        return Check("jobs", ok=True, message="a test job ran and ended")
+    return Check("jobs", ok=False, message=f"a test job could not run: {ended.error}")
 
 
 def _engine(context: RunnerContext) -> Iterator[Check]:
@@ -199,17 +190,12 @@ def _location(name: str, value: str) -> Check:
         fix = f"Write {path.expanduser()} in the policy, because jobs have another home folder."
         return Check("setting", None, f"{name}: {value} is not an absolute path", fix)
     if not path.exists():
-        return Check(
-            "setting",
-            None,
-            f"{name}: {path} does not exist",
-            f"Create it on this machine, or change env.{name} in the policy.",
-        )
+        fix = f"Create it on this machine, or change env.{name} in the policy."
+        return Check("setting", None, f"{name}: {path} does not exist", fix)
     files = [path] if path.is_file() else [file for glob in _WEIGHTS for file in sorted(path.glob(glob))]
-    pointers = [file.name for file in files if _is_pointer(file)]
-    if pointers:
-        fix = f"Fetch the file: git -C {path if path.is_dir() else path.parent} lfs pull"
-        return Check("setting", None, f"{name}: {pointers[0]} is a Git LFS pointer, not the file itself", fix)
+    if pointer := next(filter(_is_pointer, files), None):
+        fix = f"Fetch the file: git -C {pointer.parent} lfs pull"
+        return Check("setting", None, f"{name}: {pointer.name} is a Git LFS pointer, not the file itself", fix)
     return Check("setting", ok=True, message=f"{name}: {path}")
 
 
@@ -225,6 +211,5 @@ def _way_is_free(context: RunnerContext) -> Check:
     except InfrastructureError as error:
         return Check("squatting", None, error.message, "See the line `bus` above.")
     if conflicts.message:
-        ok = False if conflicts.blocking else None
-        return Check("squatting", ok, conflicts.message, conflicts.fix)
+        return Check("squatting", False if conflicts.blocking else None, conflicts.message, conflicts.fix)
     return Check("squatting", ok=True, message="no branch name blocks new requests")

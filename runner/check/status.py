@@ -78,36 +78,32 @@ def _serving(overview: dict[str, Any]) -> Check:
     facts = overview["runner"]
     who = f"{overview['id']} on {overview['bus']}"
     if overview["serving"]:
-        return Check(
-            "runner", ok=True, message=f"{who}: serving since {facts['started_at']}, process {facts['pid']}"
-        )
-    fix = "Start it on this machine: kakeya-runner serve, or the service made by kakeya-runner install."
+        message = f"{who}: serving since {facts['started_at']}, process {facts['pid']}"
+        return Check("runner", ok=True, message=message)
     if facts is None:
-        return Check(
-            "runner", ok=False, message=f"{who}: no runner has used {overview['state']} yet", fix=fix
-        )
-    how = (
-        "ended without a final message (killed, or the machine went down)" if facts["serving"] else "stopped"
-    )
-    return Check("runner", ok=False, message=f"{who}: {how}; it last wrote at {facts['written_at']}", fix=fix)
+        message = f"no runner has used {overview['state']} yet"
+    else:
+        killed = "ended without a final message (killed, or the machine went down)"
+        message = f"{killed if facts['serving'] else 'stopped'}; it last wrote at {facts['written_at']}"
+    fix = "Start it on this machine: kakeya-runner serve, or the service made by kakeya-runner install."
+    return Check("runner", ok=False, message=f"{who}: {message}", fix=fix)
 
 
 def _mode(facts: dict[str, Any]) -> Check:
-    reason = f": {facts['mode_reason']}" if facts["mode_reason"] else ""
     if facts["mode"] == RunnerState.DRAINING:
-        return Check("mode", ok=None, message="draining: it finishes its job, takes no other and then ends")
+        return Check("mode", None, "draining: it finishes its job, takes no other and then ends")
+    reason = f": {facts['mode_reason']}" if facts["mode_reason"] else ""
     fix = "To take requests again: kakeya-runner maintenance off"
-    return Check("mode", ok=None, message=f"in maintenance{reason}; it takes no requests", fix=fix)
+    return Check("mode", None, f"in maintenance{reason}; it takes no requests", fix)
 
 
 def _bus(overview: dict[str, Any], facts: dict[str, Any]) -> Iterator[Check]:
-    trouble = facts["trouble"]
-    last = facts["last_poll_at"] or "never"
-    if trouble:
+    if trouble := facts["trouble"]:
         fix = "The runner keeps trying. For more details, stop it and run kakeya-runner check."
         yield Check("bus", ok=False, message=f"since {trouble['since']}: {trouble['message']}", fix=fix)
     if overview["serving"] or not trouble:
-        yield Check("poll", ok=True if not trouble else None, message=f"last successful poll: {last}")
+        last = facts["last_poll_at"] or "never"
+        yield Check("poll", None if trouble else True, f"last successful poll: {last}")
 
 
 def _job(facts: dict[str, Any], *, serving: bool) -> Check:
@@ -141,26 +137,21 @@ def _answers(facts: dict[str, Any]) -> Iterator[Check]:
 def _disk(overview: dict[str, Any]) -> Check:
     free, least = overview["disk"]["free_bytes"], overview["disk"]["keep_free_bytes"]
     if free is None:
-        return Check("disk", ok=None, message=f"{overview['state']} does not exist yet")
-    enough = free > least
-    fix = (
-        None
-        if enough
-        else f"Free some disk space: jobs are ended below {least >> 20} MiB (limits.keep_free_mb)."
-    )
-    return Check("disk", ok=enough, message=f"{free / 1e9:.1f} GB free at {overview['state']}", fix=fix)
+        return Check("disk", None, f"{overview['state']} does not exist yet")
+    message = f"{free / 1e9:.1f} GB free at {overview['state']}"
+    if free > least:
+        return Check("disk", ok=True, message=message)
+    fix = f"Free some disk space: jobs are ended below {least >> 20} MiB (limits.keep_free_mb)."
+    return Check("disk", ok=False, message=message, fix=fix)
 
 
 def _sandbox(overview: dict[str, Any]) -> Check:
     box = overview["sandbox"]
     if box["kind"] is None:
-        return Check(
-            "sandbox",
-            ok=None,
-            message=f"the policy says {box['policy']}; the result is known once the runner serves",
-        )
+        message = f"the policy says {box['policy']}; the result is known once the runner serves"
+        return Check("sandbox", None, message)
     if box["kind"] == "off":
-        return Check("sandbox", ok=None, message=f"jobs are NOT confined: {box['why']}")
+        return Check("sandbox", None, f"jobs are NOT confined: {box['why']}")
     return Check("sandbox", ok=True, message=str(box["kind"]))
 
 
@@ -182,12 +173,10 @@ def _blas(policy: Policy) -> dict[str, Any]:
     """Query the BLAS of the engine that jobs use, in a separate process that may take at most a minute."""
     argv = (str(policy.interpreter), "-P", "-m", "engine", "probe", "--json")
     try:
-        done = run(
-            *argv, env=environment.for_user_git(), cwd="/", timeout=_PROBE_S, check=False, most=_PROBE_BYTES
-        )
+        env = environment.for_user_git()
+        done = run(*argv, env=env, cwd="/", timeout=_PROBE_S, check=False, most=_PROBE_BYTES)
         blas = json.loads(done.stdout)["blas"]
         return {"name": blas["name"], "library": blas.get("library"), "gflops": blas.get("gflops")}
     except (ProcessError, ValueError, KeyError, TypeError):
-        return {
-            "problem": f"unknown: `{policy.interpreter} -m engine probe` gave no answer. Is the engine installed?"
-        }
+        probe = f"{policy.interpreter} -m engine probe"
+        return {"problem": f"unknown: `{probe}` gave no answer. Is the engine installed?"}
