@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bridge.system.spawn import PIPE, Popen, start
 from runner.job import supervisor, usage
@@ -156,9 +157,7 @@ class Command:
 
     def poll(self, wait_s: float = 0.0) -> Ended | None:
         """Wait up to ``wait_s`` seconds for the end. Returns how the command ended, or None if it still runs."""
-        if self._ended is None:
-            if not self._is_reported(wait_s):
-                return None
+        if self._ended is None and self._is_reported(wait_s):
             self._child.wait()
             self._ended = self._finish()
         return self._ended
@@ -178,8 +177,7 @@ class Command:
     def stop(self) -> Ended:
         """End the command and everything that it started. Returns when that is done."""
         assert self._child.stdin  # noqa: S101 - asked for above
-        if self._ended is None and not self._child.stdin.closed:
-            self._child.stdin.close()
+        self._child.stdin.close()
         self._child.wait()
         ended = self.poll(_REPORT_S)
         assert ended is not None  # noqa: S101 - it was waited for
@@ -194,26 +192,27 @@ class Command:
     def _finish(self) -> Ended:
         os.close(self._report)
         # Only whole lines: the supervisor may have been killed while it wrote one.
-        facts = [json.loads(line) for line in self._reported.split(b"\n")[:-1]]
-        facts_by_name = {name: value for fact in facts for name, value in fact.items()}
-        is_clean = "survivors" in facts_by_name or "error" in facts_by_name
-        survivors = facts_by_name.get("survivors", []) if is_clean else supervisor.end_marked(self._mark)
+        facts: dict[str, Any] = {}
+        for line in self._reported.split(b"\n")[:-1]:
+            facts |= json.loads(line)
+        is_clean = "survivors" in facts or "error" in facts
+        survivors = facts.get("survivors", []) if is_clean else supervisor.end_marked(self._mark)
         # All writers of the pipe were ended with the job. Do not wait for a survivor, which is reported.
         self._reader.join(timeout=5)
         self._sink.close()
-        if self._child.stdin and not self._child.stdin.closed:
+        if self._child.stdin:
             self._child.stdin.close()
-        if "seconds" not in facts_by_name:
+        if "seconds" not in facts:
             message = f"the supervisor ended with {self._child.returncode} and no report"
-            return Ended(None, 0.0, survivors=survivors, error=message, began="began" in facts_by_name)
-        if "error" in facts_by_name:
-            return Ended(127, facts_by_name["seconds"], error=facts_by_name["error"], began=False)
+            return Ended(None, 0.0, survivors=survivors, error=message, began="began" in facts)
+        if "error" in facts:
+            return Ended(127, facts["seconds"], error=facts["error"], began=False)
         return Ended(
-            exit_code=facts_by_name["exit_code"],
-            seconds=facts_by_name["seconds"],
-            timed_out=facts_by_name["why"] == "timeout",
-            max_rss_bytes=facts_by_name.get("max_rss"),
+            exit_code=facts["exit_code"],
+            seconds=facts["seconds"],
+            timed_out=facts["why"] == "timeout",
+            max_rss_bytes=facts.get("max_rss"),
             survivors=survivors,
-            exceeded=facts_by_name["why"] if facts_by_name["why"] in usage.BOUNDS else None,
-            peaks=facts_by_name.get("peaks", {}),
+            exceeded=facts["why"] if facts["why"] in usage.BOUNDS else None,
+            peaks=facts.get("peaks", {}),
         )

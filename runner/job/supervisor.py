@@ -76,7 +76,8 @@ def main() -> int:
     job = json.loads(_first_line())
     report = os.fdopen(job["report_fd"], "w", encoding="utf-8", buffering=1)
     os.set_inheritable(job["report_fd"], False)
-    _become_reaper()
+    if _REAPER:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for signum in ENDING_SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
     began = time.monotonic()
@@ -93,25 +94,18 @@ def main() -> int:
         return 0
     _report(report, began=True)
     watched = Usage(job["bounds"], job["watched"])
-    reason, status, usage = _watch(child, tree, wake, deadline=began + job["timeout_s"], watched=watched)
+    reason, status = _watch(child, tree, wake, deadline=began + job["timeout_s"], watched=watched)
     seconds = _seconds_since(began)
     # bubblewrap remains as the job's parent; sandbox-exec becomes the job.
     wrapped = bool(job["inside"]) and sys.platform == "linux"
-    watched.note(usage)
     # What is known already, in case this process does not survive the next steps.
     _report(report, exit_code=_exit_code(status, wrapped=wrapped), why=reason, seconds=seconds)
-    survivors, ended = _end_all(
-        child, tree, grace=job["grace_s"] if reason else 0.0, wrapped=wrapped, watched=watched
-    )
-    status, usage = ended or (status, usage)
+    grace = job["grace_s"] if reason else 0.0
+    survivors, ended = _end_all(child, tree, grace, wrapped=wrapped, watched=watched)
+    code = _exit_code(status if ended is None else ended, wrapped=wrapped)
     watched.release()
-    _report(
-        report,
-        exit_code=_exit_code(status, wrapped=wrapped),
-        max_rss=watched.largest or None,
-        survivors=survivors,
-        peaks=watched.peaks,
-    )
+    about = {"max_rss": watched.largest or None, "survivors": survivors, "peaks": watched.peaks}
+    _report(report, exit_code=code, **about)
     return 0
 
 
@@ -137,18 +131,13 @@ def end_marked(mark: str) -> list[str]:
 
 
 def _first_line() -> bytes:
-    line = bytearray()
+    """Read byte by byte: what follows the line must stay in the pipe, where ``_watch`` looks for it."""
+    line = b""
     while not line.endswith(b"\n"):
-        piece = os.read(0, 1)
-        if not piece:
+        if not (piece := os.read(0, 1)):
             raise SystemExit(1)
         line += piece
-    return bytes(line)
-
-
-def _become_reaper() -> None:
-    if _REAPER:
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    return line
 
 
 def _spawn(job: Mapping[str, Any]) -> int:
@@ -208,37 +197,37 @@ def _check_program(path: str) -> None:
 
 def _watch(
     child: int, tree: ProcessTree, wake: int, deadline: float, watched: Usage
-) -> tuple[str | None, int | None, Any]:
-    """Wait until the job has ended or must be ended. Returns how it ended, or why it must be."""
+) -> tuple[str | None, int | None]:
+    """Wait until the job has ended or must be ended. Returns why it must be, or its status."""
     with selectors.DefaultSelector() as selector:
         selector.register(wake, selectors.EVENT_READ)
         selector.register(0, selectors.EVENT_READ)
         while True:
             pid, status, usage = os.wait4(child, os.WNOHANG)
             if pid:
-                return None, status, usage
+                watched.note(usage)
+                return None, status
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                return "timeout", None, None
+                return "timeout", None
             for key, _ in selector.select(min(remaining, _WATCH_S)):
                 data = os.read(key.fd, 4096)
                 if key.fd == 0:
-                    return ("stop" if data else "orphaned"), None, None
-            over = watched.exceeded()
-            if over:
-                return over, None, None
+                    return ("stop" if data else "orphaned"), None
+            if over := watched.exceeded():
+                return over, None
             if not _REAPER:  # elsewhere, a process that leaves its parent must have been seen before that
                 tree.scan()
 
 
 def _end_all(
     child: int, tree: ProcessTree, grace: float, *, wrapped: bool, watched: Usage
-) -> tuple[list[str], tuple[int, Any] | None]:
+) -> tuple[list[str], int | None]:
     """End all descendants of the job: with SIGTERM and ``grace`` seconds, then with SIGKILL until none is left.
 
-    Returns the survivors, and how the job itself ended if that was still unknown.
+    Returns the survivors, and the job's own status if that was still unknown.
     """
-    ended: tuple[int, Any] | None = None
+    ended: int | None = None
 
     def reap() -> None:
         nonlocal ended
@@ -249,7 +238,7 @@ def _end_all(
                     return
                 watched.note(usage)
                 if pid == child:
-                    ended = status, usage
+                    ended = status
 
     if grace:
         # Not the sandbox's own process: its end would kill the job at once.
@@ -292,8 +281,7 @@ def _kill_children(reap: Callable[[], None]) -> None:
     for _ in range(_ROUNDS):
         reap()
         children = listed.read_text().split() if listed.exists() else []
-        killed = [_can_kill(int(pid)) for pid in children]
-        if not any(killed):
+        if not any([_can_kill(int(pid)) for pid in children]):
             return
 
 
