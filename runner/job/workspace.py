@@ -55,11 +55,10 @@ def workspace(state: Path, name: str) -> Iterator[Workspace]:
     parent.mkdir(parents=True, exist_ok=True)
     root = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
     try:
-        made_space = Workspace(root / "tree", root / "home")
-        made_space.tree.mkdir()
-        (made_space.home / "tmp").mkdir(parents=True)
-        (made_space.tree / wire.REPORTS).mkdir(parents=True)
-        yield made_space
+        space = Workspace(root / "tree", root / "home")
+        (space.home / "tmp").mkdir(parents=True)
+        (space.tree / wire.REPORTS).mkdir(parents=True)
+        yield space
     finally:
         remove(root)
 
@@ -86,12 +85,10 @@ def _refusing_what_no_disk_holds() -> Iterator[None]:
 def export_tree(
     git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[], None] = lambda: None
 ) -> list[Pointer]:
-    """Write a commit's tree below ``root``.
+    """Write a commit's tree below ``root``, and return the files that are Git LFS pointers.
 
-    ``attend`` is called regularly meanwhile, and may raise.
-
-    Symbolic links are written only if they stay inside the tree; submodules become empty folders. Returns the files
-    that are Git LFS pointers.
+    Symbolic links are written only if they stay inside the tree; submodules become empty folders. ``attend`` is called
+    regularly meanwhile, and may raise.
 
     Raises:
         Refusal: it is too large or has forbidden entries.
@@ -122,9 +119,8 @@ def _check(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[
             attend()
     if size > limits.tree_mb << 20:
         raise Unable("tree_too_large", f"the tree holds {size >> 20} MiB; {limits.tree_mb} are the most")
-    request_tree.check_modes(
-        git, commit, [entry for entry in others if entry.kind == "commit"], limits.tree_files
-    )
+    submodules = [entry for entry in others if entry.kind == "commit"]
+    request_tree.check_modes(git, commit, submodules, limits.tree_files)
     return others
 
 
@@ -143,13 +139,12 @@ def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
             count += 1
             entries += [entry] if count <= inputs.files else []
     if count > inputs.files:
-        message = (
-            f"{inputs.under} holds {count} files {' or '.join(inputs.endings)}; {inputs.files} are the most"
-        )
+        files = f"files {' or '.join(inputs.endings)}"
+        message = f"{inputs.under} holds {count} {files}; {inputs.files} are the most"
         raise Refusal("inputs_too_large", message)
     for entry in entries:
         if not entry.is_file:
-            kind = {"120000": "a symbolic link"}.get(entry.mode, "not a file")
+            kind = "a symbolic link" if entry.mode == "120000" else "not a file"
             raise Refusal("bad_inputs", f"{entry.path!a} is {kind}: commit the file itself")
         if entry.size > inputs.file_mb << 20:
             message = f"{entry.path!a} holds {entry.size >> 20} MiB; {inputs.file_mb} are the most"
@@ -171,24 +166,22 @@ def check_paths(preset: Preset, params: Mapping[str, Value], root: Path) -> None
         Refusal: one of them is not.
     """
     for name, param in preset.params.items():
-        if isinstance(param, PathParam):
-            file = str(params[name]).partition("::")[0]
-            try:
-                real = (root / file).resolve()
-            except (OSError, RuntimeError) as error:
-                raise Refusal(
-                    "path_escape", f"{name}: {file} cannot be resolved: its links form a loop"
-                ) from error
-            if not real.exists():
-                raise Refusal("no_such_path", f"{name}: the request's tree has no {file}")
-            if real.is_dir() and not any(real.iterdir()):
-                raise Refusal(
-                    "no_such_path", f"{name}: {file} is a submodule, and requests do not include submodules"
-                )
-            if not any(real.is_relative_to((root / folder).resolve()) for folder in param.under) or (
-                not real.is_relative_to(root.resolve())
-            ):
-                raise Refusal("path_escape", f"{name}: {file} leads out of {' or '.join(param.under)}")
+        if not isinstance(param, PathParam):
+            continue
+        file = str(params[name]).partition("::")[0]
+        try:
+            real = (root / file).resolve()
+        except (OSError, RuntimeError) as error:
+            message = f"{name}: {file} cannot be resolved: its links form a loop"
+            raise Refusal("path_escape", message) from error
+        if not real.exists():
+            raise Refusal("no_such_path", f"{name}: the request's tree has no {file}")
+        if real.is_dir() and not any(real.iterdir()):
+            message = f"{name}: {file} is a submodule, and requests do not include submodules"
+            raise Refusal("no_such_path", message)
+        inside = any(real.is_relative_to((root / folder).resolve()) for folder in param.under)
+        if not inside or not real.is_relative_to(root.resolve()):
+            raise Refusal("path_escape", f"{name}: {file} leads out of {' or '.join(param.under)}")
 
 
 def _batches(files: Iterable[Entry]) -> Iterator[list[Entry]]:
@@ -206,9 +199,11 @@ def _batches(files: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def _write_files(git: Git, files: list[Entry], root: Path) -> list[Pointer]:
-    """Write files, and return those that are Git LFS pointers."""
+    """Write files, and return those that are Git LFS pointers. A large one is written in pieces."""
     if len(files) == 1 and files[0].size > _BATCH_BYTES:
-        _write_large(git, files[0], root)
+        for _, pieces in objects.each_in_pieces(git, [files[0].oid], _PIECE_BYTES):
+            with _create(root, files[0]) as file:
+                file.writelines(pieces)
         return []
     largest = max((entry.size for entry in files), default=0)
     blobs = objects.read_many(git, [entry.oid for entry in files], max_bytes=largest)
@@ -219,13 +214,6 @@ def _write_files(git: Git, files: list[Entry], root: Path) -> list[Pointer]:
         if pointer := parse_pointer(entry.path, blob or b""):
             pointers.append(pointer)
     return pointers
-
-
-def _write_large(git: Git, entry: Entry, root: Path) -> None:
-    """Write a file in pieces."""
-    for _, pieces in objects.each_in_pieces(git, [entry.oid], _PIECE_BYTES):
-        with _create(root, entry) as file:
-            file.writelines(pieces)
 
 
 def _create(root: Path, entry: Entry) -> IO[bytes]:
@@ -269,13 +257,17 @@ def remove(root: Path) -> None:
     """
     with suppress(OSError):
         root.chmod(0o700)
-        top = os.open(root, _FOLDER)
-        try:
-            while _empty(top, top):
-                pass
-        finally:
-            os.close(top)
+        _empty_all(os.open(root, _FOLDER))
         root.rmdir()
+
+
+def _empty_all(folder: int, top: int | None = None) -> None:
+    """Remove a folder's content, and close the folder."""
+    try:
+        while _empty(folder, folder if top is None else top):
+            pass
+    finally:
+        os.close(folder)
 
 
 def _empty(folder: int, top: int) -> bool:
@@ -286,25 +278,13 @@ def _empty(folder: int, top: int) -> bool:
             with suppress(OSError):
                 if not stat.S_ISDIR(os.lstat(entry.name, dir_fd=folder).st_mode):
                     os.unlink(entry.name, dir_fd=folder)
-                elif folder != top:
-                    _move_up(entry.name, folder, top)
                 else:
-                    _take_down(entry.name, top)
+                    os.chmod(entry.name, 0o700, dir_fd=folder)  # moving a folder needs write permission on it
+                    if folder != top:
+                        new = f"left-{secrets.token_hex(8)}"
+                        os.rename(entry.name, new, src_dir_fd=folder, dst_dir_fd=top)
+                    else:
+                        _empty_all(os.open(entry.name, _FOLDER, dir_fd=top), top)
+                        os.rmdir(entry.name, dir_fd=top)
                 went = True
     return went
-
-
-def _move_up(name: str, folder: int, top: int) -> None:
-    os.chmod(name, 0o700, dir_fd=folder)  # moving a folder needs write permission on it
-    os.rename(name, f"left-{secrets.token_hex(8)}", src_dir_fd=folder, dst_dir_fd=top)
-
-
-def _take_down(name: str, top: int) -> None:
-    os.chmod(name, 0o700, dir_fd=top)
-    folder = os.open(name, _FOLDER, dir_fd=top)
-    try:
-        while _empty(folder, top):
-            pass
-    finally:
-        os.close(folder)
-    os.rmdir(name, dir_fd=top)
