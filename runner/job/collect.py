@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from bridge.bus import wire
@@ -101,9 +102,8 @@ def _candidates(patterns: list[str], tree: Path, collected: Collected) -> Iterat
                 if wire.is_answer_path(path):
                     yield path, name, folder
                 else:
-                    collected.skip(
-                        ascii(path), "not a plain name, or one with a meaning to git or a file system"
-                    )
+                    reason = "not a plain name, or one with a meaning to git or a file system"
+                    collected.skip(ascii(path), reason)
             if listed > MAX_SEEN:
                 collected.skip(base, f"more than {MAX_SEEN} files: the rest was not looked at")
                 return
@@ -126,13 +126,8 @@ def _walk(
 def _below(
     base: str, folder: int, patterns: list[str], collected: Collected
 ) -> Iterator[tuple[str, int, list[str]]]:
-    names: list[str] = []
     with os.scandir(folder) as entries:
-        for entry in entries:
-            names.append(entry.name)
-            if len(names) > MAX_SEEN:
-                break
-    names.sort()
+        names = sorted(entry.name for entry in islice(entries, MAX_SEEN + 1))
     yield base, folder, names
     depth = len(PurePosixPath(base).parts) + 1
     # The beginnings of the patterns that reach below this folder's entries.
@@ -155,11 +150,11 @@ def _open(name: str, folder: int, path: str, collected: Collected) -> int:
         return os.open(name, _FOLDER, dir_fd=folder)
     except OSError as error:
         with suppress(OSError):
-            if stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode):
-                if stat.S_ISDIR(os.stat(name, dir_fd=folder).st_mode):
-                    collected.skip(ascii(path)[1:-1], "a link to a folder, which is not followed")
-            elif stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
-                collected.skip(ascii(path)[1:-1], f"a folder that cannot be opened ({error.strerror})")
+            if stat.S_ISDIR(os.stat(name, dir_fd=folder).st_mode):
+                is_link = stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode)
+                refused = f"a folder that cannot be opened ({error.strerror})"
+                reason = "a link to a folder, which is not followed" if is_link else refused
+                collected.skip(ascii(path)[1:-1], reason)
         raise
 
 

@@ -52,9 +52,8 @@ class UnlinkedFileUsage:
             return self._found
         self._pids.update(pids)
         if self._walk is None:
-            self._next = OpenFiles(
-                {(_memory_devices()[0], id_): size for id_, size in self._segments().items()}
-            )
+            device = _memory_devices()[0]
+            self._next = OpenFiles({(device, id_): size for id_, size in self._segments().items()})
             self._walk = _look_through(list(pids), self._next)
         until = time.monotonic() + _LOOK_S
         for _ in self._walk:

@@ -113,9 +113,8 @@ class LogSink:
     def write(self, data: bytes) -> None:
         """Append output."""
         with self._lock:
-            if self._sealed:
-                return
-            self._take(self._redactor.feed(self._decoder.decode(data)))
+            if not self._sealed:
+                self._take(self._redactor.feed(self._decoder.decode(data)))
 
     def close(self) -> None:
         """Flush the output that was held back."""

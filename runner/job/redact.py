@@ -102,10 +102,8 @@ def forms_of(secret: str) -> set[str]:
     for before in range(3):
         # The first and last base64 characters also depend on the neighbouring bytes, so they are left out.
         first, last = (before * 8 + 5) // 6, (before + len(raw)) * 8 // 6
-        padded = bytes(before) + raw
-        forms |= {
-            encode(padded).decode()[first:last] for encode in (base64.b64encode, base64.urlsafe_b64encode)
-        }
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            forms.add(encode(bytes(before) + raw).decode()[first:last])
     return forms
 
 
@@ -179,8 +177,6 @@ def _undo(match: re.Match[str]) -> str:
 
 
 def _replace(text: str, spans: Sequence[Span]) -> str:
-    if not spans:
-        return text
     pieces, at = [], 0
     for start, end in spans:
         pieces += [text[at:start], REDACTED]

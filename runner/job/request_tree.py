@@ -68,14 +68,9 @@ class Names:
         parts = path.split("/")
         encoded = os.fsencode(path)
         if len(encoded) > self._longest_path or max(map(len, encoded.split(b"/"))) > self._longest_name:
-            raise Refusal(
-                "hostile_tree", f"the tree holds a name that is too long: {path[:_SHOWN_CHARS]!a}..."
-            )
-        shared = 0
-        for (known, _), part in zip(self._last, parts[:-1], strict=False):
-            if known != part:
-                break
-            shared += 1
+            message = f"the tree holds a name that is too long: {path[:_SHOWN_CHARS]!a}..."
+            raise Refusal("hostile_tree", message)
+        shared = len(os.path.commonprefix([[name for name, _ in self._last], parts[:-1]]))
         del self._last[shared:]
         folded = self._last[-1][1] if self._last else ""
         for n in range(shared, len(parts)):

@@ -30,7 +30,6 @@ BOUNDS = {
     "free": "the host's disk was nearly full",
     "available": "the host's memory was nearly used up",
 }
-_MIB = 1 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _WALK_S = 0.005
 _REST_S = 5.0
@@ -42,22 +41,21 @@ def bounds(preset: "presets.Limits", host: "policy.Limits") -> dict[str, int]:
 
     ``free`` bytes must stay free on the disk, and ``available`` bytes of the host's memory.
     """
-    most = {
-        "processes": min(preset.processes, host.processes),
-        "disk": min(preset.disk_mb, host.disk_mb) * _MIB,
-        "files": min(preset.files, host.files),
-        "free": host.keep_free_mb * _MIB,
-        "available": host.keep_memory_mb * _MIB,
-    }
     memory = [megabytes for megabytes in (preset.memory_mb, host.memory_mb) if megabytes]
-    return {**most, "memory": min(memory) * _MIB} if memory else most
+    return {
+        "processes": min(preset.processes, host.processes),
+        "disk": min(preset.disk_mb, host.disk_mb) << 20,
+        "files": min(preset.files, host.files),
+        "free": host.keep_free_mb << 20,
+        "available": host.keep_memory_mb << 20,
+        **({"memory": min(memory) << 20} if memory else {}),
+    }
 
 
 class Usage:
-    """Measures a job's processes and its folder.
+    """Measures a job's processes and its folder, against the limits of :func:``bounds``.
 
-    ``bounds`` are the limits, in bytes or as counts. ``free`` bytes must stay free on the disk, and ``available`` bytes
-    of the machine's memory. The last one also ends jobs whose memory cannot be attributed to them.
+    ``available`` also ends jobs whose memory cannot be attributed to them.
     """
 
     def __init__(self, bounds: Mapping[str, int], folder: str) -> None:
@@ -95,13 +93,11 @@ class Usage:
         now = time.monotonic()
         if now < self._look_at:
             return
-        listed = Path(f"/proc/self/task/{os.getpid()}/children").exists()
-        self._look_at = 0.0 if listed else now + _ELSEWHERE_S
-        pids = (
-            list(_below(os.getpid()))
-            if listed
-            else [p.pid for p in psutil.Process().children(recursive=True)]
-        )
+        if Path(f"/proc/self/task/{os.getpid()}/children").exists():
+            pids = list(_below(os.getpid()))
+        else:
+            pids = [process.pid for process in psutil.Process().children(recursive=True)]
+            self._look_at = now + _ELSEWHERE_S
         unlinked = self._held.look(pids)
         unnamed, self._held_disk = unlinked.totals()
         resident, shared = (sum(sizes) for sizes in zip((0, 0), *map(_resident, pids), strict=True))
@@ -174,11 +170,10 @@ def _share(pid: int, but: Mapping[Key, int]) -> int:
 
 
 def _available() -> int:
-    """Return the machine's available memory in bytes, or None if no good estimate exists (only Linux has one)."""
-    if sys.platform != "linux":
-        return sys.maxsize
-    with suppress(OSError, psutil.Error):
-        return int(psutil.virtual_memory().available)
+    """Return the machine's available memory in bytes; elsewhere than on Linux there is no good estimate."""
+    if sys.platform == "linux":
+        with suppress(OSError, psutil.Error):
+            return int(psutil.virtual_memory().available)
     return sys.maxsize
 
 

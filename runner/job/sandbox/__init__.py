@@ -98,13 +98,6 @@ def _candidates(policy: Policy, interpreter: Path) -> list[Sandbox]:
     hidden = [Path.home(), environment.config_home(), policy.state]
     if policy.bus.token_file:
         hidden.append(policy.bus.token_file.expanduser())
-    box = Sandbox(
-        kind=kind,
-        program=program,
-        readable=tuple(needed_by(interpreter)),
-        hidden=tuple(hidden),
-        settings=policy.settings,
-    )
-    if kind == "seatbelt":
-        return [box]
-    return [box, replace(box, strict=False)]
+    readable = tuple(needed_by(interpreter))
+    box = Sandbox(kind, program, readable, hidden=tuple(hidden), settings=policy.settings)
+    return [box] if kind == "seatbelt" else [box, replace(box, strict=False)]

@@ -40,10 +40,9 @@ def needed_by(interpreter: Path) -> list[Path]:
     Of a source folder, only importable entries are included, so a checkout's ``.git`` and ``.env`` stay hidden. The
     result is empty if the interpreter does not answer.
     """
+    argv = (str(interpreter), "-I", "-c", _ASK)
     try:
-        answer = json.loads(
-            run(str(interpreter), "-I", "-c", _ASK, env={"LC_ALL": "C.UTF-8"}, timeout=_ASK_S).stdout
-        )
+        answer = json.loads(run(*argv, env={"LC_ALL": "C.UTF-8"}, timeout=_ASK_S).stdout)
     except (ProcessError, ValueError):
         return []
     homes = [Path(home) for home in answer["homes"]]
@@ -92,9 +91,7 @@ def doors(folders: Iterable[Path]) -> list[Path]:
                 elif not (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
                     paths.append(Path(entry.path))
         if count > MAX_ENTRIES:
-            message = (
-                f"a folder that the policy's env shows to this job holds more than {MAX_ENTRIES} entries"
-            )
+            message = f"a folder that the policy's env shows to jobs holds more than {MAX_ENTRIES} entries"
             raise InfrastructureError(message, fix="Name a smaller folder in the policy.")
     return paths
 
