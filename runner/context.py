@@ -110,14 +110,12 @@ def open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[RunnerC
         ledger = open_ledger(state / "ledger.sqlite", bus.git, policy.archive, tell, reader)
         stack.enter_context(closing(ledger))
         presets = load_presets(policy.preset_folder)
-        identity = wire.Runner(
-            id=policy.id,
-            instance=instance_of(state, host["fingerprint"], tell),
-            version=version("kakeya-bridge"),
-        )
+        instance = instance_of(state, host["fingerprint"], tell)
+        identity = wire.Runner(id=policy.id, instance=instance, version=version("kakeya-bridge"))
         signer = signing_key.load_signer(state)
         interpreter = Interpreter(policy.interpreter, policy.interpreter_version)
         fitness = Fitness(policy, presets, interpreter, Models(policy))
+        witness = partial(times.requested_below, bus.git, HEADS)
         stop = StopRequest()
         context = RunnerContext(
             policy=policy,
@@ -129,16 +127,13 @@ def open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[RunnerC
             versions=describe_versions(interpreter),
             interpreter=interpreter,
             fitness=fitness,
-            others=Others(policy.bus, state, reader.keys, identity.instance),
+            others=Others(policy.bus, state, reader.keys, instance),
             health=Health(state, bus),
             tell=tell,
             sandbox=choose(policy, tell),
             signer=signer,
             reader=reader,
-            clock=Clock(
-                max(_CLOCK_S, policy.limits.clock_skew_s),
-                witness=partial(times.requested_below, bus.git, HEADS),
-            ),
+            clock=Clock(max(_CLOCK_S, policy.limits.clock_skew_s), witness),
             status_file=StatusFile(state),
             orders=Orders(state),
             announcer=Announcer(bus, policy, fitness, identity, signer),

@@ -33,10 +33,8 @@ def check_owned(path: Path, noun: str) -> None:
             raise PolicyError(f"cannot look at {path_part}: {error.strerror}") from error
         quoted = shlex.quote(str(path_part))
         if about.st_uid not in (0, os.geteuid()):
-            fix = f"Run: chown {user_name()} {quoted}"
-            raise PolicyError(
-                f"{noun} can be changed by others: {path_part} belongs to another user", fix=fix
-            )
+            message = f"{noun} can be changed by others: {path_part} belongs to another user"
+            raise PolicyError(message, fix=f"Run: chown {user_name()} {quoted}")
         if _others_may_write(about):
             message = f"others may write to {path_part}, which decides what {noun} is"
             raise PolicyError(message, fix=f"Run: chmod go-w {quoted}")

@@ -4,9 +4,7 @@ from bridge.manifest import Request
 
 _AGAIN = "Send a new request from your machine: kakeya run"
 _TREE = "Change the files on your machine, and send a new request"
-_BOUND = (
-    "Let the job use less, or ask the operator of the runner {runner}: limits in its policy may allow more"
-)
+_BOUND = "Let the job use less, or ask the operator of the runner {runner} to raise the limits in its policy"
 # Where to take the next step, for reasons whose message does not name a machine.
 _WHERE = {
     **dict.fromkeys(("expired", "replayed", "branch_mismatch", "workload_mismatch", "code_mismatch"), _AGAIN),

@@ -62,9 +62,8 @@ def keygen_command(policy: Path | None, *, show: bool, force: bool, as_json: boo
     state = load_policy(policy).state
     key = signing_key.public_key(state) if show else signing_key.make_key(state, force=force)
     if as_json:
-        put_json(
-            {"key_id": f"sha256:{key.id}", "public_key": key.text, "file": str(state / signing_key.PUBLIC)}
-        )
+        file = str(state / signing_key.PUBLIC)
+        put_json({"key_id": f"sha256:{key.id}", "public_key": key.text, "file": file})
         return
     put_block(key.text)
     say(f"next: commit it as {PINNED_FILE} on the bus's main branch, which only maintainers may push to;")

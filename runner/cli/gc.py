@@ -35,10 +35,8 @@ def command(policy: Path | None, *, dry_run: bool, as_json: bool) -> None:
         return
     for branch in swept.deleted:
         put(branch)
-    done = "would be removed" if dry_run else "were removed"
-    say(
-        f"{len(swept.deleted)} of {swept.answered} answered requests {done}; {swept.unanswered} wait for an answer"
-    )
+    done = f"answered requests {'would be' if dry_run else 'were'} removed"
+    say(f"{len(swept.deleted)} of {swept.answered} {done}; {swept.unanswered} wait for an answer")
     if swept.deleted:
         say(f"to read the archive: kakeya verify --remote {swept.archive} BRANCH")
     if swept.stayed:

@@ -33,19 +33,16 @@ def drain_command(policy: Path | None, wait: timedelta | None) -> None:
         fix = "`kakeya-runner status` shows what the state folder says."
         raise InfrastructureError(f"no runner serves with {state}", fix=fix, code="not_serving")
     Orders(state).drain(process)
+    runner = f"the runner {process.pid}"
     if not heard(state, process, RunnerState.DRAINING, ACK_S):
-        say(
-            f"the runner {process.pid} has not noted it yet: it is fetching or pushing, and drains after that"
-        )
+        say(f"{runner} has not noted it yet: it is fetching or pushing, and drains after that")
     elif wait is None:
-        say(f"the runner {process.pid} takes no other request, and ends after its job")
+        say(f"{runner} takes no other request, and ends after its job")
     if wait is None:
         return
     if not ended(process, wait.total_seconds()):
         fix = "It still ends after its job. `kakeya-runner status` shows the job."
-        raise InfrastructureError(
-            f"the runner {process.pid} has not ended in time", fix=fix, code="still_draining"
-        )
+        raise InfrastructureError(f"{runner} has not ended in time", fix=fix, code="still_draining")
     say("the runner has ended")
 
 

@@ -71,12 +71,8 @@ def write_template(
     if "://" not in url and Path(url).exists():
         # The service is started in another folder.
         url = str(Path(url).absolute())
-    name = (
-        re.sub(r"[^A-Za-z0-9._-]", "-", runner_id or platform.node() or "runner").strip("-.")[:64] or "runner"
-    )
-    labels = ", ".join(
-        [platform.system().replace("Darwin", "macOS"), platform.machine().replace("arm64", "ARM64")]
-    )
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", runner_id or platform.node()).strip("-.")[:64] or "runner"
+    labels = f"{platform.system()}, {platform.machine()}".replace("Darwin", "macOS").replace("arm64", "ARM64")
     path.parent.mkdir(parents=True, exist_ok=True)
     # Every JSON text is a valid YAML text, whatever it contains.
     quoted = {

@@ -28,6 +28,7 @@ _ENV_NAME = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
 _WORKFLOW = Annotated[
     str, StringConstraints(pattern=r"^\.github/workflows/[A-Za-z0-9._-]+@refs/heads/[A-Za-z0-9._/*-]+$")
 ]
+_VERSION = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9a-z]+){1,2}$")]
 _PATTERN = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*(?:/|-)\*")
 
 _MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -202,9 +203,7 @@ class Policy(_Section):
     presets: list[str] = ["*"]
     preset_folder: _WholePath | None = None
     interpreter: _WholePath = Path(sys.executable)
-    interpreter_version: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9a-z]+){1,2}$")] | None = (
-        None
-    )
+    interpreter_version: _VERSION | None = None
     env: dict[_ENV_NAME, _ENV_VALUE] = {}
     trust: Trust = Trust()
     actions: Actions | None = None

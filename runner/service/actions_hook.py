@@ -67,11 +67,8 @@ def _claimed(claims: Mapping[str, str | None], name: str) -> str:
 
 def _branch(ref: str, patterns: list[str]) -> str:
     branch = ref.removeprefix(_BRANCH)
-    if (
-        not ref.startswith(_BRANCH)
-        or not branch_names.is_safe(branch)
-        or not branch_names.matches(branch, patterns)
-    ):
+    is_branch = ref.startswith(_BRANCH) and branch_names.is_safe(branch)
+    if not is_branch or not branch_names.matches(branch, patterns):
         raise _no("branch", f"{ref!a} is not a branch under {', '.join(patterns)}")
     return branch
 
@@ -79,15 +76,10 @@ def _branch(ref: str, patterns: list[str]) -> str:
 def _check_workflow(ref: str, actions: Actions) -> None:
     """Match ``OWNER/REPO/PATH@REF`` against the patterns. ``*`` matches anything in a pattern's REF, not its PATH."""
     where, _, branch = ref.partition("@")
-    for pattern in actions.workflows:
-        path, _, of = pattern.partition("@")
-        if (
-            branch_names.is_safe(branch)
-            and where.lower() == f"{actions.repository}/{path}".lower()
-            and fnmatchcase(branch, of)
-        ):
-            return
-    raise _no("workflow", f"{ref!a} is not one of {', '.join(actions.workflows)}")
+    patterns = [pattern.partition("@") for pattern in actions.workflows]
+    known = [of for path, _, of in patterns if where.lower() == f"{actions.repository}/{path}".lower()]
+    if not branch_names.is_safe(branch) or not any(fnmatchcase(branch, of) for of in known):
+        raise _no("workflow", f"{ref!a} is not one of {', '.join(actions.workflows)}")
 
 
 def _read_event(path: Path) -> dict[str, Any]:
@@ -129,9 +121,8 @@ def _check_content(policy: Policy, branch: str, commit: str, claims: Mapping[str
     blob = objects.read_blob(bus.git, commit, path, max_bytes=_MAX_WORKFLOW)
     digest = hashlib.sha256(blob or b"").hexdigest()
     if blob is None or digest not in policy.actions.workflow_sha256:
-        raise _no(
-            "workflow_changed", f"{path} at {commit[:12]} has the digest {digest}, which the policy lacks"
-        )
+        message = f"{path} at {commit[:12]} has the digest {digest}, which the policy lacks"
+        raise _no("workflow_changed", message)
 
 
 def _no(code: str, message: str) -> RefusedError:
