@@ -53,7 +53,8 @@ def setup_command(
     terminal and without --yes, nothing is changed.
     """
     file = (policy or default_path()).absolute()
-    asks = sys.stdin is not None and sys.stdin.isatty()
+    asks = not yes and sys.stdin is not None and sys.stdin.isatty()
+    changes = yes or asks
     todo: list[str] = []
 
     def steps() -> Iterator[tuple[str, Plan]]:
@@ -68,14 +69,22 @@ def setup_command(
             yield "GitHub's listener", actions_listener.install(listener, file, root)
 
     for title, plan in steps():
-        if title == "service" and (yes or asks) and file.exists() and not _is_fit(file):
+        if title == "service" and changes and file.exists() and not _is_fit(file):
             say("stopped before installing the service: fix the lines marked FAIL and run this command again")
             return ExitCode.FAILED
-        if not _take(title, plan, commands=root is None, yes=yes, asks=asks):
+        todo += plan.then
+        if plan.is_done:
+            put(f"{title}: already done")
+            continue
+        put(f"{title}:")
+        for line in plan.show():
+            put(f"  {line}")
+        if asks and not click.confirm(f"{title}: do this?", default=True, err=True):
             say(f"stopped before this step: {title}. Run this command again to continue")
             return ExitCode.FAILED
-        todo += plan.then
-    if not yes and not asks:
+        for line in plan.carry_out(commands=root is None) if changes else ():
+            put(line)
+    if not changes:
         say("nothing was changed; add --yes to do this, or run it in a terminal")
         return ExitCode.SUCCEEDED
     say_refused(load_policy(file))
@@ -92,23 +101,6 @@ def _is_fit(policy: Path) -> bool:
         show([check])
         fit &= check.ok is not False
     return fit
-
-
-def _take(title: str, plan: Plan, *, commands: bool, yes: bool, asks: bool) -> bool:
-    """Show a step, and do it after confirmation. Returns False if the user declined."""
-    if plan.is_done:
-        put(f"{title}: already done")
-        return True
-    put(f"{title}:")
-    for line in plan.show():
-        put(f"  {line}")
-    if not yes and not asks:
-        return True
-    if not yes and not click.confirm(f"{title}: do this?", default=True, err=True):
-        return False
-    for line in plan.carry_out(commands=commands):
-        put(line)
-    return True
 
 
 def _draft(file: Path, url: str, runner_id: str | None, python: str | None) -> tuple[bytes, Policy]:
@@ -135,12 +127,14 @@ def _service_of(settings: Settings) -> Service:
 
 def _key(state: Path) -> Plan:
     file = state / signing_key.PRIVATE
+    if file.exists():
+        return Plan()
 
     def make() -> str:
         signing_key.make_key(state)
         return f"write {file}"
 
-    return Plan([] if file.exists() else [Step([f"make a key to sign answers with: {file}"], make)])
+    return Plan([Step([f"make a key to sign answers with: {file}"], make)])
 
 
 def _pin(state: Path, clone: Path | None) -> Plan:
@@ -197,23 +191,15 @@ def install_command(
     # Under sudo, the policy is still read from the home of the user who called it.
     file = policy or (Path(who.pw_dir) / ".config/kakeya/runner.yaml" if system else default_path())
     rules = load_policy(file)
-    service = (
-        actions_listener.hook(file) if hook else _service_of(settings_for(rules, file, who, system=system))
-    )
+    if hook:
+        service = actions_listener.hook(file)
+    else:
+        service = _service_of(settings_for(rules, file, who, system=system))
     plan = service.uninstall(root) if uninstall else service.install(root)
-    _carry_out(plan, yes=yes, commands=root is None)
-
-
-def _carry_out(plan: Plan, *, yes: bool, commands: bool) -> None:
     if plan.is_done:
         say("nothing to do: everything is up to date")
         return
-    if not yes:
-        for line in plan.show():
-            put_block(f"{line}\n")
-        say("nothing was changed; add --yes to do this")
-        return
-    for line in plan.carry_out(commands=commands):
+    for line in plan.carry_out(commands=root is None) if yes else plan.show():
         put_block(f"{line}\n")
-    for line in plan.then:
+    for line in plan.then if yes else ["nothing was changed; add --yes to do this"]:
         say(line)

@@ -122,9 +122,8 @@ class Interpreter:
         return self.version is None or f"{version}.".startswith(f"{self.version}.")
 
     def _ask(self, *asked: str, lasts_s: float = _BELIEVED_S) -> dict[str, Any]:
-        known = self._known.get(asked)
-        if known:
-            when, files, answer = known
+        if asked in self._known:
+            when, files, answer = self._known[asked]
             if time.monotonic() - when < lasts_s and files == _stamp(self.path, answer["folders"]):
                 return answer
         answer = ask(self.path, *asked)
@@ -190,8 +189,7 @@ def ask(path: Path, how: str, *modules: str) -> dict[str, Any]:
 
 def _stamp(path: Path, folders: Sequence[str]) -> tuple[object, ...]:
     """Return a value that changes if the interpreter is replaced, or a package is installed or removed."""
-    paths = [path, path.parent.parent / "pyvenv.cfg", *map(Path, folders)]
-    return tuple(map(stamp, paths))
+    return tuple(map(stamp, [path, path.parent.parent / "pyvenv.cfg", *map(Path, folders)]))
 
 
 def is_used_by(preset: Preset) -> bool:

@@ -79,14 +79,15 @@ def _problems(answer: Mapping[str, Any], need: Need) -> dict[str, Problem]:
     problems = {}
     for name, reference in need.models.items():
         entry = answer[_ROLES[name]]
-        if not entry["ok"]:
-            fix = str(entry["fix"] or "")
-            if fix.startswith("hf download") and "HF_HOME" in need.env:
-                fix = f"HF_HOME={need.env['HF_HOME']} {fix}"
-            elif fix.startswith("hf download"):
-                fix = f"{fix}, and set HF_HOME under env in the policy to the folder of the hub's cache"
-            message = f"{name} names {reference}, which cannot be loaded: {entry['error']}"
-            problems[name] = Problem(message, fix or f"Name another model under env.{name} in the policy.")
+        if entry["ok"]:
+            continue
+        fix = str(entry["fix"] or f"Name another model under env.{name} in the policy.")
+        if fix.startswith("hf download") and "HF_HOME" in need.env:
+            fix = f"HF_HOME={need.env['HF_HOME']} {fix}"
+        elif fix.startswith("hf download"):
+            fix = f"{fix}, and set HF_HOME under env in the policy to the folder of the hub's cache"
+        message = f"{name} names {reference}, which cannot be loaded: {entry['error']}"
+        problems[name] = Problem(message, fix)
     return problems
 
 
@@ -105,8 +106,7 @@ class Models:
         problems = self.look(need)
         if not problems:
             self._seen[need.key] = time.monotonic()
-            return None
-        return next(iter(problems.values()))
+        return next(iter(problems.values()), None)
 
     def look(self, need: Need) -> dict[str, Problem]:
         """Return what is wrong with each model's files, by setting."""
@@ -116,17 +116,16 @@ class Models:
         try:
             done = run(*argv, env=env, cwd="/", timeout=_LOOK_S, check=False, own_session=True)
         except ProcessError as error:
-            return dict.fromkeys(need.models, _mute(interpreter, error.message))
-        problems = read_answer(done.text, need)
-        if problems is None:
+            reason = error.message
+        else:
+            problems = read_answer(done.text, need)
+            if problems is not None:
+                return problems
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"]
-            return dict.fromkeys(need.models, _mute(interpreter, lines[-1]))
-        return problems
-
-
-def _mute(interpreter: Path, reason: str) -> Problem:
-    fix = f"See why: {interpreter} -P -m engine probe"
-    return Problem(f"the engine of {interpreter} could not look at the models: {reason}", fix)
+            reason = lines[-1]
+        message = f"the engine of {interpreter} could not look at the models: {reason}"
+        fix = f"See why: {interpreter} -P -m engine probe"
+        return dict.fromkeys(need.models, Problem(message, fix))
 
 
 def with_workflow_models(policy: Policy, tell: Callable[[str], None]) -> Policy:

@@ -84,7 +84,7 @@ def predicted(resident: Resident, options: Options, prompt: int, chunk: int, *, 
     """
     tokens, draft = prompt + options.max_tokens + GRAIN, resident.pair.draft
     total = 0
-    for kind, most, nbytes in _shapes(resident, options.cache, options.boundary):
+    for kind, most, nbytes in shapes(resident, options.cache, options.boundary):
         if kind == "growing":
             total += nbytes * -(-(tokens + (prompt if stored else 0)) // GRAIN)
         else:
@@ -99,23 +99,18 @@ def predicted(resident: Resident, options: Options, prompt: int, chunk: int, *, 
 
 
 @lru_cache(maxsize=64)
-def _shapes(resident: Resident, spec: str, boundary: int) -> list[tuple[str, int, int]]:
-    """Return kind, maximum size and bytes per :data:``GRAIN`` tokens of each cache, without computing anything."""
+def shapes(resident: Resident, spec: str, boundary: int) -> list[tuple[str, int, int]]:
+    """Return kind, maximum size and bytes per :data:``GRAIN`` tokens of each cache, without computing anything.
+
+    ``cache_clear`` lets the models be freed.
+    """
     caches = make_caches(resident.pair.target, spec, boundary)
     resident.pair.target(mx.zeros((1, GRAIN), mx.int32), cache=caches)
     return [_shape(cache) for cache in flat(caches)]
 
 
-def forget_shapes() -> None:
-    """Clear the cached facts about models, so that the models can be freed."""
-    _shapes.cache_clear()
-
-
 def _shape(cache: Any) -> tuple[str, int, int]:
     layout = layout_of(cache)
-    if layout == "growing":
-        return "growing", 0, live_bytes([cache])
     if layout == "ring" and not cache.empty():
-        tokens = cache.keys.shape[2]
-        return "ring", cache.max_size, cache.nbytes * GRAIN // max(1, tokens)
-    return "states", 0, live_bytes([cache])
+        return "ring", cache.max_size, cache.nbytes * GRAIN // max(1, cache.keys.shape[2])
+    return "growing" if layout == "growing" else "states", 0, live_bytes([cache])

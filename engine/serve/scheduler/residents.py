@@ -119,8 +119,8 @@ class Residents:
         if self._runs(name):
             return
         self._broken[name] = time.monotonic() + MENDED_AFTER, error_id
-        reason = f"failed {BROKEN_AFTER} times in a row (last: {error_id})"
-        log.error("%s %s; it is refused for now", name, reason)
+        message = "%s failed %d times in a row (last: %s); it is refused for now"
+        log.error(message, name, BROKEN_AFTER, error_id)
 
     def _runs(self, name: str) -> bool:
         if name not in self.by_name:

@@ -22,7 +22,7 @@ from engine.serve.models import Resident
 from engine.serve.prefix_cache.prefix import Prefixes
 from engine.serve.prefix_cache.store import Store
 from engine.serve.scheduler.generation import Generation
-from engine.serve.scheduler.memory import Admission, forget_shapes
+from engine.serve.scheduler.memory import Admission, shapes
 from engine.serve.scheduler.residents import Residents
 from engine.serve.scheduler.scheduler import Scheduler, close
 from engine.serve.settings import Settings
@@ -263,26 +263,35 @@ class EngineThread:
             if isinstance(first, Job) and len(self._scheduler.active) >= self.settings.max_active:
                 return
             try:
-                if not self._admission.loads(first.model, self._used_bytes(first)):
-                    return
-                resident = self.residents.get(first.model)
-                reserved: int | None = 0
-                if isinstance(first, Job):
-                    reserved = self._admission.reserve(first, self._scheduler.used_bytes)
-                if reserved is None:
+                if not self._begin(first):
                     return
             except BaseException as error:  # noqa: BLE001 - it is this request's failure alone
                 self._queue.popleft()
                 self._give_up(first, error)
-                continue
-            self._queue.popleft()
-            if isinstance(first, Load):
-                if first.resident.set_running_or_notify_cancel():  # else the client has left meanwhile
-                    if self.settings.memory_budget is not None:
-                        self._granted[first.model] = time.monotonic() + GRACE
-                    first.resident.set_result(resident)
             else:
-                self._begin(first, resident, reserved)
+                self._queue.popleft()
+
+    def _begin(self, first: Job | Load) -> bool:
+        """Start a job, or hand out the model of a load. Returns False if there is no memory for it yet."""
+        if not self._admission.loads(first.model, self._used_bytes(first)):
+            return False
+        resident = self.residents.get(first.model)
+        if isinstance(first, Load):
+            if first.resident.set_running_or_notify_cancel():  # else the client has left meanwhile
+                if self.settings.memory_budget is not None:
+                    self._granted[first.model] = time.monotonic() + GRACE
+                first.resident.set_result(resident)
+            return True
+        reserved = self._admission.reserve(first, self._scheduler.used_bytes)
+        if reserved is None:
+            return False
+        self._granted.pop(first.model, None)
+        self.metrics.waited.observe(time.monotonic() - first.created)
+        generation = Generation(first, resident, self.settings.prefill_chunk, self.prefixes)
+        generation.predicted = reserved
+        self._begun()
+        self._scheduler.active.append(generation)
+        return True
 
     def _used_bytes(self, first: Job | Load) -> dict[str, int]:
         """Return the models that must not be unloaded for a job or load, with the bytes reserved for their answers.
@@ -301,18 +310,6 @@ class EngineThread:
         if time.monotonic() - self._looked >= IDLE:
             self._looked = time.monotonic()
             self.residents.unload_idle({*busy, *(each.model for each in self._queue)})
-
-    def _begin(self, job: Job, resident: Resident, reserved: int) -> None:
-        self._begun()
-        try:
-            self._granted.pop(job.model, None)
-            self.metrics.waited.observe(time.monotonic() - job.created)
-            generation = Generation(job, resident, self.settings.prefill_chunk, self.prefixes)
-        except BaseException as error:  # noqa: BLE001 - it is this request's failure alone
-            self._scheduler.fail(job, error)
-            return
-        generation.predicted = reserved
-        self._scheduler.active.append(generation)
 
     def _give_up(self, first: Job | Load, error: BaseException) -> None:
         if isinstance(first, Load):
@@ -340,6 +337,6 @@ class EngineThread:
             self._waiting -= 1
 
     def _forget(self, model: str) -> None:
-        forget_shapes()
+        shapes.cache_clear()
         if self.prefixes is not None:
             self.prefixes.forget(model)
