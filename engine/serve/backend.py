@@ -59,14 +59,8 @@ class Options:
     @property
     def guided(self) -> bool:
         """Whether logits must be changed or reported."""
-        return bool(
-            self.bias
-            or self.presence
-            or self.frequency
-            or self.repetition != 1
-            or self.logprobs is not None
-            or self.grammar
-        )
+        changed = self.bias or self.presence or self.frequency or self.repetition != 1 or self.grammar
+        return bool(changed) or self.logprobs is not None
 
     @property
     def drawn_by_seed(self) -> bool:

@@ -83,15 +83,14 @@ def load_resident(name: str, draft: str, dtype: str | None, *, once: bool = Fals
 def resident_of(name: str, pair: Pair) -> Resident:
     """Return a loaded pair as a model of the server."""
     target = pair.target
+    parts = [target, pair.draft] if pair.draft else [target]
     return Resident(
         name,
         pair.tokenizer,
         context=context_of(target) or CONTEXT,
         tokens=tokens_of(target),
         vocabulary=logits_of(target),
-        nbytes=sum(
-            tree_bytes(model) + bytes_of_copies(model) for model in (target, pair.draft) if model is not None
-        ),
+        nbytes=sum(tree_bytes(model) + bytes_of_copies(model) for model in parts),
         layers=len(target.layers),
         caches=tuple(spec for spec in catalogue.offered(name) if _takes(target, name, spec)),
         drafted=pair.draft is not None,

@@ -16,17 +16,9 @@ MOST_TOOLS = 1024
 MOST_STOPS = 64
 # Fields of other servers' APIs that would change an answer.
 EXTENSIONS = (
-    "grammar",
-    "guided_choice",
-    "guided_grammar",
-    "guided_json",
-    "guided_regex",
-    "ignore_eos",
-    "json_schema",
-    "min_tokens",
-    "stop_token_ids",
-    "structured_outputs",
-)
+    "grammar", "guided_choice", "guided_grammar", "guided_json", "guided_regex", "ignore_eos", "json_schema",
+    "min_tokens", "stop_token_ids", "structured_outputs",
+)  # fmt: skip
 MOST_TOKENS = 1 << 20
 BIGGEST = 1 << 63
 

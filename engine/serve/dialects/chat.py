@@ -20,6 +20,7 @@ from engine.serve.protocol import EXTENSIONS, ChatRequest, refuse
 from engine.serve.server import PendingAnswer, Server
 
 REFUSED = ("audio", "web_search_options", "functions", "function_call")  # web_search_options may be empty
+Tools = list[dict[str, Any]]
 
 
 @dataclass
@@ -55,10 +56,9 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
     start = resident.tokenizer.think_start
     thinks = start is not None and text.rstrip().endswith(start)
     if thinks and options.grammar is not None:
-        end = resident.tokenizer.think_end_tokens or ()
-        thought_grammar = grammar.behind_thought(options.grammar, end)
-        await grammar.apart(resident.grammars.compiled, thought_grammar)
-        options = replace(options, grammar=thought_grammar)
+        thought = grammar.behind_thought(options.grammar, resident.tokenizer.think_end_tokens or ())
+        await grammar.apart(resident.grammars.compiled, thought)
+        options = replace(options, grammar=thought)
     answer = PendingAnswer(server, chosen, [ids], options, request.n or 1)
     bare = bool(tools) and options.grammar is None and await asyncio.to_thread(_writes_bare_calls, resident)
     parts = partial(_parser, request, resident, tools, text, forced=forced, thinks=thinks, bare=bare)
@@ -66,14 +66,7 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
 
 
 def _parser(
-    request: ChatRequest,
-    resident: Model,
-    tools: list[dict[str, Any]],
-    prompt: str,
-    *,
-    forced: bool,
-    thinks: bool,
-    bare: bool,
+    request: ChatRequest, resident: Model, tools: Tools, prompt: str, *, forced: bool, thinks: bool, bare: bool
 ) -> OutputParser:
     tokenizer, single = resident.tokenizer, request.parallel_tool_calls is False
     if harmony.speaks(tokenizer) and not forced and not prompt.endswith(harmony.FINAL):
@@ -105,9 +98,7 @@ async def count(server: Server, request: ChatRequest) -> int:
     return len(ids)
 
 
-def _prompt(
-    resident: Model, request: ChatRequest, tools: list[dict[str, Any]], *, forced: bool
-) -> tuple[list[int], str]:
+def _prompt(resident: Model, request: ChatRequest, tools: Tools, *, forced: bool) -> tuple[list[int], str]:
     text = render(resident, request, tools)
     formatted = request.response_format is not None and request.response_format.type != "text"
     on_final = forced or (formatted and not tools)
@@ -125,9 +116,9 @@ async def whole(chat: Chat) -> dict[str, Any]:
     choices: list[dict[str, Any]] = [{"index": i, "message": messages[i], "logprobs": None} for i in range(n)]
     tokens = cached = 0
     async for piece in chat.pending.pieces():
-        choice, parts, message = choices[piece.index], texts[piece.index], messages[piece.index]
+        choice, message = choices[piece.index], messages[piece.index]
         tokens += piece.tokens
-        for delta in added(parts, piece):
+        for delta in added(texts[piece.index], piece):
             merge(message, delta)
         if piece.logprobs is not None:
             choice["logprobs"] = choice["logprobs"] or {"content": [], "refusal": None}
@@ -137,9 +128,8 @@ async def whole(chat: Chat) -> dict[str, Any]:
             choice["finish_reason"] = finish(piece, calls="tool_calls" in message)
             choice["x_kakeya"] = piece.report
             cached = max(cached, piece.report["cached_tokens"])
-    for message in messages:
-        if message["content"] is None and "tool_calls" not in message:
-            message["content"] = ""
+            if "tool_calls" not in message:
+                message["content"] = message["content"] or ""
     return {
         **_head(chat, "chat.completion"),
         "choices": choices,
@@ -200,7 +190,7 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
     yield event(DONE)
 
 
-def tools_of(request: ChatRequest) -> tuple[list[dict[str, Any]], bool]:
+def tools_of(request: ChatRequest) -> tuple[Tools, bool]:
     """Return the functions to show to the model, and whether it must call one of them."""
     functions = []
     for tool in request.tools or []:
@@ -208,10 +198,8 @@ def tools_of(request: ChatRequest) -> tuple[list[dict[str, Any]], bool]:
             raise unsupported(f"tools of type {tool.type!r}", "tools")
         functions.append(tool.function.model_dump(exclude_none=True))
     choice = request.tool_choice
-    if choice is None or choice == "auto":
-        return functions, False
-    if choice == "none":
-        return [], False
+    if choice in (None, "auto", "none"):
+        return [] if choice == "none" else functions, False
     if not functions:
         raise ApiError(400, "tool_choice needs tools.", param="tool_choice", code="invalid_value")
     if choice == "required":
@@ -245,7 +233,7 @@ def _name(tool: Any) -> str | None:
 
 
 async def constrained(
-    request: ChatRequest, options: Options, resident: Model, tools: list[dict[str, Any]], *, forced: bool
+    request: ChatRequest, options: Options, resident: Model, tools: Tools, *, forced: bool
 ) -> Options:
     """Add log-probabilities and the grammar to the options; ApiError if the grammar cannot be enforced.
 
@@ -273,8 +261,7 @@ def json_format(wanted: Any) -> Any:
     """Return a ``response_format`` for an output format of the other APIs, which do not nest the schema."""
     if not isinstance(wanted, dict) or wanted.get("type") != "json_schema":
         return wanted
-    schema = {name: wanted.get(name) for name in ("name", "schema")}
-    return {"type": "json_schema", "json_schema": schema}
+    return {"type": "json_schema", "json_schema": {name: wanted.get(name) for name in ("name", "schema")}}
 
 
 async def of_format(wanted: Any, resident: Model) -> str | None:
@@ -282,13 +269,14 @@ async def of_format(wanted: Any, resident: Model) -> str | None:
     if wanted is None or wanted.type == "text":
         return None
     if wanted.type == "json_object":
-        format_grammar = grammar.of_schema({"type": "object"})
+        schema: Any = {"type": "object"}
     elif wanted.type == "json_schema":
-        if wanted.json_schema is None or wanted.json_schema.schema_ is None:
+        schema = wanted.json_schema and wanted.json_schema.schema_
+        if schema is None:
             message = "response_format json_schema needs json_schema.schema."
             raise ApiError(400, message, param="response_format", code="missing")
-        format_grammar = await asyncio.to_thread(grammar.of_schema, wanted.json_schema.schema_)
     else:
         raise unsupported(f"response_format {wanted.type!r}", "response_format")
+    format_grammar = await asyncio.to_thread(grammar.of_schema, schema)
     await grammar.apart(resident.grammars.check, format_grammar, "response_format")
     return format_grammar

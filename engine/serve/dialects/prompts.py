@@ -17,14 +17,9 @@ from engine.serve.protocol import ChatRequest, Message
 
 # Arguments of the template that the server sets itself.
 OWN = (
-    "tokenize",
-    "add_generation_prompt",
-    "continue_final_message",
-    "tools",
-    "conversation",
-    "messages",
+    "tokenize", "add_generation_prompt", "continue_final_message", "tools", "conversation", "messages",
     "chat_template",
-)
+)  # fmt: skip
 SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
 TEXTS = ("content", "reasoning_content")
 TEXT_KINDS = ("text", "input_text", "output_text", "refusal")  # of parts
@@ -159,20 +154,16 @@ def _one_call_each(turns: list[Turn]) -> list[Turn]:
     single: list[Turn] = []
     waiting: list[Turn] = []
     for turn in turns:
-        calls = turn.get("tool_calls", ())
         if turn["role"] == "tool" and waiting:
             ids = [each["tool_calls"][0].get("id") for each in waiting]
             wanted = turn.get("tool_call_id")
             single += [waiting.pop(ids.index(wanted) if wanted in ids else 0), turn]
             continue
         single += waiting
-        waiting = []
-        if len(calls) < 2:  # noqa: PLR2004 - the only call is the turn's own
-            single.append(turn)
-            continue
-        first, *others = calls
+        first, *others = turn.get("tool_calls") or [None]
         rest = [{"role": turn["role"], "content": "", "tool_calls": [call]} for call in others]
-        waiting = [{**turn, "tool_calls": [first]}, *rest]
+        waiting = [{**turn, "tool_calls": [first]}, *rest] if others else []
+        single += [] if others else [turn]
     return single + waiting
 
 
