@@ -81,10 +81,7 @@ class RestoredCache:
         )
 
     def make_mask(
-        self,
-        rows: int,
-        window_size: int | None = None,
-        return_array: bool = False,
+        self, rows: int, window_size: int | None = None, return_array: bool = False
     ) -> mx.array | str | None:
         """Return the mask of ``rows`` new ones, which see everything that is returned, themselves causally.
 
@@ -92,16 +89,13 @@ class RestoredCache:
         hidden.
         """
         if window_size != self.sliding:
-            raise BadInput(
-                f"a sliding layer of {window_size} positions cannot be restored by a cache for {self.sliding or 'all'}",
-                "make the caches with restored_caches(..., sliding=True)",
-            )
+            cache = f"a cache for {self.sliding or 'all'}"
+            message = f"a sliding layer of {window_size} positions cannot be restored by {cache}"
+            raise BadInput(message, "make the caches with restored_caches(..., sliding=True)")
         if window_size is not None:
             return self._sliding_mask(rows, window_size)
-        if rows == 1 and not return_array:
-            return None
         if not return_array:
-            return "causal"
+            return None if rows == 1 else "causal"
         length = min(self.size(), self.sink + self.window)
         mask: mx.array | str | None = base.create_causal_mask(
             rows, length if self.source is None else self.offset
@@ -154,10 +148,9 @@ def restored_layers(model: nn.Module, *, sliding: bool = False) -> tuple[int, ..
     """
     layers = layers_of(model, sliding=sliding)
     if not layers:
-        raise BadInput(
-            f"this model has no {'sliding' if sliding else 'full-attention'} layer with a cache of its own",
-            "restore its full-attention layers" if sliding else "restore its sliding layers",
-        )
+        kind, other = ("sliding", "full-attention") if sliding else ("full-attention", "sliding")
+        message = f"this model has no {kind} layer with a cache of its own"
+        raise BadInput(message, f"restore its {other} layers")
     return layers
 
 

@@ -45,9 +45,7 @@ class DraftedConfig:
 
     def __post_init__(self) -> None:
         if min(self.inputs, self.rank, *self.sizes) < 1 or len(self.sizes) != len(self.layers):
-            raise BadInput(
-                "inputs, rank and sizes are 1 or more, and each of the layers has one of the sizes"
-            )
+            raise BadInput("inputs, rank and sizes are 1 or more, and each layer has one of the sizes")
 
 
 class DraftedRestorer(nn.Module):
@@ -146,14 +144,11 @@ def load_drafted(
         BadInput: one for another pair, or weights or a configuration that are damaged or do not fit.
     """
     config = read_config(folder, DraftedConfig, DraftedRestorer.kind, AGAIN)
-    for role, wanted, digest in zip(
-        ("target", "drafter"), (config.target, config.draft), digests, strict=True
-    ):
-        check_digest(folder, role, wanted, digest, AGAIN)
+    check_digest(folder, "target", config.target, digests[0], AGAIN)
+    check_digest(folder, "drafter", config.draft, digests[1], AGAIN)
     if config.layers not in [layers_of(target, sliding=sliding) for sliding in (False, True)]:
-        raise BadInput(
-            f"the restorer's layers are {config.layers}, not those of one kind of the target's", AGAIN
-        )
+        message = f"the restorer's layers are {config.layers}, not those of one kind of the target's"
+        raise BadInput(message, AGAIN)
     restorer = DraftedRestorer(config, drafter)
     tensors.load_into(restorer, folder, dtype)
     restorer.eval()

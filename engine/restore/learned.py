@@ -61,10 +61,8 @@ def check(restorer: Restorer, target: nn.Module) -> None:
     for name in ("hidden_size", "layers"):
         has, wants = getattr(config, name), getattr(wanted, name)
         if has != wants:
-            raise BadInput(
-                f"the restorer's {name} is {has}, and the target's {wants}",
-                "train one for this target: kakeya-engine train restorer",
-            )
+            fix = "train one for this target: kakeya-engine train restorer"
+            raise BadInput(f"the restorer's {name} is {has}, and the target's {wants}", fix)
 
 
 def learned_sources(restorer: Restorer, target: nn.Module, ids: Sequence[int]) -> Callable[[int], Learned]:
@@ -82,11 +80,7 @@ def learned_sources(restorer: Restorer, target: nn.Module, ids: Sequence[int]) -
 
 
 def layer_sources(
-    target: nn.Module,
-    layers: Sequence[int],
-    reconstruction: Any,
-    length: int,
-    raw: Callable[[int, int, int], Pair],
+    target: nn.Module, layers: Sequence[int], reconstruction: Any, length: int, raw: Callable[..., Pair]
 ) -> Callable[[int], Learned]:
     """Return a function from the index of a restored layer to a fresh source for it.
 

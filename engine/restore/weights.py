@@ -15,9 +15,7 @@ AGAIN = "train one for this target: kakeya-engine train restorer"
 FITS: dict[Any, Callable[[Any], bool]] = {
     int: lambda x: type(x) is int,
     str: lambda x: isinstance(x, str),
-    tuple[int, ...]: lambda x: (
-        isinstance(x, list | tuple) and bool(x) and all(type(item) is int for item in x)
-    ),
+    tuple[int, ...]: lambda x: isinstance(x, list | tuple) and {type(item) for item in x} == {int},
 }
 Config = TypeVar("Config")
 
@@ -30,9 +28,8 @@ def target_digest(folder: Path) -> str:
 def save_restorer(restorer: Any, folder: Path) -> None:
     """Write a restorer of either kind in half precision; its files are replaced whole or not at all."""
     weights = {name: x.astype(mx.float16) for name, x in tree.tree_flatten(restorer.parameters())}
-    tensors.save(
-        folder, {"model_type": restorer.kind, **asdict(restorer.config), "dtype": "float16"}, weights
-    )
+    config = {"model_type": restorer.kind, **asdict(restorer.config), "dtype": "float16"}
+    tensors.save(folder, config, weights)
 
 
 def load_restorer(folder: Path, target: Path, dtype: mx.Dtype | None = None) -> Restorer:
@@ -57,9 +54,8 @@ def load_restorer(folder: Path, target: Path, dtype: mx.Dtype | None = None) -> 
 def check_digest(folder: Path, role: str, wanted: str, digest: str, fix: str) -> None:
     """Refuse a restorer that was made for another model (BadInput)."""
     if wanted != digest:
-        raise BadInput(
-            f"the restorer in {folder} was made for another {role}: {wanted[:19]}, not {digest[:19]}", fix
-        )
+        message = f"the restorer in {folder} was made for another {role}"
+        raise BadInput(f"{message}: {wanted[:19]}, not {digest[:19]}", fix)
 
 
 def read_config(folder: Path, config: type[Config], kind: str, fix: str) -> Config:

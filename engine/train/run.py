@@ -75,11 +75,8 @@ class Trainer(Generic[L]):
     def __init__(self, learner: L, batches: Batches, folder: Path, plan: Schedule) -> None:
         self.learner, self.batches, self.folder, self.plan = learner, batches, folder, plan
         self.step = 0
-        self.begun = {
-            "plan": json.loads(json.dumps(asdict(plan))),
-            "learner": type(learner).__name__,
-            **learner.about,
-        }
+        plan_as_read = json.loads(json.dumps(asdict(plan)))
+        self.begun = {"plan": plan_as_read, "learner": type(learner).__name__, **learner.about}
         folder.mkdir(parents=True, exist_ok=True)
         self._resume()
 
@@ -117,14 +114,13 @@ class Trainer(Generic[L]):
             while self.step < self.plan.steps:
                 figures.append(self.learner.learn(self.batches(self.step), self.step))
                 self.step += 1
-                if self.step % every == 0 or self.step == self.plan.steps:
-                    means = {
-                        name: round(float(np.mean([step_figures[name] for step_figures in figures])), 4)
-                        for name in figures[0]
-                    }
+                is_last = self.step == self.plan.steps
+                if self.step % every == 0 or is_last:
+                    columns = {name: [each[name] for each in figures] for name in figures[0]}
+                    means = {name: round(float(np.mean(column)), 4) for name, column in columns.items()}
                     seconds = (time.monotonic() - began) / (self.step - begun)
                     line = {"step": self.step, **means, "s_per_step": round(seconds, 3)}
-                    if self.step % (4 * every) == 0 or self.step == self.plan.steps:
+                    if self.step % (4 * every) == 0 or is_last:
                         line |= self.learner.measured()
                     say(line)
                     with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:

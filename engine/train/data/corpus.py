@@ -104,13 +104,8 @@ def _read(source: str, paths: Iterable[Path]) -> Iterator[File]:
 
 def capped(files: list[File], cap: int) -> list[File]:
     """Return the first files, up to ``cap`` characters in all."""
-    chosen, size = [], 0
-    for file in files:
-        size += len(file.text)
-        if size > cap:
-            break
-        chosen.append(file)
-    return chosen
+    sizes = itertools.accumulate(len(file.text) for file in files)
+    return [file for file, size in zip(files, sizes, strict=True) if size <= cap]
 
 
 def without_repeats(train: list[File], held_out: list[File]) -> Iterator[File]:

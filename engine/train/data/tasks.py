@@ -67,8 +67,7 @@ def needles_in_code(rng: random.Random, size: int, lines: Sequence[str]) -> list
     start = rng.randrange(max(1, len(lines) - 200))
     wanted = max(2, (size - 44 * len(secrets)) // 11)
     body = list(lines[start : start + wanted])
-    forms = ["# the {} code is {}", '{}_code = "{}"', "note: the {} code is {}."]
-    form = rng.choice(forms)
+    form = rng.choice(["# the {} code is {}", '{}_code = "{}"', "note: the {} code is {}."])
     for colour, secret in secrets.items():
         body.insert(rng.randint(0, len(body)), form.format(colour, secret))
     pieces: list[Piece] = [("\n".join(body) + "\n", 0.5)]
@@ -90,12 +89,7 @@ def copying(rng: random.Random, size: int, lines: Sequence[str]) -> list[Piece]:
     return [(text + "\n", FILLER), ("# again\n" + text + "\n", 1.0)]
 
 
-TASKS: Mix = (
-    (named_values, 0.25),
-    (notes, 0.3),
-    (needles_in_code, 0.3),
-    (copying, 0.15),
-)
+TASKS: Mix = ((named_values, 0.25), (notes, 0.3), (needles_in_code, 0.3), (copying, 0.15))
 
 
 def draw(rng: random.Random, size: int, lines: Sequence[str], mix: Mix = TASKS) -> list[Piece]:

@@ -113,9 +113,7 @@ def _attend(
     weights = mx.softmax(scores, axis=-1)
     out = weights[..., :length].reshape(rows, kv_heads, repeats * queries, length) @ v
     near = weights[..., length:].reshape(rows, kv_heads, repeats, count, block, block) @ own_v
-    out = out.reshape(rows, kv_heads, repeats, queries, dim) + near.reshape(
-        rows, kv_heads, repeats, queries, dim
-    )
-    out = out.reshape(rows, kv_heads * repeats, queries, dim).swapaxes(1, 2)
+    shape = (rows, kv_heads * repeats, queries, dim)
+    out = (out.reshape(shape) + near.reshape(shape)).swapaxes(1, 2)
     attended: mx.array = attention.o_proj(out.reshape(rows, queries, -1))
     return attended

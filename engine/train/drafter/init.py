@@ -35,11 +35,10 @@ def draft_config(
         BadInput: the target has no attention, whose shape the drafter would take over.
     """
     config = text_config(target)
-    if missing := [name for name in NEEDED if name not in config]:
+    if missing := ", ".join(name for name in NEEDED if name not in config):
+        message = f"a DFlash drafter cannot be made for a {config['model_type']}"
         raise BadInput(
-            f"a DFlash drafter cannot be made for a {config['model_type']}: "
-            f"its configuration has no {', '.join(missing)}",
-            "choose a target with attention layers",
+            f"{message}: its configuration has no {missing}", "choose a target with attention layers"
         )
     count = config["num_hidden_layers"]
     if taps is None:
@@ -68,11 +67,9 @@ def draft_config(
 
 def mask_id_of(tokenizer: Tokenizer) -> int:
     """Return the id that stands for "not known yet": the tokenizer's mask, padding or unknown token, or 0."""
-    for name in ("mask_token_id", "pad_token_id", "unk_token_id"):
-        token = getattr(tokenizer, name, None)
-        if token is not None:
-            return int(token)
-    return 0
+    names = ("mask_token_id", "pad_token_id", "unk_token_id")
+    tokens = (getattr(tokenizer, name, None) for name in names)
+    return int(next((token for token in tokens if token is not None), 0))
 
 
 def drafter(config: DraftConfig, target: nn.Module, seed: int = 0) -> Drafter:
@@ -96,14 +93,10 @@ def from_folder(source: str | Path, target: nn.Module) -> Drafter:
         BadInput: it is a DFlash2 or DSpark drafter, is for another target, or cannot be loaded.
     """
     draft = load_draft(source, mx.float32)
-    for is_other, kind, parts in (
-        (draft.config.is_dflash2, "DFlash2", "convolutions and its selector"),
-        (draft.config.is_dspark, "DSpark", "heads"),
-    ):
-        if is_other:
-            raise BadInput(
-                f"{source} is a {kind} drafter: its {parts} cannot be trained here",
-                "go on from a DFlash drafter, or train one from nothing",
-            )
+    if draft.config.is_dflash2 or draft.config.is_dspark:
+        heads, convolutions = "DSpark drafter: its heads", "DFlash2 drafter: its convolutions and its selector"
+        kind = convolutions if draft.config.is_dflash2 else heads
+        fix = "go on from a DFlash drafter, or train one from nothing"
+        raise BadInput(f"{source} is a {kind} cannot be trained here", fix)
     TargetEmbeddings.of(target).check(draft.config)
     return draft

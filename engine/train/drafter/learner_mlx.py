@@ -54,10 +54,8 @@ class MlxLearner(TrainedWeights[DrafterPlan]):
         plan = self.plan
         states = hidden_states(self.draft, self.embeddings.embed, batch, anchors, plan.block, self.rotations)
         rows, count, slots, width = states.shape
-        logits = self.embeddings.cap(
-            self.embeddings.logits(states.reshape(rows, count * slots, width))
-        ).astype(mx.float32)
-        logits = logits.reshape(rows, count, slots, -1)
+        raw = self.embeddings.logits(states.reshape(rows, count * slots, width))
+        logits = self.embeddings.cap(raw).astype(mx.float32).reshape(rows, count, slots, -1)
         at = anchors[..., None] + mx.arange(slots)  # the target's successor there is the slot's answer
         row = mx.arange(rows)[:, None, None]
         ids, probs = batch.top_ids[row, at], batch.top_probs[row, at]

@@ -69,12 +69,9 @@ def writer(
             ids = torch.tensor([[pad] * (longest - len(prompts[i])) + list(prompts[i]) for i in chosen])
             mask = torch.tensor([[0] * (longest - len(prompts[i])) + [1] * len(prompts[i]) for i in chosen])
             written = model.generate(
-                ids.to(device),
-                attention_mask=mask.to(device),
-                max_new_tokens=tokens,
-                do_sample=chosen is sampled,
-                pad_token_id=pad,
-            )
+                ids.to(device), attention_mask=mask.to(device),
+                max_new_tokens=tokens, do_sample=chosen is sampled, pad_token_id=pad,
+            )  # fmt: skip
             for i, row in zip(chosen, written[:, longest:].tolist(), strict=True):
                 end = next((at + 1 for at, token in enumerate(row) if token in ends), len(row))
                 answers[i] = row[:end]

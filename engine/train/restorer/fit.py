@@ -38,19 +38,18 @@ def fit(
         on_row: called after each row.
     """
     wanted = Wanted(target, layers)
-    squares: np.ndarray | float = 0.0
-    products: np.ndarray | float = 0.0
+    gram: np.ndarray = np.zeros(())
+    products: np.ndarray = np.zeros(())
     for row in rows:
         ids = mx.array(list(row), mx.int32)
         x = features(drafter, ids).astype(mx.float32)
         x = mx.concatenate([x, mx.ones((x.shape[0], 1))], axis=-1)
         y = mx.concatenate(wanted(ids), axis=-1)
-        squares = squares + np.array(x.T @ x, np.float64)
+        gram = gram + np.array(x.T @ x, np.float64)
         products = products + np.array(x.T @ y, np.float64)
         on_row()
-    gram = np.asarray(squares)
     ridge = RIDGE * np.trace(gram) / len(gram)
-    whole = np.linalg.solve(gram + ridge * np.eye(len(gram)), np.asarray(products))
+    whole = np.linalg.solve(gram + ridge * np.eye(len(gram)), products)
     _, directions = np.linalg.eigh(whole.T @ gram @ whole)
     largest = directions[:, ::-1][:, :rank]
     reduce = (whole @ largest).astype(np.float32)

@@ -52,10 +52,8 @@ class RestorerLearner(TrainedWeights[RestorerPlan]):
 
     def __init__(self, restorer: Restorer, target: nn.Module, plan: RestorerPlan) -> None:
         if plan.length <= 2 * plan.window + plan.sink:
-            raise BadInput(
-                f"rows of {plan.length} tokens have nothing behind a window of {plan.window}",
-                "more than two windows",
-            )
+            message = f"rows of {plan.length} tokens have nothing behind a window of {plan.window}"
+            raise BadInput(message, "more than two windows")
         check(restorer, target)
         super().__init__(restorer, self.loss, plan)
         self.restorer, self.target = restorer, target
@@ -70,11 +68,10 @@ class RestorerLearner(TrainedWeights[RestorerPlan]):
         """Let the target read rows ``[rows, length]`` as they are."""
         tokens, caches = mx.array(rows.astype(np.int32)), lm_cache.make_prompt_cache(self.target)
         logits = self.target(tokens, cache=caches)
-        rows_read = Read(
-            tokens, normed(self.embed(tokens)), [caches[i].keys_and_values() for i in self.layers], logits
-        )
-        mx.eval(rows_read.embedded, rows_read.exact, rows_read.logits)
-        return rows_read
+        exact = [caches[i].keys_and_values() for i in self.layers]
+        batch = Read(tokens, normed(self.embed(tokens)), exact, logits)
+        mx.eval(batch.embedded, exact, logits)
+        return batch
 
     def loss(self, rows: Read, step: int) -> tuple[mx.array, mx.array, mx.array]:
         """Return the loss of step ``step``, and its parts: mean relative error, and divergence in nats or 0."""
