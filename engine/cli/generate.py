@@ -107,9 +107,9 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
     if prompt_file is None and sys.stdin.isatty():
         raise click.UsageError("nothing to continue: give --prompt, --prompt-file or standard input")
     try:
-        return (
-            prompt_file.read_text("utf-8-sig") if prompt_file else sys.stdin.buffer.read().decode("utf-8-sig")
-        )
+        if prompt_file:
+            return prompt_file.read_text("utf-8-sig")
+        return sys.stdin.buffer.read().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         from engine.errors import BadInput
 
@@ -151,9 +151,8 @@ class _Text:
     def end(self, figures: dict[str, Any]) -> None:
         click.echo()
         cache = f"cache {figures['kv']} {figures['cache_bytes'] / 1e6:.2f} MB"
-        end = {"stop": "stopped", "length": "at the limit"}.get(
-            figures["finish_reason"], figures["finish_reason"]
-        )
+        reason = figures["finish_reason"]
+        end = {"stop": "stopped", "length": "at the limit"}.get(reason, reason)
         syncs = f"{figures['syncs_per_step']:.2f} synchronisations a step"
         head = "\r\x1b[K" if self.live else ""
         click.echo(f"{head}{_speed(figures)}, {syncs}, {cache}, {end}", err=True)
@@ -168,7 +167,6 @@ def _speed(figures: dict[str, Any]) -> str:
     if figures["tokens_per_second"]:
         summary += f", {figures['tokens_per_second']:.1f} tok/s"
     if figures["tau"]:
-        summary += (
-            f", {figures['tau']:.2f} tokens a verify step, {figures['acceptance']:.0%} of drafts accepted"
-        )
+        summary += f", {figures['tau']:.2f} tokens a verify step"
+        summary += f", {figures['acceptance']:.0%} of drafts accepted"
     return summary

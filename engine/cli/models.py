@@ -20,14 +20,9 @@ FAILED = 2
 @flag("--json as_json", "Print JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context,
-    *,
-    reference: str | None,
-    draft: str | None,
-    no_draft: bool,
-    only_files: bool,
+    ctx: click.Context, *, reference: str | None, draft: str | None, no_draft: bool, only_files: bool,
     as_json: bool,
-) -> None:
+) -> None:  # fmt: skip
     """List the model pairs that have a name, or check that a model runs on this machine.
 
     REF is a name, a folder or a hub id. The check reads the configuration, the weights and the tokenizer, runs one
@@ -93,7 +88,5 @@ def _show(facts: dict[str, Any], verdict: str) -> None:
             fix = f"; {part['fix']}" if part["fix"] else ""
             click.echo(f"error: {part['error']}{fix}", err=True)
         elif part and facts["ok"]:
-            size = part["weight_bytes"] / 1e6
-            click.echo(
-                f"{role} {part['id']}: {verdict} ({part['architecture']}, {part['layers']} layers, {size:.0f} MB)"
-            )
+            about = f"{part['architecture']}, {part['layers']} layers, {part['weight_bytes'] / 1e6:.0f} MB"
+            click.echo(f"{role} {part['id']}: {verdict} ({about})")

@@ -195,7 +195,8 @@ def _location(name: str, value: str) -> Check:
     files = [path] if path.is_file() else [file for glob in _WEIGHTS for file in sorted(path.glob(glob))]
     if pointer := next(filter(_is_pointer, files), None):
         fix = f"Fetch the file: git -C {pointer.parent} lfs pull"
-        return Check("setting", None, f"{name}: {pointer.name} is a Git LFS pointer, not the file itself", fix)
+        message = f"{name}: {pointer.name} is a Git LFS pointer, not the file itself"
+        return Check("setting", None, message, fix)
     return Check("setting", ok=True, message=f"{name}: {path}")
 
 

@@ -38,10 +38,9 @@ def spec_table(report: dict[str, Any]) -> None:
     )  # fmt: skip
     paired = paired_speedups(rows, report["arms"])
     for arm in report["arms"]:
-        over = [statistics.median(ratios.values()) for ratios in paired.get(arm["name"], {}).values()]
-        profiles = [
-            row["profile"] for row in report["rows"] if row["arm"] == arm["name"] and "profile" in row
-        ]
+        name = arm["name"]
+        over = [statistics.median(ratios.values()) for ratios in paired.get(name, {}).values()]
+        profiles = [row["profile"] for row in report["rows"] if row["arm"] == name and "profile" in row]
         shown.add_row(*_cells(arm, rows, over, profiles))
     print_table(shown)
     click.echo(LEGEND)
@@ -77,9 +76,8 @@ def _show_scales(arms: Sequence[dict[str, Any]], rows: Rows) -> None:
 def _rounds_table(report: dict[str, Any]) -> None:
     """Print the time per round of each loop and context, and from which context on one graph is slower."""
     of = {prompt["id"]: prompt["workload"] for prompt in report["prompts"]}
-    contexts: dict[str, int] = {}
-    for prompt in report["prompts"]:
-        contexts[of[prompt["id"]]] = max(contexts.get(of[prompt["id"]], 0), prompt["n_tokens"])
+    by_length = sorted(report["prompts"], key=lambda prompt: prompt["n_tokens"])
+    contexts: dict[str, int] = {prompt["workload"]: prompt["n_tokens"] for prompt in by_length}
     shown = _table("ms a round", "arm", "context", "draft", "verify", "wait", "longest wait")
     seconds: dict[tuple[str, str], dict[str, list[float]]] = {}
     for row in report["rows"]:
@@ -92,13 +90,10 @@ def _rounds_table(report: dict[str, Any]) -> None:
         shown.add_row(arm, str(contexts[workload]), *middles, f"{1000 * max(parts['wait']):.2f}")
     print_table(shown)
     click.echo(ROUND_LEGEND)
+    longest = max(contexts.values())
     for (arm, other), least in one_graph_loses(report["claims"], contexts).items():
-        if least is None:
-            click.echo(
-                f"{arm} is not slower than {other} at {max(contexts.values())} tokens, the longest context"
-            )
-        else:
-            click.echo(f"{arm} is slower than {other} from {least} tokens of context on")
+        never = f"{arm} is not slower than {other} at {longest} tokens, the longest context"
+        click.echo(f"{arm} is slower than {other} from {least} tokens of context on" if least else never)
 
 
 def verify_table(reports: dict[str, dict[str, Any]]) -> None:
@@ -129,22 +124,22 @@ def _cells(
     runs = rows.all(name)
     rates = [decode_rate(row) for row in runs]
     low, _, high = statistics.quantiles(rates, n=4, method="inclusive") if len(rates) > 1 else rates * 3
-    cells = [
+    quotients = rows.ratios(name, NATIVE, decode_rate) if name != NATIVE else []
+    rounds = sum(len(row.get("commits", ())) for row in runs)
+    syncs = sum(row.get("counters", {}).get("syncs", 0) for row in runs)
+    accepted = acceptance_rate(runs)
+    parts = [[profile[f"{part}_share"] for profile in profiles] for part in ("draft", "verify", "overhead")]
+    same = rows.identical(name, arm["oracle"]) if arm["oracle"] else []
+    return [
         name,
         f"{statistics.median(rows.per_prompt(name, decode_rate).values()):.0f}",
         f"{low:.0f}-{high:.0f}",
+        *([f"{statistics.median(over):.2f}", f"{min(over):.2f}"] if over else ["", ""]),
+        f"{statistics.median(quotients):.2f}" if quotients else "",
+        f"{tau(runs):.2f}" if rounds else "",
+        f"{accepted:.0%}" if accepted is not None else "",
+        f"{syncs / rounds:.2f}" if rounds and syncs else "",
+        "/".join(f"{100 * statistics.median(part):.0f}" for part in parts) if profiles else "",
+        f"{max(row['memory']['cache_bytes'] for row in runs) / 1024:.0f}",
+        f"{sum(same)}/{len(same)}" if same else "",
     ]
-    quotients = rows.ratios(name, NATIVE, decode_rate) if name != NATIVE else []
-    cells += [f"{statistics.median(over):.2f}", f"{min(over):.2f}"] if over else ["", ""]
-    cells.append(f"{statistics.median(quotients):.2f}" if quotients else "")
-    rounds = sum(len(row.get("commits", ())) for row in runs)
-    syncs = sum(row.get("counters", {}).get("syncs", 0) for row in runs)
-    cells.append(f"{tau(runs):.2f}" if rounds else "")
-    accepted = acceptance_rate(runs)
-    cells.append(f"{accepted:.0%}" if accepted is not None else "")
-    cells.append(f"{syncs / rounds:.2f}" if rounds and syncs else "")
-    parts = [[profile[f"{part}_share"] for profile in profiles] for part in ("draft", "verify", "overhead")]
-    cells.append("/".join(f"{100 * statistics.median(part):.0f}" for part in parts) if profiles else "")
-    cells.append(f"{max(row['memory']['cache_bytes'] for row in runs) / 1024:.0f}")
-    same = rows.identical(name, arm["oracle"]) if arm["oracle"] else []
-    return [*cells, f"{sum(same)}/{len(same)}" if same else ""]

@@ -94,12 +94,10 @@ def workloads_of(pair: Any, options: dict[str, Any], *, chat: bool) -> list[Any]
         lengths = [n for n in (lengths[0] // 8, lengths[0] // 4) if n >= SHORTEST] + lengths
     drawn = needles.make(pair.tokenizer, lengths, [0.5], options["max_prompts"] or NEEDLES, 0, chat=chat)
     drawn = needles.directly(drawn) if options["direct_answer"] else drawn
+    names = {n: f"{needles.WORKLOAD}-{n}" if len(lengths) > 1 else WORKLOAD for n in lengths}
     return [
-        needles.workload(
-            [needle for needle in drawn if needle.length == length],
-            f"{needles.WORKLOAD}-{length}" if len(lengths) > 1 else WORKLOAD,
-        )
-        for length in lengths
+        needles.workload([needle for needle in drawn if needle.length == length], name)
+        for length, name in names.items()
     ]
 
 

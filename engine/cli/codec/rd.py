@@ -32,7 +32,7 @@ CODECS = ("raw", "affine", "classic", "voronoi")
 @option("--text", FILE, help="Text for --model to read: its first 4,096 tokens.")
 @option("--out", FILE, help="Write the report to this file.")
 @flag("--json as_json", "Print the report instead of a table.")
-def command(*, out: Path | None, as_json: bool, **config: object) -> None:
+def command(*, out: Path | None, as_json: bool, **config: Any) -> None:
     """Print the rate-distortion table of the codecs, on seeded data or on a model's keys and values."""
     if (config["model"] is None) != (config["text"] is None):
         raise click.UsageError("--model and --text go together")
@@ -41,10 +41,8 @@ def command(*, out: Path | None, as_json: bool, **config: object) -> None:
     from engine.measure.report import OpenReport
 
     start = time.perf_counter()
-    names = ("codecs", "bits", "groups", "q_ranges", "effort")
     with progress("codecs", "codecs") as (on_start, on_row):
-        options: dict[str, Any] = {name: config[name] for name in names}
-        plan = RatePlan(**options)
+        plan = RatePlan(**{name: config[name] for name in ("codecs", "bits", "groups", "q_ranges", "effort")})
         data, opened = _data(config), OpenReport(KIND, config)
 
         def add(row: dict[str, Any]) -> None:
@@ -57,13 +55,9 @@ def command(*, out: Path | None, as_json: bool, **config: object) -> None:
 
 
 def _data(config: dict[str, Any]) -> dict[str, Any]:
+    from engine.evals.rate_distortion.sources import capture_from, draw
+
+    count, seed = config["n_vectors"], config["seed"]
     if config["model"]:
-        from engine.evals.rate_distortion.sources import capture_from
-
-        return capture_from(config["model"], Path(config["text"]), config["n_vectors"], config["seed"])
-    from engine.evals.rate_distortion.sources import draw
-
-    return {
-        name: draw(name, config["n_vectors"], config["dim"], config["seed"])
-        for name in config["distributions"]
-    }
+        return capture_from(config["model"], Path(config["text"]), count, seed)
+    return {name: draw(name, count, config["dim"], seed) for name in config["distributions"]}

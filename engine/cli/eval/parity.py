@@ -90,17 +90,14 @@ def show(report: dict[str, Any]) -> None:
     low, high = claim["interval"]
     reference, candidate = (arm["loop"] for arm in report["arms"])
     click.echo(f"the drafter reads embeddings times {report['arms'][0]['options']['embed_scale']:g}")
-    drafted = sum(len(row["reference"]) for row in report["rows"])
-    click.echo(
-        f"{candidate} against {reference}: {claim['value']:.4f} ({low:.4f}-{high:.4f}) of {drafted} tokens"
-    )
-    if all("target" in row for row in report["rows"]):
-        click.echo(f"the target accepts {accepted(report['rows'])} of {drafted} drafts of {candidate}")
-    errors = [row["max_logit_error"] for row in report["rows"] if "max_logit_error" in row]
-    if errors:
+    rows = report["rows"]
+    drafted = sum(len(row["reference"]) for row in rows)
+    agreement = f"{claim['value']:.4f} ({low:.4f}-{high:.4f}) of {drafted} tokens"
+    click.echo(f"{candidate} against {reference}: {agreement}")
+    if all("target" in row for row in rows):
+        click.echo(f"the target accepts {accepted(rows)} of {drafted} drafts of {candidate}")
+    if errors := [row["max_logit_error"] for row in rows if "max_logit_error" in row]:
         click.echo(f"largest difference of a logit: {max(errors):.3g}")
-    margins = [row["margin"] for row in report["rows"] if "margin" in row]
-    if margins:
-        click.echo(
-            f"where tokens part, the reference's logits lie {min(margins):.3g} to {max(margins):.3g} apart"
-        )
+    if margins := [row["margin"] for row in rows if "margin" in row]:
+        span = f"{min(margins):.3g} to {max(margins):.3g}"
+        click.echo(f"where tokens part, the reference's logits lie {span} apart")

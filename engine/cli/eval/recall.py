@@ -48,15 +48,8 @@ def make_needles(pair: Any, plan: Any) -> list[Any]:
     check_context(pair.target, pair.name, max(plan.lengths) + plan.max_tokens)
     with progress("prompts", "prompts") as (on_start, on_made):
         on_start(len(plan.lengths) * len(plan.depths) * plan.samples)
-        return needles.make(
-            pair.tokenizer,
-            plan.lengths,
-            plan.depths,
-            plan.samples,
-            plan.seed,
-            chat=plan.chat,
-            on_made=on_made,
-        )
+        grid = (plan.lengths, plan.depths, plan.samples, plan.seed)
+        return needles.make(pair.tokenizer, *grid, chat=plan.chat, on_made=on_made)
 
 
 def find_needles(

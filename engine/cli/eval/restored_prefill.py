@@ -56,12 +56,9 @@ def command(
         plan = replace(plan, layers=restored.layers_for(pair.target, pair.restorer))
     arms, left_out = restored.arms_of(pair.target, plan, pair.restorer)
     needles = make_needles(pair, plan)
-    near = restored.reachable(needles, plan)
-    if near:
-        raise BadInput(
-            f"the needle of {near[0]} stays within the window until the question",
-            "ask for lesser depths, longer prompts or a smaller window",
-        )
+    if near := restored.reachable(needles, plan):
+        fix = "ask for lesser depths, longer prompts or a smaller window"
+        raise BadInput(f"the needle of {near[0]} stays within the window until the question", fix)
     learned = str(restorer) if restorer else None
     config = {"model": model, "dtype": dtype, "restorer": learned, "left_out": left_out}
     if plan.repeats > 1 or threads is not None:

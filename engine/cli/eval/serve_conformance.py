@@ -39,9 +39,8 @@ def command(
     if settings["cache"] != "all":
         spec = parse(settings["cache"])
         if not spec.packs:
-            raise BadInput(
-                f"{spec.text} packs nothing, so it is not smaller than raw", "take e8v@... or affine@..."
-            )
+            message = f"{spec.text} packs nothing, so it is not smaller than raw"
+            raise BadInput(message, "take e8v@... or affine@...")
         caches = tuple(dict.fromkeys(("raw", spec.text)))
     clients = tuple(dict.fromkeys(settings["clients"]))
     matrix = conformance.Matrix(caches=caches, clients=clients, max_tokens=settings["max_tokens"])

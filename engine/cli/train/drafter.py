@@ -88,14 +88,12 @@ def command(*, name: str, out: Path, text: tuple[Path, ...], **options: Any) -> 
         made_for, mask = fit.identity(config, pair.tokenizer), init.mask_id_of(pair.tokenizer)
         shape = init.draft_config(config, mask, layers=options["layers"], block=block, made_for=made_for)
         model = init.drafter(shape, pair.target, seed)
+    names = ("steps", "rows", "anchors", "block", "seed", "decay", "shortlist")
     plan = DrafterPlan(
         pool=max(options["rows"], DrafterPlan.pool),
         matrix_rate=options["rate"] * DrafterPlan.matrix_rate,
         other_rate=options["rate"] * DrafterPlan.other_rate,
-        **{
-            each: options[each]
-            for each in ("steps", "rows", "anchors", "block", "seed", "decay", "shortlist")
-        },
+        **{each: options[each] for each in names},
     )
     out.mkdir(parents=True, exist_ok=True)
     ids = sources.token_ids(pair.tokenizer, text, out / "text.npy")

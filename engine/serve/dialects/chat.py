@@ -66,11 +66,11 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
 
 
 def _parser(
-    request: ChatRequest, resident: Model, tools: Tools, prompt: str, *, forced: bool, thinks: bool, bare: bool
+    request: ChatRequest, resident: Model, tools: Tools, text: str, *, forced: bool, thinks: bool, bare: bool
 ) -> OutputParser:
     tokenizer, single = resident.tokenizer, request.parallel_tool_calls is False
-    if harmony.speaks(tokenizer) and not forced and not prompt.endswith(harmony.FINAL):
-        return harmony.Harmony(tools, single=single, continued=harmony.is_open(prompt))
+    if harmony.speaks(tokenizer) and not forced and not text.endswith(harmony.FINAL):
+        return harmony.Harmony(tools, single=single, continued=harmony.is_open(text))
     start, end = tokenizer.think_start, tokenizer.think_end
     *marks, parser = calls.form_of(tokenizer)
     return OutputParser(

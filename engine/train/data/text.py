@@ -74,10 +74,11 @@ def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -
         drawn = windows(ids, length, rng, count)
         if len(written):
             chosen = rng.random(count) < share
-            own, is_stream = int(chosen.sum()), written.ndim == 1
-            drawn[chosen] = (
-                windows(written, length, rng, own) if is_stream else written[rng.integers(0, len(written), own)]
-            )
+            own = int(chosen.sum())
+            if written.ndim == 1:
+                drawn[chosen] = windows(written, length, rng, own)
+            else:
+                drawn[chosen] = written[rng.integers(0, len(written), own)]
         return drawn
 
     return rows

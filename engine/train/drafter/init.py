@@ -94,8 +94,9 @@ def from_folder(source: str | Path, target: nn.Module) -> Drafter:
     """
     draft = load_draft(source, mx.float32)
     if draft.config.is_dflash2 or draft.config.is_dspark:
-        heads, convolutions = "DSpark drafter: its heads", "DFlash2 drafter: its convolutions and its selector"
-        kind = convolutions if draft.config.is_dflash2 else heads
+        kind = "DSpark drafter: its heads"
+        if draft.config.is_dflash2:
+            kind = "DFlash2 drafter: its convolutions and its selector"
         fix = "go on from a DFlash drafter, or train one from nothing"
         raise BadInput(f"{source} is a {kind} cannot be trained here", fix)
     TargetEmbeddings.of(target).check(draft.config)
