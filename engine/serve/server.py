@@ -89,11 +89,10 @@ class Server:
             async with asyncio.timeout(self.settings.request_seconds):
                 model: Model = await asyncio.wrap_future(self.engine.load(chosen.reference))
                 return model
-        except TimeoutError as error:
+        except (TimeoutError, EngineError) as error:
             message = f"There was no room for the model {chosen.requested} in time. Try again later."
-            raise ApiError(503, message, param="model", code="model_unavailable") from error
-        except EngineError as error:
-            message = f"The model {chosen.requested} cannot be loaded: {error.message}."
+            if isinstance(error, EngineError):
+                message = f"The model {chosen.requested} cannot be loaded: {error.message}."
             raise ApiError(503, message, param="model", code="model_unavailable") from error
 
     def options(

@@ -221,9 +221,9 @@ def _head(begun: chat.Chat) -> dict[str, Any]:
 
 
 def _end(reason: str, report: dict[str, Any]) -> dict[str, Any]:
-    if reason == "stop" and report.get("stop"):
-        return {"stop_reason": "stop_sequence", "stop_sequence": report["stop"], "stop_details": None}
-    return {"stop_reason": STOPS.get(reason, "end_turn"), "stop_sequence": None, "stop_details": None}
+    stop = (reason == "stop" and report.get("stop")) or None
+    end = "stop_sequence" if stop else STOPS.get(reason, "end_turn")
+    return {"stop_reason": end, "stop_sequence": stop, "stop_details": None}
 
 
 def _usage(usage: dict[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,8 @@ FORMS = {
     "text": ("content", "content_index", "response.output_text", "response.content_part"),
     "thinking": ("summary", "summary_index", f"{SUMMARY}_text", f"{SUMMARY}_part"),
 }
+# By the kind of a delta: the type of its item, and how the item's id begins.
+ITEMS = {"call": ("function_call", "fc"), "text": ("message", "msg"), "thinking": ("reasoning", "rs")}
 Spaces = dict[str, tuple[str, str]]
 ECHOED = ("metadata", "reasoning", "text", "tool_choice", "tools")
 # The fields of a chat request that have other names here.
@@ -108,9 +110,8 @@ def _turn(item: dict[str, Any]) -> dict[str, Any] | None:
         return {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
     if kind == "reasoning":
         parts = [*(item.get("content") or ()), *(item.get("summary") or ())]
-        texts = [
-            text for part in parts if isinstance(part, dict) and isinstance(text := part.get("text"), str)
-        ]
+        values = (part.get("text") for part in parts if isinstance(part, dict))
+        texts = [text for text in values if isinstance(text, str)]
         return {"role": "assistant", "reasoning_content": "\n\n".join(texts)} if texts else None
     raise unsupported(f"input of type {str(kind)[:64]!r}", "input")
 
@@ -277,19 +278,16 @@ class Item:
 
     def _open(self, kind: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
         self._kind = kind
+        more: dict[str, Any] = {"summary": [{"type": "summary_text", "text": ""}]}
         if kind == "call":
-            named = {"call_id": value["id"], "name": value["name"], "arguments": ""}
+            more = {"call_id": value["id"], "name": value["name"], "arguments": ""}
             if space := self._spaces.get(value["name"]):
-                named |= {"namespace": space[0], "name": space[1]}
-            about = {"type": "function_call", "id": deltas.new_id("fc"), "status": "in_progress"}
-            self._item = {**about, **named}
+                more |= {"namespace": space[0], "name": space[1]}
         elif kind == "text":
             part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-            about = {"type": "message", "id": deltas.new_id("msg"), "status": "in_progress"}
-            self._item = {**about, "role": "assistant", "content": [part]}
-        else:
-            about = {"type": "reasoning", "id": deltas.new_id("rs"), "status": "in_progress"}
-            self._item = {**about, "summary": [{"type": "summary_text", "text": ""}]}
+            more = {"role": "assistant", "content": [part]}
+        name, prefix = ITEMS[kind]
+        self._item = {"type": name, "id": deltas.new_id(prefix), "status": "in_progress", **more}
         self._output.append(self._item)
         at, shown = self._at(), dict(self._item)
         events = [("response.output_item.added", {"output_index": at["output_index"], "item": shown})]

@@ -62,15 +62,13 @@ class EventStream(Response):
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002
         """Write the stream. Called by ASGI."""
-        watcher = asyncio.create_task(_disconnected(receive))
-        writer = asyncio.create_task(self._write(send))
+        tasks = [asyncio.create_task(each) for each in (_disconnected(receive), self._write(send))]
         try:
-            await asyncio.wait({watcher, writer}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._cancel()
-            for task in (watcher, writer):
-                if not task.done():
-                    task.cancel()
+            for task in tasks:
+                task.cancel()  # nothing happens to one that is done
                 with suppress(asyncio.CancelledError, TimeoutError, OSError):
                     await task
 

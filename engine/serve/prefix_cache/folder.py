@@ -71,10 +71,9 @@ class Folder:
                 os.fchmod(file.fileno(), 0o600)
                 file.write(data)
             temporary.replace(path)
-        except OSError:
+        finally:
             with suppress(OSError):
                 temporary.unlink()
-            raise
         self.nbytes += len(data) - replaced
         self._written += len(data)
         return gone
