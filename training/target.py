@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.train.data.corpus import File
-from engine.train.run import Trainer
-from engine.train.schedule import MATRIX, Schedule
+from engine.train.run import MATRIX, Schedule, Trainer
 from engine.train.with_torch import (
     TrainedTorchWeights,
     functional,

@@ -33,12 +33,9 @@ class Size(click.ParamType[int]):
 
 @click.command()
 @option(
-    "--model models",
-    show_default="tiny-chat, or tiny if a drafter is asked for",
-    multiple=True,
-    metavar="REF",
+    "--model models", show_default="tiny-chat, or tiny if a drafter is asked for", multiple=True, metavar="REF",
     help="A name, a folder or a hub id; repeat it for several. Each request names one of them.",
-)
+)  # fmt: skip
 @option("--host", str, "127.0.0.1", help="Address to listen on.")
 @option("--port", click.IntRange(0, 65535), 1339, help="Port to listen on; 0 takes a free one.")
 @option("--cache", str, "raw", help="Cache spec of requests that name none.")
@@ -60,11 +57,9 @@ class Size(click.ParamType[int]):
 )
 @option("--max-active", click.IntRange(1, 1024), 8, help="Answers that are decoded at the same time.")
 @option(
-    "--max-tokens",
-    click.IntRange(1, 1 << 20),
-    8192,
+    "--max-tokens", click.IntRange(1, 1 << 20), 8192,
     help="Maximum tokens of an answer if its request names none.",
-)
+)  # fmt: skip
 @option("--max-body", Size(), "4MB", help="Largest request.")
 @option(
     "--prefix-cache", Size(), "256MB",

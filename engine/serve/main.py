@@ -57,9 +57,8 @@ def _check(settings: Settings) -> None:
         raise BadInput(f"--device {settings.device}: MLX has no such device on this machine", fix)
     for model in settings.models:
         for _, _, reference in registry.find(model, drafter_of(settings.draft)).parts():
-            if hub.may_be_fetched(reference):
-                continue
-            files.weight_files(hub.folder_of(reference, download=False))
+            if not hub.may_be_fetched(reference):
+                files.weight_files(hub.folder_of(reference, download=False))
 
 
 def _warmed(loading: "Future[Any]") -> None:

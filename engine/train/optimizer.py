@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from engine.mx import load, mx, nn, optimizers, tree
-from engine.train.schedule import MATRIX, Learner, Schedule
+from engine.train.run import MATRIX, Learner, Schedule
 
 S = TypeVar("S", bound=Schedule)
 

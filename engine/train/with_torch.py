@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from engine.errors import BadInput, MissingPackage
-from engine.train.schedule import Learner, Schedule
+from engine.train.run import Learner, Schedule
 
 try:
     import torch

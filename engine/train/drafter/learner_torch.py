@@ -16,7 +16,7 @@ from engine.dflash.drafter.in_torch import TorchLayers
 from engine.dflash.drafter.model import Drafter
 from engine.mx import mx, tree
 from engine.train.drafter.recipe import TOP, DrafterPlan
-from engine.train.schedule import MATRIX
+from engine.train.run import MATRIX
 from engine.train.with_torch import (
     TrainedTorchWeights,
     functional,

@@ -7,6 +7,8 @@ runner's namespaces as JSON. It prints what it could do. Any other error ends it
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import json
 import os
 import socket
@@ -20,8 +22,10 @@ from pathlib import Path
 LINUX = sys.platform == "linux"
 _CLONE_NEWUSER = 0x10000000
 _GET_KEYRING, _SESSION_KEYRING = 0, -3
-# keyctl, add_key, io_setup
+_KEYCTL, _ADD_KEY, _IO_SETUP = range(3)  # the order of their numbers
 _NUMBERS = {"x86_64": (250, 248, 206), "aarch64": (219, 217, 0), "riscv64": (219, 217, 0)}
+_KEY = tuple(map(ctypes.c_char_p, (b"user", b"probe", b"x")))  # type, description, payload
+_CONTEXT = ctypes.byref(ctypes.c_ulong())
 _MEMFD_SECRET, _PTRACE_SEIZE = 447, 0x4206
 _MOST_SHOWN = 3
 
@@ -39,12 +43,12 @@ def main() -> None:
         forbidden |= {
             "reach an abstract socket of this machine": lambda: _connect(f"\0{abstract}"),
             "reach the machine below this one": lambda: socket.socket(socket.AF_VSOCK).close(),
-            "make a key in the user's keyring": _add_key,
-            "read the user's keyrings": _find_keyring,
+            "make a key in the user's keyring": lambda: _numbered(_ADD_KEY, *_KEY, ctypes.c_size_t(1), -2),
+            "read the user's keyrings": lambda: _numbered(_KEYCTL, _GET_KEYRING, _SESSION_KEYRING, 0),
             "make namespaces of its own": lambda: _call("unshare", _CLONE_NEWUSER),
             "keep memory that belongs to no process": lambda: _call("shmget", 0, 4096, 0o600),
             "take a lease on a file": _take_lease,
-            "use up the machine's contexts of asynchronous I/O": _set_up_io,
+            "use up the machine's contexts of asynchronous I/O": lambda: _numbered(_IO_SETUP, 1, _CONTEXT),
             "keep memory that no limit counts": lambda: _call("syscall", _MEMFD_SECRET, 0),
             "trace the sandbox's first process": lambda: _call("ptrace", _PTRACE_SEIZE, 1, 0, 0),
             "use up the user's watches of files": lambda: _call("inotify_init1", 0),
@@ -81,41 +85,20 @@ def _connect(address: str) -> None:
         client.connect(address)
 
 
-def _call(name: str, *args: int) -> int:
-    import ctypes  # noqa: PLC0415 - not on every system is it wanted
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    result: int = getattr(libc, name)(*args)
-    if result < 0:
+def _call(name: str, *args: object) -> None:
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*args) < 0:
         raise OSError(ctypes.get_errno(), name)
-    return result
+
+
+def _numbered(call: int, *args: object) -> None:
+    _call("syscall", _NUMBERS[os.uname().machine][call], *args)
 
 
 def _take_lease() -> None:
-    import fcntl  # noqa: PLC0415 - not on every system is it wanted
-
     path = Path("probe-lease")
     path.write_bytes(b"x")
     with path.open("rb") as file:
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-
-
-def _set_up_io() -> int:
-    import ctypes  # noqa: PLC0415
-
-    context = ctypes.c_ulong()
-    return _call("syscall", _NUMBERS[os.uname().machine][2], 1, ctypes.byref(context))  # type: ignore[arg-type]
-
-
-def _find_keyring() -> int:
-    return _call("syscall", _NUMBERS[os.uname().machine][0], _GET_KEYRING, _SESSION_KEYRING, 0)
-
-
-def _add_key() -> int:
-    import ctypes  # noqa: PLC0415
-
-    words = [ctypes.c_char_p(word) for word in (b"user", b"probe", b"x")]
-    return _call("syscall", _NUMBERS[os.uname().machine][1], *words, ctypes.c_size_t(1), -2)  # type: ignore[arg-type]
 
 
 def _first(path: str) -> None:
