@@ -126,20 +126,12 @@ class Unescaped:
         return i + (self.offsets[k - 1] if k else 0)
 
 
-@dataclass(frozen=True)
-class _Escapes:
-    """Which escapes a view undoes, and what such an escape looks like when the text ends within it."""
-
-    marks: str
-    whole: re.Pattern[str]
-    begun: re.Pattern[str]
-
-
-# A secret may contain a text that looks like an escape of the other kind.
+# The marks of the escapes that a view undoes, such an escape, and its beginning at the end of a text. A secret may
+# contain a text that looks like an escape of the other kind.
 _ESCAPES = (
-    _Escapes("%", re.compile(_URL), re.compile(rf"(?:{_URL_BEGUN})\Z")),
-    _Escapes("\\", re.compile(_JSON), re.compile(rf"(?:{_JSON_BEGUN})\Z")),
-    _Escapes("%\\", re.compile(f"{_URL}|{_JSON}"), re.compile(rf"(?:{_URL_BEGUN}|{_JSON_BEGUN})\Z")),
+    ("%", re.compile(_URL), re.compile(rf"(?:{_URL_BEGUN})\Z")),
+    ("\\", re.compile(_JSON), re.compile(rf"(?:{_JSON_BEGUN})\Z")),
+    ("%\\", re.compile(f"{_URL}|{_JSON}"), re.compile(rf"(?:{_URL_BEGUN}|{_JSON_BEGUN})\Z")),
 )
 
 
@@ -148,23 +140,24 @@ def _views(text: str, *, more: bool) -> list[Unescaped]:
 
     ``more``: further text follows, which may complete an escape at the end of this text.
     """
-    kinds = [kind for kind in _ESCAPES if all(mark in text for mark in kind.marks)]
-    return [Unescaped(text, len(text)), *(_unescaped(text, kind, more) for kind in kinds)]
+    kinds = [(whole, begun) for marks, whole, begun in _ESCAPES if all(mark in text for mark in marks)]
+    plain = Unescaped(text, len(text))
+    return [plain, *(_unescaped(text, whole, begun if more else None) for whole, begun in kinds)]
 
 
-def _unescaped(text: str, kind: _Escapes, more: bool) -> Unescaped:
+def _unescaped(text: str, whole: re.Pattern[str], begun: re.Pattern[str] | None) -> Unescaped:
     pieces: list[str] = []
     starts: list[int] = []
     offsets: list[int] = []
     at = length = 0
-    for match in kind.whole.finditer(text):
+    for match in whole.finditer(text):
         pieces += (text[at : match.start()], _undo(match))
         length += match.start() - at + 1
         at = match.end()
         starts.append(length)
         offsets.append(at - length)
-    begun = kind.begun.search(text, max(at, len(text) - _LONGEST_ESCAPE)) if more else None
-    end = begun.start() if begun else len(text)
+    cut = begun.search(text, max(at, len(text) - _LONGEST_ESCAPE)) if begun else None
+    end = cut.start() if cut else len(text)
     return Unescaped("".join([*pieces, text[at:end]]), end, starts, offsets)
 
 

@@ -120,11 +120,7 @@ class Store:
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> bool:
         """Wait until all queued blocks are written. Returns whether that happened in time."""
-        try:
-            self._writer.submit(lambda: None).result(seconds)
-        except TimeoutError:
-            return False
-        return True
+        return not wait([self._writer.submit(lambda: None)], seconds).not_done
 
     def stats(self) -> dict[str, Any]:
         """Return the statistics."""

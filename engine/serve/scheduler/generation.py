@@ -119,13 +119,9 @@ class Generation:
         self.prefilling = False
         # Random draws depend on the rounds, and a seed must give the same result with other clients: share no rounds.
         sharing = not self.job.options.drawn_by_seed
+        shared = self._policies[1]
         yield from rounds(
-            self._run,
-            self._guide,
-            lambda: self.alone and sharing,
-            self._policies[1],
-            self._piece,
-            sharing=sharing,
+            self._run, self._guide, lambda: self.alone and sharing, shared, self._piece, sharing=sharing
         )
 
     def _packaged(self, package: Package) -> Generator[Piece | None, None, bool]:
@@ -133,15 +129,10 @@ class Generation:
         yield None  # it reads the whole prompt in one turn, so let the other answers have their turns first
         options = self.job.options
         self._run.clock.restart()
+        top_p = min(1.0, options.top_p)
+        sampling = {"temperature": options.temperature, "top_p": top_p, "top_k": options.top_k}
         steps = package_rounds(
-            package,
-            self._run,
-            self.job.ids,
-            options.max_tokens,
-            chunk=self._chunk,
-            temperature=options.temperature,
-            top_p=min(1.0, options.top_p),
-            top_k=options.top_k,
+            package, self._run, self.job.ids, options.max_tokens, chunk=self._chunk, **sampling
         )
         try:
             for step in steps:
@@ -165,9 +156,8 @@ class Generation:
 
     def _refused(self, error: EngineError) -> None:
         self._package = None
-        self.fallback = (
-            f"The dflash package was not used: {error.message}. The answer was decoded without drafts."
-        )
+        reason = f"The dflash package was not used: {error.message}."
+        self.fallback = f"{reason} The answer was decoded without drafts."
         log.warning("%s", self.fallback)
 
     def _restore(self) -> Generator[None, None, None]:

@@ -102,10 +102,7 @@ class Scheduler:
             for generation, _ in drafting:
                 generation.joint_drafts += 1
         else:  # one after another: a run's clock counts its own drafts alone
-            outputs = (
-                self._output_of(draft.run.propose, draft.plan, owners=[generation])
-                for generation, draft in drafting
-            )
+            outputs = (self._output_of(draft.run.propose, draft.plan, owners=[each]) for each, draft in drafting)
         drafted = [
             (generation, self._advance(generation, output))
             for (generation, _), output in zip(drafting, outputs, strict=False)
@@ -121,11 +118,9 @@ class Scheduler:
             runs, tokens = [forward.run for _, forward in joined], [forward.tokens for _, forward in joined]
             owners = [generation for generation, _ in joined]
             outputs = self._output_of(resident.joint.forward, runs, tokens, owners=owners) or []
-            judging = []
-            for generation, output in zip(owners, outputs, strict=False):
+            for generation in owners:
                 generation.joint += 1
-                judging.append((generation, self._advance(generation, output)))
-            self._judged(judging)
+            self._judged([(each, self._advance(each, out)) for each, out in zip(owners, outputs, strict=False)])
             waiting = [each for each in waiting if each not in joined]
         for generation, forward in waiting:
             verified = self._output_of(forward.run.forward, forward.tokens, owners=[generation])
@@ -134,11 +129,9 @@ class Scheduler:
 
     def _judged(self, judging: list[tuple[Generation, Awaited | None]]) -> None:
         """Compute the outcomes that rounds are about to read, with one wait for all; then end these rounds."""
-        verdicts = [
-            (generation, wanted.values) for generation, wanted in judging if isinstance(wanted, Verdict)
-        ]
-        owners = [generation for generation, _ in verdicts]
-        self._output_of(mx.eval, [values for _, values in verdicts], owners=owners)
+        verdicts = {each: wanted.values for each, wanted in judging if isinstance(wanted, Verdict)}
+        owners = list(verdicts)
+        self._output_of(mx.eval, list(verdicts.values()), owners=owners)
         for generation in owners:
             if generation in self.active:
                 self._advance(generation, wake=False)

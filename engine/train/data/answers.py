@@ -17,7 +17,7 @@ def stream(
     prompts: Sequence[Sequence[int]],
     writer: Callable[[], Writer],
     path: Path,
-    say: Callable[[int], None] | None = None,
+    say: Callable[[int], None] = lambda _: None,
 ) -> np.ndarray:
     """Return each prompt with its answer, one after the other, uint32; made once, then read from ``path``.
 
@@ -37,8 +37,7 @@ def stream(
             batch = order[start : start + BATCH]
             answers = write([prompts[i] for i in batch])
             chats |= {i: [*prompts[i], *answer] for i, answer in zip(batch, answers, strict=True)}
-            if say:
-                say(len(chats))
+            say(len(chats))
         return np.concatenate([np.asarray(chats[i], np.uint32) for i in range(len(prompts))])
 
     return cached_array(path, make)

@@ -20,7 +20,7 @@ def rows(
     length: int,
     shortest: int | None = None,
     seed: int = 0,
-    say: Callable[[int], None] | None = None,
+    say: Callable[[int], None] = lambda _: None,
 ) -> np.ndarray:
     """Return ``openings`` ``[count, P]`` with what the model writes after them, ``[count, length]`` of uint32.
 
@@ -41,8 +41,7 @@ def rows(
         cold = np.arange(len(part)) < round(GREEDY * len(part))
         temperatures = np.where(cold, 0.0, rng.uniform(0.4, 1.0, len(part)))
         done.append(_continued(model, part, length - known, temperatures, seed + start).astype(np.uint32))
-        if say:
-            say(start + len(part))
+        say(start + len(part))
     return np.concatenate(done)
 
 

@@ -41,7 +41,7 @@ def written_rows(
     count: int,
     length: int,
     seed: int,
-    say: Callable[[int], None] | None = None,
+    say: Callable[[int], None] = lambda _: None,
 ) -> np.ndarray:
     """Return ``count`` rows ``[count, length]`` that the target wrote; made once, then read from ``path``."""
 
