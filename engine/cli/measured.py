@@ -16,25 +16,19 @@ WIDTH = 100  # of tables, if the terminal is narrower or there is none
 
 
 def carry_out(
-    job: Any,
-    title: str,
-    unit: str,
-    show: Callable[[Sections], None],
-    out: Path | None,
-    *,
-    as_json: bool,
-    picture: Callable[[Sections], str] | None = None,
-) -> Sections:
+    job: Any, title: str, unit: str, show: Callable[[Sections], None], out: Path | None, *,
+    as_json: bool, plot: bool = False,
+) -> Sections:  # fmt: skip
     """Run a job of :mod:``engine.measure.job``, put its report out and return it.
 
-    ``title`` is the word beside the bar, ``unit`` what a step is, in the plural; ``picture`` draws its plot, as SVG.
+    ``title`` is the word beside the bar, ``unit`` what a step is, in the plural; ``plot`` is as in :func:``put_out``.
     """
     from engine.measure.job import run
 
     tell_left_out(job.config.get("left_out", {}))
     with progress(title, unit) as (on_start, on_step):
         report, journal = run(job, out, on_start, on_step)
-    put_out(report, out, show, as_json=as_json, picture=picture(report) if picture else None)
+    put_out(report, out, show, as_json=as_json, plot=plot)
     journal.close()
     return report
 
@@ -85,21 +79,17 @@ def plots(report: Sections) -> str:
 
 
 def put_out(
-    document: dict[str, Any],
-    out: Path | None,
-    show: Callable[[dict[str, Any]], None],
-    *,
-    as_json: bool,
-    picture: str | None = None,
-) -> None:
-    """Write a report and its plot, and print it as JSON or as a table."""
+    document: Sections, out: Path | None, show: Callable[[Sections], None], *,
+    as_json: bool, plot: bool = False,
+) -> None:  # fmt: skip
+    """Write a report, and a ``plot`` of it beside it, and print it as JSON or as a table."""
     from engine.measure import report
 
     if out:
         report.write(out, document)
-        if picture is not None:
+        if plot:
             with written_whole(out.with_suffix(".svg")) as part:
-                part.write_text(picture, encoding="utf-8")
+                part.write_text(plots(document), encoding="utf-8")
     if as_json:
         click.echo(json.dumps(document, indent=2, allow_nan=False))
     else:

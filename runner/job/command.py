@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.system.spawn import PIPE, Popen, start
-from runner.job import supervisor, usage
+from runner.job import supervisor
 from runner.job.logs import LogSink
 
 _READ_BYTES = 1 << 16
@@ -195,24 +195,13 @@ class Command:
         facts: dict[str, Any] = {}
         for line in self._reported.split(b"\n")[:-1]:
             facts |= json.loads(line)
-        is_clean = "survivors" in facts or "error" in facts
-        survivors = facts.get("survivors", []) if is_clean else supervisor.end_marked(self._mark)
+        if "survivors" not in facts:  # the supervisor was lost
+            facts["survivors"] = supervisor.end_marked(self._mark)
         # All writers of the pipe were ended with the job. Do not wait for a survivor, which is reported.
         self._reader.join(timeout=5)
         self._sink.close()
         if self._child.stdin:
             self._child.stdin.close()
         if "seconds" not in facts:
-            message = f"the supervisor ended with {self._child.returncode} and no report"
-            return Ended(None, 0.0, survivors=survivors, error=message, began="began" in facts)
-        if "error" in facts:
-            return Ended(127, facts["seconds"], error=facts["error"], began=False)
-        return Ended(
-            exit_code=facts["exit_code"],
-            seconds=facts["seconds"],
-            timed_out=facts["why"] == "timeout",
-            max_rss_bytes=facts.get("max_rss"),
-            survivors=survivors,
-            exceeded=facts["why"] if facts["why"] in usage.BOUNDS else None,
-            peaks=facts.get("peaks", {}),
-        )
+            facts["error"] = f"the supervisor ended with {self._child.returncode} and no report"
+        return Ended(**{"exit_code": None, "seconds": 0.0, "began": False, **facts})

@@ -27,7 +27,7 @@ import psutil
 from bridge.common import limits
 from bridge.common.process import ENDING_SIGNALS
 from runner.job import syscalls
-from runner.job.usage import Usage
+from runner.job.usage import BOUNDS, Usage
 
 MARK = "KAKEYA_JOB"
 _REAPER = sys.platform == "linux"
@@ -90,7 +90,7 @@ def main() -> int:
         child = _spawn(job)
     except OSError as error:
         message = f"cannot run {job['argv'][0]}: {error.strerror}"
-        _report(report, error=message, seconds=_seconds_since(began))
+        _report(report, exit_code=127, error=message, seconds=_seconds_since(began), survivors=[])
         return 0
     _report(report, began=True)
     watched = Usage(job["bounds"], job["watched"])
@@ -99,18 +99,20 @@ def main() -> int:
     # bubblewrap remains as the job's parent; sandbox-exec becomes the job.
     wrapped = bool(job["inside"]) and sys.platform == "linux"
     # What is known already, in case this process does not survive the next steps.
-    _report(report, exit_code=_exit_code(status, wrapped=wrapped), why=reason, seconds=seconds)
+    exceeded = reason if reason in BOUNDS else None
+    why = {"timed_out": reason == "timeout", "exceeded": exceeded, "seconds": seconds}
+    _report(report, exit_code=_exit_code(status, wrapped=wrapped), **why)
     grace = job["grace_s"] if reason else 0.0
     survivors, ended = _end_all(child, tree, grace, wrapped=wrapped, watched=watched)
     code = _exit_code(status if ended is None else ended, wrapped=wrapped)
     watched.release()
-    about = {"max_rss": watched.largest or None, "survivors": survivors, "peaks": watched.peaks}
-    _report(report, exit_code=code, **about)
+    used = {"max_rss_bytes": watched.largest or None, "peaks": watched.peaks}
+    _report(report, exit_code=code, survivors=survivors, **used)
     return 0
 
 
 def _report(report: TextIO, **facts: object) -> None:
-    """Tell the runner facts, which replace earlier ones of the same name."""
+    """Tell the runner fields of ``runner.job.command.Ended``, which replace earlier ones of the same name."""
     with suppress(BrokenPipeError):  # the runner may be gone
         report.write(json.dumps(facts) + "\n")
 

@@ -8,7 +8,7 @@ import click
 
 from bridge.common.cli.commands import FILE, option
 from engine.cli import options
-from engine.cli.measured import carry_out, plots, show_tables
+from engine.cli.measured import carry_out, show_tables
 from engine.cli.types import NAMES
 from engine.tokens import Tokenizer
 
@@ -58,7 +58,7 @@ def command(
         "model": model, "dtype": dtype, "source": source, "max_prompts": max_prompts, "left_out": left_out,
     }  # fmt: skip
     job = quant.job(pair, arms, workloads, {**config_of(plan), **config})
-    carry_out(job, "caches", "texts", show, out, as_json=as_json, picture=plots)
+    carry_out(job, "caches", "texts", show, out, as_json=as_json, plot=True)
 
 
 def _texts(

@@ -9,7 +9,7 @@ import click
 from bridge.common.cli.commands import flag
 from bridge.common.cli.progress import progress
 from engine.cli import options
-from engine.cli.measured import carry_out, plots, show_tables
+from engine.cli.measured import carry_out, show_tables
 
 
 @click.command()
@@ -61,4 +61,4 @@ def find_needles(
 
     job = recall.job(kind, pair, arms, needles, plan, config, **more)
     show = partial(show_tables, claims=("recall", "prompt_kl"))
-    carry_out(job, "needles", "answers", show, out, as_json=as_json, picture=plots)
+    carry_out(job, "needles", "answers", show, out, as_json=as_json, plot=True)

@@ -60,7 +60,7 @@ class EngineThread:
         self.settings, self.metrics, self._wake = settings, metrics, wake
         self._inbox: queue.SimpleQueue[Job | Load | None] = queue.SimpleQueue()
         self._count = threading.Lock()
-        self._waiting = 0  # submitted but not started
+        self.waiting = 0  # answers that are submitted but not started
         self._queue: deque[Job | Load] = deque()
         self._granted: dict[str, float] = {}  # until when just loaded models wait for their first answer
         self._stopping = threading.Event()
@@ -75,6 +75,7 @@ class EngineThread:
         if settings.prefix_cache or self.store is not None:
             self.prefixes = Prefixes(settings.prefix_cache, settings.prefill_chunk, self.store)
         self.residents = Residents(settings, self._forget)
+        self.models = self.residents.by_name
         self._admission = Admission(settings, self.residents, self.prefixes)
         self._scheduler = Scheduler(metrics, self.residents, wake, self._live)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -100,12 +101,12 @@ class EngineThread:
         with self._count:
             if self._stopping.is_set():
                 raise self._over()
-            if self._waiting + len(jobs) > self.settings.max_queue:
+            if self.waiting + len(jobs) > self.settings.max_queue:
                 self.metrics.refused.inc()
-                message = f"{self._waiting} answers are waiting already. Try again in a few seconds."
-                headers = {"Retry-After": str(max(1, self._waiting // 4))}
+                message = f"{self.waiting} answers are waiting already. Try again in a few seconds."
+                headers = {"Retry-After": str(max(1, self.waiting // 4))}
                 raise ApiError(429, message, code="queue_full", headers=headers)
-            self._waiting += len(jobs)
+            self.waiting += len(jobs)
             for job in jobs:
                 self._inbox.put(job)
 
@@ -122,11 +123,6 @@ class EngineThread:
                     raise self._over()
                 self._inbox.put(wanted)
         return wanted.resident
-
-    @property
-    def models(self) -> dict[str, Resident]:
-        """The loaded models, by name."""
-        return self.residents.by_name
 
     def health(self) -> Health:
         """Return the thread's state."""
@@ -163,11 +159,6 @@ class EngineThread:
             "prefix_store": self.store.stats() if self.store else None,
             "unloaded": dict(self.residents.unloaded),
         }
-
-    @property
-    def waiting(self) -> int:
-        """Number of queued answers."""
-        return self._waiting
 
     @property
     def active(self) -> list[Generation]:
@@ -334,7 +325,7 @@ class EngineThread:
 
     def _begun(self) -> None:
         with self._count:
-            self._waiting -= 1
+            self.waiting -= 1
 
     def _forget(self, model: str) -> None:
         shapes.cache_clear()
