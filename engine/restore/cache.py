@@ -96,10 +96,8 @@ class RestoredCache:
             return self._sliding_mask(rows, window_size)
         if not return_array:
             return None if rows == 1 else "causal"
-        length = min(self.size(), self.sink + self.window)
-        mask: mx.array | str | None = base.create_causal_mask(
-            rows, length if self.source is None else self.offset
-        )
+        length = min(self.size(), self.sink + self.window) if self.source is None else self.offset
+        mask: mx.array | str | None = base.create_causal_mask(rows, length)
         return mask
 
     def _sliding_mask(self, rows: int, window: int) -> mx.array:

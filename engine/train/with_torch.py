@@ -13,14 +13,11 @@ try:
     import transformers
     from torch.nn import functional
 except ImportError as error:
-    raise MissingPackage(
-        f"training this needs torch: {error}", "install it: pip install torch==2.13.0"
-    ) from error
+    fix = "install it: pip install torch==2.13.0"
+    raise MissingPackage(f"training this needs torch: {error}", fix) from error
 
 if not transformers.utils.is_torch_available():
-    raise RuntimeError(
-        "engine.lm loaded transformers without torch: import engine.train.with_torch before it"
-    )
+    raise RuntimeError("engine.lm loaded transformers without torch: import this module before engine.lm")
 
 __all__ = [
     "TrainedTorchWeights",

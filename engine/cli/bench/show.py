@@ -21,9 +21,7 @@ x, worst: speed relative to the fastest loop without drafts, median and worst pr
 tau: tokens per round, with the target's own; acc: drafts accepted; syncs: waits per round
 d/v/o %: drafting, verifying, overhead, measured in a separate run; KiB: live caches
 same: prompts on which every repeat produced mlx-lm's tokens"""
-ROUND_LEGEND = (
-    "ms a round: median per round of drafting, queueing the verification, and waiting for the device"
-)
+ROUND_LEGEND = "ms a round: median per round of drafting, queueing the verification, waiting for the device"
 
 
 def spec_table(report: dict[str, Any]) -> None:

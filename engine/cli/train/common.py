@@ -53,11 +53,9 @@ def run_to_the_end(run: "Trainer[Any]", **schedule: int) -> None:
 
 
 def _show(line: dict[str, Any], steps: int) -> None:
-    remaining = (steps - line["step"]) * line["s_per_step"]
+    step, minutes = line["step"], (steps - line["step"]) * line["s_per_step"] / 60
     figures = [f"{name.replace('_', ' ')} {value:.4g}" for name, value in line.items() if name != "step"]
-    click.echo(
-        f"step {line['step']} of {steps}  {'  '.join(figures)}  {remaining / 60:.0f} min left", err=True
-    )
+    click.echo(f"step {step} of {steps}  {'  '.join(figures)}  {minutes:.0f} min left", err=True)
 
 
 def write_description(folder: Path, described: dict[str, Any]) -> None:

@@ -58,10 +58,9 @@ def command(*, name: str, out: Path, text: tuple[Path, ...], **options: Any) -> 
     """
     anchors, length, block, seed = (options[each] for each in ("anchors", "length", "block", "seed"))
     torch = options["library"] == "torch"
-    if anchors >= length - block:
-        raise click.UsageError(
-            f"--anchors {anchors}: a row of {length} tokens has room for {max(0, length - block - 1)} blocks of {block}"
-        )
+    if anchors > (room := max(0, length - block - 1)):
+        rows = f"a row of {length} tokens has room for {room} blocks of {block}"
+        raise click.UsageError(f"--anchors {anchors}: {rows}")
     if not torch and (options["prompt_set"] is not None or options["shortlist"]):
         raise click.UsageError("--prompts and --shortlist need --with torch")
     if torch:

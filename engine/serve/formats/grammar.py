@@ -125,9 +125,8 @@ def on_channels(answer: str, mark: "Callable[[str], Mark]", tools: Sequence[dict
 
     ``mark`` returns a text as a mark of the tokenizer.
     """
-    channel, message, start, constrain = (
-        mark(f"<|{name}|>").rule for name in ("channel", "message", "start", "constrain")
-    )
+    names = ("channel", "message", "start", "constrain")
+    channel, message, start, constrain = (mark(f"<|{name}|>").rule for name in names)
     text, behind = _free("text", mark("<|end|>"))
     calls = []
     for tool in tools:

@@ -66,10 +66,9 @@ class Template:
             text = "".join(f"{turn['role']}: {turn['content']}\n" for turn in turns)
             return text[:-1] if continued else f"{text}assistant:"
         if continued:
-            options |= {"continue_final_message": True, "add_generation_prompt": False}
-        return self._tokenizer.apply_chat_template(
-            turns, tokenize=False, **{"add_generation_prompt": True, **options}
-        )
+            options["continue_final_message"] = True
+        options = {"add_generation_prompt": not continued, **options}
+        return self._tokenizer.apply_chat_template(turns, tokenize=False, **options)
 
     def _shows(self, turns: list[Turn], *marks: str, **options: Any) -> bool:
         try:

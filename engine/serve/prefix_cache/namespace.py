@@ -78,9 +78,7 @@ def namespace_of(resident: Resident, spec: str, boundary: int, block: int, *, dr
         pair.target(tokens, cache=caches)
     flat = snapshots.flat(caches)
     sizes = [cache.max_size + block if layout_of(cache) == "ring" else 0 for cache in flat]
-    forms = tuple(
-        form_of(snapshots.take(cache, 0, block), most) for cache, most in zip(flat, sizes, strict=True)
-    )
+    forms = tuple(map(form_of, (snapshots.take(cache, 0, block) for cache in flat), sizes))
     layout = [[(f.kind, f.arrays, f.most) for f in each] for each in (forms, context)]
     roles = ("target", "draft") if drafts else ("target",)
     dtypes = {_name(leaf.dtype) for _, leaf in tree.tree_flatten(pair.target.parameters())}

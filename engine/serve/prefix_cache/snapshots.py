@@ -32,9 +32,8 @@ class Snapshot:
 
 def flat(caches: Sequence[Any]) -> list[Any]:
     """Return mlx-lm's caches inside a model's caches, without lists and wrappers."""
-    return [
-        cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache for cache in wrapping.flat(caches)
-    ]
+    bare = wrapping.flat(caches)
+    return [cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache for cache in bare]
 
 
 def take(cache: Any, start: int, end: int) -> Snapshot:

@@ -131,9 +131,8 @@ class Generation:
         self._run.clock.restart()
         top_p = min(1.0, options.top_p)
         sampling = {"temperature": options.temperature, "top_p": top_p, "top_k": options.top_k}
-        steps = package_rounds(
-            package, self._run, self.job.ids, options.max_tokens, chunk=self._chunk, **sampling
-        )
+        most = options.max_tokens
+        steps = package_rounds(package, self._run, self.job.ids, most, chunk=self._chunk, **sampling)
         try:
             for step in steps:
                 self.prefilling = False
@@ -164,11 +163,10 @@ class Generation:
         """Take the beginning of the prompt from the prefix cache. Yields to other answers while files are read."""
         if self._prefixes is None:
             return
-        namespace, options = None, self.job.options
-        if self._prefixes.store is not None:
-            namespace = self._prefixes.store.namespace(
-                self.resident, options.cache, options.boundary, self._chunk, drafts=self._with_draft
-            )
+        namespace, store = None, self._prefixes.store
+        if store is not None:
+            kind = (self.job.options.cache, self.job.options.boundary, self._chunk)
+            namespace = store.namespace(self.resident, *kind, drafts=self._with_draft)
         self._path = self._prefixes.path_of(self._key, self.job.ids, namespace)
         most = len(self.job.ids) - 1  # the last token must be computed
         self.cached = yield from self._prefixes.restore(self._path, most, self.caches, self._run.proposer)

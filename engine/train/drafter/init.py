@@ -36,10 +36,8 @@ def draft_config(
     """
     config = text_config(target)
     if missing := ", ".join(name for name in NEEDED if name not in config):
-        message = f"a DFlash drafter cannot be made for a {config['model_type']}"
-        raise BadInput(
-            f"{message}: its configuration has no {missing}", "choose a target with attention layers"
-        )
+        message = f"a DFlash drafter cannot be made for a {config['model_type']}: its configuration"
+        raise BadInput(f"{message} has no {missing}", "choose a target with attention layers")
     count = config["num_hidden_layers"]
     if taps is None:
         taps = sorted({round(1 + i * (count - 3) / (TAPS - 1)) for i in range(TAPS)} & set(range(count)))

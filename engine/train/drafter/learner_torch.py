@@ -50,10 +50,7 @@ def writer(
         device: ``cpu`` or ``cuda``.
         seed: of the samples.
     """
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=product_dtype(device), local_files_only=True
-    )
-    model = model.to(device).eval()
+    model = _load(folder, device, product_dtype(device))
     ends = model.generation_config.eos_token_id
     ends = set(ends if isinstance(ends, list) else [ends])
     pad = min(ends)
@@ -78,6 +75,11 @@ def writer(
         return [answers[i] for i in range(len(prompts))]
 
     return write
+
+
+def _load(folder: Path, device: str, dtype: torch.dtype, **options: str) -> Any:
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    return load(folder, dtype=dtype, local_files_only=True, **options).to(device).eval()
 
 
 class TorchLearner(TrainedTorchWeights[DrafterPlan]):
@@ -106,10 +108,8 @@ class TorchLearner(TrainedTorchWeights[DrafterPlan]):
         config = draft.config
         self.draft, self.config, self.embed_scale = draft, config, embed_scale
         self.dtype = dtype or product_dtype(device)
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True
-        )
-        self.model = model.to(device).eval().requires_grad_(requires_grad=False)
+        model = _load(folder, device, torch.float32, attn_implementation="sdpa")
+        self.model = model.requires_grad_(requires_grad=False)
         self.table = self.model.get_input_embeddings().weight
         self.head = self.model.get_output_embeddings().weight
         weights = {
