@@ -35,10 +35,7 @@ def load_drafter(pair: Pair) -> tuple[Any, Any]:
 
 
 class Package:
-    """The package with a pair's target and drafter.
-
-    Args:
-        pair: its drafter's folder is loaded anew, by the package, in the type of ours.
+    """The package with a pair's target and drafter, whose folder it loads anew, in the type of ours.
 
     Attributes:
         decision: how it takes caches.

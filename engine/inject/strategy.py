@@ -19,15 +19,10 @@ _PATCHING = threading.RLock()  # a module's name is everybody's
 
 @dataclass(frozen=True)
 class Decision:
-    """How the target's caches get into the package.
+    """How the target's caches get into the package."""
 
-    Attributes:
-        strategy: ``model-make-cache``, ``module-prompt-cache`` or ``none``.
-        name: the attribute that it goes by.
-    """
-
-    strategy: str
-    name: str = ""
+    strategy: str  # one of those above
+    name: str = ""  # the attribute that it goes by
 
 
 @dataclass
@@ -38,12 +33,9 @@ class Injection:
 
 
 def decide(package: Any, target: Any) -> Decision:
-    """Return how a package takes caches for a target.
+    """Return how a package, the module with ``stream_generate``, takes caches for a target.
 
-    Args:
-        package: the module with ``stream_generate``. A name that it imported is looked for in itself: replacing
-            it in the module that it came from would change nothing.
-        target: the model object.
+    A name that it imported is looked for in itself: replacing it in the module that it came from would change nothing.
     """
     if callable(getattr(target, "make_cache", None)):
         return Decision(MAKE_CACHE, "make_cache")

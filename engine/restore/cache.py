@@ -20,11 +20,8 @@ from engine.restore.sources import Pair, Source, joined
 class RestoredCache:
     """One layer's keys and values, in the protocol of mlx-lm's caches.
 
-    Args:
-        sink: first positions that are never evicted.
-        window: last positions that are not evicted.
-        source: gives evicted positions back; None gives nothing back.
-        sliding: how far back a token of this layer sees, itself counted; None sees everything.
+    The first ``sink`` and the last ``window`` positions are not evicted. ``source`` gives the others back; None gives
+    nothing back. ``sliding`` is how far back a token of this layer sees, itself counted; None sees everything.
 
     Attributes:
         offset: tokens that have been through.
@@ -162,12 +159,8 @@ def restored_caches(
 ) -> list[Cache]:
     """Return a cache a layer: those of one kind evict and restore, all others stay the model's own.
 
-    Args:
-        model: an mlx-lm model.
-        sink: first positions that stay.
-        window: last positions that stay.
-        source: from the index of a cache to what restores it.
-        sliding: restore the sliding layers, while full-attention ones keep their exact keys and values.
+    The first ``sink`` and the last ``window`` positions stay; ``source`` returns what restores the cache of an index.
+    With ``sliding``, sliding layers are restored, while full-attention ones keep their exact keys and values.
 
     Raises:
         BadInput: the model has no such layer, or the sizes are none, or more than a sliding layer sees.

@@ -131,14 +131,9 @@ def is_drafted(folder: str | Path) -> bool:
 def load_drafted(
     folder: Path, drafter: BoundDrafter, target: nn.Module, digests: tuple[str, str], dtype: mx.Dtype | None
 ) -> DraftedRestorer:
-    """Load a restorer strictly.
+    """Load a restorer strictly, in ``dtype``; None keeps the file's.
 
-    Args:
-        folder: ``config.json`` and ``model.safetensors``.
-        drafter: bound to the target.
-        target: an mlx-lm model.
-        digests: of the target's weights, and of the drafter's: those that the restorer was made for.
-        dtype: what to hold the weights in; None keeps the file's.
+    ``digests`` of the target's weights and of the drafter's have to be those that the restorer was made for.
 
     Raises:
         BadInput: one for another pair, or weights or a configuration that are damaged or do not fit.

@@ -84,13 +84,9 @@ def layer_sources(
 ) -> Callable[[int], Learned]:
     """Return a function from the index of a restored layer to a fresh source for it.
 
-    Args:
-        target: an mlx-lm model.
-        layers: the layers that are restored.
-        reconstruction: what the reconstruction holds of the prompt for all layers together.
-        length: tokens of the prompt. What comes after it is kept unchanged.
-        raw: returns raw keys and values, given a layer's place in ``layers``, the first position and the one after
-            the last.
+    ``reconstruction`` is what is held of the prompt for all layers together. What comes after the prompt's ``length``
+    tokens is kept unchanged. ``raw`` returns raw keys and values, given a layer's place in ``layers``, the first
+    position and the one after the last.
     """
     block_of = dict(zip(layers, blocks(target, layers), strict=True))
 

@@ -53,8 +53,7 @@ class Exact:
 class Noise(Exact):
     """Gives Gaussian noise with the same mean and variance in each channel: a control that must destroy recall.
 
-    Args:
-        change: from keys or values to noise, as :func:``engine.evals.controls.noise`` makes it.
+    ``change`` turns keys or values into noise, as :func:``engine.evals.controls.noise`` makes it.
     """
 
     def __init__(self, change: Callable[[mx.array], mx.array]) -> None:
@@ -67,11 +66,7 @@ class Noise(Exact):
 
 
 class Compressed:
-    """Keeps codes in a cache of this engine or of mlx-lm, and returns the decoded values.
-
-    Args:
-        inner: an empty cache of a spec, for this layer; see :func:``engine.cache.make_caches``.
-    """
+    """Keeps codes in an empty cache for this layer, of this engine or of mlx-lm, and returns the decoded values."""
 
     def __init__(self, inner: Any) -> None:
         self.inner, self._dtype = inner, mx.float32
@@ -88,15 +83,12 @@ class Compressed:
 
 
 class Learned:
-    """Gives the reconstructed outputs of the layer's projections; the evicted values are ignored.
-
-    Nothing is kept of what it gives: it is rebuilt for each forward pass.
+    """Gives the reconstructed outputs of the layer's projections, rebuilt for each forward pass.
 
     Args:
-        attention: the layer's attention module; its norms of keys and values, where it has them, and its
-            rotation are applied.
-        reconstruct: from the first position and the one after the last to the raw outputs of the key and the
-            value projection, ``[1, positions, heads * dim]`` each: before norm and rotation.
+        attention: the layer's module, whose norms and rotation are applied.
+        reconstruct: from the first position and the one after the last to raw keys and values,
+            ``[1, positions, heads * dim]`` each: before norm and rotation.
         stop: positions from here on, such as those of an answer, are kept as they were.
         owned: what the reconstruction itself holds, to be counted with this source's bytes.
     """
@@ -139,11 +131,7 @@ def _empty(x: mx.array) -> mx.array:
 def as_cached(attention: nn.Module, raw: Pair, like: Pair, start: int) -> Pair:
     """Return raw projections ``[rows, positions, heads * dim]`` as the layer's cache would hold them.
 
-    Args:
-        attention: the layer's module.
-        raw: of keys and values.
-        like: keys and values ``[rows, heads, any, dim]`` of this layer, whose shapes and types are taken.
-        start: the first position.
+    They begin at position ``start``, and get the shapes and types of keys and values ``[rows, heads, any, dim]``.
     """
     heads = [
         x.reshape(*x.shape[:2], side.shape[1], -1).transpose(0, 2, 1, 3)

@@ -33,12 +33,9 @@ def save_restorer(restorer: Any, folder: Path) -> None:
 
 
 def load_restorer(folder: Path, target: Path, dtype: mx.Dtype | None = None) -> Restorer:
-    """Load a restorer strictly: each of its tensors is in the file, in its shape, and nothing else.
+    """Load a restorer strictly, in ``dtype`` (None keeps the file's): the file has each of its tensors and no other.
 
-    Args:
-        folder: ``config.json`` and ``model.safetensors``.
-        target: the folder of the target, whose weights have to be those that it was made for.
-        dtype: what to hold the weights in; None keeps the file's.
+    The weights in the folder ``target`` have to be those that it was made for.
 
     Raises:
         BadInput: no restorer, one for another target, or weights that are damaged or do not fit.

@@ -21,12 +21,9 @@ def stream(
 ) -> np.ndarray:
     """Return each prompt with its answer, one after the other, uint32; made once, then read from ``path``.
 
-    Args:
-        prompts: token ids, with the chat template around them.
-        writer: loads what answers some prompts, if they are not answered yet. An answer ends with the model's closing
-            token if it came to its end.
-        path: an ``.npy`` file.
-        say: gets the number of prompts answered so far.
+    The prompts are token ids, with the chat template around them. ``writer`` loads what answers some of them, if they
+    are not answered yet; an answer that came to its end ends with the model's closing token. ``say`` gets the number
+    of prompts answered so far.
     """
 
     def make() -> np.ndarray:

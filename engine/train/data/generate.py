@@ -24,13 +24,8 @@ def rows(
 ) -> np.ndarray:
     """Return ``openings`` ``[count, P]`` with what the model writes after them, ``[count, length]`` of uint32.
 
-    Args:
-        model: an mlx-lm model.
-        openings: token ids. Of each batch only the last few are used where ``shortest`` says so.
-        length: tokens of a row.
-        shortest: openings are between this and P tokens long, a length a batch; None for P.
-        seed: of lengths, temperatures and samples.
-        say: gets the number of rows written so far.
+    Of each batch's openings, the last ``shortest`` to P tokens are used, one length a batch; None stands for P. ``say``
+    gets the number of rows written so far.
     """
     rng = np.random.default_rng(seed)
     longest = openings.shape[1]

@@ -13,16 +13,10 @@ FILLER = 6000  # tokens of text that a task takes its lines from
 
 
 def source(tokenizer: Tokenizer, ids: np.ndarray, *, task_share: float, length: int) -> Source:
-    """Return the source of rows: stretches of text, and sequences of tasks.
-
-    Args:
-        tokenizer: mlx-lm's wrapper.
-        ids: the text, a stream of token ids longer than one row.
-        task_share: of the rows that hold tasks.
-        length: tokens of a row.
+    """Return the source of rows of ``length`` tokens: stretches of a text, and in ``task_share`` of them tasks.
 
     Raises:
-        BadInput: the text is shorter than one row.
+        BadInput: the text, a stream of token ids, is shorter than one row.
     """
     text.check_length(ids, length)
 

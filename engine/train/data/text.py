@@ -55,16 +55,13 @@ def written_rows(
 
 
 def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -> Source:
-    """Return the sources of a drafter's rows: the target's own text, and files.
+    """Return the source of a drafter's rows of ``length`` tokens: from files, and ``share`` of them the target's own.
 
-    Args:
-        ids: a stream of token ids, longer than one row.
-        written: what the target wrote: rows ``[count, length]``, or a stream longer than one row; may be empty.
-        share: of the written rows. Some batches are text alone, ``LONG_FACTOR`` times as long.
-        length: tokens of a row.
+    The target wrote rows ``[count, length]``, or a stream longer than one row; they may be empty. Some batches are text
+    alone, ``LONG_FACTOR`` times as long.
 
     Raises:
-        BadInput: the text is shorter than one row.
+        BadInput: the text, a stream of token ids, is shorter than one row.
     """
     check_length(ids, length)
 

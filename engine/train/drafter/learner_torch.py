@@ -42,13 +42,9 @@ class Batch:
 def writer(
     folder: Path, tokens: int, *, device: str = "cpu", seed: int = 0
 ) -> Callable[[Sequence[Sequence[int]]], list[list[int]]]:
-    """Return a function with which a target answers prompts in the type that is faster on the device.
+    """Return a function with which a target answers prompts, in at most so many ``tokens`` each.
 
-    Args:
-        folder: of the target, as transformers reads it.
-        tokens: at most so many an answer. A quarter of the answers are sampled, the rest decoded greedily.
-        device: ``cpu`` or ``cuda``.
-        seed: of the samples.
+    It computes in the type that is faster on the device, samples a quarter of the answers and decodes the rest greedily.
     """
     model = _load(folder, device, product_dtype(device))
     ends = model.generation_config.eos_token_id
@@ -85,14 +81,8 @@ def _load(folder: Path, device: str, dtype: torch.dtype, **options: str) -> Any:
 class TorchLearner(TrainedTorchWeights[DrafterPlan]):
     """A drafter that gets at the end what was learnt, from a target that transformers reads.
 
-    Args:
-        draft: the drafter.
-        folder: of the target.
-        plan: rates and weights.
-        embed_scale: the factor of the target's embeddings; see
-            :class:``engine.dflash.target.embeddings.DraftEmbeddings``.
-        device: ``cpu`` or ``cuda``.
-        dtype: of the drafter's matrix products; None for what is quicker on the device.
+    ``embed_scale`` is the factor of :class:``engine.dflash.target.embeddings.DraftEmbeddings``, ``dtype`` that of the
+    drafter's matrix products; None for what is quicker on the device.
     """
 
     def __init__(

@@ -28,14 +28,8 @@ def fit(
 
     Of all maps of this rank, the best is the ridge regression, projected to the principal directions of what it gives.
 
-    Args:
-        target: an mlx-lm model.
-        drafter: bound to it.
-        layers: of the target, to be restored.
-        rows: token ids of texts.
-        rank: values of a position's state, at most as many as the drafter's keys and values.
-        digests: of both models' weights.
-        on_row: called after each row.
+    ``rank`` is the size of a position's state, at most that of the drafter's keys and values; ``digests`` are those of
+    both models' weights. The rows are token ids of texts; ``on_row`` is called after each.
     """
     wanted = Wanted(target, layers)
     gram: np.ndarray = np.zeros(())

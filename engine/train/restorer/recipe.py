@@ -108,12 +108,7 @@ class WholeRows:
 
     In chunks as long as the window, a token sees its own chunk and the one before it as they are, and the sink; what
     lies between is what a source gives. So every position is returned twice, as it is and as it is given, and the mask
-    chooses.
-
-    Args:
-        pair: keys and values of all positions as the layer would hold them, ``[rows, heads, length, dim]``.
-        sink: first positions that stay.
-        window: last positions that stay, and the length of a chunk.
+    chooses. ``pair`` has the given keys and values of all positions, ``[rows, heads, length, dim]``.
     """
 
     offset = 0
