@@ -14,12 +14,7 @@ MOST_SCALE = 1e6
 
 
 class Items(click.ParamType[tuple[Any, ...]]):
-    """A list in one argument, without repetitions.
-
-    Args:
-        split: from the argument to its items; the message of a ValueError is shown.
-        metavar: what the help shows.
-    """
+    """A list in one argument, without repetitions. The message of a ValueError that ``split`` raises is shown."""
 
     name = "list"
 

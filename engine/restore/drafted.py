@@ -25,23 +25,14 @@ AGAIN = "train one for this pair: kakeya-engine train restorer --from-drafter"
 
 @dataclass(frozen=True, kw_only=True)
 class DraftedConfig:
-    """A restorer's shape, and the pair that it was made for.
+    """A restorer's shape, and the pair that it was made for."""
 
-    Attributes:
-        layers: the target's layers that are restored, counted from 0.
-        inputs: values of the drafter's keys and values at one position.
-        rank: values of one position's state.
-        sizes: values of each restored layer's raw keys, and of its values, which are as many.
-        target: ``sha256:...`` of the target's weights.
-        draft: the same of the drafter's.
-    """
-
-    layers: tuple[int, ...]
-    inputs: int
-    rank: int
-    sizes: tuple[int, ...]
-    target: str
-    draft: str
+    layers: tuple[int, ...]  # the target's layers that are restored, counted from 0
+    inputs: int  # values of the drafter's keys and values at one position
+    rank: int  # values of one position's state
+    sizes: tuple[int, ...]  # values of each restored layer's raw keys, and of its values, which are as many
+    target: str  # `sha256:...` of the target's weights
+    draft: str  # the same of the drafter's
 
     def __post_init__(self) -> None:
         if min(self.inputs, self.rank, *self.sizes) < 1 or len(self.sizes) != len(self.layers):

@@ -21,23 +21,14 @@ Embed = Callable[[mx.array], mx.array]
 
 @dataclass(frozen=True, kw_only=True)
 class RestorerConfig:
-    """A restorer's shape, and the target that it was made for.
+    """A restorer's shape, and the target that it was made for."""
 
-    Attributes:
-        hidden_size: of the target's embeddings.
-        layers: the target's layers that are restored, counted from 0.
-        width: values of one position's state, which all layers share.
-        dilations: of the convolutions, one each.
-        taps: positions that a convolution reads: its own, and those 1, 2, ... dilations before.
-        target: ``sha256:...`` of the target's weights, as :func:``engine.checkpoints.digests.model`` tells it.
-    """
-
-    hidden_size: int
-    layers: tuple[int, ...]
-    width: int = 96
-    dilations: tuple[int, ...] = (1, 4, 16)
-    taps: int = 4
-    target: str = ""
+    hidden_size: int  # of the target's embeddings
+    layers: tuple[int, ...]  # the target's layers that are restored, counted from 0
+    width: int = 96  # values of one position's state, which all layers share
+    dilations: tuple[int, ...] = (1, 4, 16)  # of the convolutions, one each
+    taps: int = 4  # positions that a convolution reads: its own, and those 1, 2, ... dilations before
+    target: str = ""  # `sha256:...` of the target's weights
 
     def __post_init__(self) -> None:
         sizes = (self.hidden_size, self.width, self.taps, *self.dilations)

@@ -60,15 +60,10 @@ class TrainingPlan(Schedule):
 
 
 class Learner(Protocol):
-    """What learns, its target and its optimizer, in one library or another.
+    """What learns, its target and its optimizer, in one library or another."""
 
-    Attributes:
-        suffix: of the files that :meth:``save`` writes.
-        about: what a run has to agree on, beside the plan, to go on from a checkpoint.
-    """
-
-    suffix: str
-    about: Mapping[str, object] = {}
+    suffix: str  # of the files that `save` writes
+    about: Mapping[str, object] = {}  # what a run has to agree on, beside the plan, to go on from a checkpoint
 
     def learn(self, batch: Any, step: int) -> dict[str, float]:
         """Take one step on a batch; return figures from before it, ``loss`` among them."""

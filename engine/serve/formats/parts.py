@@ -54,12 +54,9 @@ class OutputParser:
         self.thought = ""  # the thoughts so far
 
     def add(self, text: str, *, last: bool = False, cut: bool = False) -> list[Delta]:
-        """Return the deltas for more text.
+        """Return the deltas for more text, and for the text that was held back if the answer ends here (``last``).
 
-        Args:
-            text: what is new.
-            last: whether the answer ends here; then the text that was held back is returned too.
-            cut: whether something other than the model ended it, so that an open call is not complete.
+        If something other than the model ``cut`` it, an open call is not complete.
         """
         self._buffer += text
         deltas: list[Delta] = []

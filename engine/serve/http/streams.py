@@ -35,14 +35,10 @@ def failed(error: ApiError) -> bytes:
 
 
 class EventStream(Response):
-    """A streamed response. It ends its answers if the client disconnects or stops reading.
+    """A streamed response. It ends its answers, by ``cancel``, if the client disconnects or stops reading.
 
-    Args:
-        events: called with what has to be awaited before a pause; yields the events to write.
-        cancel: ends the answers that they come from.
-        write_seconds: how long the client may take to read a piece.
-        ping: what to write if there was nothing to write for ``quiet_seconds``.
-        quiet_seconds: the longest silence.
+    ``events`` yields the events to write; it gets what has to be awaited before a pause. A client may take
+    ``write_seconds`` to read a piece. After ``quiet_seconds`` of silence, ``ping`` is written.
     """
 
     media_type = "text/event-stream"

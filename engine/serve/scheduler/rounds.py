@@ -61,13 +61,9 @@ def rounds(
 ) -> Generator[T | Awaited, Any, None]:
     """Yield the output of each round of a run that has read its prompt, and the forwards and drafts that they wait for.
 
-    Args:
-        run: the run.
-        guide: constrains its tokens, or None.
-        alone: returns whether no other answer is being decoded.
-        shared: the policy while another one is: a shared round has another cost.
-        output: what a step and its log-probabilities become.
-        sharing: whether drafts may come from a shared forward pass, which changes them by rounding.
+    ``alone`` returns whether no other answer is being decoded; ``shared`` is the policy if one is, because a shared
+    round has another cost. ``output`` makes the output of a step and its log-probabilities. ``sharing`` says whether
+    drafts may come from a shared forward pass, which changes them by rounding.
     """
     lone = run.policy
     shared.begin()

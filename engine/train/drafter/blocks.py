@@ -36,8 +36,8 @@ def hidden_states(
 ) -> mx.array:
     """Return the drafter's last states at the masks, ``[rows, anchors, block - 1, hidden]``.
 
-    ``embed`` turns ids into the vectors that the drafter starts from. The anchors ``[rows, anchors]`` are int32, each at
-    least 1 and with ``block - 1`` tokens after it; the committed token is one of the ``block``.
+    ``embed`` turns ids into the vectors that the drafter starts from. The anchors ``[rows, anchors]`` are int32, each
+    at least 1 and with ``block - 1`` tokens after it; the committed token is one of the ``block``.
     """
     rows, length = batch.tokens.shape
     count = anchors.shape[1]

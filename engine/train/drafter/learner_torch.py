@@ -44,7 +44,7 @@ def writer(
 ) -> Callable[[Sequence[Sequence[int]]], list[list[int]]]:
     """Return a function with which a target answers prompts, in at most so many ``tokens`` each.
 
-    It computes in the type that is faster on the device, samples a quarter of the answers and decodes the rest greedily.
+    It computes in the type that is faster on the device, samples a quarter of the answers, and decodes others greedily.
     """
     model = _load(folder, device, product_dtype(device))
     ends = model.generation_config.eos_token_id
