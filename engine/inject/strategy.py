@@ -46,11 +46,7 @@ def decide(package: Any, target: Any) -> Decision:
 
 @contextmanager
 def injected(decision: Decision, package: Any, target: Any, caches: Sequence[Cache]) -> Iterator[Injection]:
-    """Let the package take caches for a target until the end of the block, from this thread alone.
-
-    Raises:
-        RuntimeError: no such strategy.
-    """
+    """Let the package take caches for a target until the end of the block, from this thread alone."""
     if decision.strategy not in (MAKE_CACHE, PROMPT_CACHE):
         raise RuntimeError(f"no strategy {decision.strategy!r} gives the package caches")
     injection = Injection()

@@ -21,11 +21,7 @@ def embed_of(target: nn.Module) -> Embed:
 
 
 def blocks(target: nn.Module, layers: Sequence[int]) -> list[nn.Module]:
-    """Return some layers of a model, each with its norm and its attention.
-
-    Raises:
-        BadInput: these are not where mlx-lm's models have them.
-    """
+    """Return some layers; BadInput if their norm and attention are not where mlx-lm's models have them."""
     modules = [find_layers(target)[1][i] for i in layers]
     if not all(hasattr(block, name) for block in modules for name in PARTS):
         raise BadInput(f"{type(target).__module__} has no {' and '.join(PARTS)} in each layer")
@@ -51,11 +47,7 @@ def config_for(target: nn.Module, digest: str, *, width: int, dilations: Sequenc
 
 
 def check(restorer: Restorer, target: nn.Module) -> None:
-    """Refuse a restorer that is not of all full-attention layers of a model, in its hidden size.
-
-    Raises:
-        BadInput: naming what does not fit.
-    """
+    """Raise BadInput for a restorer that is not of all full-attention layers of a model, in its hidden size."""
     config = restorer.config
     wanted = config_for(target, config.target, width=config.width, dilations=config.dilations)
     for name in ("hidden_size", "layers"):

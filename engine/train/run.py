@@ -116,11 +116,7 @@ class Pool:
 
 
 class Trainer(Generic[L]):
-    """One run in a folder: ``checkpoint`` and ``state.json`` to resume from, ``log.jsonl``.
-
-    Raises:
-        BadInput: another plan was begun in the folder.
-    """
+    """One run in a folder, with checkpoint, state and log; BadInput if another plan was begun there."""
 
     def __init__(self, learner: L, batches: Batches, folder: Path, plan: Schedule) -> None:
         self.learner, self.batches, self.folder, self.plan = learner, batches, folder, plan

@@ -100,11 +100,7 @@ class Interpreter:
         return {name for name, modules in needs.items() if self.problem(modules, imports=False)}
 
     def versions_of(self, *packages: str) -> dict[str, str | None]:
-        """Return the versions of Python and of packages. They are asked for again if something was installed.
-
-        Raises:
-            ProcessError: it cannot be started, or fails.
-        """
+        """Return the versions of Python and of packages, anew if something was installed; ProcessError if it fails."""
         answer = self._ask("versions", *packages, lasts_s=math.inf)
         return {"python": answer["version"], **answer["versions"]}
 
@@ -153,11 +149,7 @@ def find(program: str | None = None) -> tuple[Path, str]:
 
 
 def pin(policy: Path, path: Path, version: str) -> None:
-    """Write an interpreter into an existing policy without other changes.
-
-    Raises:
-        PolicyError: the policy cannot be read or written.
-    """
+    """Write an interpreter into an existing policy; PolicyError if the policy cannot be read or written."""
     load_policy(policy)
     text = policy.read_text(encoding="utf-8")
     for key, value in (("interpreter", str(path)), ("interpreter_version", version)):

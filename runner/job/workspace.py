@@ -160,11 +160,7 @@ def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
 
 
 def check_paths(preset: Preset, params: Mapping[str, Value], root: Path) -> None:
-    """Check that each path parameter, with links resolved, is below its allowed folder.
-
-    Raises:
-        Refusal: one of them is not.
-    """
+    """Raise Refusal for a path parameter that, with links resolved, is not below one of its allowed folders."""
     for name, param in preset.params.items():
         if not isinstance(param, PathParam):
             continue

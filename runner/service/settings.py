@@ -32,11 +32,7 @@ class Settings:
 
 
 def settings_for(policy: Policy, file: Path, who: pwd.struct_passwd, *, system: bool) -> Settings:
-    """Return the settings for serving a policy.
-
-    Raises:
-        UsageError: a system service would run as root.
-    """
+    """Return the settings for serving a policy; UsageError if a system service would run as root."""
     if system and who.pw_uid == 0:
         fix = "Name the user whose runner it is: --as NAME"
         raise UsageError("a system service must not run as root", fix=fix)

@@ -37,11 +37,7 @@ def command(*, model: str, dtype: str | None, out: Path | None, as_json: bool, *
 
 
 def make_needles(pair: Any, plan: Any) -> list[Any]:
-    """Return the prompts of a plan, and show progress while they are made.
-
-    Raises:
-        BadInput: the model cannot read prompts of these lengths.
-    """
+    """Return a plan's prompts, and show progress; BadInput if the model cannot read prompts of these lengths."""
     from engine.dflash.target.context import check_context
     from engine.evals import needles
 

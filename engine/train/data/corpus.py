@@ -65,11 +65,7 @@ class Corpus:
 
 
 def collect() -> Corpus:
-    """Read the corpus of this interpreter.
-
-    Raises:
-        BadInput: the standard library's sources are absent.
-    """
+    """Read the corpus of this interpreter; BadInput if the standard library's sources are absent."""
     sources = sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py"))
     library = sorted(_read("python", sources), key=lambda file: file.digest)
     if len(library) < 2 * HELD_OUT:

@@ -85,11 +85,7 @@ def drafter(config: DraftConfig, target: nn.Module, seed: int = 0) -> Drafter:
 
 
 def from_folder(source: str | Path, target: nn.Module) -> Drafter:
-    """Return the drafter in a folder, in float32, to train it further.
-
-    Raises:
-        BadInput: it is a DFlash2 or DSpark drafter, is for another target, or cannot be loaded.
-    """
+    """Return the drafter in a folder, in float32, to train it further; BadInput if that is impossible here."""
     draft = load_draft(source, mx.float32)
     if draft.config.is_dflash2 or draft.config.is_dspark:
         kind = "DSpark drafter: its heads"

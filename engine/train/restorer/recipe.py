@@ -44,11 +44,7 @@ class Read(NamedTuple):
 
 
 class RestorerLearner(TrainedWeights[RestorerPlan]):
-    """A restorer that learns in place, from a target of mlx-lm that stays as it is.
-
-    Raises:
-        BadInput: nothing would be behind the plan's window.
-    """
+    """A restorer that learns in place from a target; BadInput if nothing would be behind the plan's window."""
 
     def __init__(self, restorer: Restorer, target: nn.Module, plan: RestorerPlan) -> None:
         if plan.length <= 2 * plan.window + plan.sink:
