@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -28,19 +28,16 @@ async def deltas(answer: PendingAnswer, parts: OutputParser) -> AsyncIterator[tu
             yield "nothing", None, counted
 
 
-def _events(delta: Delta) -> list[tuple[str, Any]]:
-    if "content" in delta:
-        return [("text", delta["content"])]
-    if "reasoning_content" in delta:
-        return [("thinking", delta["reasoning_content"])]
-    events: list[tuple[str, Any]] = []
-    for call in delta["tool_calls"]:
+def _events(delta: Delta) -> Iterator[tuple[str, Any]]:
+    for name, kind in (("content", "text"), ("reasoning_content", "thinking")):
+        if name in delta:
+            yield kind, delta[name]
+    for call in delta.get("tool_calls", ()):
         function = call["function"]
         if "id" in call:
-            events.append(("call", {"id": call["id"], "name": function["name"]}))
+            yield "call", {"id": call["id"], "name": function["name"]}
         if function["arguments"]:
-            events.append(("arguments", function["arguments"]))
-    return events
+            yield "arguments", function["arguments"]
 
 
 def logprobs_of(resident: Model, piece: Piece) -> list[dict[str, Any]]:

@@ -72,13 +72,13 @@ class Scheduler:
         """End an answer early, because of an error or because it was cancelled."""
         self.active.remove(generation)
         close(generation)
+        self.fail(generation.job, error)
+
+    def fail(self, job: Job, error: BaseException | None) -> None:
+        """Send a job's error to its client, unless it was cancelled (None). A bug gets an id that is also in the log."""
         if error is None:
             self._metrics.finished.labels("cancelled").inc()
-        else:
-            self.fail(generation.job, error)
-
-    def fail(self, job: Job, error: BaseException) -> None:
-        """Send a job's error to its client. A bug gets an id that is also in the log."""
+            return
         answer, error_id = _answer(error)
         try:
             if error_id is not None:
@@ -148,11 +148,10 @@ class Scheduler:
 
     def _advance(self, generation: Generation, output: Any = None, *, wake: bool = True) -> Awaited | None:
         """Advance an answer by a turn, and pass on its output; return what it waits for."""
-        first = not generation.stats.steps
         try:
             piece = generation.turn(output)
             if isinstance(piece, Piece):
-                self._count(generation, piece, first=first)
+                self._count(generation, piece)
         except BaseException as error:  # noqa: BLE001 - the others go on
             self.end(generation, error)
             return None
@@ -167,9 +166,9 @@ class Scheduler:
             self._wake()
         return None
 
-    def _count(self, generation: Generation, piece: Piece, *, first: bool) -> None:
+    def _count(self, generation: Generation, piece: Piece) -> None:
         """Record the metrics of a piece before its client gets it, so that the client is never ahead of them."""
-        if first:
+        if generation.stats.steps == 1:
             self._metrics.first.observe(time.monotonic() - generation.job.created)
         self._metrics.generated.inc(piece.tokens)
         if generation.done:

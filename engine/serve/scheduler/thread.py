@@ -241,10 +241,7 @@ class EngineThread:
             if job.cancelled or overdue:
                 self._queue.remove(job)
                 self._begun()
-                if overdue:
-                    self._scheduler.fail(job, late())
-                else:
-                    self.metrics.finished.labels("cancelled").inc()
+                self._scheduler.fail(job, late() if overdue else None)
 
     def _admit(self) -> None:
         """Start jobs in order of arrival. A job that waits for memory is not overtaken."""
