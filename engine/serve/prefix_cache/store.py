@@ -39,7 +39,7 @@ class Store:
     ``error``, ``slow``, or ``refused_`` with the reason of a :class:``RefusedError``.
     """
 
-    def __init__(self, path: Path, budget: int, count: Callable[[str], None] | None = None) -> None:
+    def __init__(self, path: Path, budget: int, count: Callable[[str], None] = lambda _: None) -> None:
         self.events: Counter[str] = Counter()
         self._count = count
         try:
@@ -171,9 +171,8 @@ class Store:
 
     def _event(self, name: str, times: int = 1) -> None:
         self.events[name] += times
-        if self._count is not None:
-            for _ in range(times):
-                self._count(name)
+        for _ in range(times):
+            self._count(name)
 
 
 def _name(namespace: BlockNamespace, block_id: str) -> str:

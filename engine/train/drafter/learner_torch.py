@@ -7,6 +7,7 @@ and its matrices are multiplied in bfloat16 if that is quicker.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,14 +119,11 @@ class TorchLearner(TrainedTorchWeights[DrafterPlan]):
         tokens = torch.from_numpy(rows.astype(np.int64)).to(self.device)
         taps: dict[int, torch.Tensor] = {}
 
-        def keep(layer: int) -> Callable[..., None]:
-            def hook(_module: object, _inputs: object, output: Any) -> None:
-                taps[layer] = output[0] if isinstance(output, tuple) else output
-
-            return hook
+        def keep(layer: int, _module: object, _inputs: object, output: Any) -> None:
+            taps[layer] = output[0] if isinstance(output, tuple) else output
 
         layers = self.model.get_decoder().layers
-        hooks = [layers[i].register_forward_hook(keep(i)) for i in self.config.target_layer_ids]
+        hooks = [layers[i].register_forward_hook(partial(keep, i)) for i in self.config.target_layer_ids]
         try:
             with torch.autocast(self.device, torch.bfloat16, enabled=self.plan.shortlist):
                 logits = self.model(input_ids=tokens, use_cache=False).logits.float()
