@@ -63,11 +63,9 @@ class Package:
     ) -> Generator[Any, None, None]:
         """Yield the package's responses; the first of them when the prompt has been read.
 
-        The caches are fresh, ``most`` is the number of tokens at most, ``chunk`` that of the prompt to run at once,
-        and ``sampling`` is ``temperature``, ``top_p`` and ``top_k``.
-
-        Raises:
-            NotInjectedError: the package would roll these caches back wrongly, or did not use them.
+        The caches are fresh, ``most`` is the number of tokens at most, ``chunk`` that of the prompt to run at once, and
+        ``sampling`` is ``temperature``, ``top_p`` and ``top_k``. NotInjectedError if the package would roll these
+        caches back wrongly, or did not use them.
         """
         check_caches(caches)
         with injected(self.decision, self._module, self.target, caches) as injection:

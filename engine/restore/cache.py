@@ -156,10 +156,8 @@ def restored_caches(
     """Return a cache a layer: those of one kind evict and restore, all others stay the model's own.
 
     The first ``sink`` and the last ``window`` positions stay; ``source`` returns what restores the cache of an index.
-    With ``sliding``, sliding layers are restored, while full-attention ones keep their exact keys and values.
-
-    Raises:
-        BadInput: the model has no such layer, or the sizes are none, or more than a sliding layer sees.
+    With ``sliding``, sliding layers are restored, while full-attention ones keep their exact keys and values. BadInput
+    if the model has no such layer, or the sizes are none, or more than a sliding layer sees.
     """
     if sink < 0 or window < 1:
         raise BadInput(f"a sink of {sink} and a window of {window}", "0 or more, and 1 or more")

@@ -124,10 +124,8 @@ def load_drafted(
 ) -> DraftedRestorer:
     """Load a restorer strictly, in ``dtype``; None keeps the file's.
 
-    ``digests`` of the target's weights and of the drafter's have to be those that the restorer was made for.
-
-    Raises:
-        BadInput: one for another pair, or weights or a configuration that are damaged or do not fit.
+    ``digests`` of the target's weights and of the drafter's have to be those that the restorer was made for. BadInput
+    if they are not, or if weights or configuration are damaged or do not fit.
     """
     config = read_config(folder, DraftedConfig, DraftedRestorer.kind, AGAIN)
     check_digest(folder, "target", config.target, digests[0], AGAIN)

@@ -35,10 +35,8 @@ def save_restorer(restorer: Any, folder: Path) -> None:
 def load_restorer(folder: Path, target: Path, dtype: mx.Dtype | None = None) -> Restorer:
     """Load a restorer strictly, in ``dtype`` (None keeps the file's): the file has each of its tensors and no other.
 
-    The weights in the folder ``target`` have to be those that it was made for.
-
-    Raises:
-        BadInput: no restorer, one for another target, or weights that are damaged or do not fit.
+    The weights in the folder ``target`` have to be those that it was made for. BadInput if they are not, or if there is
+    no restorer, or one that is damaged or does not fit.
     """
     config = read_config(folder, RestorerConfig, Restorer.kind, AGAIN)
     check_digest(folder, "target", config.target, target_digest(target), AGAIN)

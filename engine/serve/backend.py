@@ -230,10 +230,8 @@ class Backend(Protocol):
         """Queue all answers of a request, or none.
 
         Each job gets its :class:``Piece``s, the last one with a ``finish_reason`` and a report with ``cached_tokens``,
-        or a :class:``Failed``. A cancelled job ends within one step, and a late one with an error.
-
-        Raises:
-            ApiError: 429, the queue is full; 503, the server is ending.
+        or a :class:``Failed``. A cancelled job ends within one step, and a late one with an error. ApiError 429 if the
+        queue is full, 503 if the server is ending.
         """
 
     def health(self) -> Health:

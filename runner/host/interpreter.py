@@ -131,10 +131,7 @@ def find(program: str | None = None) -> tuple[Path, str]:
     """Return the real path and the version of an interpreter; by default of the current one.
 
     Links are resolved, so that changing a link later has no effect. The last link into a virtual environment is kept,
-    because it leads out of the environment.
-
-    Raises:
-        PolicyError: the program is not a working Python.
+    because it leads out of the environment. PolicyError if the program is not a working Python.
     """
     named = shutil.which(program, path=environment.get("PATH")) if program else sys.executable
     if named is None:
@@ -166,9 +163,7 @@ def ask(path: Path, how: str, *modules: str) -> dict[str, Any]:
     """Query an interpreter for its version and the modules that it cannot import, or cannot find.
 
     ``how`` is "import" or "find"; or "versions", for the versions of packages, None for those that are not installed.
-
-    Raises:
-        ProcessError: it cannot be started, or fails.
+    ProcessError if it cannot be started, or fails.
     """
     argv = (str(path), "-I", "-c", _ASK, how, *modules)
     done = run(*argv, env={"LC_ALL": "C.UTF-8"}, cwd="/", timeout=_ASK_S, own_session=True)

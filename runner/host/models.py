@@ -131,10 +131,8 @@ class Models:
 def with_workflow_models(policy: Policy, tell: Callable[[str], None]) -> Policy:
     """Return the policy with the models that a GitHub workflow's variables name. These come before its ``env``.
 
-    Whoever may push can set them, so they count only for folders below those in ``actions.models``.
-
-    Raises:
-        PolicyError: the folder of a variable is not below those in ``actions.models``.
+    Whoever may push can set them, so they count only for folders below those in ``actions.models``; PolicyError for
+    any other.
     """
     chosen = {name: value for name in (TARGET, DRAFTER) if (value := environment.get(name))}
     if not chosen:

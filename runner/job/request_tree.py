@@ -25,8 +25,7 @@ _PRESENT = (wire.REPORTS, str(PurePosixPath(wire.REPORTS).parent))
 def listed(git: Git, commit: str, most: int, *paths: str, folders: bool = False) -> Iterator[Entry]:
     """Yield the files, links and submodules of a commit's tree; with ``folders`` the folders and submodules.
 
-    Raises:
-        Refusal: there are more than ``most`` entries, or too many bytes.
+    Refusal if there are more than ``most`` entries, or too many bytes.
     """
     flags, noun = (["-d"], "folders") if folders else ([], "files")
     top = lookup.locate(git, [f"{commit}:"])[f"{commit}:"].oid

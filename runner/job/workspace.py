@@ -88,10 +88,7 @@ def export_tree(
     """Write a commit's tree below ``root``, and return the files that are Git LFS pointers.
 
     Symbolic links are written only if they stay inside the tree; submodules become empty folders. ``attend`` is called
-    regularly meanwhile, and may raise.
-
-    Raises:
-        Refusal: it is too large or has forbidden entries.
+    regularly meanwhile, and may raise. Refusal if it is too large or has forbidden entries.
     """
     others = _check(git, commit, root, limits, attend)
     pointers: list[Pointer] = []
@@ -128,10 +125,8 @@ def _check(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[
 def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
     """Write only the files that a job reads as data.
 
-    The rest of the commit is not written, and none of it is run.
-
-    Raises:
-        Refusal: there are irregular files, or they are too large.
+    The rest of the commit is not written, and none of it is run. Refusal if there are irregular files, or they are too
+    large.
     """
     entries, count = [], 0
     for entry in request_tree.listed(git, commit, _INPUT_ENTRIES, inputs.under):

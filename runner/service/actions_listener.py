@@ -29,8 +29,7 @@ def hook_script(python: Path, policy: Path) -> bytes:
 def hook(policy: Path) -> Service:
     """Return the script beside the policy. A person has to name it in the settings of GitHub's runner.
 
-    Raises:
-        UsageError: the path has a space, because GitHub's runner does not quote it.
+    UsageError if the path has a space, because GitHub's runner does not quote it.
     """
     file = policy.absolute().with_name(_SCRIPT)
     if any(character.isspace() for character in str(file)):

@@ -28,8 +28,7 @@ TEXT_KINDS = ("text", "input_text", "output_text", "refusal")  # of parts
 def render(resident: Model, request: ChatRequest, tools: list[dict[str, Any]]) -> str:
     """Return the text of a conversation up to the beginning of the model's answer, or to the end of a turn to continue.
 
-    Raises:
-        ApiError: the template refuses a message, or some content is not text.
+    ApiError if the template refuses a message, or some content is not text.
     """
     turns = [_plain(message) for message in request.messages]
     continued = request.continue_final_message is True

@@ -70,8 +70,7 @@ def largest(namespace: BlockNamespace) -> int:
 def decoded(data: bytes, namespace: BlockNamespace, block_id: str, end: int) -> list[list[Snapshot]]:
     """Check a file and return its snapshots, whose arrays are bytes: of the caches, and of the drafter's context.
 
-    Raises:
-        RefusedError: the file is not exactly the expected block, at whose end the prompt has ``end`` tokens.
+    RefusedError if the file is not exactly the expected block, at whose end the prompt has ``end`` tokens.
     """
     content = _content(data)
     try:

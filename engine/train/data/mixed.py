@@ -15,8 +15,7 @@ FILLER = 6000  # tokens of text that a task takes its lines from
 def source(tokenizer: Tokenizer, ids: np.ndarray, *, task_share: float, length: int) -> Source:
     """Return the source of rows of ``length`` tokens: stretches of a text, and in ``task_share`` of them tasks.
 
-    Raises:
-        BadInput: the text, a stream of token ids, is shorter than one row.
+    BadInput if the text, a stream of token ids, is shorter than one row.
     """
     text.check_length(ids, length)
 

@@ -58,10 +58,7 @@ def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -
     """Return the source of a drafter's rows of ``length`` tokens: from files, and ``share`` of them the target's own.
 
     The target wrote rows ``[count, length]``, or a stream longer than one row; they may be empty. Some batches are text
-    alone, ``LONG_FACTOR`` times as long.
-
-    Raises:
-        BadInput: the text, a stream of token ids, is shorter than one row.
+    alone, ``LONG_FACTOR`` times as long. BadInput if the text, a stream of token ids, is shorter than one row.
     """
     check_length(ids, length)
 

@@ -75,10 +75,7 @@ def layers(readable: Iterable[Path], hidden: Iterable[Path], system: Iterable[st
 def doors(folders: Iterable[Path]) -> list[Path]:
     """Return the sockets and named pipes below some folders, because processes of the host may listen on them.
 
-    Links are not followed.
-
-    Raises:
-        InfrastructureError: the folders have too many entries.
+    Links are not followed. InfrastructureError if the folders have too many entries.
     """
     paths, count = [], 0
     waiting = [folder for folder in dict.fromkeys(_both_ways(folders)) if folder.is_dir()]
