@@ -94,10 +94,8 @@ def _entry(server: Server, name: str) -> dict[str, Any]:
 def catalogued(name: str, reference: str, resident: Model | None = None) -> dict[str, Any]:
     """Return a model's channels with their published figures. Of an unknown model, only loading tells the others."""
     known = catalogue.entry(reference)
-    if resident is not None:
-        specs = resident.caches
-    else:
-        specs = catalogue.offered(reference) if known or reference in BUNDLED else (RAW,)
+    specs = catalogue.offered(reference) if known or reference in BUNDLED else (RAW,)
+    specs = specs if resident is None else resident.caches
     measured = known.measured if known else {}
     least = {spec: least_boundary(reference, spec) for spec in specs}
     channels = {spec: str(Channel(name, spec, least[spec])) for spec in specs}

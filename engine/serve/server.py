@@ -230,13 +230,11 @@ class PendingAnswer:
 
 
 def _bias(biases: dict[str, float] | None, vocabulary: int) -> dict[int, float]:
-    by_token = {}
-    for name, by in (biases or {}).items():
+    for name in biases or ():
         if not (name.isascii() and name.isdigit() and len(name) < 10 and int(name) < vocabulary):  # noqa: PLR2004
             message = f"{name[:20]!r} is no token of this model, which has {vocabulary}."
             raise ApiError(400, message, param="logit_bias", code="invalid_value")
-        by_token[int(name)] = by
-    return by_token
+    return {int(name): by for name, by in (biases or {}).items()}
 
 
 def _or(value: Any, default: float) -> float:

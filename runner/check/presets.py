@@ -150,8 +150,7 @@ def _names(presets: Presets, policy: Policy) -> Iterator[Check]:
 
 
 def _interpreter(interpreter: Interpreter) -> Check:
-    problem = interpreter.problem()
-    if problem:
+    if problem := interpreter.problem():
         return Check("interpreter", ok=False, message=problem.message, fix=problem.fix)
     if interpreter.version is None:
         fix = "Pin it, so that a system update cannot replace it unnoticed: kakeya-runner pin"
@@ -160,15 +159,13 @@ def _interpreter(interpreter: Interpreter) -> Check:
 
 
 def _preset(preset: Preset, policy: Policy, interpreter: Interpreter, models: Sequence[Problem]) -> Check:
-    refused = refusal_of(preset, policy)
-    if refused:
+    if refused := refusal_of(preset, policy):
         fix = 'To allow it for people that you list, see "Whose code runs" in docs/operations.md.'
         return Check("preset", None, f"{preset.name}: refused: {refused}", fix)
     if missing := missing_settings(preset, policy):
         fix = f"Set {', '.join(missing)} under env in the policy."
         return Check("preset", None, f"{preset.name}: needs {', '.join(missing)}", fix)
-    problem = interpreter.problem_for(preset)
-    if problem:
+    if problem := interpreter.problem_for(preset):
         return Check("preset", None, f"{preset.name}: {problem.message}", problem.fix)
     if models:
         return Check("preset", None, f"{preset.name}: {models[0].message}", models[0].fix)

@@ -26,8 +26,7 @@ def tell(message: str) -> None:
 
 def say_refused(policy: Policy) -> None:
     """Print which installed presets the policy refuses, and why."""
-    lines = refused_by(policy)
-    if lines:
+    if lines := refused_by(policy):
         say("the policy refuses these presets and allows all others:")
     for line in lines:
         say(f"  {line}")

@@ -83,8 +83,7 @@ class Interpreter:
         if not self._is_pinned(answer["version"]):
             fix = "Install what jobs need there and pin it: kakeya-runner pin, and restart the runner."
             return Problem(f"{self.path} is Python {answer['version']}, the policy pins {self.version}", fix)
-        lacking = [module for module in modules if module in answer["lacking"]]
-        if lacking:
+        if lacking := [module for module in modules if module in answer["lacking"]]:
             return Problem(f"{self.path} cannot import {', '.join(lacking)}", self._install(lacking))
         return None
 

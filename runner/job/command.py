@@ -168,8 +168,7 @@ class Command:
         with selectors.DefaultSelector() as selector:
             selector.register(self._report, selectors.EVENT_READ)
             while selector.select(max(0.0, until - time.monotonic())):
-                data = os.read(self._report, _READ_BYTES)
-                if not data:
+                if not (data := os.read(self._report, _READ_BYTES)):
                     return True
                 self._reported += data
         return False

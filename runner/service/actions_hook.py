@@ -55,8 +55,7 @@ def check_job(policy: Policy, claims: Mapping[str, str | None]) -> str:
 
 
 def _claimed(claims: Mapping[str, str | None], name: str) -> str:
-    value = claims.get(name)
-    if not value:
+    if not (value := claims.get(name)):
         raise _no("incomplete", f"{name} is not set: this is no job of GitHub's, or of an older runner")
     return value
 

@@ -48,13 +48,11 @@ async def begin(server: Server, request: CompletionRequest) -> Completion:
     chosen = server.choose(request)
     resident = await server.resident(chosen)
     prompts = await asyncio.to_thread(_prompts, request, resident)
-    n = request.n or 1
     longest = max(prompts, key=len)
     options = server.options(request, chosen, resident, longest, request.max_tokens or 16)
-    if request.logprobs is not None:
-        options = replace(options, logprobs=request.logprobs)
     format_grammar = await of_format(request.response_format, resident)
-    answer = PendingAnswer(server, chosen, prompts, replace(options, grammar=format_grammar), n)
+    options = replace(options, logprobs=request.logprobs, grammar=format_grammar)
+    answer = PendingAnswer(server, chosen, prompts, options, request.n or 1)
     return Completion(request, resident, answer, [0] * len(answer.jobs), [0] * len(prompts))
 
 

@@ -110,10 +110,8 @@ def _too_large(settings: Settings) -> ApiError:
 
 def is_loopback(host: str) -> bool:
     """Return whether a host name or address is loopback."""
-    if host.rstrip(".").lower() == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host.rstrip(".").lower() == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 

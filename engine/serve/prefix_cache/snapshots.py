@@ -72,13 +72,12 @@ def put(cache: Any, path: Sequence[Snapshot], length: int) -> None:
 
 def take_context(context: DraftContext, start: int, end: int) -> list[Snapshot]:
     """Return the snapshots of a drafter's context that has read ``end`` tokens, one per layer."""
-    saved = []
-    for layer in context.layers:
-        whole = layer.keep is None
-        a, b = (start, end) if whole else (layer.start, layer.end)
-        arrays = [_copy(x, a, b) for x in layer.buffers]
-        saved.append(Snapshot("segment" if whole else "window", arrays))
-    return saved
+    return [
+        Snapshot("segment", [_copy(x, start, end) for x in layer.buffers])
+        if layer.keep is None
+        else Snapshot("window", [_copy(x, layer.start, layer.end) for x in layer.buffers])
+        for layer in context.layers
+    ]
 
 
 def put_context(context: DraftContext, paths: Sequence[Sequence[Snapshot]], length: int) -> None:

@@ -32,8 +32,7 @@ class Admission:
         ``used_bytes`` are reserved for running answers, by model. ApiError 503 if the model is larger than the budget.
         """
         budget = self._settings.memory_budget
-        needed = self._residents.expected(name) if budget is not None else 0
-        if budget is None or not needed:
+        if budget is None or not (needed := self._residents.expected(name)):
             return True
         if needed > budget:
             message = (
