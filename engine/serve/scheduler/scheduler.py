@@ -102,7 +102,9 @@ class Scheduler:
             for generation, _ in drafting:
                 generation.joint_drafts += 1
         else:  # one after another: a run's clock counts its own drafts alone
-            outputs = (self._output_of(draft.run.propose, draft.plan, owners=[each]) for each, draft in drafting)
+            outputs = (
+                self._output_of(draft.run.propose, draft.plan, owners=[each]) for each, draft in drafting
+            )
         drafted = [
             (generation, self._advance(generation, output))
             for (generation, _), output in zip(drafting, outputs, strict=False)
@@ -120,7 +122,8 @@ class Scheduler:
             outputs = self._output_of(resident.joint.forward, runs, tokens, owners=owners) or []
             for generation in owners:
                 generation.joint += 1
-            self._judged([(each, self._advance(each, out)) for each, out in zip(owners, outputs, strict=False)])
+            results = zip(owners, outputs, strict=False)
+            self._judged([(each, self._advance(each, output)) for each, output in results])
             waiting = [each for each in waiting if each not in joined]
         for generation, forward in waiting:
             verified = self._output_of(forward.run.forward, forward.tokens, owners=[generation])
