@@ -70,16 +70,10 @@ class Ready:
 
     def __init__(self) -> None:
         report, self._report_fd = os.pipe()
+        argv, fds = [sys.executable, "-I", "-c", _SUPERVISE], [self._report_fd]
+        env = {"LC_ALL": "C.UTF-8"}
         try:
-            child = start(
-                [sys.executable, "-I", "-c", _SUPERVISE],
-                env={"LC_ALL": "C.UTF-8"},
-                cwd="/",
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=None,
-                pass_fds=[self._report_fd],
-            )
+            child = start(argv, env=env, cwd="/", stdin=PIPE, stdout=PIPE, stderr=None, pass_fds=fds)
         except BaseException:
             os.close(report)
             raise
