@@ -69,15 +69,9 @@ class Package:
         """
         check_caches(caches)
         with injected(self.decision, self._module, self.target, caches) as injection:
-            responses = self._module.stream_generate(
-                self.target,
-                self.draft,
-                self._tokenizer,
-                mx.array(list(ids)),
-                max_tokens=most,
-                prefill_step_size=chunk,
-                **sampling,
-            )
+            models = (self.target, self.draft, self._tokenizer)
+            options = {"max_tokens": most, "prefill_step_size": chunk, **sampling}
+            responses = self._module.stream_generate(*models, mx.array(list(ids)), **options)
             first = next(responses, None)  # the caches are taken before the prompt is read
         try:
             _verify(injection.times_taken, caches, len(ids))
@@ -163,16 +157,13 @@ def steps(responses: Iterator[Any], block: int, most: int) -> Iterator[Step]:
     count = 0
     for response in responses:
         tokens = tuple(response.tokens)
-        if count == 0:
-            yield Step(tokens, text=response.text, drafter="prefill", finish_reason=response.finish_reason)
-        else:
-            proposed = min(block, most - count + 1) - 1 if tokens else 0
-            yield Step(
-                tokens,
-                accepted=min(max(len(tokens) - 1, 0), proposed),
-                text=response.text,
-                drafter="dflash",
-                proposed=proposed,
-                finish_reason=response.finish_reason,
-            )
+        proposed = min(block, most - count + 1) - 1 if tokens and count else 0
+        yield Step(
+            tokens,
+            accepted=min(max(len(tokens) - 1, 0), proposed),
+            text=response.text,
+            drafter="dflash" if count else "prefill",
+            proposed=proposed,
+            finish_reason=response.finish_reason,
+        )
         count += len(tokens)

@@ -37,12 +37,9 @@ def make_app(server: Server) -> FastAPI:
         yield
         server.engine.stop()
 
+    version = host.version("kakeya-bridge") or "0"
     app = FastAPI(
-        title="kakeya-engine serve",
-        version=host.version("kakeya-bridge") or "0",
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
+        title="kakeya-engine serve", version=version, lifespan=lifespan, docs_url=None, redoc_url=None
     )
     app.add_middleware(Guard, settings=server.settings)
     if server.settings.origins:
