@@ -63,7 +63,7 @@ class Learner(Protocol):
     """What learns, its target and its optimizer, in one library or another."""
 
     suffix: str  # of the files that `save` writes
-    about: Mapping[str, object] = {}  # what a run has to agree on, beside the plan, to go on from a checkpoint
+    about: Mapping[str, object] = {}  # what a run has to agree on to go on from a checkpoint, beside the plan
 
     def learn(self, batch: Any, step: int) -> dict[str, float]:
         """Take one step on a batch; return figures from before it, ``loss`` among them."""

@@ -73,17 +73,9 @@ def setup_command(
             say("stopped before installing the service: fix the lines marked FAIL and run this command again")
             return ExitCode.FAILED
         todo += plan.then
-        if plan.is_done:
-            put(f"{title}: already done")
-            continue
-        put(f"{title}:")
-        for line in plan.show():
-            put(f"  {line}")
-        if asks and not click.confirm(f"{title}: do this?", default=True, err=True):
+        if not _take(title, plan, commands=root is None, changes=changes, asks=asks):
             say(f"stopped before this step: {title}. Run this command again to continue")
             return ExitCode.FAILED
-        for line in plan.carry_out(commands=root is None) if changes else ():
-            put(line)
     if not changes:
         say("nothing was changed; add --yes to do this, or run it in a terminal")
         return ExitCode.SUCCEEDED
@@ -93,6 +85,18 @@ def setup_command(
     for line in todo:
         say(f"  {line}")
     return ExitCode.SUCCEEDED
+
+
+def _take(title: str, plan: Plan, *, commands: bool, changes: bool, asks: bool) -> bool:
+    """Show a step, and do it after confirmation. Returns False if the user declined."""
+    put(f"{title}: already done" if plan.is_done else f"{title}:")
+    for line in plan.show():
+        put(f"  {line}")
+    if asks and not plan.is_done and not click.confirm(f"{title}: do this?", default=True, err=True):
+        return False
+    for line in plan.carry_out(commands=commands) if changes else ():
+        put(line)
+    return True
 
 
 def _is_fit(policy: Path) -> bool:
@@ -191,10 +195,8 @@ def install_command(
     # Under sudo, the policy is still read from the home of the user who called it.
     file = policy or (Path(who.pw_dir) / ".config/kakeya/runner.yaml" if system else default_path())
     rules = load_policy(file)
-    if hook:
-        service = actions_listener.hook(file)
-    else:
-        service = _service_of(settings_for(rules, file, who, system=system))
+    settings = None if hook else settings_for(rules, file, who, system=system)
+    service = _service_of(settings) if settings else actions_listener.hook(file)
     plan = service.uninstall(root) if uninstall else service.install(root)
     if plan.is_done:
         say("nothing to do: everything is up to date")

@@ -4,6 +4,7 @@ import os
 import unicodedata
 from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
 from bridge.bus import lookup, objects, wire
@@ -69,7 +70,8 @@ class Names:
         if len(encoded) > self._longest_path or max(map(len, encoded.split(b"/"))) > self._longest_name:
             message = f"the tree holds a name that is too long: {path[:_SHOWN_CHARS]!a}..."
             raise Refusal("hostile_tree", message)
-        shared = len(os.path.commonprefix([[name for name, _ in self._last], parts[:-1]]))
+        same = (known == part for (known, _), part in zip(self._last, parts[:-1], strict=False))
+        shared = sum(takewhile(bool, same))
         del self._last[shared:]
         folded = self._last[-1][1] if self._last else ""
         for n in range(shared, len(parts)):

@@ -283,7 +283,7 @@ def _kill_children(reap: Callable[[], None]) -> None:
     for _ in range(_ROUNDS):
         reap()
         children = listed.read_text().split() if listed.exists() else []
-        if not any([_can_kill(int(pid)) for pid in children]):
+        if not sum(_can_kill(int(pid)) for pid in children):
             return
 
 

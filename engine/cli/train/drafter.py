@@ -12,6 +12,7 @@ from engine.cli.train.common import carry_out, for_a_target
 from engine.cli.train.common import seed as seed_option
 
 ANSWER_TOKENS = 192  # of an answer that the target writes, at most
+PLANNED = ("steps", "rows", "anchors", "block", "seed", "decay", "shortlist")  # options that the plan has too
 
 
 @click.command()
@@ -59,8 +60,9 @@ def command(*, name: str, out: Path, text: tuple[Path, ...], **options: Any) -> 
     anchors, length, block, seed = (options[each] for each in ("anchors", "length", "block", "seed"))
     torch = options["library"] == "torch"
     if anchors > (room := max(0, length - block - 1)):
-        rows = f"a row of {length} tokens has room for {room} blocks of {block}"
-        raise click.UsageError(f"--anchors {anchors}: {rows}")
+        raise click.UsageError(
+            f"--anchors {anchors}: a row of {length} tokens has room for {room} blocks of {block}"
+        )
     if not torch and (options["prompt_set"] is not None or options["shortlist"]):
         raise click.UsageError("--prompts and --shortlist need --with torch")
     if torch:
@@ -87,12 +89,11 @@ def command(*, name: str, out: Path, text: tuple[Path, ...], **options: Any) -> 
         made_for, mask = fit.identity(config, pair.tokenizer), init.mask_id_of(pair.tokenizer)
         shape = init.draft_config(config, mask, layers=options["layers"], block=block, made_for=made_for)
         model = init.drafter(shape, pair.target, seed)
-    names = ("steps", "rows", "anchors", "block", "seed", "decay", "shortlist")
     plan = DrafterPlan(
         pool=max(options["rows"], DrafterPlan.pool),
         matrix_rate=options["rate"] * DrafterPlan.matrix_rate,
         other_rate=options["rate"] * DrafterPlan.other_rate,
-        **{each: options[each] for each in names},
+        **{each: options[each] for each in PLANNED},
     )
     out.mkdir(parents=True, exist_ok=True)
     ids = sources.token_ids(pair.tokenizer, text, out / "text.npy")

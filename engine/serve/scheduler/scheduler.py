@@ -75,7 +75,7 @@ class Scheduler:
         self.fail(generation.job, error)
 
     def fail(self, job: Job, error: BaseException | None) -> None:
-        """Send a job's error to its client, unless it was cancelled (None). A bug gets an id that is also in the log."""
+        """Send a job's error to its client, unless it was cancelled (None). A bug gets an id that the log has too."""
         if error is None:
             self._metrics.finished.labels("cancelled").inc()
             return
