@@ -5,7 +5,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import prod
 
@@ -45,15 +45,11 @@ class Namespace:
     def __post_init__(self) -> None:
         is_unsafe = ".." in self.prefix or ".lock/" in self.prefix or self.prefix.startswith("refs/")
         if is_unsafe or not _PREFIX.fullmatch(self.prefix):
-            raise UsageError(
-                f"{self.prefix!r} cannot begin a request branch",
-                fix="Use something like 'team/' or 'claude/mac-bridge-': ASCII letters, digits, . _ - and /.",
-            )
+            fix = "Use something like 'team/' or 'claude/mac-bridge-': ASCII letters, digits, . _ - and /."
+            raise UsageError(f"{self.prefix!r} cannot begin a request branch", fix=fix)
         if not _SUFFIX.fullmatch(self.suffix):
-            raise UsageError(
-                f"{self.suffix!r} cannot end a request branch",
-                fix="A suffix is a dash and up to 32 lower-case letters or digits, such as --suffix=-b876.",
-            )
+            fix = "A suffix is a dash and up to 32 lower-case letters or digits, such as --suffix=-b876."
+            raise UsageError(f"{self.suffix!r} cannot end a request branch", fix=fix)
 
     def branch(self, preset: str, nonce: str) -> str:
         """Return the branch of a request for ``preset`` with ``nonce``."""
@@ -81,19 +77,18 @@ def detect_namespace(
     Raises:
         UsageError: git or the runner would not take the name.
     """
-    namespace = Namespace()
-    if current_branch:
-        memory = _AGENT_MEMORY.fullmatch(current_branch)
-        if memory:
-            namespace = Namespace("AgentMemory/mac-bridge-", memory["suffix"])
-        for agent in ("claude/", "copilot/"):
-            if current_branch.startswith(agent):
-                namespace = Namespace(agent + "mac-bridge-")
-    return Namespace(
-        namespace.prefix if prefix is None else prefix,
-        # An explicit prefix replaces the detected namespace and its suffix.
-        suffix if suffix is not None else (namespace.suffix if prefix is None else ""),
-    )
+    here = current_branch or ""
+    agent, slash, _ = here.partition("/")
+    if prefix is not None:
+        # It replaces the detected namespace and its suffix.
+        namespace = Namespace(prefix)
+    elif memory := _AGENT_MEMORY.fullmatch(here):
+        namespace = Namespace("AgentMemory/mac-bridge-", memory["suffix"])
+    elif slash and agent in ("claude", "copilot"):
+        namespace = Namespace(f"{agent}/mac-bridge-")
+    else:
+        namespace = Namespace()
+    return namespace if suffix is None else replace(namespace, suffix=suffix)
 
 
 def patterns_with(namespace: Namespace) -> tuple[str, ...]:
@@ -148,10 +143,7 @@ def folders(branch: str) -> list[str]:
 
 
 def is_in_conflict(branch: str, other: str) -> bool:
-    """Return whether some server cannot hold both branches: one is a folder of the other, in any case of its letters.
-
-    Servers whose file system ignores case take ``Mac-Bridge`` for ``mac-bridge``.
-    """
+    """Return whether some server cannot hold both branches: in some case of letters, one is a folder of the other."""
     shorter, longer = sorted((branch.casefold(), other.casefold()), key=len)
     return longer.startswith(f"{shorter}/")
 
@@ -178,9 +170,6 @@ def turn_shares(waiting: Iterable[Requester]) -> dict[Requester, int]:
     everybody = set(waiting)
     beside: dict[Requester, set[str]] = defaultdict(set)
     for requester in everybody:
-        for step in range(len(requester)):
-            beside[requester[:step]].add(requester[step])
-    return {
-        requester: prod(len(beside[requester[:step]]) for step in range(len(requester)))
-        for requester in everybody
-    }
+        for step, name in enumerate(requester):
+            beside[requester[:step]].add(name)
+    return {who: prod(len(beside[who[:step]]) for step in range(len(who))) for who in everybody}

@@ -3,6 +3,8 @@
 To git, a name in a refspec or a pattern of a listing may be short, even ``refs/heads/x``: a branch with that whole name
 (``refs/heads/refs/heads/x``) or such a tag is in the way of the branch ``x``, and stands in for it if that is gone.
 Exact are only the lines of a listing, the ids of objects, and the two sides of a refspec with an asterisk.
+
+If git fails, as when the server cannot be reached, every function raises a GitError.
 """
 
 import secrets
@@ -24,22 +26,14 @@ _PUSH_FLAGS = (
 
 
 def start_listing(git: Git, address: str, *flags: str, timeout: float = NETWORK_TIMEOUT) -> Child:
-    """Start a listing of a server's references. The caller compares its lines.
-
-    Raises:
-        GitError: git cannot be started.
-    """
+    """Start a listing of a server's references. The caller compares its lines."""
     return git.start("ls-remote", "--refs", *flags, "--", address, timeout=timeout)
 
 
 def each_ref(
     git: Git, address: str, *flags: str, timeout: float = NETWORK_TIMEOUT
 ) -> Iterator[tuple[str, str]]:
-    """Yield name and object id of each reference on a server. Git would report a listing that nobody reads as failed.
-
-    Raises:
-        GitError: the server cannot be reached.
-    """
+    """Yield name and object id of each reference on a server. To git, a listing that nobody reads has failed."""
     child = start_listing(git, address, *flags, timeout=timeout)
     try:
         yield from git_output.each_ref(git_output.each_line(child.chunks()))
@@ -48,43 +42,27 @@ def each_ref(
 
 
 def find_branch(git: Git, address: str, branch: str, timeout: float = NETWORK_TIMEOUT) -> str | None:
-    """Return the id of a branch's commit on a server, or None if it has no such branch.
-
-    Raises:
-        GitError: the server cannot be reached.
-    """
+    """Return the id of a branch's commit on a server, or None if it has no such branch."""
     return find_branches(git, address, branch.__eq__, timeout).get(branch)
 
 
 def find_branches(
     git: Git, address: str, is_wanted: Callable[[str], bool], timeout: float = NETWORK_TIMEOUT
 ) -> dict[str, str]:
-    """Return ``{branch: commit id}`` of the wanted branches on a server.
-
-    Raises:
-        GitError: the server cannot be reached.
-    """
+    """Return ``{branch: commit id}`` of the wanted branches on a server."""
     listed = each_ref(git, address, "--heads", timeout=timeout)
     heads = ((ref.removeprefix(HEADS), oid) for ref, oid in listed if ref.startswith(HEADS))
     return {branch: oid for branch, oid in heads if is_wanted(branch)}
 
 
 def fetch(git: Git, address: str, commits: Mapping[str, str], *, timeout: float = NETWORK_TIMEOUT) -> None:
-    """Fetch commits by their ids, given by the local references that they are put at.
-
-    Raises:
-        GitError: one of them does not come.
-    """
+    """Fetch commits by their ids, given by the local references that they are put at."""
     specs = "".join(f"+{oid}:{ref}\n" for ref, oid in commits.items())
     git("fetch", *FETCH_FLAGS, "--stdin", "--", address, stdin=specs, timeout=timeout)
 
 
 def start_fetch(git: Git, address: str, commits: Iterable[str], *flags: str, at: str = "") -> Child:
-    """Start a fetch of commits by their ids, and return it. The last one is put at the local reference ``at``.
-
-    Raises:
-        GitError: git cannot be started.
-    """
+    """Start a fetch of commits by their ids, and return it. The last one is put at the local reference ``at``."""
     child = git.start("fetch", *FETCH_FLAGS, "--stdin", *flags, "--", address, timeout=NETWORK_TIMEOUT)
     child.write("".join(f"+{oid}:{at}\n" if at else f"{oid}\n" for oid in commits))
     return child
@@ -102,19 +80,13 @@ def push(
 
     ``expect`` says at which commit each of them must still be (None: it must not exist). One that is not in it is
     overwritten.
-
-    Raises:
-        GitError: one of them could not be set.
     """
     folder = f"{OUTGOING}{secrets.token_hex(8)}/"
     # The asterisk stands for the last character.
     local = {ref: f"{folder}{i}/{ref[-1]}" for i, ref in enumerate(commits)}
     specs = [f"{'' if ref in expect else '+'}{here[:-1]}*:{ref[:-1]}*" for ref, here in local.items()]
-    git(
-        "update-ref",
-        "--stdin",
-        stdin="".join(f"create {here} {commits[ref]}\n" for ref, here in local.items()),
-    )
+    created = "".join(f"create {here} {commits[ref]}\n" for ref, here in local.items())
+    git("update-ref", "--stdin", stdin=created)
     try:
         git("push", *_PUSH_FLAGS, *flags, *_leases(expect), "--", address, *specs, timeout=timeout)
     finally:
@@ -129,7 +101,6 @@ def delete(
     *flags: str,
     others: Collection[str] = (),
     ok: Iterable[int] = (0,),
-    timeout: float = NETWORK_TIMEOUT,
 ) -> Completed:
     """Delete references of a server that still are at the commits in ``tips``.
 
@@ -142,10 +113,8 @@ def delete(
     nothing = f"{OUTGOING}{secrets.token_hex(8)}/*"
     leases = _leases({**dict.fromkeys(others), **tips})
     specs = [f"{nothing}:{ref}*" for ref in tips]
-    return git(
-        "push", *_PUSH_FLAGS, "--prune", "--force-with-lease", *flags, *leases, "--", address, *specs,
-        timeout=timeout, ok=ok,
-    )  # fmt: skip
+    pruning = ("push", *_PUSH_FLAGS, "--prune", "--force-with-lease", *flags, *leases)
+    return git(*pruning, "--", address, *specs, timeout=NETWORK_TIMEOUT, ok=ok)
 
 
 def _leases(expect: Mapping[str, str | None]) -> list[str]:

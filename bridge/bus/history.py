@@ -66,35 +66,26 @@ def read_views(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -
     With ``ended_whole=False``, of a branch that has ended only the state is read. Its view then never says that the
     branch is foreign or cancelled.
     """
-    return {view.branch: view for view in each_view(git, tips, ended_whole=ended_whole)}
-
-
-def each_view(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -> Iterator[RequestBranch]:
-    """Yield the views of ``read_views`` one at a time, so that not all files are in memory at once."""
     known: dict[str, ObjectInfo | None] = {}
-    if not ended_whole:
-        remaining = dict(tips)
-        for view in _ended(git, tips, known):
-            del remaining[view.branch]
-            yield view
-        tips = remaining
+    views = {view.branch: view for view in _ended(git, tips, known)} if not ended_whole else {}
     places = {
         branch: (f"{tip}:{wire.STATE}", f"{tip}^:{wire.STATE}", f"{tip}:{wire.CANCEL}")
         for branch, tip in tips.items()
+        if branch not in views
     }
     heavy: dict[str, ObjectInfo] = {}
     there = lookup.locate(git, [name for names in places.values() for name in names], heavy, known)
-    wanted = [
-        (branch, _readable(there.get(state)), _readable(there.get(before)), _readable(there.get(cancel)))
-        for branch, (state, before, cancel) in places.items()
-    ]
-    contents = objects.each_content(git, [oid for _, *oids in wanted for oid in (oids[0], oids[2]) if oid])
-    for branch, state, before, cancel in wanted:
+    wanted = {branch: [_readable(there.get(name)) for name in names] for branch, names in places.items()}
+    read = [oid for state, _, cancel in wanted.values() for oid in (state, cancel) if oid]
+    # The files are in memory one at a time.
+    contents = objects.each_content(git, read)
+    for branch, (state, before, cancel) in wanted.items():
         state_blob = next(contents)[1] if state else None
         cancel_blob = next(contents)[1] if cancel else None
         view = _view(branch, tips[branch], state_blob, cancel_blob, changed=state != before)
         blocked = next((heavy[name] for name in places[branch] if name in heavy), None)
-        yield replace(view, too_large=_say(blocked)) if blocked else view
+        views[branch] = replace(view, too_large=_say(blocked)) if blocked else view
+    return views
 
 
 def _ended(git: Git, tips: Mapping[str, str], known: dict[str, ObjectInfo | None]) -> Iterator[RequestBranch]:
@@ -115,8 +106,8 @@ def _readable(entry: ObjectInfo | None) -> str | None:
 
 
 def _say(heavy: ObjectInfo) -> str:
-    most = limits.COMMIT_BYTES if heavy.kind == "commit" else limits.TREE_BYTES
-    noun = "commit" if heavy.kind == "commit" else "folder"
+    is_commit = heavy.kind == "commit"
+    noun, most = ("commit", limits.COMMIT_BYTES) if is_commit else ("folder", limits.TREE_BYTES)
     return f"its {noun} {heavy.oid[:12]} has {heavy.size} bytes; {most} are the most"
 
 
@@ -139,17 +130,13 @@ def _view(
 
 
 def commits_between(git: Git, after: str | None, tip: str) -> list[str]:
-    """Return the commits on the branch's own line from (not including) ``after`` to ``tip``, oldest first.
-
-    None are returned if ``after`` does not exist: a forged state may name any request.
-    """
+    """Return a branch's own commits after ``after`` up to ``tip``, oldest first; none if ``after`` does not exist."""
     near = _line(git, tip) if after else []
     if after in near:
         return near[: near.index(after)][::-1]
     span = [tip] if after is None else [tip, f"^{after}"]
     walk = ("rev-list", "--first-parent", "--reverse", f"--max-count={limits.COMMITS}", *span)
-    listed = git(*walk, ok=(0, 128)).stdout
-    return git_output.lines(listed)
+    return git_output.lines(git(*walk, ok=(0, 128)).stdout)
 
 
 def is_ancestor(git: Git, earlier: str, later: str) -> bool:
@@ -170,10 +157,7 @@ def _line(git: Git, tip: str) -> list[str]:
 
 
 def stream(git: Git, after: str, tip: str) -> Iterator[tuple[str, StateFile, bytes]]:
-    """Yield each runner's state after ``after`` with its piece of log, oldest first.
-
-    Past ``limits.STREAM_BYTES`` no more pieces come, only states.
-    """
+    """Yield each state after ``after`` with its piece of log, oldest first, without it past ``limits.STREAM_BYTES``."""
     previous, remaining = None, limits.STREAM_BYTES
     for commit, state, blobs in states(git, commits_between(git, after, tip), wire.STREAM):
         if state and blobs[0] != previous:

@@ -39,7 +39,9 @@ def locate(
         objects: dict[str, ObjectInfo | None] = {} if known is None else known
         depth = 1
         while at:
-            _ask(process, at.values(), objects)
+            new = [revision for revision in dict.fromkeys(at.values()) if revision not in objects]
+            process.ask(new)
+            objects |= {revision: git_output.object_of(process.child.line()) for revision in new}
             following: dict[str, str] = {}
             for name, revision in at.items():
                 here, parts = objects.get(revision), steps[name]
@@ -70,18 +72,12 @@ def _steps(name: str) -> list[str]:
     return steps
 
 
-def _ask(process: batch.CatFileProcess, names: Iterable[str], known: dict[str, ObjectInfo | None]) -> None:
-    new = [name for name in dict.fromkeys(names) if name not in known]
-    process.ask(new)
-    known.update((name, git_output.object_of(process.child.line())) for name in new)
-
-
 def with_oversized_history(
     git: Git, tips: Collection[str], *, but: str, timeout: float | None = None
 ) -> set[str]:
-    """Return the tips whose new history holds a commit beyond the limit.
+    """Return the tips, which are within the limit, whose new history holds a commit beyond it.
 
-    New is what no reference reaches, except references that match ``but``. The tips are known to be within the limit.
+    New is what no reference reaches, except references that match ``but``.
 
     Raises:
         ProcessError: it took longer than ``timeout`` seconds.
@@ -93,12 +89,10 @@ def with_oversized_history(
     try:
         child.write("".join(f"{oid}\n" for oid in tips))
         oversized: set[str] = set()
-        weighed = set(tips)
         for some in _history_portions(git_output.each_line(child.chunks(), limits.COMMIT_BYTES)):
             lines = [git_output.with_parents(line) for line in some]
-            for oid, entry in locate(git, [oid for oid, _ in lines if oid not in weighed]).items():
-                if entry.size > limits.COMMIT_BYTES:
-                    oversized.add(oid)
+            sizes = locate(git, [oid for oid, _ in lines])
+            oversized |= {oid for oid, entry in sizes.items() if entry.size > limits.COMMIT_BYTES}
             # Parents come before their children.
             for oid, parents in lines:
                 if not oversized.isdisjoint(parents):

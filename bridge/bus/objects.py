@@ -25,39 +25,26 @@ class Existing:
 
 Files = Mapping[str, bytes | Existing | None]
 
-# A reference's whole name, not an expression. If a reference is missing, git takes another one with a similar
-# name.
+# A reference's whole name, not an expression. If it is missing, git takes another one with a similar name.
 _REF = re.compile(r"refs/[^\s~^:?*\[\\@]+")
 
 # The tree with nothing in it. Git keeps no empty folders.
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 
-def _top(git: Git, tree: str) -> str:
-    """Return the id of a tree, or of a commit's tree.
-
-    Raises:
-        InfrastructureError: there is no such tree, or it is too large.
-    """
-    top = locate(git, [f"{tree}:"]).get(f"{tree}:")
-    if top is None or top.size > limits.TREE_BYTES:
-        raise InfrastructureError(
-            f"{tree[:12]} is no commit or folder of up to {limits.TREE_BYTES} bytes", code="too_large"
-        )
-    return top.oid
-
-
 def entry_at(git: Git, commit: str, path: str) -> Entry | None:
     """Return the entry at a path of a commit, without its size; None if there is none, or more than one."""
     folder, _, name = path.rpartition("/")
-    path_of_folder = f"{commit}:{folder}"
-    there = locate(git, [path_of_folder]).get(path_of_folder)
-    if there is None or there.kind != "tree" or there.size > limits.TREE_BYTES:
-        return None
-    ((_, raw),) = each_content(git, [there.oid])
+    raw = _read_tree(git, f"{commit}:{folder}")
     # There may be a hundred thousand entries, of which one is kept.
-    named = [entry for entry in git_output.tree(raw) if entry.path == name]
+    named = [entry for entry in git_output.tree(raw or b"") if entry.path == name]
     return named[0] if len(named) == 1 else None
+
+
+def _read_tree(git: Git, name: str) -> bytes | None:
+    """Return a folder as git stores it; None if there is none, or it is too large."""
+    (raw,) = read_many(git, [name], max_bytes=limits.TREE_BYTES, kind="tree")
+    return raw
 
 
 def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | None:
@@ -78,9 +65,8 @@ def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | No
 def read_many(git: Git, names: Sequence[str], *, max_bytes: int, kind: str = "blob") -> list[bytes | None]:
     """Return the contents of many blobs, named as ``<commit>:<path>``, at once; None for the missing and the large.
 
-    With another ``kind`` these are objects of that kind and no other. ``locate`` bounds the way to them.
-
-    A symbolic link counts as its target's name, so what is read must still be parsed strictly.
+    With another ``kind`` these are objects of that kind and no other. ``locate`` bounds the way to them. A symbolic
+    link counts as its target's name, so what is read must still be parsed strictly.
     """
     there = locate(git, names)
     wanted = [
@@ -141,8 +127,7 @@ def overlay(git: Git, base: str | None, files: Files, writer: Writer | None = No
     """Return a tree like ``base`` with some files replaced, added, or (if None) removed with everything below them.
 
     Only the folders on the way to a changed file are read and written, so a large tree costs no more than a small one.
-    Submodules, links and modes of everything else stay as they are. With a ``writer``, which stores it with what else
-    is made, nothing is stored yet.
+    Everything else stays as it is. With a ``writer``, which stores it with what else is made, nothing is stored yet.
     """
     builder = writer or Writer(git)
     tree = _overlay(git, base, files, builder)
@@ -160,14 +145,14 @@ def _overlay(git: Git, base: str | None, files: Files, writer: Writer) -> str:
             below.setdefault(head, {})[rest] = content
         else:
             here[head] = content
-    top = _top(git, base) if base else None
     # A large folder is kept as git stores it, once per level, not as one object per entry.
-    raw = next(each_content(git, [top]))[1] if top else b""
+    raw = _read_tree(git, f"{base}:") if base else b""
+    if raw is None:
+        message = f"{str(base)[:12]} is no commit or folder of up to {limits.TREE_BYTES} bytes"
+        raise InfrastructureError(message, code="too_large")
     touched = here.keys() | below.keys()
-    entries = {}
-    if top:
-        changed = (entry for entry in git_output.tree(raw) if entry.path in touched)
-        entries = {entry.path: (entry.mode, entry.oid) for entry in changed}
+    changed = (entry for entry in git_output.tree(raw) if entry.path in touched)
+    entries = {entry.path: (entry.mode, entry.oid) for entry in changed}
     for name, content in here.items():
         entries.pop(name, None)
         if content is not None:
@@ -222,14 +207,9 @@ def is_commit(git: Git, name: str) -> bool:
 
 
 def parents_of(git: Git, commit_id: str) -> list[str]:
-    """Return the parents that a commit names, read from the commit itself, so that it works in a shallow clone too.
-
-    Raises:
-        InfrastructureError: it is missing or too large.
-    """
+    """Return a commit's parents, also in a shallow clone. If it is missing or too large: an InfrastructureError."""
     (raw,) = read_many(git, [commit_id], max_bytes=limits.COMMIT_BYTES, kind="commit")
     if raw is None:
-        raise InfrastructureError(
-            f"{commit_id[:12]} is no commit of up to {limits.COMMIT_BYTES} bytes", code="too_large"
-        )
+        message = f"{commit_id[:12]} is no commit of up to {limits.COMMIT_BYTES} bytes"
+        raise InfrastructureError(message, code="too_large")
     return git_output.parents(raw)

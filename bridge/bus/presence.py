@@ -1,8 +1,7 @@
 """The wire format of a runner's presence: who serves, on a reference of the runner's own.
 
-The reference is outside of ``refs/heads/``, so it is no branch: no request can have its name, a clone does not fetch
-it, and older clients and runners never see it. It points to a commit without parents whose tree holds one file. The
-record is shown to people; no decision about what runs depends on it.
+The reference is outside of ``refs/heads/``, so it is no branch, and clones, older clients and runners do not see it. It
+points to a commit without parents whose tree holds one file. No decision about what runs depends on it.
 """
 
 import re
@@ -24,6 +23,8 @@ FILE = "runner.json"
 VALID_INTERVALS = 2.4
 
 _INSTANCE = re.compile(r"[0-9a-f]{16}")
+_Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+_Pattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._/-]{1,250}\*$")]
 
 
 class RunnerState(StrEnum):
@@ -49,11 +50,7 @@ def _is_time(value: str) -> str:
 
 
 def _seconds(text: str) -> float:
-    """Return the Unix time of a text such as 2026-01-31T12:00:00Z.
-
-    Raises:
-        ValueError: for any other text.
-    """
+    """Return the Unix time of a text such as 2026-01-31T12:00:00Z; any other is a ValueError."""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
 
 
@@ -79,21 +76,9 @@ class Presence(WireFile):
     busy_with: Annotated[str, AfterValidator(_is_branch)] | None = None
     labels: Annotated[list[Name], Field(max_length=limits.PRESENCE_LABELS)] = Field(default_factory=list)
     # The presets that its policy allows, with their digests. None: too many to list.
-    presets: (
-        Annotated[
-            dict[PresetName, Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]],
-            Field(max_length=limits.PRESENCE_PRESETS),
-        ]
-        | None
-    ) = None
+    presets: Annotated[dict[PresetName, _Digest], Field(max_length=limits.PRESENCE_PRESETS)] | None = None
     # The branches that it serves. None: too many patterns to list.
-    patterns: (
-        Annotated[
-            list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._/-]{1,250}\*$")]],
-            Field(max_length=limits.PRESENCE_LABELS),
-        ]
-        | None
-    ) = None
+    patterns: Annotated[list[_Pattern], Field(max_length=limits.PRESENCE_LABELS)] | None = None
     quota: Quota | None = None
     at: Annotated[str, Field(max_length=20), AfterValidator(_is_time)]
     # If no newer record comes for this many seconds, the runner may be gone.

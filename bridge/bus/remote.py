@@ -25,8 +25,7 @@ _SHORTEST_S = 0.5
 _SLOW_S = 2.0
 # If a fetch of several branches fails, it is split into this many parts.
 _PARTS = 8
-# How often a branch is fetched again if other commands in the same clone fetch it too, and the longest pause
-# in seconds.
+# How often a branch is fetched again if other commands in the same clone fetch it too, and the longest pause.
 _TRIES = 8
 PAUSE_S = 0.3
 
@@ -50,17 +49,12 @@ class Remote:
 
     @classmethod
     def of(cls, git: Git, name: str) -> "Remote":
-        """Return the remote of that name, or of that URL.
-
-        Raises:
-            UsageError: there is none.
-        """
+        """Return the remote of that name, or of that URL. If there is none, it is a UsageError."""
         known = git_output.lines(git("remote").stdout)
         is_address = ("/" in name or ":" in name) and not name.startswith("-")
         if name not in known and not is_address:
-            fix = f"Remotes here: {', '.join(known)}. Choose one with --remote." if known else (
-                "Add one with: git remote add origin URL"
-            )  # fmt: skip
+            add = "Add one with: git remote add origin URL"
+            fix = f"Remotes here: {', '.join(known)}. Choose one with --remote." if known else add
             raise UsageError(f"this repository has no remote {name!r}", fix=fix)
         if name in known and "=" not in name:
             # A mirror would push all branches, with force, and git refuses to push a single one from it.
@@ -110,10 +104,9 @@ class Remote:
         if tip is None:
             self.git("update-ref", "-d", self.private + branch)
             return {}
-        tips = {branch: tip}
-        self._skipped.remove(tips.values())
-        self._skipped.drop_references(tips, self.private)
-        return tips
+        self._skipped.remove([tip])
+        self._skipped.drop_references({branch: tip}, self.private)
+        return {branch: tip}
 
     def _fetch_into_place(self, branch: str) -> str | None:
         for tries_left in reversed(range(_TRIES)):
@@ -136,30 +129,23 @@ class Remote:
         raise AssertionError("the last try returns or raises")
 
     def listed(self, *patterns: str) -> dict[str, str]:
-        """Return ``{branch: commit id}`` of the branches under the patterns as the server lists them, without a fetch.
-
-        Left out are names that no request can have.
-        """
-        heads = tuple(f"refs/heads/{pattern.partition('*')[0]}" for pattern in patterns)
+        """Return ``{branch: commit id}`` of the server's branches under the patterns that may be requests."""
         branches: dict[str, str] = {}
         try:
             for ref, oid in exact_refs.each_ref(self.git, self.name, "--heads"):
                 if len(oid) != _ID_DIGITS:
                     raise remote_errors.other_hash(self.name)
-                branch = ref.removeprefix("refs/heads/")
-                if ref.startswith(heads) and len(branches) < limits.BRANCHES and branch_names.is_safe(branch):
+                branch = ref.removeprefix(exact_refs.HEADS)
+                is_wanted = branch_names.matches(branch, patterns) and branch_names.is_safe(branch)
+                if is_wanted and len(branches) < limits.BRANCHES:
                     branches[branch] = oid
         except ProcessError as error:
             raise self._explain(error) from error
-        branches = {branch: oid for branch, oid in branches.items() if branch_names.matches(branch, patterns)}
-        return self._apart(branches) if self.ignores_case else branches
-
-    def _apart(self, listed: Mapping[str, str]) -> dict[str, str]:
-        """Leave out branches whose references differ from another one's only by case; lower case is kept."""
-        chosen: dict[str, str] = {}
-        for branch in sorted(listed, reverse=True):
-            chosen.setdefault(branch.lower(), branch)
-        return {branch: oid for branch, oid in listed.items() if chosen[branch.lower()] == branch}
+        if not self.ignores_case:
+            return branches
+        # Of branches whose references differ only by case, the one in lower case is taken.
+        chosen = {branch.lower(): branch for branch in sorted(branches)}
+        return {branch: oid for branch, oid in branches.items() if chosen[branch.lower()] == branch}
 
     def fetch_listed(self, listed: Mapping[str, str]) -> dict[str, str]:
         """Fetch listed branches by their ids, and return the fetched ones: a branch may be gone or damaged.
@@ -171,9 +157,8 @@ class Remote:
         late: dict[str, str] = {}
         with within(limits.LISTED_S):
             tips = self._try_listed(wanted, late)
-            missing = {
-                branch: oid for branch, oid in wanted.items() if branch not in tips and branch not in late
-            }
+            decided = tips.keys() | late.keys()
+            missing = {branch: oid for branch, oid in wanted.items() if branch not in decided}
             if missing and time_left() > _SHORTEST_S and self._make_way(missing):
                 tips |= self._try_listed(missing, late)
         self.not_come.difference_update(tips)
@@ -195,10 +180,7 @@ class Remote:
         return set()
 
     def _try_listed(self, listed: Mapping[str, str], late: dict[str, str]) -> dict[str, str]:
-        """Fetch branches together; if that fails or takes too long, in parts, as far as there is time.
-
-        Those that take too long alone are put into ``late``. Those that git refuses are not fetched again.
-        """
+        """Fetch branches together; if that fails, in parts, while there is time. Slow ones are put into ``late``."""
         remaining = time_left()
         if not listed or remaining < _SHORTEST_S:
             return {}
@@ -213,11 +195,10 @@ class Remote:
                 if refuses_objects(error.stderr):
                     self._skipped.add_large(listed.values())
                 return {}
-            branches = list(listed)
+            pairs = list(listed.items())
             came: dict[str, str] = {}
-            for i in range(min(_PARTS, len(branches))):
-                part = {branch: listed[branch] for branch in branches[i::_PARTS]}
-                came |= self._try_listed(part, late)
+            for i in range(_PARTS):
+                came |= self._try_listed(dict(pairs[i::_PARTS]), late)
             return came
         return dict(listed)
 
@@ -233,23 +214,15 @@ class Remote:
         """
         try:
             with within(limits.PRESENCE_S):
-                records = (
-                    (ref, oid)
-                    for ref, oid in exact_refs.each_ref(self.git, self.name)
-                    if presence.is_ref(ref)
-                )
+                each = exact_refs.each_ref(self.git, self.name)
+                records = (record for record in each if presence.is_ref(record[0]))
                 listed = dict(nlargest(limits.PRESENCES, records, key=lambda _: random.random()))  # noqa: S311 - no secret
                 known = self.git.refs(presence.REFS)
-                self.git.delete_refs(ref for ref in known if ref not in listed)
-                new = {
-                    ref.removeprefix(presence.REFS): oid
-                    for ref, oid in listed.items()
-                    if known.get(ref) != oid
-                }
+                self.git.delete_refs(known.keys() - listed.keys())
+                new = {ref.removeprefix(presence.REFS): oid for ref, oid in listed.items() - known.items()}
                 replace(self, private=presence.REFS).fetch_listed(new)
-                return {
-                    ref: oid for ref, oid in self.git.refs(presence.REFS).items() if listed.get(ref) == oid
-                }
+                here = self.git.refs(presence.REFS)
+                return {ref: oid for ref, oid in here.items() if listed.get(ref) == oid}
         except GitError as error:
             raise self._explain(error) from error
 
@@ -264,16 +237,11 @@ class Remote:
         return {branch: oid for branch, oid in branches.items() if branch_names.matches(branch, patterns)}
 
     def _make_way(self, branches: Collection[str]) -> bool:
-        """Delete our references to deleted branches whose names conflict with these; return whether any was deleted.
-
-        Git cannot hold ``a/b`` beside ``a``. If the remote has ``a/b``, then ``a`` is gone from it.
-        """
+        """Delete references to branches that must be gone, as git cannot hold ``a/b`` beside ``a``. Whether any was."""
         known = [ref.removeprefix(self.private) for ref in self.git.refs(self.private)]
-        above = {folder for branch in branches for folder in branch_names.folders(branch)}
-        wanted = set(branches)
-        blocking = [
-            name for name in known if name in above or not wanted.isdisjoint(branch_names.folders(name))
-        ]
+        folders, wanted = branch_names.folders, set(branches)
+        above = {folder for branch in branches for folder in folders(branch)}
+        blocking = [name for name in known if name in above or wanted.intersection(folders(name))]
         self.git.delete_refs(self.private + branch for branch in blocking)
         return bool(blocking)
 
@@ -292,23 +260,18 @@ class Remote:
         except GitError as error:
             if not self._has_arrived(error, branch, commit):
                 return False
-        # After a push to a named remote, git adds the branch to the list of `git branch -r`. The user should
-        # not see requests there.
+        # After a push to a named remote, git shows the branch in `git branch -r`, which the user should not see.
         shown = f"refs/remotes/{self.name}/{branch}"
         both = f"update {self.private}{branch} {commit}\ndelete {shown}\n"
         if self.git("update-ref", "--stdin", stdin=both, ok=(0, 128)).returncode != 0:
-            # An address is no valid remote name, so git recorded nothing; or a deleted branch blocks the
-            # name.
+            # An address is no valid remote name, so git recorded nothing; or a deleted branch blocks the name.
             self._make_way([branch])
             self.git("update-ref", self.private + branch, commit)
             self.git("update-ref", "-d", shown, ok=(0, 1, 128))
         return True
 
     def try_push(self, branch: str, commit: str) -> None:
-        """Do everything of a push except sending. Raises the same errors as ``push``.
-
-        A server finds a conflict of names only when it writes, so its listing is searched for an exact one.
-        """
+        """Do everything of a push except sending, and raise as ``push`` does. Conflicts of names are in the listing."""
         try:
             above = exact_refs.find_branches(self.git, self.name, branch_names.folders(branch).__contains__)
             exact_refs.push(self.git, self.name, {f"refs/heads/{branch}": commit}, {}, "--dry-run")

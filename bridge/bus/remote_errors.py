@@ -12,8 +12,7 @@ from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedEr
 from bridge.system import git_output
 from bridge.system.git import Git
 
-# Whole phrases that servers send. Names and addresses occur in git's messages too, so a single word proves
-# nothing.
+# Whole phrases that servers send. Names and addresses occur in git's messages too, so a single word proves nothing.
 _NO = r"(?:denied|declined|not allowed|not permitted|prohibited|protected branch|read-only)"
 _NO_RIGHT = re.compile(
     rf"returned error: 403|\[remote rejected\] \([^)\n]*{_NO}|^(?:remote: |error: permission ).*{_NO}",
@@ -94,8 +93,7 @@ def _unfit(output: str, name: str) -> UsageError | None:
 
 
 def _refused(error: ProcessError, output: str, git: Git, name: str, branch: str) -> RefusedError | None:
-    blocked = _BLOCKED.search(output)
-    if blocked:
+    if blocked := _BLOCKED.search(output):
         return name_conflict(branch, blocked[1])
     if not is_overtaken(output) and _CONFLICT.search(output):
         with suppress(GitError):
@@ -116,25 +114,24 @@ def name_conflict(branch: str, other: str) -> RefusedError:
 
 
 def _failed(error: ProcessError, output: str, git: Git, name: str) -> InfrastructureError:
-    message, code = f"{name} did not do what it was asked for", "remote_failed"
-    fix = "Try again; `kakeya doctor` checks the remote."
+    code = "unreachable"
     if _CERTIFICATE.search(output):
         message = f"cannot tell whether the server of {name} is the right one"
         fix = (
             "Check this machine's clock, the address and the server's certificate. If its authority is your "
             "own, name it with: git config http.sslCAInfo FILE"
         )
-        code = "unreachable"
     elif _MOVED.search(output):
         message = f"{name} redirects to another address"
         fix = (
             "Name the new address with `git remote set-url`. No redirect is followed after git has contacted "
             "the server, or if http.extraHeader is set, which may hold a token."
         )
-        code = "unreachable"
     elif _NO_ACCESS.search(output):
-        message, code = f"cannot reach {name}", "unreachable"
-        fix = _how_to_check(git, name)
+        message, fix = f"cannot reach {name}", _how_to_check(git, name)
+    else:
+        message, code = f"{name} did not do what it was asked for", "remote_failed"
+        fix = "Try again; `kakeya doctor` checks the remote."
     words = error.summary()
     if _GITS_OWN.fullmatch(words):
         return InfrastructureError(f"{message}: {words}", fix=fix, code=code)

@@ -8,8 +8,7 @@ import re
 import time
 from collections.abc import Collection, Mapping
 
-from bridge.bus import lookup
-from bridge.bus.lookup import with_oversized_history
+from bridge.bus.lookup import locate, with_oversized_history
 from bridge.common import limits
 from bridge.errors import ProcessError
 from bridge.system.deadline import time_left
@@ -22,8 +21,7 @@ MAX_ENTRIES = 2_000
 _LINE = re.compile(r"([0-9a-f]{40}) ([0-9]{1,12}|large)")
 # A slow connection may be better after this time.
 EXPIRY_S = 900.0
-# Time limits for reading the histories of all branches of a list together and, if that fails, of a part of
-# them.
+# Time limits for reading the histories of all branches of a list together and, if that fails, of a part of them.
 TOGETHER_S = 5.0
 ALONE_S = 1.0
 _PARTS = 8
@@ -41,9 +39,7 @@ class SkippedCommits:
     def without(self, listed: Mapping[str, str]) -> dict[str, str]:
         """Leave the skipped commits out of ``{branch: commit id}``."""
         skipped = self.read()
-        self.slow_branches |= {
-            branch for branch, oid in listed.items() if skipped.get(oid, "large") != "large"
-        }
+        self.slow_branches |= {name for name, oid in listed.items() if skipped.get(oid, "large") != "large"}
         return {branch: oid for branch, oid in listed.items() if oid not in skipped}
 
     def add_large(self, commits: Collection[str]) -> None:
@@ -66,8 +62,7 @@ class SkippedCommits:
     def read(self) -> dict[str, str]:
         """Return the current entry of each id, oldest first."""
         now = time.time()
-        noted = {oid: at for oid, at in self._file.read() if at == "large" or 0 <= now - int(at) < EXPIRY_S}
-        return dict(noted)
+        return {oid: at for oid, at in self._file.read() if at == "large" or 0 <= now - int(at) < EXPIRY_S}
 
     def _write(self, skipped: Mapping[str, str]) -> None:
         self._file.write(f"{oid} {at}" for oid, at in skipped.items())
@@ -81,10 +76,11 @@ class SkippedCommits:
         stand for a history that takes minutes.
         """
         new = {*fetched.values()} - self._checked
-        objects = lookup.locate(self._git, new)
         # An object that is not a commit may stand for anything, so it is not read.
         oversized = {
-            oid for oid, it in objects.items() if it.kind != "commit" or it.size > limits.COMMIT_BYTES
+            oid
+            for oid, entry in locate(self._git, new).items()
+            if entry.kind != "commit" or entry.size > limits.COMMIT_BYTES
         }
         slow: set[str] = set()
         if late is None:
@@ -103,9 +99,8 @@ class SkippedCommits:
         if not commits:
             return set()
         try:
-            return with_oversized_history(
-                self._git, commits, but=but, timeout=min(time_s, max(0.0, time_left()))
-            )
+            timeout = min(time_s, max(0.0, time_left()))
+            return with_oversized_history(self._git, commits, but=but, timeout=timeout)
         except ProcessError:
             if len(commits) == 1 or time_left() <= 0:
                 slow |= set(commits)

@@ -1,9 +1,8 @@
 """Estimates the current time from the bus: no single clock decides that something is old.
 
 The clock of a machine may be years off, for example at a start with a dead battery. Commits of others have times by
-their clocks, so the newest of these times is a lower bound of the current time. Anyone who can push can commit with a
-later time. Times that lie in the future by this machine's clock are ignored, because one of them would otherwise
-outweigh all others.
+their clocks, so the newest of these times is a lower bound of the current time. Times in the future of this machine's
+clock are ignored: anyone who can push can make one.
 """
 
 import re
@@ -23,10 +22,7 @@ _COMMITTED = re.compile(rb"^committer [^\n]* (\d{1,12}) [+-]\d{4}$", re.MULTILIN
 
 
 def committed_at(git: Git, commits: Sequence[str]) -> list[float | None]:
-    """Return when each commit was made, in Unix seconds by its maker's clock; None for one that is not here.
-
-    A request's branch name holds the time too, but cut to the minute if the request has an idempotency key.
-    """
+    """Return when each commit was made, in Unix seconds by its maker's clock; None for one that is not here."""
     raws = objects.read_many(git, list(commits), max_bytes=limits.COMMIT_BYTES, kind="commit")
     stated = (_COMMITTED.search(raw.partition(b"\n\n")[0]) if raw else None for raw in raws)
     return [float(time[1]) if time else None for time in stated]
@@ -44,8 +40,7 @@ def requested_below(git: Git, prefix: str) -> list[float]:
         email, date, ref = line.split(b" ", 2)
         if email != f"<{RUNNER_EMAIL}>".encode() and date.isdigit():
             dates.append(float(date))
-        request = branch_names.parse_branch(ref.decode("utf-8", "replace").removeprefix(prefix))
-        if request:
+        if request := branch_names.parse_branch(ref.decode("utf-8", "replace").removeprefix(prefix)):
             dates.append(float(branch_names.nonce_time(request.nonce)))
     return dates
 

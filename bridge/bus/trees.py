@@ -1,4 +1,7 @@
-"""Reads trees of commits within limits, because a few objects can unfold to more files than fit on any disk."""
+"""Reads trees of commits within limits, because a few objects can unfold to more files than fit on any disk.
+
+What is beyond the limits is a VerificationError.
+"""
 
 from bridge.bus import lookup, objects
 from bridge.common import limits
@@ -11,22 +14,14 @@ _AT_ONCE = 16
 
 
 def files_below(git: Git, commit: str, folder: str) -> dict[str, Entry]:
-    """Return all that lies below a folder of a commit but folders, by path; nothing if there is no such folder.
-
-    Raises:
-        VerificationError: there is more than a reader takes.
-    """
+    """Return all that lies below a folder of a commit but folders, by path; nothing if there is no such folder."""
     path = f"{commit}:{folder}"
     there = lookup.locate(git, [path]).get(path)
     return _differing(git, folder, None, there.oid if there else None)
 
 
 def changed(git: Git, before: str, after: str) -> list[str]:
-    """Return the paths of the files that differ between two commits.
-
-    Raises:
-        VerificationError: as ``files_below`` does.
-    """
+    """Return the paths of the files that differ between two commits."""
     paths = [f"{commit}:" for commit in (before, after)]
     objects = lookup.locate(git, paths)
     if len(objects) < len(paths):
@@ -53,8 +48,7 @@ def _differing(git: Git, base: str, before: str | None, after: str | None) -> di
                 folders = [node.oid if node and node.kind == "tree" else None for node in (was, now)]
                 if any(folders):
                     pairs.append((inner, folders[0], folders[1]))
-                leaf = next((node for node in (now, was) if node and node.kind != "tree"), None)
-                if leaf:
+                if leaf := next((node for node in (now, was) if node and node.kind != "tree"), None):
                     nodes[inner] = leaf
                 if len(nodes) + len(pairs) > limits.PATHS:
                     where = f"below {base}" if base else "and the request"
@@ -63,21 +57,15 @@ def _differing(git: Git, base: str, before: str | None, after: str | None) -> di
 
 
 def _read(git: Git, oids: list[str]) -> dict[str, dict[str, Entry]]:
-    wanted = list(dict.fromkeys(oids))
-    contents = objects.read_many(git, wanted, max_bytes=limits.TREE_BYTES, kind="tree")
+    contents = objects.read_many(git, oids, max_bytes=limits.TREE_BYTES, kind="tree")
     if None in contents:
-        raise VerificationError(
-            f"a folder of the tree is missing, or larger than {limits.TREE_BYTES} bytes in git"
-        )
-    return {oid: _named(raw or b"") for oid, raw in zip(wanted, contents, strict=True)}
+        message = f"a folder of the tree is missing, or larger than {limits.TREE_BYTES} bytes in git"
+        raise VerificationError(message)
+    return {oid: _named(raw or b"") for oid, raw in zip(oids, contents, strict=True)}
 
 
 def _named(raw: bytes) -> dict[str, Entry]:
-    """Return the entries of a stored folder by name.
-
-    Raises:
-        VerificationError: git's commands, or other readers, could find another entry under one of the names.
-    """
+    """Return the entries of a stored folder by name, under which git and all readers must find the same ones."""
     named: dict[str, Entry] = {}
     last = b""
     for entry in git_output.tree(raw):
@@ -90,10 +78,7 @@ def _named(raw: bytes) -> dict[str, Entry]:
 
 
 class CaseInsensitivePaths:
-    """Paths that can lie beside each other on any file system, also where it ignores case, as on macOS and Windows.
-
-    The paths of answers are ASCII, so there is no other way to spell them.
-    """
+    """Paths that can lie beside each other also where case is ignored, as on macOS and Windows. They are ASCII."""
 
     def __init__(self) -> None:
         self._seen: dict[str, str] = {}

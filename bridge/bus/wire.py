@@ -4,15 +4,7 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    field_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from bridge.bus import branch_names
 from bridge.common import limits, strict_json
@@ -116,8 +108,7 @@ Nonce = Annotated[str, StringConstraints(pattern=rf"^(?:{branch_names.NONCE.patt
 # `is_answer_path` checks the characters of the path and its folder.
 AnswerPath = Annotated[str, Field(max_length=limits.PATH_LENGTH)]
 _Item = TypeVar("_Item")
-# Limits of an answer's lists: a small push can hold many entries, and each costs its reader as much as a
-# large file.
+# Limits of an answer's lists: a small push can hold many entries, each as costly to its reader as a large file.
 Steps = Annotated[list[_Item], Field(max_length=limits.ANSWER_STEPS)]
 Notes = Annotated[list[_Item], Field(max_length=limits.ANSWER_NOTES)]
 Named = Annotated[dict[str, _Item], Field(max_length=limits.ANSWER_NAMES)]
@@ -247,6 +238,12 @@ class Gate(WireFile):
         return self.verdict in ("ACCEPTED", "ACCEPTED_BY_REQUESTER")
 
 
+def _each_its_own(logs: list[LogDigest]) -> list[LogDigest]:
+    if len({log.path for log in logs}) != len(logs):
+        raise ValueError("two steps have the same log")
+    return logs
+
+
 class Result(WireFile):
     """``.mac-bridge/result.json``: everything a reader needs to judge an answer."""
 
@@ -273,19 +270,12 @@ class Result(WireFile):
     started_at: str
     finished_at: str
     seconds: float
-    logs: Steps[LogDigest]
+    logs: Annotated[Steps[LogDigest], AfterValidator(_each_its_own)]
     files: Annotated[list[FileDigest], Field(max_length=limits.ANSWER_FILES)]
     skipped: Notes[str] = []
     gate: Gate | None = None
     # The sandbox of the job; None in answers that are older than this field.
     sandbox: Literal["bubblewrap", "seatbelt", "off"] | None = None
-
-    @field_validator("logs")
-    @classmethod
-    def _each_log_is_its_own(cls, value: list[LogDigest]) -> list[LogDigest]:
-        if len({log.path for log in value}) != len(value):
-            raise ValueError("two steps have the same log")
-        return value
 
 
 def is_answer_path(path: str) -> bool:
@@ -294,15 +284,12 @@ def is_answer_path(path: str) -> bool:
     It is below the runner's folder or that of reports. Each part of it is a plain ASCII name to which neither git nor a
     shell nor a file system gives a meaning.
     """
-    inner = next(
-        (path.removeprefix(top) for top in (f"{FOLDER}/", f"{REPORTS}/") if path.startswith(top)), ""
+    tops = (f"{FOLDER}/", f"{REPORTS}/")
+    inner = next((path.removeprefix(top) for top in tops if path.startswith(top)), "")
+    return all(
+        _PART.fullmatch(part) and part.lower() not in _OF_GIT and not _DEVICE.fullmatch(part.lower())
+        for part in inner.split("/")
     )
-    return all(map(_is_plain, inner.split("/")))
-
-
-def _is_plain(part: str) -> bool:
-    name = part.lower()
-    return bool(_PART.fullmatch(part)) and name not in _OF_GIT and not _DEVICE.fullmatch(name)
 
 
 def parse_state(data: bytes | None) -> StateFile | None:
@@ -332,11 +319,7 @@ def parse(model: type[_File], data: bytes | None, max_bytes: int) -> _File | Non
 
 
 def parse_result(data: bytes | None) -> Result:
-    """Read a result.
-
-    Raises:
-        VerificationError: it is wrong; the message says what.
-    """
+    """Read a result. If it is wrong, a VerificationError says in which way."""
     if data is None:
         raise VerificationError(f"there is no {RESULT}")
     try:

@@ -7,7 +7,7 @@ kind that does not fit the object of that id. Such trees come from strangers, an
 import hashlib
 import time
 import zlib
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -42,9 +42,7 @@ class Writer:
 
     def blob(self, content: bytes) -> str:
         """Add a file and return its id."""
-        if len(content) > _LARGE:
-            return write_blob(self._git, content)
-        return self._add("blob", content)
+        return write_blob(self._git, content) if len(content) > _LARGE else self._add("blob", content)
 
     def tree(
         self, entries: Mapping[str, tuple[str, str]], upon: bytes = b"", without: Container[str] = ()
@@ -71,18 +69,13 @@ class Writer:
     def commit(self, tree: str, parents: Iterable[str], message: str, who: Identity) -> str:
         """Add a commit that is made now, and return its id."""
         by = f"{who.name} <{who.email}> {int(time.time())} +0000"
-        lines = [
-            f"tree {tree}",
-            *(f"parent {parent}" for parent in parents),
-            f"author {by}",
-            f"committer {by}",
-        ]
-        return self._add("commit", encode("\n".join(lines) + "\n\n" + message))
+        upon = "".join(f"parent {parent}\n" for parent in parents)
+        return self._add("commit", encode(f"tree {tree}\n{upon}author {by}\ncommitter {by}\n\n{message}"))
 
     def store(self) -> None:
         """Store the added objects."""
         if self._made:
-            self._git("unpack-objects", "-q", stdin=b"".join(self._pack()))
+            self._git("unpack-objects", "-q", stdin=_pack(self._made.values()))
             self._made.clear()
 
     def _add(self, kind: str, content: bytes) -> str:
@@ -92,25 +85,17 @@ class Writer:
             self.store()
         return oid
 
-    def _pack(self) -> Iterator[bytes]:
-        """Yield the objects as a pack: a header, each object with its kind and size, and a checksum."""
-        whole = _hash(b"")
-        for piece in _pieces(self._made.values()):
-            whole.update(piece)
-            yield piece
-        yield whole.digest()
-
 
 def write_blob(git: Git, content: bytes) -> str:
     """Store a blob and return its id."""
     return git("hash-object", "-w", "--stdin", stdin=content).text
 
 
-def _pieces(objects: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
-    pieces = list(objects)
-    yield b"PACK" + (2).to_bytes(4, "big") + len(pieces).to_bytes(4, "big")
-    for kind, content in pieces:
-        yield _head(_TYPES[kind], len(content)) + zlib.compress(content, 1)
+def _pack(objects: Collection[tuple[str, bytes]]) -> bytes:
+    """Return objects as a pack: a header, each object with its kind and size, and a checksum."""
+    packed = (_head(_TYPES[kind], len(content)) + zlib.compress(content, 1) for kind, content in objects)
+    pack = b"PACK" + (2).to_bytes(4, "big") + len(objects).to_bytes(4, "big") + b"".join(packed)
+    return pack + _hash(pack).digest()
 
 
 def _head(kind: int, size: int) -> bytes:
