@@ -1,29 +1,8 @@
 """Presets: the named, typed, bounded jobs that can be requested."""
 
 from bridge.presets.load import Presets, find_preset, load_presets
-from bridge.presets.model import (
-    ENV_LONGEST,
-    ENV_VALUE,
-    Checked,
-    Inputs,
-    Limits,
-    Preset,
-    Step,
-    did_you_mean,
-    split_params,
-)
+from bridge.presets.model import Checked, Inputs, Limits, Preset, did_you_mean, split_params
 
 __all__ = [
-    "ENV_LONGEST",
-    "ENV_VALUE",
-    "Checked",
-    "Inputs",
-    "Limits",
-    "Preset",
-    "Presets",
-    "Step",
-    "did_you_mean",
-    "find_preset",
-    "load_presets",
-    "split_params",
-]
+    "Checked", "Inputs", "Limits", "Preset", "Presets", "did_you_mean", "find_preset", "load_presets", "split_params",
+]  # fmt: skip

@@ -18,11 +18,9 @@ FRAGMENTS = "_fragments.yaml"
 class Presets(dict[str, Preset]):
     """Presets by name in alphabetical order. ``broken`` holds the error of each file that cannot be used."""
 
-    def __init__(
-        self, presets: Mapping[str, Preset], broken: Mapping[str, PresetError] | None = None
-    ) -> None:
+    def __init__(self, presets: Mapping[str, Preset], broken: Mapping[str, PresetError]) -> None:
         super().__init__(sorted(presets.items()))
-        self.broken = dict(broken or {})
+        self.broken = dict(broken)
 
 
 def load_presets(folder: Path | str | None = None) -> Presets:
@@ -34,66 +32,46 @@ def load_presets(folder: Path | str | None = None) -> Presets:
     Raises:
         PresetError: there is no such folder.
     """
-    fragments: dict[str, Any] = {}
-    presets: dict[str, Preset] = {}
-    broken: dict[str, PresetError] = {}
-    _lay_over(Path(str(files("presets"))), fragments, presets, broken)
+    presets, fragments = Presets({}, {}), dict[str, Any]()
+    _lay_over(Path(str(files("presets"))), presets, fragments)
     if folder is not None:
-        _lay_over(Path(folder), fragments, presets, broken)
-    return Presets(presets, broken)
+        _lay_over(Path(folder), presets, fragments)
+    return Presets(presets, presets.broken)
 
 
-def _lay_over(
-    root: Path, fragments: dict[str, Any], presets: dict[str, Preset], broken: dict[str, PresetError]
-) -> None:
+def _lay_over(root: Path, presets: Presets, fragments: dict[str, Any]) -> None:
     """Add a folder's fragments and presets. Each replaces an earlier one of its name."""
     if not root.is_dir():
         raise PresetError(f"there is no folder of presets at {root}", fix="Make it, or name another one.")
-    problem = _read_fragments(root, fragments)
+    problem: PresetError | None = None
+    try:
+        fragments |= _read(root / FRAGMENTS) if (root / FRAGMENTS).exists() else {}
+    except PresetError as error:
+        problem = error
     for path in root.glob("*.yml"):
         fix = f"Rename it to {path.stem}.yaml: other files are not read."
-        broken.setdefault(path.stem, PresetError(f"{path.name} is not read", fix=fix))
+        presets.broken.setdefault(path.stem, PresetError(f"{path.name} is not read", fix=fix))
     for path in root.glob("*.yaml"):
         if path.name == FRAGMENTS:
             continue
         presets.pop(path.stem, None)
-        broken.pop(path.stem, None)
+        presets.broken.pop(path.stem, None)
         try:
             if problem:
                 raise problem
             presets[path.stem] = _load(path, fragments)
         except PresetError as error:
-            broken[path.stem] = error
-
-
-def _read_fragments(root: Path, known: dict[str, Any]) -> PresetError | None:
-    """Add a folder's fragments to the known ones. Returns what is wrong with the file, if anything is."""
-    if not (root / FRAGMENTS).exists():
-        return None
-    try:
-        known |= _read(root / FRAGMENTS)
-    except PresetError as error:
-        return error
-    return None
+            presets.broken[path.stem] = error
 
 
 def find_preset(presets: Mapping[str, Preset], name: str) -> Preset:
-    """Return the preset of that name.
-
-    Raises:
-        PresetError: there is none, or its file cannot be used.
-    """
-    if isinstance(presets, Presets) and name in presets.broken:
-        wrong = presets.broken[name]
-        raise PresetError(
-            f"the preset {name} cannot be used: {wrong.message}", code="broken_preset", fix=wrong.fix
-        )
+    """Return the preset of that name. If there is none, or its file cannot be used, it is a PresetError."""
+    if isinstance(presets, Presets) and (wrong := presets.broken.get(name)):
+        message = f"the preset {name} cannot be used: {wrong.message}"
+        raise PresetError(message, code="broken_preset", fix=wrong.fix)
     if name not in presets:
-        raise PresetError(
-            f"there is no preset {name!r}",
-            code="unknown_preset",
-            fix=did_you_mean(name, presets) or "`kakeya presets` lists them all.",
-        )
+        fix = did_you_mean(name, presets) or "`kakeya presets` lists them all."
+        raise PresetError(f"there is no preset {name!r}", code="unknown_preset", fix=fix)
     return presets[name]
 
 
@@ -119,13 +97,9 @@ def _load(path: Path, fragments: Mapping[str, Any]) -> Preset:
         merged["steps"] = [_put_together(step, fragments, path) for step in merged["steps"]]
     try:
         preset = Preset.model_validate(merged)
-    except (ValidationError, PresetError) as error:
-        message = (
-            describe_all(error, [*Preset.model_fields, "use"])
-            if isinstance(error, ValidationError)
-            else error.message
-        )
-        raise PresetError(f"{path.name}: {message}", fix="docs/presets.md describes the format.") from error
+    except ValidationError as error:
+        message = f"{path.name}: {describe_all(error, [*Preset.model_fields, 'use'])}"
+        raise PresetError(message, fix="docs/presets.md describes the format.") from error
     if preset.name != path.stem:
         raise PresetError(f"{path.name}: the preset is called {preset.name!r}; file and name must agree")
     return preset

@@ -8,42 +8,31 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Literal, NewType
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from bridge.bus import branch_names
 from bridge.bus.wire import Name
 from bridge.common import limits as bounds
 from bridge.errors import PresetError
-from bridge.presets.params import Param, Value
+from bridge.presets.params import Param, PresetPart, Value
 from bridge.reports.kinds import KINDS
 
 _ENV_TOKEN = re.compile(r"\$\{ENV:(?P<name>[A-Z][A-Z0-9_]{0,63})\}")
 _PARAM_TOKEN = re.compile(r"\{(?P<name>[a-z][a-z0-9_]{0,63})\}")
-_ENV_NAME = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
 _GLOB = re.compile(r"results/research/[A-Za-z0-9_*][A-Za-z0-9_.*-]*(?:/[A-Za-z0-9_*][A-Za-z0-9_.*-]*)*")
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
 # Linux limits one variable to 128 KiB, and no system allows a NUL.
-ENV_VALUE, ENV_LONGEST = r"^[^\x00]*$", 32_768
-_ENV_VALUE = Annotated[str, StringConstraints(max_length=ENV_LONGEST, pattern=ENV_VALUE)]
+EnvValue = Annotated[str, StringConstraints(max_length=32_768, pattern=r"^[^\x00]*$")]
 
 # Variables that make a child load or run code before its own first line. No preset can set or pass them.
 _NEVER_SET = re.compile(r"(?:DYLD|LD|GIT|PYTHON|NODE|PERL|RUBY|BASH)_?.*|ENV|IFS|PATH|HOME|TMPDIR|SHELLOPTS")
-
 
 # Checked values of all of a preset's parameters. Only `Preset` makes them.
 Checked = NewType("Checked", dict[str, Value])
 
 
-class Limits(BaseModel):
+class Limits(PresetPart):
     """The resource limits of a job."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     file_mb: Annotated[int, Field(ge=1, le=65_536)] = 2_048
     # Limits for all processes of the job together and for its whole workspace; None: only the host's limit applies.
@@ -60,10 +49,8 @@ class Limits(BaseModel):
 _ENDING = Annotated[str, StringConstraints(pattern=r"^\.[a-z0-9]{1,16}$")]
 
 
-class Inputs(BaseModel):
+class Inputs(PresetPart):
     """Files of the request's tree that a job reads as data: plain files only, within bounds, and never run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     # The folder whose files are copied into the workspace, and the accepted endings of their names.
     under: Literal["results/research"]
@@ -78,10 +65,8 @@ class Inputs(BaseModel):
         return (self.ending,) if isinstance(self.ending, str) else tuple(self.ending)
 
 
-class Step(BaseModel):
+class Step(PresetPart):
     """One command: a list of argv elements, each literal, ``{param}`` or ``${ENV:NAME}`` as a whole."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     argv: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=4096)]],
@@ -96,9 +81,8 @@ class Step(BaseModel):
             if not whole and re.search(r"\$\{|\{[a-z]\w*\}|[\x00\n\r]", token):
                 raise ValueError(f"{token!r}: a placeholder must be the whole element")
         if not (_ENV_TOKEN.fullmatch(argv[0]) or argv[0].startswith("/")):
-            raise ValueError(
-                f"{argv[0]!r} must be an absolute path or ${{ENV:NAME}}: nothing is looked up on a PATH"
-            )
+            rule = "must be an absolute path or ${ENV:NAME}: nothing is looked up on a PATH"
+            raise ValueError(f"{argv[0]!r} {rule}")
         return argv
 
 
@@ -119,8 +103,8 @@ class Preset(BaseModel):
     gate: str | Annotated[list[str], Field(min_length=1)] = "none"
     labels: list[Name] = []
     requires: list[Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_.]*$")]] = []
-    env: dict[_ENV_NAME, _ENV_VALUE] = {}
-    pass_env: list[_ENV_NAME] = []
+    env: dict[EnvName, EnvValue] = {}
+    pass_env: list[EnvName] = []
     network: bool = False
     limits: Limits = Limits()
 
@@ -136,9 +120,8 @@ class Preset(BaseModel):
     def _reports_stay_together(cls, value: list[str]) -> list[str]:
         for pattern in value:
             if not _GLOB.fullmatch(pattern) or ".." in pattern:
-                raise ValueError(
-                    f"{pattern!r} must lie below results/research/, and consist of letters, digits, ., _, - and *"
-                )
+                rule = "must lie below results/research/, and consist of letters, digits, ., _, - and *"
+                raise ValueError(f"{pattern!r} {rule}")
         return value
 
     @field_validator("gate")
@@ -151,17 +134,13 @@ class Preset(BaseModel):
 
     @model_validator(mode="after")
     def _placeholders_are_declared(self) -> "Preset":
-        if odd := [name for name in self.params if not _PARAM_TOKEN.fullmatch(f"{{{name}}}")]:
-            raise ValueError(
-                f"parameter {odd[0]!r} must consist of lower-case letters, digits and underscores"
-            )
-        used = {
-            match["name"] for step in self.steps for t in step.argv if (match := _PARAM_TOKEN.fullmatch(t))
-        }
+        for name in self.params:
+            if not _PARAM_TOKEN.fullmatch(f"{{{name}}}"):
+                rule = "must consist of lower-case letters, digits and underscores"
+                raise ValueError(f"parameter {name!r} {rule}")
         wanted = {name for name, param in self.params.items() if not param.unused}
-        if used != wanted:
-            undeclared = min(used ^ wanted)
-            raise ValueError(f"parameter {undeclared!r} must be both declared and used in a step")
+        if unmatched := wanted.symmetric_difference(self._placeholders(_PARAM_TOKEN)):
+            raise ValueError(f"parameter {min(unmatched)!r} must be both declared and used in a step")
         if self.code == "installed" and any(param.type == "path" for param in self.params.values()):
             raise ValueError("a path parameter needs the request's tree, so code must be 'request'")
         if self.code == "request" and self.inputs:
@@ -194,10 +173,11 @@ class Preset(BaseModel):
     @property
     def env_names(self) -> list[str]:
         """The names of the host's settings that the commands need."""
-        tokens = (
-            match["name"] for step in self.steps for t in step.argv if (match := _ENV_TOKEN.fullmatch(t))
-        )
-        return list(dict.fromkeys(tokens))
+        return self._placeholders(_ENV_TOKEN)
+
+    def _placeholders(self, token: re.Pattern[str]) -> list[str]:
+        matches = (token.fullmatch(text) for step in self.steps for text in step.argv)
+        return list(dict.fromkeys(match["name"] for match in matches if match))
 
     def read_params(self, texts: Mapping[str, str]) -> dict[str, Value]:
         """Turn ``k=v`` texts into checked values, without the defaults.
@@ -220,18 +200,13 @@ class Preset(BaseModel):
         return self._fill_in(self.read_params(texts))
 
     def _fill_in(self, values: Mapping[str, Value]) -> Checked:
-        """Add the defaults.
-
-        Raises:
-            PresetError: a parameter has neither a value nor a default.
-        """
+        """Add the defaults. A parameter that has neither a value nor a default is a PresetError."""
         filled: dict[str, Value] = {}
         for name, param in self.params.items():
-            if name not in values and param.default is None:
+            value = values.get(name, param.default)
+            if value is None:
                 fix = f"Add -p {name}=VALUE ({param.allowed})."
                 raise PresetError(f"{self.name} needs parameter {name}", code="missing_param", fix=fix)
-            value = values.get(name, param.default)
-            assert value is not None  # noqa: S101 - for the type checker: the case above
             filled[name] = value
         return Checked(filled)
 
@@ -248,33 +223,26 @@ class Preset(BaseModel):
         ]
 
     def _fill(self, token: str, values: Mapping[str, Value], env: Mapping[str, str]) -> list[str]:
-        setting = _ENV_TOKEN.fullmatch(token)
-        if setting:
+        if setting := _ENV_TOKEN.fullmatch(token):
             name = setting["name"]
             if not env.get(name):
                 fix = f"On the runner, set {name} under `env` in the policy file."
                 raise PresetError(f"{self.name} needs the setting {name}", code="missing_env", fix=fix)
             return [env[name]]
-        param = _PARAM_TOKEN.fullmatch(token)
-        if param:
+        if param := _PARAM_TOKEN.fullmatch(token):
             return self.params[param["name"]].argv(values[param["name"]])
         return [token]
 
     def _value(self, name: str, value: object, *, is_text: bool = False) -> Value:
         """Return a parameter's checked value; name the preset and the parameter in errors."""
-        if name not in self.params:
-            raise PresetError(
-                f"{self.name} has no parameter {name!r}",
-                code="unknown_param",
-                fix=did_you_mean(name, self.params) or f"It takes: {', '.join(self.params) or 'none'}.",
-            )
-        param = self.params[name]
+        if (param := self.params.get(name)) is None:
+            fix = did_you_mean(name, self.params) or f"It takes: {', '.join(self.params) or 'none'}."
+            raise PresetError(f"{self.name} has no parameter {name!r}", code="unknown_param", fix=fix)
         try:
             return param.check(param.read(str(value)) if is_text else value)
         except PresetError as error:
-            raise PresetError(
-                f"{self.name}: {name} {error.message}", code=error.code, fix=error.fix
-            ) from error
+            message = f"{self.name}: {name} {error.message}"
+            raise PresetError(message, code=error.code, fix=error.fix) from error
 
 
 def did_you_mean(word: str, known: Mapping[str, object]) -> str | None:

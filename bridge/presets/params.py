@@ -14,9 +14,13 @@ Value = bool | int | str
 _WORD = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$")]
 
 
-class _Param(BaseModel):
+class PresetPart(BaseModel):
+    """A part of a preset: frozen, and unknown fields are refused."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+
+class _Param(PresetPart):
     help: str = ""
     # Checked but not used by any step: clients of older versions of the preset still send it.
     unused: bool = False
@@ -28,7 +32,7 @@ class _Param(BaseModel):
 
     @property
     def allowed(self) -> str:
-        """Describe the accepted values in a few words."""
+        """The accepted values in a few words."""
         raise NotImplementedError
 
     def read(self, text: str) -> Value:

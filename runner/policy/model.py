@@ -21,10 +21,8 @@ from bridge.bus import branch_names
 from bridge.bus.wire import Name
 from bridge.common import environment
 from bridge.common.limits import PRESENCE_LABELS
-from bridge.presets import ENV_LONGEST, ENV_VALUE
+from bridge.presets.model import EnvName, EnvValue
 
-_ENV_VALUE = Annotated[str, StringConstraints(max_length=ENV_LONGEST, pattern=ENV_VALUE)]
-_ENV_NAME = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
 _WORKFLOW = Annotated[
     str, StringConstraints(pattern=r"^\.github/workflows/[A-Za-z0-9._-]+@refs/heads/[A-Za-z0-9._/*-]+$")
 ]
@@ -204,7 +202,7 @@ class Policy(_Section):
     preset_folder: _WholePath | None = None
     interpreter: _WholePath = Path(sys.executable)
     interpreter_version: _VERSION | None = None
-    env: dict[_ENV_NAME, _ENV_VALUE] = {}
+    env: dict[EnvName, EnvValue] = {}
     trust: Trust = Trust()
     actions: Actions | None = None
     retention: Retention | None = None
