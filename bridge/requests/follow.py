@@ -11,7 +11,7 @@ from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import limits
 from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
-from bridge.requests.liveness import expires_at
+from bridge.requests.liveness import is_expired
 from bridge.requests.status import REWRITTEN, Event, Status, events, status_of
 from bridge.requests.waiting import Reason
 from bridge.system.deadline import pause as pause_for
@@ -22,20 +22,14 @@ FIRST_POLL_S = 0.1
 PATIENCE_S = 60.0
 # Minimum time for one fetch, even if the caller's time ends sooner.
 LOOK_S = 5.0
-LONGEST_POLL_S = {
-    True: 0.5,
-    False: 5.0,
-}  # seconds between polls, by whether the remote is a folder on this machine
-
-
+# Seconds between polls, by whether the remote is a folder on this machine.
+LONGEST_POLL_S = {True: 0.5, False: 5.0}
 # After how many seconds without an event a note is shown: the first one soon, later ones rarely.
 FIRST_NOTE_S = 5.0
-# How long a runner on this machine may take to claim a request before the client looks for a reason why it
-# waits.
+# How long a runner on this machine may take to claim a request before the client looks for a reason why it waits.
 CLAIM_S = 1.0
 NOTE_S = 60.0
-# How long a branch must be gone or rewritten before it counts as such: a server with several copies may
-# briefly show an older one.
+# How long a branch must be gone or rewritten to count as such: a server with several copies may show an older one.
 CHANGED_S = 3.0
 CHANGED_POLL_S = 0.5
 # How long to wait for a runner's confirmation that an unclaimed request was cancelled or has expired.
@@ -60,7 +54,8 @@ def follow(
         RefusedError: the branch was deleted or rewritten meanwhile.
         InfrastructureError: the surrounding ``stopped_by`` block is told to stop.
     """
-    deadline = None if timeout is None else time.monotonic() + timeout
+    waited = math.inf if timeout is None else timeout
+    ends = time.monotonic() + waited
     longest = LONGEST_POLL_S[url.startswith(("/", "file://", "."))]
     notes, over = _Notes(about, longest), _Over(git)
     pause, shown = FIRST_POLL_S, None
@@ -68,7 +63,7 @@ def follow(
     last_tip: str | None = None
     while True:
         steady = partial(_steady, git, look, last_tip or sent)
-        view = _next_view(steady, view, longest, deadline, timeout or 0)
+        view = _next_view(steady, view, longest, ends, waited)
         if view.tip != last_tip:
             for event in events(git, view, last_tip):
                 now = (event.status.state, event.status.detail)
@@ -85,11 +80,11 @@ def follow(
                 raise WaitTimeout(message, fix="Send it again: kakeya run.", code="expired")
             yield Event(status_of(view))
             return
-        if deadline is not None and time.monotonic() >= deadline:
-            raise no_answer(view, timeout or 0, notes.reason)
+        if time.monotonic() >= ends:
+            raise no_answer(view, waited, notes.reason)
         yield from notes.due(view)
         wait = pause * random.uniform(0.8, 1.2)  # noqa: S311 - spreads polls, guards nothing
-        pause_for(wait if deadline is None else min(wait, max(0.0, deadline - time.monotonic())))
+        pause_for(min(wait, max(0.0, ends - time.monotonic())))
         pause = min(pause * 1.3, longest)
 
 
@@ -99,19 +94,13 @@ class _Over:
     def __init__(self, git: Git) -> None:
         self._git = git
         self._since: float | None = None
-        self._ends: dict[str, float | None] = {}
 
     def is_due(self, view: RequestBranch) -> bool:
         """Return whether to wait no longer."""
-        if view.request not in self._ends:
-            self._ends = {view.request: expires_at(self._git, view)}
-        ends = self._ends[view.request]
-        is_expired = view.current_state is State.REQUESTED and ends is not None and ends < time.time()
-        if not (view.is_withdrawn or is_expired):
+        if not (view.is_withdrawn or is_expired(self._git, view, time.time())):
             self._since = None
             return False
-        if self._since is None:
-            self._since = time.monotonic()
+        self._since = self._since or time.monotonic()
         return time.monotonic() - self._since >= CONFIRM_S
 
 
@@ -157,39 +146,29 @@ class _Notes:
 
 
 def _next_view(
-    look: Callable[[], RequestBranch],
-    last: RequestBranch | None,
-    pause: float,
-    deadline: float | None,
-    timeout: float,
+    look: Callable[[], RequestBranch], last: RequestBranch | None, pause: float, ends: float, waited: float
 ) -> RequestBranch:
-    """Fetch the branch before the deadline. A remote that never answered is an error; a later outage is waited out."""
+    """Fetch the branch before the time ends. A remote that never answered is an error; a later outage is waited out."""
     until = time.monotonic() + (PATIENCE_S if last else 0.0)
     while True:
         try:
-            with within(None if deadline is None else max(LOOK_S, deadline - time.monotonic())):
+            with within(max(LOOK_S, ends - time.monotonic())):
                 return look()
         except InfrastructureError as error:
             now = time.monotonic()
-            if deadline is not None and now >= deadline:
+            if now >= ends:
                 if last:
-                    raise no_answer(last, timeout) from error
-                message = f"the remote did not answer within {timeout:g} s: {error.own_message}"
-                fix = "Try again; `kakeya doctor` checks the remote."
-                raise WaitTimeout(
-                    message, fix=fix, code="no_answer_in_time", quoting=error.quoting
-                ) from error
+                    raise no_answer(last, waited) from error
+                message = f"the remote did not answer within {waited:g} s: {error.own_message}"
+                fix, code = "Try again; `kakeya doctor` checks the remote.", "no_answer_in_time"
+                raise WaitTimeout(message, fix=fix, code=code, quoting=error.quoting) from error
             if now >= until:
                 raise
             pause_for(pause)
 
 
 def _steady(git: Git, look: Callable[[], RequestBranch], known: str | None) -> RequestBranch:
-    """Fetch a branch.
-
-    Raises:
-        RefusedError: it is gone, or lacks the commit ``known``, for a while.
-    """
+    """Fetch a branch. If for a while it is gone, or lacks the commit ``known``, it is a RefusedError."""
     until = time.monotonic() + CHANGED_S
     while True:
         try:

@@ -3,10 +3,9 @@
 The record is a private reference of this clone, which keeps the request's commit from before the push. So after a
 crash, the next call pushes the same commit to the same branch, and the remote accepts it only once.
 
-A branch on the remote is taken for an earlier call's only if its request commit proves it: anyone who may push can
-choose branch names, requesters and keys. The proof is a code made with the clone's secret, over the key, the branch,
-the tree and the workload. The branch's name depends on the secret too, so nobody can occupy it before the push. Clones
-that share a secret find each other's requests: see ``read_secret``.
+Anyone who may push can choose branch names, requesters and keys. So the commit of an earlier call has a code made with
+the clone's secret, over the key, the branch, the tree and the workload. The branch's name depends on the secret too, so
+nobody can occupy it before the push.
 
 Not covered: two clones with one secret use one key in different minutes, and neither sees the other's branch yet.
 """
@@ -104,11 +103,7 @@ class Key:
 
     @classmethod
     def of(cls, text: str, requester: str, content: Mapping[str, object], secret: bytes) -> "Key":
-        """Return the key for a request.
-
-        Raises:
-            UsageError: the text is not a valid key.
-        """
+        """Return the key for a request. A text that cannot be a key is a UsageError."""
         if not (0 < len(text) <= MAX_KEY and text.isprintable()):
             fix = "Use a short name of the task, such as eval-2026-01-31."
             raise UsageError(f"an idempotency key is 1 to {MAX_KEY} printable characters", fix=fix)
@@ -128,8 +123,7 @@ class Key:
 
     def proof(self, content: Content) -> str:
         """Return the trailer by which this key's holder recognizes a request commit."""
-        code = _code(self._secret, "proof", self._requester, self.text, *content)
-        return f"Key: {code}\n"
+        return f"Key: {_code(self._secret, 'proof', self._requester, self.text, *content)}\n"
 
     def proves(self, branch: str, raw: bytes) -> bool:
         """Return whether a request commit, given as git stores it, was made with this key for this branch."""
@@ -143,11 +137,10 @@ class Key:
     def check(self, branch: str) -> None:
         """Raise UsageError if the request on a branch with this key has other content."""
         parsed = branch_names.parse_branch(branch)
-        if parsed and parsed.nonce.endswith(self.content):
-            return
-        message = f"the idempotency key {self.text!r} was used for another request: {branch}"
-        fix = "Use a new key, or repeat the first call with the same preset, parameters and ref."
-        raise UsageError(message, fix=fix, code="idempotency_conflict")
+        if not parsed or not parsed.nonce.endswith(self.content):
+            message = f"the idempotency key {self.text!r} was used for another request: {branch}"
+            fix = "Use a new key, or repeat the first call with the same preset, parameters and ref."
+            raise UsageError(message, fix=fix, code="idempotency_conflict")
 
 
 @dataclass(frozen=True)
@@ -168,14 +161,16 @@ class IdempotentSender:
             UsageError: with code ``idempotency_conflict`` if the key was used for other content.
         """
         noted = self._noted(key)
-        if noted and not self.sent.commit_of(noted[0]) and self._is_expired(*noted):
-            # An earlier call could not send it. If it arrived nevertheless, it is on the remote.
-            self.sent.drop_note(key.note, noted[1])
-            noted = None
+        if noted and not self.sent.commit_of(noted[0]):
+            branch, commit = noted
+            if is_expired(self.git, RequestBranch(branch, commit, commit), time.time()):
+                # An earlier call could not send it. If it arrived nevertheless, it is on the remote.
+                self.sent.drop_note(key.note, commit)
+                noted = None
         existing = noted is not None
         if noted is None:
-            on_remote = self._on_remote(key)
-            if on_remote:
+            named = [name for name in self.remote.listed(*self.patterns) if key.name_in(name) is not None]
+            if on_remote := self._made_here(key, sorted(named, key=by_age)):
                 key.check(on_remote[0])
                 self.sent.add(*on_remote)
                 return (*on_remote, True)
@@ -183,8 +178,7 @@ class IdempotentSender:
         while True:
             branch, commit = noted
             key.check(branch)
-            known = self.sent.commit_of(branch)
-            if known:
+            if known := self.sent.commit_of(branch):
                 return branch, known, True
             if self.remote.push(branch, commit, expect=None):
                 self.sent.add(branch, commit)
@@ -196,9 +190,8 @@ class IdempotentSender:
             # The branch with this name now belongs to somebody else.
             name = (key.name_in(branch) or 0) + 1
             if name == _NAMES:
-                raise InfrastructureError(
-                    f"{branch} exists on the remote, and is not yours", fix="Use another idempotency key."
-                )
+                message = f"{branch} exists on the remote, and is not yours"
+                raise InfrastructureError(message, fix="Use another idempotency key.")
             existing = False
             noted = self._note(key, prepare(key.nonce(name)), instead_of=commit)
 
@@ -221,11 +214,6 @@ class IdempotentSender:
             raise InfrastructureError("the request could not be noted in this repository", fix="Try again.")
         return noted
 
-    def _on_remote(self, key: Key) -> tuple[str, str] | None:
-        """Return the oldest request with a key, and its commit, if the remote has one."""
-        listed = [branch for branch in self.remote.listed(*self.patterns) if key.name_in(branch) is not None]
-        return self._made_here(key, sorted(listed, key=by_age))
-
     def _made_here(self, key: Key, branches: Iterable[str]) -> tuple[str, str] | None:
         """Return the first branch whose request commit was made with this key, and that commit."""
         for branch in branches:
@@ -234,9 +222,6 @@ class IdempotentSender:
             if self._proves(key, branch, request):
                 return branch, request
         return None
-
-    def _is_expired(self, branch: str, commit: str) -> bool:
-        return is_expired(self.git, RequestBranch(branch, commit, commit), time.time())
 
     def _proves(self, key: Key, branch: str, commit: str) -> bool:
         (raw,) = objects.read_many(self.git, [commit], max_bytes=limits.COMMIT_BYTES, kind="commit")

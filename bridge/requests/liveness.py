@@ -2,13 +2,12 @@
 
 No decision compares the clocks of two machines. A lease counts as expired if this clone itself has seen the branch
 unchanged for that long, which it remembers between commands. The wall clock can be set, and the monotonic clock
-restarts with each boot, so the smaller of the two differences counts. Times that a runner wrote are shown as times by
-its own clock.
+restarts with each boot, so the smaller of the two differences counts.
 """
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
@@ -26,8 +25,6 @@ from bridge.system.local_files import NoteFile
 
 _LAST_COMMITS = 20
 _LINE = 200
-
-
 _SEEN_FILE = "kakeya-seen"
 _SEEN_MOST = 200
 # The commit, the two times, and the branch.
@@ -95,19 +92,13 @@ class Queue:
 
     def text(self) -> str:
         """Return a sentence for people."""
-        return "; ".join(self._parts())
-
-    def _parts(self) -> Iterator[str]:
-        if self.before:
-            yield f"{self.before} of {self.waiting} waiting requests came before it (requesters take turns)"
-        else:
-            yield "no older request is waiting"
+        older = f"{self.before} of {self.waiting} waiting requests came before it (requesters take turns)"
+        before = older if self.before else "no older request is waiting"
         if self.runner is None:
-            yield "no runner has written to this bus yet"
-        elif self.busy_with:
-            yield f"{self.runner} runs {self.busy_with}"
-        else:
-            yield f"nobody has served this bus since {self.at} (by the clock of {self.runner})"
+            return f"{before}; no runner has written to this bus yet"
+        if self.busy_with:
+            return f"{before}; {self.runner} runs {self.busy_with}"
+        return f"{before}; nobody has served this bus since {self.at} (by the clock of {self.runner})"
 
 
 def life_of(view: RequestBranch, unchanged_s: float) -> Life | None:
@@ -120,28 +111,23 @@ def life_of(view: RequestBranch, unchanged_s: float) -> Life | None:
 
 def queue_of(views: Mapping[str, RequestBranch], view: RequestBranch) -> Queue:
     """Return what the newest branches of a bus show about a waiting request."""
-    waiting = [
-        branch for branch, each in views.items() if each.current_state is State.REQUESTED and not each.cancel
-    ]
-    before = [branch for branch in waiting if by_age(branch) < by_age(view.branch)]
+    requested = {name: each for name, each in views.items() if each.current_state is State.REQUESTED}
+    waiting = {name for name, each in requested.items() if not each.cancel}
+    before = sum(by_age(branch) < by_age(view.branch) for branch in waiting)
+    number = len({*waiting, view.branch})
     states = [each.state for each in views.values() if each.state]
-    last = max(states, key=lambda state: state.at, default=None)
-    is_busy = last is not None and last.state.is_taken
-    return Queue(
-        waiting=len({*waiting, view.branch}),
-        before=len(before),
-        runner=last.runner.id if last else None,
-        at=last.at if last else None,
-        busy_with=last.branch if last and is_busy else None,
-    )
+    if not states:
+        return Queue(number, before)
+    last = max(states, key=lambda state: state.at)
+    return Queue(number, before, last.runner.id, last.at, last.branch if last.state.is_taken else None)
 
 
 def last_line(git: Git, view: RequestBranch) -> str:
     """Return the last line of a job's output so far, cut to one terminal line. It often shows the progress."""
     # A forged state may name a request that does not exist.
     walk = ("rev-list", "--first-parent", f"--max-count={_LAST_COMMITS}", view.tip, f"^{view.request}")
-    listed = git(*walk, ok=(0, 128))
-    names = [f"{commit}:{wire.STREAM}" for commit in git_output.lines(listed.stdout)]
+    commits = git_output.lines(git(*walk, ok=(0, 128)).stdout)
+    names = [f"{commit}:{wire.STREAM}" for commit in commits]
     for blob in objects.read_many(git, names, max_bytes=1024 * 1024):
         lines = [line for line in (blob or b"").decode("utf-8", "replace").split("\n") if line.strip()]
         if lines:
@@ -166,9 +152,7 @@ def expires_at(git: Git, view: RequestBranch) -> float | None:
 
 def is_expired(git: Git, view: RequestBranch, now: float) -> bool:
     """Return whether a request expired before a runner took it. ``now`` is in Unix seconds."""
-    if view.current_state is not State.REQUESTED:
-        return False
-    ends = expires_at(git, view)
+    ends = expires_at(git, view) if view.current_state is State.REQUESTED else None
     return ends is not None and ends < now
 
 

@@ -1,8 +1,7 @@
 """Records which requests this repository sent, in order, and finds the request that a user names.
 
-Each request gets two private git references, created in one transaction: one with its branch name, and one with an
-increasing number. The numbers are needed because branch names do not order requests of the same second, and clocks can
-be set back.
+Each request gets two private git references: one with its branch name, and one with an increasing number, because
+branch names do not order requests of the same second, and clocks can be set back.
 """
 
 import re
@@ -57,10 +56,7 @@ class Sent:
         self.git("update-ref", KEYS + key, commit, before, ok=(0, 128))
 
     def keyed(self, key: str) -> tuple[str, str] | None:
-        """Return the branch and commit of the request made with an idempotency key, even if it was not pushed.
-
-        The branch is empty if what is recorded is no request commit.
-        """
+        """Return branch and commit of a key's request, pushed or not; no branch if the commit is no request."""
         commit = objects.resolve(self.git, KEYS + key)
         # Do not use `git log`: the user's settings for signatures, encodings and trailers change its output.
         (raw,) = objects.read_many(self.git, [commit or ""], max_bytes=limits.COMMIT_BYTES, kind="commit")
@@ -80,11 +76,9 @@ class Sent:
 
     def forget(self, branch: str) -> None:
         """Remove a record."""
-        commit = self.commit_of(branch)
-        if commit is None:
-            return
-        of_it = [ref for ref, oid in self.git.refs(_ORDER, KEYS).items() if oid == commit]
-        self.git.delete_refs([*of_it, _REFS + branch])
+        if commit := self.commit_of(branch):
+            others = [ref for ref, oid in self.git.refs(_ORDER, KEYS).items() if oid == commit]
+            self.git.delete_refs([*others, _REFS + branch])
 
 
 def find_branch(name: str | None, sent: Sent, listed: Callable[[], Iterable[str]]) -> str:
@@ -100,9 +94,8 @@ def find_branch(name: str | None, sent: Sent, listed: Callable[[], Iterable[str]
     own = sent.branches()
     if name is None:
         if not own:
-            raise UsageError(
-                "no request was sent from this repository", fix="Send one: kakeya run noop --wait"
-            )
+            fix = "Send one: kakeya run noop --wait"
+            raise UsageError("no request was sent from this repository", fix=fix)
         return own[-1]
     fitting = [branch for branch in own if name in branch]
     fitting = fitting or [branch for branch in listed() if name in branch]
@@ -124,11 +117,7 @@ def no_such_request(branch: str, remote: Remote) -> UsageError:
 
 
 def answered(view: RequestBranch) -> RequestBranch:
-    """Return the view of a request that has its answer.
-
-    Raises:
-        InfrastructureError: it has none yet.
-    """
+    """Return the view of a request that has its answer. Without one it is an InfrastructureError."""
     if view.current_state.is_final:
         return view
     message = f"{view.branch} has no answer yet: it is {view.current_state}"

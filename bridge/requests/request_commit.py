@@ -60,30 +60,24 @@ def prepare(
     nonce: str | None = None,
     prove: Callable[[Content], str] | None = None,
 ) -> Prepared:
-    """Build the request commit in the user's repository with plumbing commands.
+    """Build the request commit in the user's repository, of which HEAD, branches, index and working tree stay the same.
 
-    HEAD, branches, index and working tree do not change. With ``draft.snapshot``, the tracked files as they are in the
-    working tree become the workload: a file that git was never told of may be a secret, or large. With ``bind``, the
-    commit is signed for the binding that it returns for the branch. Without ``nonce``, a new one is made. ``prove``
-    returns one more trailer for the commit's message.
+    With ``draft.snapshot``, the tracked files as they are in the working tree become the workload: a file that git was
+    never told of may be a secret, or large. With ``bind``, the commit is signed for the binding that it returns for the
+    branch. ``prove`` returns one more trailer for the commit's message.
 
     Raises:
         UsageError: ``draft.ref`` is not a commit, or if the user has no key to sign with.
     """
     workload = _snapshot(git) if draft.snapshot else objects.resolve(git, draft.ref)
     if workload is None:
-        empty = draft.ref == "HEAD" and not git.maybe("rev-list", "-n1", "--all")
-        fix = (
-            "Make a first commit."
-            if empty
-            else "Name a branch, a tag or a commit that exists here with --ref."
-        )
+        is_empty = draft.ref == "HEAD" and not git.maybe("rev-list", "-n1", "--all")
+        other = "Name a branch, a tag or a commit that exists here with --ref."
+        fix = "Make a first commit." if is_empty else other
         raise UsageError(f"{draft.ref!r} is not a commit in this repository", fix=fix)
     if not timedelta(seconds=1) <= draft.lifetime <= MAX_LIFETIME:
-        raise UsageError(
-            f"a request must expire within {MAX_LIFETIME.days} days, and not at once",
-            fix="Say how long it may wait for a runner, such as --expires 24h.",
-        )
+        message = f"a request must expire within {MAX_LIFETIME.days} days, and not at once"
+        raise UsageError(message, fix="Say how long it may wait for a runner, such as --expires 24h.")
     now = datetime.now(UTC)
     who = identity(git)
     request = parse_manifest(
@@ -108,8 +102,7 @@ def prepare(
     trailers += prove(Content(branch, tree, workload)) if prove else ""
     message = f"{subject(request.preset)}\n\n{trailers}"
     make = _commit_signed if bind else objects.commit
-    commit = make(git, tree, [workload], message, who)
-    return Prepared(branch, commit, request)
+    return Prepared(branch, make(git, tree, [workload], message, who), request)
 
 
 def _commit_signed(git: Git, tree: str, parents: list[str], message: str, who: Identity) -> str:
@@ -138,10 +131,7 @@ def identity(git: Git) -> Identity:
     known = dict(pair.split("\n", 1) for pair in git_output.decode(settings).split("\0") if "\n" in pair)
     name = known.get("user.name") or environment.user_name()
     email = known.get("user.email") or f"{environment.user_name()}@localhost"
-    return Identity(
-        environment.get("GIT_AUTHOR_NAME") or name,
-        environment.get("GIT_AUTHOR_EMAIL") or email,
-    )
+    return Identity(environment.get("GIT_AUTHOR_NAME") or name, environment.get("GIT_AUTHOR_EMAIL") or email)
 
 
 def untracked(git: Git) -> list[str]:
@@ -154,9 +144,8 @@ def untracked(git: Git) -> list[str]:
 def _snapshot(git: Git) -> str:
     """Commit the tracked files of the working tree through a copy of the index, and return the commit's id."""
     if git.text("rev-parse", "--is-bare-repository") == "true":
-        raise UsageError(
-            "a bare repository has no working tree to snapshot", fix="Leave --snapshot out, or use --ref."
-        )
+        fix = "Leave --snapshot out, or use --ref."
+        raise UsageError("a bare repository has no working tree to snapshot", fix=fix)
     head = objects.resolve(git, "HEAD")
     top = Git.of_user(git.text("rev-parse", "--show-toplevel"))
     with tempfile.TemporaryDirectory(prefix="kakeya-") as folder:

@@ -27,26 +27,21 @@ def read_runners(
     With keys, records without a valid signature for their reference are left out. ``unchanged_s`` returns for how many
     seconds this clone has seen a reference at its commit.
     """
-    commits = lookup.locate(git, refs.values())
-    small = {
-        ref: oid
-        for ref, oid in refs.items()
-        if (commit := commits.get(oid)) and commit.kind == "commit" and commit.size <= _COMMIT_BYTES
-    }
+    there = lookup.locate(git, refs.values()).items()
+    fit = {oid for oid, entry in there if entry.kind == "commit" and entry.size <= _COMMIT_BYTES}
+    small = {ref: oid for ref, oid in refs.items() if oid in fit}
     if keys:
         raws = dict(objects.each_content(git, list(dict.fromkeys(small.values()))))
         small = {ref: oid for ref, oid in small.items() if is_signed_presence(raws[oid], ref, keys)}
-    records: list[tuple[str, str, Presence]] = []
+    records: list[Presence] = []
     # Read one after another: a thousand records of the largest size would not fit into memory.
     for ref, oid in small.items():
         (data,) = objects.read_many(git, [f"{oid}:{presence.FILE}"], max_bytes=limits.PRESENCE_BYTES)
-        record = presence.parse(data, ref)
-        if record is not None:
-            records.append((ref, oid, record))
-    newest = sorted(records, key=lambda record: record[2].at_s, reverse=True)[: limits.PRESENCES_SHOWN]
-    return [
-        RunnerSighting(record, unchanged_s(ref, oid), True if keys else None) for ref, oid, record in newest
-    ]
+        if record := presence.parse(data, ref):
+            records.append(record)
+    newest = sorted(records, key=lambda record: record.at_s, reverse=True)[: limits.PRESENCES_SHOWN]
+    signed = True if keys else None
+    return [RunnerSighting(record, unchanged_s(record.ref, small[record.ref]), signed) for record in newest]
 
 
 def with_jobs(runners: Sequence[RunnerSighting], views: Mapping[str, RequestBranch]) -> list[RunnerSighting]:
@@ -54,18 +49,11 @@ def with_jobs(runners: Sequence[RunnerSighting], views: Mapping[str, RequestBran
 
     The branches are more recent, because a runner announces a job only together with another push.
     """
-    holds = {
-        view.state.runner.instance: view.branch
-        for view in views.values()
-        if view.state and view.current_state.is_taken
-    }
+    taken = [view.state for view in views.values() if view.state and view.current_state.is_taken]
+    holds = {state.runner.instance: state.branch for state in taken}
 
-    def busy_with(record: Presence) -> str | None:
-        if record.instance in holds or record.busy_with in views:
-            return holds.get(record.instance)
-        return record.busy_with
+    def updated(record: Presence) -> Presence:
+        is_known = record.instance in holds or record.busy_with in views
+        return record.model_copy(update={"busy_with": holds.get(record.instance)}) if is_known else record
 
-    return [
-        replace(sighting, record=sighting.record.model_copy(update={"busy_with": busy_with(sighting.record)}))
-        for sighting in runners
-    ]
+    return [replace(sighting, record=updated(sighting.record)) for sighting in runners]

@@ -99,13 +99,9 @@ def cancel(git: Git, remote: Remote, look: Callable[[], RequestBranch], reason: 
         if view.current_state.is_final or view.cancel:
             return view
         branch, who = view.branch, request_commit.identity(git)
+        by, at = who.email[:200], format_time(datetime.now(UTC))
         note = CancelFile(
-            schema_version=2,
-            branch=branch,
-            request=view.request,
-            by=who.email[:200],
-            at=format_time(datetime.now(UTC)),
-            reason=reason[:500],
+            schema_version=2, branch=branch, request=view.request, by=by, at=at, reason=reason[:500]
         )
         tree = objects.overlay(git, f"{view.tip}^{{tree}}", {wire.CANCEL: note.to_bytes()})
         commit = objects.commit(git, tree, [view.tip], f"Cancel {branch}\n\n[skip ci]\n", who)

@@ -39,8 +39,7 @@ class Status:
     at: str | None = None
     detail: str = ""
     exit_code: int | None = None
-    # Whether a runner has answered it. A request that was cancelled before a runner took it has ended without
-    # an answer.
+    # Whether a runner has answered it. One that was cancelled before a runner took it has ended without an answer.
     answered: bool = False
     # What an unanswered request waits for: "approval", "runner" (to claim it) or "job" (its end).
     waits_for: str | None = None
@@ -171,12 +170,9 @@ def events(git: Git, view: RequestBranch, last_tip: str | None) -> Iterator[Even
         status = status_of(now)
         if state.state.is_final:
             status = replace(status, detail=read_result(git, now).reason.message)
-        gap = (
-            f"\n[{state.left_out} bytes were not streamed; the answer will contain the log]\n"
-            if state.left_out
-            else ""
-        )
-        yield Event(status, gap + piece.decode("utf-8", "replace"))
+        log = piece.decode("utf-8", "replace")
+        gap = f"\n[{state.left_out} bytes were not streamed; the answer will contain the log]\n"
+        yield Event(status, gap + log if state.left_out else log)
 
 
 def streamed_log(git: Git, view: RequestBranch) -> str:
@@ -185,11 +181,7 @@ def streamed_log(git: Git, view: RequestBranch) -> str:
 
 
 def kept_log(git: Git, view: RequestBranch) -> str:
-    """Return the log in an answer.
-
-    Raises:
-        UsageError: it is larger than the limit for logs.
-    """
+    """Return the log in an answer. One that is larger than the limit for logs is a UsageError."""
     result = read_result(git, view)
     paths = [log.path for log in result.logs]
     contents = Contents.of(git, view.tip, result)

@@ -42,10 +42,7 @@ def sweep(
     on_remote: bool,
     dry_run: bool,
 ) -> Swept:
-    """Remove the records of older requests and, with ``on_remote``, delete the finished ones from the remote.
-
-    A request that a runner may still answer is never deleted from the remote.
-    """
+    """Remove older requests here and, with ``on_remote``, on the remote: those that no runner may still answer."""
     listed = remote.listed(*patterns)
     # Do not rely on this machine's clock alone: the newest request's time is an upper bound of the current time.
     ages = [float(at) for branch in listed if (at := asked_at(branch)) > 0]

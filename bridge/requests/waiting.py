@@ -40,18 +40,9 @@ class Code(StrEnum):
 
 
 # Codes for which waiting does not help: somebody has to act.
-STUCK = frozenset(
-    {
-        Code.EXPIRED,
-        Code.NO_RUNNER,
-        Code.BRANCH,
-        Code.LABELS,
-        Code.PRESET,
-        Code.MAINTENANCE,
-        Code.DRAINING,
-        Code.APPROVAL,
-    }
-)
+STUCK = frozenset((
+    Code.EXPIRED, Code.NO_RUNNER, Code.BRANCH, Code.LABELS, Code.PRESET, Code.MAINTENANCE, Code.DRAINING, Code.APPROVAL,
+))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -100,18 +91,26 @@ class RunnerSighting:
     # Whether a pinned key signed it. None: no key is pinned here, so anyone who may push could have written it.
     signed: bool | None = None
 
+    @property
+    def _is_over(self) -> bool:
+        return self.record.state is RunnerState.STOPPED or self.unchanged_s >= self.record.valid_s
+
     def is_alive(self, now: float) -> bool:
         """Return whether the runner is alive. A record from the future counts until it has not changed for too long."""
-        record = self.record
-        if record.state is RunnerState.STOPPED or self.unchanged_s >= record.valid_s:
-            return False
-        return now - record.at_s <= record.valid_s + min(TOLERANCE_S, record.valid_s)
+        valid_s = self.record.valid_s
+        return not self._is_over and now - self.record.at_s <= valid_s + min(TOLERANCE_S, valid_s)
 
     def is_doubtful(self, now: float) -> bool:
         """Return whether ``is_alive`` depends on two clocks that may disagree."""
-        if self.record.state is RunnerState.STOPPED or self.unchanged_s >= self.record.valid_s:
-            return False
-        return not self.is_alive(now) or self.record.at_s > now + TOLERANCE_S
+        return not self._is_over and (not self.is_alive(now) or self.record.at_s > now + TOLERANCE_S)
+
+    def lacks(self, labels: Iterable[str]) -> tuple[str, ...]:
+        """Return those of the labels that the runner lacks, in alphabetical order."""
+        return tuple(sorted({*labels} - {*self.record.labels}))
+
+    def runs(self, preset: str | None) -> bool:
+        """Return whether the runner runs a preset, as far as that is known."""
+        return preset is None or self.record.presets is None or preset in self.record.presets
 
     def last_seen(self, now: float) -> str:
         """Return as text when the runner was last seen."""
@@ -160,6 +159,34 @@ def explain_wait(
     request: WaitingRequest, runners: Sequence[RunnerSighting], position: QueuePosition, now: float
 ) -> Reason:
     """Return why a request waits. ``now`` is this machine's clock, in Unix seconds."""
+    if reason := _without_records(request, runners, now):
+        return reason
+    alive = [sighting for sighting in runners if sighting.is_alive(now)]
+    if not alive:
+        return _gone(Code.NO_RUNNER, "no runner is alive: the last one was", "", runners, now)
+    alive = [sighting for sighting in alive if sighting.record.instance not in request.left_by] or alive
+    labelled = [sighting for sighting in alive if not sighting.lacks(request.labels)]
+    if not labelled:
+        return _unlabelled(request, alive, runners, now)
+    serving = [sighting for sighting in labelled if sighting.record.serves(request.branch)]
+    if not serving:
+        name = labelled[0].record.id
+        message = f"no runner that is alive serves branches like {request.branch}"
+        fix = f"On the machine of {name}, add a pattern for it to bus.patterns in the policy."
+        return Reason(Code.BRANCH, message, fix, name)
+    able = [sighting for sighting in serving if sighting.runs(request.preset)]
+    if not able:
+        name = serving[0].record.id
+        first = "the first to take the request will refuse it"
+        message = f"no runner that is alive runs the preset {request.preset}; {first}"
+        fix = f"On the machine of {name}, allow it under `presets` in the policy, or install the version that has it."
+        return Reason(Code.PRESET, message, fix, name)
+    ready = [sighting for sighting in able if sighting.record.state is RunnerState.SERVING]
+    return _queued(request, ready, position, now) if ready else _paused(able)
+
+
+def _without_records(request: WaitingRequest, runners: Sequence[RunnerSighting], now: float) -> Reason | None:
+    """Return why a request waits if that does not depend on what the runners' records say."""
     if request.cancelled:
         by = "a runner confirms it, or does so once one serves this bus"
         return Reason(Code.CANCELLED, f"the requester cancelled it; {by}")
@@ -172,90 +199,43 @@ def explain_wait(
     if not runners:
         fix = "Start one on the machine that should run the jobs: kakeya-runner serve"
         return Reason(Code.UNKNOWN, "no runner has announced itself on this bus", fix, sure=False)
-    alive = [sighting for sighting in runners if sighting.is_alive(now)]
-    if not alive:
-        return _nobody(runners, now)
-    alive = [sighting for sighting in alive if sighting.record.instance not in request.left_by] or alive
-    return _unfit(request, alive, runners, now) or _queued(request, _fit(request, alive), position, now)
+    return None
 
 
-def _nobody(runners: Sequence[RunnerSighting], now: float) -> Reason:
-    last = max(runners, key=lambda seen: seen.record.at_s)
+def _gone(
+    code: Code, lead: str, verb: str, gone: Sequence[RunnerSighting], now: float, lacks: tuple[str, ...] = ()
+) -> Reason:
+    """Return that the request needs a runner that is gone: of these, the newest is named."""
+    last = max(gone, key=lambda sighting: sighting.record.at_s)
     name = last.record.id
-    doubt = last.is_doubtful(now)
-    message = f"no runner is alive: the last one was {name}, {last.last_seen(now)}"
-    return Reason(
-        Code.NO_RUNNER, message, f"On the machine of {name}: kakeya-runner serve", name, sure=not doubt
-    )
-
-
-def _fit(request: WaitingRequest, alive: Sequence[RunnerSighting]) -> list[RunnerSighting]:
-    return [
-        sighting
-        for sighting in alive
-        if not _lacks(sighting, request) and sighting.record.serves(request.branch)
-    ]
-
-
-def _lacks(sighting: RunnerSighting, request: WaitingRequest) -> set[str]:
-    return set(request.labels) - set(sighting.record.labels)
-
-
-def _unfit(
-    request: WaitingRequest, alive: Sequence[RunnerSighting], runners: Sequence[RunnerSighting], now: float
-) -> Reason | None:
-    """Return why no live runner can take the request, or None if one can."""
-    near = min(alive, key=lambda sighting: (len(_lacks(sighting, request)), sighting.record.id))
-    missing = tuple(sorted(_lacks(near, request)))
-    if missing:
-        away = [sighting for sighting in runners if sighting not in alive and not _lacks(sighting, request)]
-        if away:
-            return _away(away, missing, now)
-        name = near.record.id
-        has = f"; {name} comes nearest and lacks {_some(missing)}"
-        fix = (
-            f"On the machine of {name}, add the label to `labels` in the policy if it fits, and restart the runner; "
-            "or cancel the request and ask for other labels."
-        )
-        message = f"no runner that is alive has all of the labels {_some(sorted(request.labels))}{has}"
-        return Reason(Code.LABELS, message, fix, name, missing)
-    labelled = [sighting for sighting in alive if not _lacks(sighting, request)]
-    serving = [sighting for sighting in labelled if sighting.record.serves(request.branch)]
-    if not serving:
-        name = labelled[0].record.id
-        message = f"no runner that is alive serves branches like {request.branch}"
-        fix = f"On the machine of {name}, add a pattern for it to bus.patterns in the policy."
-        return Reason(Code.BRANCH, message, fix, name)
-    able = [sighting for sighting in serving if _runs(sighting, request.preset)]
-    return _paused(able) if able else _unknown_preset(request, serving)
-
-
-def _away(away: Sequence[RunnerSighting], missing: tuple[str, ...], now: float) -> Reason:
-    last = max(away, key=lambda seen: seen.record.at_s)
-    name = last.record.id
-    message = f"no runner that is alive has {_some(missing)}; {name} has, {last.last_seen(now)}"
     fix = f"On the machine of {name}: kakeya-runner serve"
-    return Reason(Code.LABELS, message, fix, name, missing, sure=not last.is_doubtful(now))
+    message = f"{lead} {name}{verb}, {last.last_seen(now)}"
+    return Reason(code, message, fix, name, lacks, sure=not last.is_doubtful(now))
 
 
-def _unknown_preset(request: WaitingRequest, serving: Sequence[RunnerSighting]) -> Reason:
-    name = serving[0].record.id
-    message = f"no runner that is alive runs the preset {request.preset}; the first to take the request will refuse it"
-    fix = f"On the machine of {name}, allow it under `presets` in the policy, or install the version that has it."
-    return Reason(Code.PRESET, message, fix, name)
+def _unlabelled(
+    request: WaitingRequest, alive: Sequence[RunnerSighting], runners: Sequence[RunnerSighting], now: float
+) -> Reason:
+    near = min(alive, key=lambda sighting: (len(sighting.lacks(request.labels)), sighting.record.id))
+    name, missing = near.record.id, near.lacks(request.labels)
+    away = [sighting for sighting in runners if sighting not in alive and not sighting.lacks(request.labels)]
+    if away:
+        lead = f"no runner that is alive has {_some(missing)};"
+        return _gone(Code.LABELS, lead, " has", away, now, missing)
+    fix = (
+        f"On the machine of {name}, add the label to `labels` in the policy if it fits, and restart the runner; "
+        "or cancel the request and ask for other labels."
+    )
+    has = f"{name} comes nearest and lacks {_some(missing)}"
+    message = f"no runner that is alive has all of the labels {_some(sorted(request.labels))}; {has}"
+    return Reason(Code.LABELS, message, fix, name, missing)
 
 
-def _runs(sighting: RunnerSighting, preset: str | None) -> bool:
-    return preset is None or sighting.record.presets is None or preset in sighting.record.presets
-
-
-def _paused(serving: Sequence[RunnerSighting]) -> Reason | None:
-    """Return why the matching runners take no requests now, or None if one of them does."""
-    if any(sighting.record.state is RunnerState.SERVING for sighting in serving):
-        return None
-    paused = [sighting.record for sighting in serving if sighting.record.state is RunnerState.MAINTENANCE]
+def _paused(able: Sequence[RunnerSighting]) -> Reason:
+    """Return why the matching runners take no requests now."""
+    paused = [sighting.record for sighting in able if sighting.record.state is RunnerState.MAINTENANCE]
     if not paused:
-        name = serving[0].record.id
+        name = able[0].record.id
         message = f"{name} finishes its job and then ends (drain); no other runner can take the request"
         return Reason(Code.DRAINING, message, f"On the machine of {name}, later: kakeya-runner serve", name)
     first = paused[0]
@@ -264,13 +244,8 @@ def _paused(serving: Sequence[RunnerSighting]) -> Reason | None:
 
 
 def _queued(
-    request: WaitingRequest, fit: Sequence[RunnerSighting], position: QueuePosition, now: float
+    request: WaitingRequest, able: Sequence[RunnerSighting], position: QueuePosition, now: float
 ) -> Reason:
-    able = [
-        sighting
-        for sighting in fit
-        if sighting.record.state is RunnerState.SERVING and _runs(sighting, request.preset)
-    ]
     sure = not all(sighting.is_doubtful(now) for sighting in able)
     over = [quota for sighting in able if (quota := _over_quota(sighting.record, position))]
     if len(over) == len(able):
@@ -285,7 +260,8 @@ def _queued(
         message = f"{busy.id} runs {busy.busy_with}{others}" + (f"; {where}" if where else "; it is next")
         return Reason(Code.BUSY, message, "", busy.id, sure=sure)
     if where:
-        return Reason(Code.TURN, f"{where} on {_names(able)}", "", free[0].id, sure=sure)
+        names = _some([sighting.record.id for sighting in able])
+        return Reason(Code.TURN, f"{where} on {names}", "", free[0].id, sure=sure)
     first = min(free, key=lambda record: record.reason != "")
     waited_s = now - request.made_at if request.made_at else 0.0
     if first.reason or waited_s > _POLLS_S:
@@ -312,14 +288,9 @@ def _over_quota(record: Presence, position: QueuePosition) -> str:
     return ""
 
 
-def _names(some: Sequence[RunnerSighting]) -> str:
-    return _some([sighting.record.id for sighting in some])
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return ", ".join(listed[:_SHOWN]) + more
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
 def span(seconds: float) -> str:

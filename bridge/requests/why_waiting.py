@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from bridge.bus import branch_names, objects, wire
 from bridge.bus.branch_names import Requester, by_age
@@ -43,14 +44,11 @@ def reasons(
         for branch, request in manifests.items()
     }
     places = _places([branch for branch in waiting if not views[branch].cancel], started, who)
+    requests = {name: _waiting_request(views[name], manifests[name], presets) for name in waiting}
+    anywhere = QueuePosition(len(waiting))
     return {
-        branch: explain_wait(
-            _waiting_request(views[branch], manifests[branch], presets),
-            runners,
-            places.get(branch, QueuePosition(len(waiting))),
-            now,
-        )
-        for branch in waiting
+        name: explain_wait(request, runners, places.get(name, anywhere), now)
+        for name, request in requests.items()
     }
 
 
@@ -63,13 +61,12 @@ def _places(
     waiting: Sequence[str], started: Iterable[str], who: Mapping[str, Requester]
 ) -> dict[str, QueuePosition]:
     """Return the queue places of the requests, which are given oldest first."""
-    of = {branch: who[branch] for branch in waiting}
-    shares = branch_names.turn_shares(of.values())
+    shares = branch_names.turn_shares(who[branch] for branch in waiting)
     before: Counter[Requester] = Counter()
     begun = Counter(who[branch] for branch in started)
     places = {}
     for i, branch in enumerate(waiting):
-        me = of[branch]
+        me = who[branch]
         ahead = min(len(waiting) - 1, (before[me] + 1) * shares[me] - 1)
         places[branch] = QueuePosition(len(waiting), i, before[me], ahead, begun[me])
         before[me] += 1
@@ -98,17 +95,14 @@ def _waiting_request(
 
 
 def _read(git: Git, views: Sequence[RequestBranch]) -> dict[str, Request | None]:
-    requests: dict[str, Request | None] = {}
+    requests: dict[str, Request | None] = dict.fromkeys(view.branch for view in views)
     for i in range(0, len(views), _AT_ONCE):
         some = views[i : i + _AT_ONCE]
         names = [f"{view.request}:{wire.REQUEST}" for view in some]
-        for view, blob in zip(
-            some, objects.read_many(git, names, max_bytes=strict_json.MAX_BYTES), strict=True
-        ):
-            try:
-                requests[view.branch] = parse_manifest(blob) if blob is not None else None
-            except ManifestError:
-                requests[view.branch] = None
+        blobs = objects.read_many(git, names, max_bytes=strict_json.MAX_BYTES)
+        for view, blob in zip(some, blobs, strict=True):
+            with suppress(ManifestError):
+                requests[view.branch] = parse_manifest(blob or b"")
     return requests
 
 
