@@ -71,10 +71,7 @@ def own_paths(result: Result) -> set[str]:
 def check_job(
     name: str, result: Result, files: Files, presets: Mapping[str, Preset]
 ) -> tuple[list[Check], Gate | None]:
-    """Check the commands and the reports against the preset that is installed here.
-
-    Returns the checks, and the verdict of the rules installed here.
-    """
+    """Check commands and reports against the preset installed here. Also returns the verdict of the rules here."""
     compared, preset = _compare_preset(name, result, presets)
     if preset is None:
         return [compared], None
@@ -89,14 +86,14 @@ def _compare_preset(name: str, result: Result, presets: Mapping[str, Preset]) ->
     """Check that the runner used the same definition of the preset as this installation. Returns the preset if so."""
     preset = presets.get(name)
     if result.preset_digest is None:
-        return Check("preset", ok=None, message="no preset was used"), None
-    if preset is None:
+        message = "no preset was used"
+    elif preset is None:
         message = f"{name} is not installed here, so its definition cannot be compared"
-        return Check("preset", ok=None, message=message), None
-    if preset.digest != result.preset_digest:
+    elif preset.digest != result.preset_digest:
         message = f"the runner's {name} differs from the one installed here"
-        return Check("preset", ok=None, message=message), None
-    return Check("preset", ok=True, message=f"{preset.digest[:19]}, the same as here"), preset
+    else:
+        return Check("preset", ok=True, message=f"{preset.digest[:19]}, the same as here"), preset
+    return Check("preset", ok=None, message=message), None
 
 
 def _check_argv(preset: Preset, result: Result) -> Iterator[Check]:
@@ -116,8 +113,7 @@ def _check_argv(preset: Preset, result: Result) -> Iterator[Check]:
         len(there) == len(here) and all(a in ("\0", b) for a, b in zip(here, there, strict=True))
         for here, there in zip(expected, ran, strict=False)
     )
-    message = "what ran is what the preset says" if same else "what ran is not what the preset says"
-    yield Check("argv", ok=same, message=message)
+    yield Check("argv", ok=same, message=f"what ran is {'' if same else 'not '}what the preset says")
 
 
 def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Check], Gate]:
@@ -138,9 +134,8 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
     checks = []
     codes = {fault.code for fault in verdict.violations}
     if "RUN_UNNAMED" in codes:
-        checks.append(
-            Check("run", ok=None, message="a report does not name its run: an older engine wrote it")
-        )
+        message = "a report does not name its run: an older engine wrote it"
+        checks.append(Check("run", ok=None, message=message))
     elif paths and not codes & {"NOT_THIS_RUN", "EDITED"}:
         message = "the reports are of this run, and their rows are those of its log"
         checks.append(Check("run", ok=True, message=message))
@@ -148,14 +143,11 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
     message = f"the gate installed here says {verdict.verdict}"
     if verdict.violations:
         message += f": {verdict.violations[0].code}: {verdict.violations[0].message}"
-    if accepted == verdict.accepted:
-        message += f" of {len(paths)} reports" if accepted else ""
-        checks.append(Check("gate", ok=True, message=message))
-    else:
-        # A newer gate may object more to a report that the runner rejected. A report that the runner accepted
-        # must be accepted here.
-        checks.append(Check("gate", ok=False if accepted else None, message=message))
-    return checks, verdict
+    if accepted and verdict.accepted:
+        message += f" of {len(paths)} reports"
+    # A newer gate may accept what the runner rejected. What the runner accepted must be accepted here.
+    ok = True if accepted == verdict.accepted else False if accepted else None
+    return [*checks, Check("gate", ok=ok, message=message)], verdict
 
 
 def binding_of(result: Result, logs: Mapping[str, bytes]) -> "Voucher":

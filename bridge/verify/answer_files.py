@@ -23,12 +23,8 @@ class Files(Protocol):
     def files(self) -> Mapping[str, object]: ...  # noqa: D102
     @property
     def others(self) -> Collection[str]: ...  # noqa: D102
-
-    def digests(self, paths: Iterable[str]) -> dict[str, str]:
-        """Return the SHA-256 of the files that exist."""
-
-    def read(self, paths: Iterable[str], most: int) -> dict[str, bytes]:
-        """Return the contents of the files that exist and fit into ``most`` bytes together."""
+    def digests(self, paths: Iterable[str]) -> dict[str, str]: ...  # noqa: D102
+    def read(self, paths: Iterable[str], most: int) -> dict[str, bytes]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -42,11 +38,7 @@ class Contents:
 
     @classmethod
     def of(cls, git: Git, commit: str, result: Result) -> "Contents":
-        """List the files.
-
-        Raises:
-            VerificationError: the answer exceeds the limits for readers.
-        """
+        """List the files. An answer beyond the limits for readers is a VerificationError."""
         there = {
             path: node
             for folder in (wire.FOLDER, wire.REPORTS)
@@ -98,14 +90,8 @@ def check_bounds(result: Result, sizes: Mapping[str, int]) -> None:
 
 
 def read_result(git: Git, view: RequestBranch) -> Result:
-    """Return a finished request's result.
-
-    Raises:
-        VerificationError: it is missing or invalid.
-    """
+    """Return a finished request's result. A missing or invalid one is a VerificationError."""
     if not view.current_state.is_final:
-        raise VerificationError(
-            f"{view.branch} has no answer yet: it is {view.current_state}",
-            fix=f"Wait for it: kakeya wait {view.branch}",
-        )
+        message = f"{view.branch} has no answer yet: it is {view.current_state}"
+        raise VerificationError(message, fix=f"Wait for it: kakeya wait {view.branch}")
     return wire.parse_result(objects.read_blob(git, view.tip, wire.RESULT, max_bytes=wire.MAX_RESULT))

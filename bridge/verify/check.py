@@ -22,8 +22,6 @@ from bridge.verify.signed_history import signed_commits
 
 # Files of the protocol that lie beside an answer on its branch.
 _OF_BRANCHES = (wire.REQUEST, wire.STATE, wire.CANCEL)
-
-
 _KNOWN_FILE = "kakeya-answers"
 _KNOWN_MOST = 1_000
 _KNOWN_LINE = re.compile(r"([0-9a-f]{40}) (\S+)")
@@ -72,10 +70,8 @@ def verify(
 ) -> Report:
     """Check the answer on a branch against the branch's history, the presets installed here, and the pinned keys.
 
-    ``sent`` is the request commit that this clone sent, if it sent one.
-
-    Without a pinned key, this shows that the answer is complete and belongs to its request. It does not show who wrote
-    it: anyone who may push to the branch could have written all of it.
+    ``sent`` is the request commit that this clone sent, if it sent one. Without a pinned key, this shows that the
+    answer is complete and belongs to its request, but not who wrote it: that may be anyone who may push.
     """
     try:
         result = read_result(git, view)
@@ -146,32 +142,24 @@ def _check_history(git: Git, view: RequestBranch, result: Result, ignored: Conta
 
 
 def _check_request(git: Git, view: RequestBranch, result: Result) -> tuple[Request | None, Check]:
+    refused = result.state is State.REFUSED
     try:
         blob = objects.read_blob(git, result.request, wire.REQUEST, max_bytes=64 * 1024)
         request = parse_manifest(blob or b"")
     except KakeyaError as error:
-        refused = result.state is State.REFUSED
+        # That may be the reason for the refusal.
         return None, Check("request", ok=refused, message=f"the manifest is not valid: {error.message}")
-    differing = [
-        name
-        for name, requested, answered in (
-            ("branch", view.branch, result.branch),
-            ("nonce", request.nonce, result.nonce),
-            ("preset", request.preset, result.preset),
-            ("requested_by", request.requested_by, result.requested_by),
-        )
-        if requested != answered
-    ]
-    refused = result.state is wire.State.REFUSED  # the invalid manifest may be the reason for the refusal
+    names = ("nonce", "preset", "requested_by")
+    differing = [] if view.branch == result.branch else ["branch"]
+    differing += [name for name in names if getattr(request, name) != getattr(result, name)]
     if request.workload and not refused and [request.workload] != objects.parents_of(git, result.request)[:1]:
         differing.append("workload")
     if request.workload and result.workload not in (None, request.workload):
         differing.append("workload")
-    unlike = [
-        name for name, value in request.params.items()
-        if (result.params or result.commands) and str(result.params.get(name)) != str(value)
-    ]  # fmt: skip
-    differing += [f"parameter {name}" for name in unlike]
+    if result.params or result.commands:
+        there = result.params
+        unlike = [name for name, value in request.params.items() if str(there.get(name)) != str(value)]
+        differing += [f"parameter {name}" for name in unlike]
     if differing:
         message = f"the answer is to another request: {', '.join(differing)} differ"
         return request, Check("request", ok=False, message=message)
@@ -192,26 +180,18 @@ def _altered_workload(git: Git, view: RequestBranch, result: Result) -> list[str
 
 
 class KnownAnswers:
-    """The answers that were verified in one clone. An answer is final, so one that changes later was replaced.
-
-    Each is noted by its branch and the id of its result in a file of the clone, for the newest requests.
-    """
+    """The answers verified in this clone, by branch and result. Answers are final, so one that changes was replaced."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
         self._file = NoteFile(git, _KNOWN_FILE, _KNOWN_LINE, _KNOWN_MOST)
 
     def compare(self, report: Report) -> Report:
-        """Record a valid answer. If another one was recorded for its branch, return the report with a failed check.
-
-        An answer that a pinned key signed needs no such check: the key says more than what came first.
-        """
+        """Record a valid answer. Add a failed check if another was recorded, unless a pinned key signed the new one."""
         name = f"{report.tip}:{wire.RESULT}"
         entry = lookup.locate(self._git, [name]).get(name)
-        if entry is None or not report.holds:
-            return report
         before = self.of(report.branch)
-        if before == entry.oid:
+        if entry is None or not report.holds or before == entry.oid:
             return report
         if before is not None and not report.signed:
             message = (

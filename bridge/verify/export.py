@@ -39,10 +39,9 @@ def read_answer(git: Git, view: RequestBranch, report: Report) -> dict[str, byte
         return {}
     listed = [file.path for file in report.result.files if wire.is_answer_path(file.path)]
     try:
-        contents = Contents.of(git, view.tip, report.result)
+        return Contents.of(git, view.tip, report.result).read(listed, limits.REPORTS_BYTES)
     except VerificationError:
         return {}
-    return contents.read(listed, limits.REPORTS_BYTES)
 
 
 def write_answer(git: Git, view: RequestBranch, report: Report, out: Path | str | None) -> Fetched:

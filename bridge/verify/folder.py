@@ -52,14 +52,13 @@ class FolderFiles:
         """Return the contents of the files that exist and fit into ``most`` bytes together."""
         contents = {}
         for path in paths:
-            data = self._content(path) if self.files.get(path, most + 1) <= most else None
-            if data is not None and len(data) <= most:
+            if (data := self._content(path, most)) is not None:
                 contents[path] = data
                 most -= len(data)
         return contents
 
-    def _content(self, path: str) -> bytes | None:
-        return read_regular(self.root / path, wire.MAX_FILE) if path in self.files else None
+    def _content(self, path: str, most: int = wire.MAX_FILE) -> bytes | None:
+        return read_regular(self.root / path, min(most, wire.MAX_FILE)) if path in self.files else None
 
 
 def verify_folder(
@@ -75,9 +74,8 @@ def verify_folder(
     """
     content = read_regular(folder / wire.RESULT, wire.MAX_RESULT)
     if content is None:
-        raise UsageError(
-            f"{folder} holds no answer", fix="Name a folder that `kakeya fetch --out DIR` wrote."
-        )
+        fix = "Name a folder that `kakeya fetch --out DIR` wrote."
+        raise UsageError(f"{folder} holds no answer", fix=fix)
     result = wire.parse_result(content)
     files = FolderFiles.of(folder)
     check_bounds(result, files.files)

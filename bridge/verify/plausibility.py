@@ -25,14 +25,12 @@ def check_times(result: Result) -> Check:
     Steps are measured with a monotonic clock, the run with the host's wall clock. If that clock was set back meanwhile,
     an honest answer contradicts itself too, so this is only a warning.
     """
-    wrong = list(_wrong_times(result))
-    if wrong:
+    if wrong := list(_wrong_times(result)):
         return Check("times", ok=False, message="; ".join(wrong))
     total = sum(command.seconds for command in result.commands)
     if total > result.seconds + _SLACK_S:
-        message = (
-            f"the steps took {total:g} s of a run that took {result.seconds:g} s: was the clock set back?"
-        )
+        steps = f"the steps took {total:g} s of a run that took {result.seconds:g} s"
+        message = f"{steps}: was the clock set back?"
         return Check("times", ok=None, message=message)
     return Check("times", ok=True, message=f"{result.seconds:g} s, finished at {result.finished_at}")
 
@@ -53,10 +51,8 @@ def _wrong_times(result: Result) -> Iterator[str]:
 def check_logs(git: Git, view: RequestBranch, result: Result, ignored: Container[str] = ()) -> Check | None:
     """Check that the result's logs match the output that was streamed while the job ran.
 
-    Call it only for an answer whose files passed their check: then each log is one of them, and within their limits.
-
-    Pieces in the commits of ``ignored`` do not count, because the runner did not push them. Returns None if there is
-    nothing to compare: nothing was streamed, or the runner is too old to record gaps.
+    Call it only for an answer whose files passed their check. Pieces in the commits of ``ignored``, which the runner
+    did not push, do not count. Returns None if nothing was streamed, or the runner is too old to record gaps.
     """
     if not result.logs or not history.is_ancestor(git, result.request, view.tip):
         return None
@@ -106,11 +102,11 @@ def compare_logs(
         return None
     if end > total:
         message = f"{end} bytes were streamed while the job ran, and its logs had {total}"
-        return Check("logs", ok=False, message=message)
-    message = "they match the output that was streamed while the job ran"
-    if streamed < total:
+    elif streamed < total:
         message = f"the {streamed} of {total} bytes that were streamed while the job ran are in them"
-    return Check("logs", ok=True, message=message)
+    else:
+        message = "they match the output that was streamed while the job ran"
+    return Check("logs", ok=end <= total, message=message)
 
 
 def _agrees(log: LogDigest, parts: Iterable[tuple[int, int, bytes]], read: Callable[[str], bytes]) -> bool:

@@ -20,14 +20,12 @@ from bridge.system.git import Git
 _DER_HEAD = bytes.fromhex("302a300506032b6570032100")
 _RAW_BYTES = 32
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\s(.*?)-----END \1-----", re.DOTALL)
-_MAX_TEXT = 64 * 1024
-
+_MAX_FILE = 64 * 1024
 
 PINNED_FILE = ".kakeya/runner.pub"
 VARIABLE = "KAKEYA_PUBLIC_KEY"
 SETTING = "kakeya.publicKey"
 HOW_TO_PIN = f"Pin the runner's key: --key FILE, {VARIABLE}, git config {SETTING}, or {PINNED_FILE} on the main branch."
-_MAX_FILE = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def read_public_keys(text: str, where: str) -> tuple[PublicKey, ...]:
         UsageError: the text, which ``where`` names, has no key, or anything that is not an Ed25519 public key.
     """
     keys = []
-    for label, body in _BLOCK.findall(text[:_MAX_TEXT]):
+    for label, body in _BLOCK.findall(text[:_MAX_FILE]):
         if label != "PUBLIC KEY":
             fix = "Pin the file that ends in .pub." if "PRIVATE" in label else None
             raise UsageError(f"{where} holds a {label.lower()}, not a public key", fix=fix, code="bad_key")
@@ -114,8 +112,7 @@ def find_pin(git: Git | None, remote: str, named: Path | str | None = None) -> P
         return _of_file(Path(variable), VARIABLE)
     if git is None:
         return None
-    setting = git.maybe("config", "--type=path", "--get", SETTING)
-    if setting:
+    if setting := git.maybe("config", "--type=path", "--get", SETTING):
         top = git.maybe("rev-parse", "--show-toplevel") or git.directory
         return _of_file(Path(top, setting), f"git config {SETTING}")
     return _of_default_branch(git, remote)
@@ -126,18 +123,15 @@ def _of_file(path: Path, source: str) -> Pin:
         with path.expanduser().open("rb") as file:
             text = file.read(_MAX_FILE).decode("utf-8", "replace")
     except OSError as error:
-        raise UsageError(
-            f"cannot read the key {path} ({source}): {error.strerror}", code="bad_key"
-        ) from error
+        message = f"cannot read the key {path} ({source}): {error.strerror}"
+        raise UsageError(message, code="bad_key") from error
     return Pin(read_public_keys(text, str(path)), source)
 
 
 def _of_default_branch(git: Git, remote: str) -> Pin | None:
-    head = git.maybe("symbolic-ref", "--quiet", f"refs/remotes/{remote}/HEAD")
+    head = git.maybe("symbolic-ref", "--quiet", f"refs/remotes/{remote}/HEAD") or ""
     commit = objects.resolve(git, head) if head else None
-    if not head or not commit:
-        return None
-    blob = objects.read_blob(git, commit, PINNED_FILE, max_bytes=_MAX_FILE)
+    blob = objects.read_blob(git, commit, PINNED_FILE, max_bytes=_MAX_FILE) if commit else None
     if blob is None:
         return None
     source = f"{PINNED_FILE} on {head.removeprefix('refs/remotes/')}"

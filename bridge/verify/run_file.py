@@ -29,6 +29,7 @@ _MAX_FOLDERS = 8
 
 # A job's files by their path in the answer.
 Files = Mapping[str, bytes]
+_PARTS = {"result": wire.RESULT, "evidence": wire.EVIDENCE}
 
 
 def make_run_file(files: Files) -> bytes:
@@ -39,14 +40,8 @@ def make_run_file(files: Files) -> bytes:
     return strict_json.dumps({"version": VERSION, **parts, "logs": logs}).encode()
 
 
-_PARTS = {"result": wire.RESULT, "evidence": wire.EVIDENCE}
-
-
 def voucher_for(report: Path, data: bytes, pin: Pin | None) -> Voucher:
-    """Return the run that vouches for a report in a file, or why none does.
-
-    Looked for are ``X.run`` beside ``X.json``, then the fetched answer in the closest folder above.
-    """
+    """Return the run that vouches for ``X.json``, or why none does: of ``X.run``, or the closest answer above it."""
     beside = read_regular(report.with_suffix(SUFFIX), limits.FILE_BYTES)
     try:
         files = _read_run_file(beside) if beside is not None else _answer_above(report)
@@ -56,11 +51,7 @@ def voucher_for(report: Path, data: bytes, pin: Pin | None) -> Voucher:
 
 
 def _verified(files: Files, digest: str, pin: Pin | None) -> Voucher:
-    """Return the run if a pinned key signed all of it and the report.
-
-    Raises:
-        KakeyaError: the run is damaged.
-    """
+    """Return the run if a pinned key signed all of it and the report. A damaged run is a KakeyaError."""
     result = wire.parse_result(files[wire.RESULT])
     if wire.EVIDENCE not in files:
         return "NO_RUN", "the run is not signed"
@@ -71,8 +62,7 @@ def _verified(files: Files, digest: str, pin: Pin | None) -> Voucher:
     except VerificationError as error:
         if not error.message.startswith("signed with another key"):
             raise
-        pinned = f"{error.message}; pinned by {pin.source}: {pin.shown}"
-        return "OTHER_SIGNER", pinned
+        return "OTHER_SIGNER", f"{error.message}; pinned by {pin.source}: {pin.shown}"
     listed = {file.path: file.sha256 for file in result.files}
     if digest not in listed.values():
         return "EDITED", "the file is not one that this run wrote: no file of the run has its digest"
@@ -94,11 +84,7 @@ def _signers(files: Files) -> str:
 
 
 def _read_run_file(data: bytes) -> Files:
-    """Return the files in a run file.
-
-    Raises:
-        ManifestError: the bytes are no run file.
-    """
+    """Return the files in a run file. Other bytes are a ManifestError."""
     parsed = strict_json.loads(data, what="the run file", max_bytes=limits.FILE_BYTES, max_depth=_MAX_DEPTH)
     try:
         if parsed["version"] != VERSION:

@@ -34,9 +34,8 @@ def check_signature(
     differences from the signed statement. The files in ``unseen`` are not available here.
     """
     if pin is None:
-        sentence = (
-            "it is signed, but no key is pinned here" if wire.EVIDENCE in files.files else "it is not signed"
-        )
+        is_signed = wire.EVIDENCE in files.files
+        sentence = "it is signed, but no key is pinned here" if is_signed else "it is not signed"
         message = f"{sentence}: this shows that the answer is whole, not who wrote it"
         return Check(SIGNATURE, ok=None, message=message, fix=HOW_TO_PIN)
     try:
@@ -58,9 +57,8 @@ def on_branch(git: Git, view: RequestBranch, result: Result) -> Callable[[Statem
             yield f"the history was rewritten: the answer was made upon {upon[:12]}, which is not part of this branch"
             return
         # This is no file of the answer; the runner repeats the cancellation that it has seen.
-        before, now = objects.read_many(
-            git, [f"{commit}:{wire.CANCEL}" for commit in (upon, view.tip)], max_bytes=wire.MAX_STATE
-        )
+        names = [f"{commit}:{wire.CANCEL}" for commit in (upon, view.tip)]
+        before, now = objects.read_many(git, names, max_bytes=wire.MAX_STATE)
         if now is not None and (before is None or wire.parse_cancel(now) != wire.parse_cancel(before)):
             yield f"{wire.CANCEL} is not covered by the signature"
 
@@ -74,11 +72,7 @@ def _signer(
     elsewhere: Callable[[Statement], Iterable[str]],
     unseen: Sequence[str],
 ) -> PublicKey:
-    """Return the pinned key that signed the answer.
-
-    Raises:
-        VerificationError: no pinned key did.
-    """
+    """Return the pinned key that signed the answer; a VerificationError says that none did."""
     pinned = f"(pinned by {pin.source}: {pin.shown})"
     if wire.EVIDENCE not in files.files:
         raise VerificationError(f"it is not signed, and a key is pinned {pinned}")
@@ -124,7 +118,7 @@ def _upon(signed: Statement) -> str:
 def _digests(statement: Statement) -> dict[str, str]:
     digests = {}
     for subject in statement.get("subject", ()):
-        ((_, digest),) = subject["digest"].items()
+        (digest,) = subject["digest"].values()
         digests[str(subject["name"])] = str(digest)
     return digests
 

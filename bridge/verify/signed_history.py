@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from bridge.bus import history, lookup, objects, wire
 from bridge.bus.history import RequestBranch
-from bridge.bus.wire import State, StateFile
+from bridge.bus.wire import State
 from bridge.common import limits
 from bridge.system.git import Git
 from bridge.system.git_output import ObjectInfo
@@ -73,15 +73,13 @@ class Reader:
         if not self.keys:
             return views
         readable = [view for view in views.values() if not view.too_large]
-        new = [(view.branch, view.tip) for view in readable if (view.branch, view.tip) not in self._searches]
-        if len(self._searches) + len(new) > limits.BRANCHES:
+        if len(self._searches) > limits.BRANCHES:
             self._searches.clear()
         searches = {
             view.branch: self._searches.setdefault((view.branch, view.tip), _Search(view.tip))
             for view in readable
         }
-        read = {view.tip: view.state for view in readable if view.state and not view.has_foreign_commits}
-        self._find(git, searches, read, commits)
+        self._find(git, searches, commits)
         foreign = []
         for view in readable:
             search = searches[view.branch]
@@ -94,13 +92,7 @@ class Reader:
                 foreign.append((view, search))
         return views | _below(git, foreign)
 
-    def _find(
-        self,
-        git: Git,
-        searches: Mapping[str, _Search],
-        read: Mapping[str, StateFile],
-        commits: int | None,
-    ) -> None:
+    def _find(self, git: Git, searches: Mapping[str, _Search], commits: int | None) -> None:
         """Walk each branch's first parents, in growing steps, down to a signed state or the request."""
         looked, size = 0, 1
         while size <= limits.UNSIGNED:
@@ -110,45 +102,30 @@ class Reader:
                 if commits is not None and size > 1 and looked >= commits:
                     break
                 some = {branch: searches[branch] for branch in branches[i : i + together]}
-                self._go_down(git, some, size, read)
+                self._go_down(git, some, size)
                 looked += len(some) * size
             size *= 2
 
-    def _go_down(
-        self, git: Git, searches: Mapping[str, _Search], size: int, read: Mapping[str, StateFile]
-    ) -> None:
+    def _go_down(self, git: Git, searches: Mapping[str, _Search], size: int) -> None:
         """Search at most ``size`` commits of each branch."""
         names = {branch: [f"{each.at}~{i}" for i in range(size + 1)] for branch, each in searches.items()}
         commits = lookup.locate(git, [name for several in names.values() for name in several])
-        lines = {
-            branch: [commits[name] for name in several if name in commits]
-            for branch, several in names.items()
-        }
-        states = lookup.locate(
-            git, [f"{commit.oid}:{wire.STATE}" for line in lines.values() for commit in line]
-        )
+        lines = {name: [commits[at] for at in several if at in commits] for name, several in names.items()}
+        paths = [f"{commit.oid}:{wire.STATE}" for line in lines.values() for commit in line]
+        states = lookup.locate(git, paths)
         steps = {branch: _steps(line, states, size) for branch, line in lines.items()}
         wanted = {oid for several in steps.values() for step in several for oid in step.to_read()}
         contents = dict(objects.each_content(git, list(wanted)))
         for branch, several in steps.items():
             search = searches[branch]
-            is_over = any(self._look(branch, step, contents, search, read) for step in several)
+            is_over = any(self._look(branch, step, contents, search) for step in several)
             search.at = None if is_over or len(lines[branch]) <= size else lines[branch][size].oid
             search.gone += size
 
-    def _look(
-        self,
-        branch: str,
-        step: "_Step",
-        contents: Mapping[str, bytes],
-        search: _Search,
-        read: Mapping[str, StateFile],
-    ) -> bool:
+    def _look(self, branch: str, step: "_Step", contents: Mapping[str, bytes], search: _Search) -> bool:
         """Record one commit. Returns whether the search ends with it."""
         commit = step.commit.oid
-        state = read.get(commit) if step.is_new else None
-        if state is None and step.is_new and step.state:
-            state = wire.parse_state(contents.get(step.state.oid))
+        state = wire.parse_state(contents.get(step.state.oid)) if step.is_new and step.state else None
         if state and state.branch == branch:
             if is_signed(contents.get(commit, b""), branch, self.keys):
                 search.state_commit = commit
@@ -163,12 +140,8 @@ def signed_commits(
     git: Git, branch: str, commits: Sequence[str], keys: Sequence[PublicKey]
 ) -> frozenset[str]:
     """Return the commits that one of the keys signed for this branch."""
-    commits_there = lookup.locate(git, commits)
-    small = [
-        oid
-        for oid, commit in commits_there.items()
-        if commit.kind == "commit" and commit.size <= SIGNED_COMMIT_BYTES
-    ]
+    there = lookup.locate(git, commits).items()
+    small = [oid for oid, entry in there if entry.kind == "commit" and entry.size <= SIGNED_COMMIT_BYTES]
     return frozenset(oid for oid, raw in objects.each_content(git, small) if is_signed(raw, branch, keys))
 
 
@@ -176,9 +149,8 @@ def _below(git: Git, foreign: Sequence[tuple[RequestBranch, _Search]]) -> dict[s
     """Return the views without the ignored states."""
     tops = {view.branch: search.top or search.state_commit or view.tip for view, search in foreign}
     at_top = history.read_views(git, tops)
-    stated = history.read_views(
-        git, {view.branch: search.state_commit for view, search in foreign if search.state_commit}
-    )
+    signed = {view.branch: search.state_commit for view, search in foreign if search.state_commit}
+    stated = history.read_views(git, signed)
     views = {}
     for view, search in foreign:
         state = stated[view.branch].state if search.state_commit else None
@@ -205,12 +177,10 @@ class _Step:
 
     def to_read(self) -> list[str]:
         """Return the objects to read: a new state, and the commit if it is small enough to be signed."""
-        if not (
-            self.is_new and self.state and self.state.kind == "blob" and self.state.size <= wire.MAX_STATE
-        ):
+        state = self.state if self.is_new else None
+        if state is None or state.kind != "blob" or state.size > wire.MAX_STATE:
             return []
-        is_small = self.commit.size <= SIGNED_COMMIT_BYTES
-        return [self.state.oid, self.commit.oid] if is_small else [self.state.oid]
+        return [state.oid, self.commit.oid] if self.commit.size <= SIGNED_COMMIT_BYTES else [state.oid]
 
 
 def _steps(line: Sequence[ObjectInfo], files: Mapping[str, ObjectInfo], size: int) -> list[_Step]:

@@ -1,8 +1,7 @@
 """A runner's signature on the commit of a state, valid for one branch and one place in its history.
 
 The signature is the last line of the commit message, outside the tree, so readers that do not know it can still read
-the state. It covers the branch, the parent and the tree, which contains the state. So it is not valid for any other
-branch, history or content.
+the state. It covers the branch, the parent and the tree, which contains the state.
 
 Presence records are signed in the same way, for one reference and one content. The signed text begins with other
 words, so neither signature can be used in place of the other.
@@ -48,8 +47,9 @@ def is_signed_presence(commit: bytes, ref: str, keys: Sequence[PublicKey]) -> bo
 
 
 def _with_signature(message: str, signer: "Signer | None", statement: bytes) -> str:
-    body = "".join(f"{line}\n" for line in message.rstrip("\n").split("\n") if not _is_signature(line))
-    body = body.rstrip("\n") + "\n"
+    lines = message.rstrip("\n").split("\n")
+    unsigned = [line for line in lines if not _LINE.fullmatch(line.encode("utf-8", "replace"))]
+    body = "\n".join(unsigned).rstrip("\n") + "\n"
     if signer is None:
         return body
     signature = signer.sign(statement)
@@ -73,15 +73,9 @@ def _holds(commit: bytes, statement: bytes, keys: Sequence[PublicKey]) -> bool:
     return True
 
 
-def _is_signature(line: str) -> bool:
-    return _LINE.fullmatch(line.encode("utf-8", "replace")) is not None
-
-
 def _presence(ref: str, tree: str) -> bytes:
-    return f"kakeya presence 1\nref {ref}\ntree {tree}\n".encode("utf-8", "surrogateescape")
+    return git_output.encode(f"kakeya presence 1\nref {ref}\ntree {tree}\n")
 
 
 def _state(branch: str, parent: str, tree: str) -> bytes:
-    return f"kakeya state 1\nbranch {branch}\nparent {parent}\ntree {tree}\n".encode(
-        "utf-8", "surrogateescape"
-    )
+    return git_output.encode(f"kakeya state 1\nbranch {branch}\nparent {parent}\ntree {tree}\n")

@@ -30,16 +30,14 @@ def failed_check(report: "Report") -> str:
 
 def verdict(report: "Report") -> str:
     """Return the same line in words of our own alone."""
-    failed = [check for check in report.checks if check.ok is False]
-    if failed:
-        return f"NOT verified: {failed[0].name}"
+    for check in report.checks:
+        if check.ok is False:
+            return f"NOT verified: {check.name}"
     passed = sum(check.ok is True for check in report.checks)
     if report.signed:
         return f"verified: {passed} checks hold, signed with the pinned key"
-    sentence = next(
-        (check.message.partition(":")[0] for check in report.checks if check.name == SIGNATURE), "not signed"
-    )
-    return f"verified: {passed} checks hold; {sentence}"
+    messages = {check.name: check.message for check in report.checks}
+    return f"verified: {passed} checks hold; {messages.get(SIGNATURE, 'not signed').partition(':')[0]}"
 
 
 def gate_lines(gate: Gate) -> Iterator[tuple[str, str]]:
