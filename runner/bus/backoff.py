@@ -37,5 +37,4 @@ class Backoff:
 
     def keep(self, known: Collection[str]) -> None:
         """Forget all other keys."""
-        if self._tried:
-            self._tried = {key: tried for key, tried in self._tried.items() if key in known}
+        self._tried = {key: tried for key, tried in self._tried.items() if key in known}

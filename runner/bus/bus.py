@@ -24,28 +24,18 @@ KEPT = "refs/kept/"
 
 # Git's message for a reference that stays only because another one of the same transaction does.
 _COLLATERAL = re.compile("atomic (push|transaction) fail|transaction failed", re.IGNORECASE)
-
-
 # Pushes of a minute that are kept for claims and answers.
 _RESERVE = 2
 
 
 class PiggybackRef(Protocol):
-    """A small extra that is added to pushes that happen anyway, on its own reference."""
+    """A commit that is added to pushes that happen anyway, on its own reference: see ``runner/state/announcer.py``."""
 
     @property
-    def ref(self) -> str:
-        """The reference."""
-        return ""
-
-    def take(self) -> str | None:
-        """Return the commit to be pushed along; None if nothing is."""
-
-    def arrived(self) -> None:
-        """Note that it is on the bus."""
-
-    def failed(self, reason: str | None) -> None:
-        """Note that it is not, and why the bus refuses it if it does."""
+    def ref(self) -> str: ...  # noqa: D102
+    def take(self) -> str | None: ...  # noqa: D102
+    def arrived(self) -> None: ...  # noqa: D102
+    def failed(self, reason: str | None) -> None: ...  # noqa: D102
 
 
 class Pushed(Enum):
@@ -128,32 +118,27 @@ class Bus(Fetcher):
         Raises:
             InfrastructureError: the bus cannot be reached.
         """
-        self._delete_at_once(tips)
+        self._delete_at_once(dict(tips))
         remaining = {*self.fetch(), *self.quarantine.why}
         return [branch for branch in tips if branch not in remaining]
 
-    def _delete_at_once(self, tips: Mapping[str, str]) -> None:
+    def _delete_at_once(self, tips: dict[str, str]) -> None:
         """Delete branches in one transaction, without those that the bus keeps; one by one if it has no transactions.
 
         Git writes its file of packed references anew for each deletion that is a transaction of its own, on the bus
         as in the store: of n branches among n that costs n squared.
         """
-        allowed = dict(tips)
-        while allowed:
-            done = self._push_deletions(allowed, "--atomic")
+        while tips:
+            done = self._push_deletions(tips, "--atomic")
             if done.returncode == 0:
-                self._tips.set(dict.fromkeys(allowed))
+                self._tips.set(dict.fromkeys(tips))
                 return
-            refused = {
-                branch
-                for branch, reason in git_output.rejected(done.stdout)
-                if not _COLLATERAL.search(reason)
-            }
-            if refused.isdisjoint(allowed):
-                break
-            allowed = {branch: tip for branch, tip in allowed.items() if branch not in refused}
-        if allowed:
-            self._push_deletions(allowed)
+            rejected = git_output.rejected(done.stdout)
+            refused = {branch for branch, reason in rejected if not _COLLATERAL.search(reason)}
+            if refused.isdisjoint(tips):
+                self._push_deletions(tips)
+                return
+            tips = {branch: tip for branch, tip in tips.items() if branch not in refused}
 
     def _push_deletions(self, tips: Mapping[str, str], *flags: str) -> Completed:
         self.budget.spend()
@@ -235,7 +220,6 @@ def read_each(
             failed(branches[0], error)
             return {}
     middle = len(branches) // 2
-    views: dict[str, RequestBranch] = {}
-    for half in (branches[:middle], branches[middle:]):
-        views |= read_each(git, {branch: tips[branch] for branch in half}, failed, reader, commits)
-    return views
+    halves = ({branch: tips[branch] for branch in half} for half in (branches[:middle], branches[middle:]))
+    first, second = (read_each(git, half, failed, reader, commits) for half in halves)
+    return first | second

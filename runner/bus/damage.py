@@ -54,25 +54,20 @@ def finish_replacing(store: Path) -> None:
 
 
 def salvage(store: Path, new: Path, *, unpacks: bool = False) -> None:
-    """Make a new bare repository, without references, of the intact objects.
-
-    With ``unpacks``, intact objects in damaged packs count too; each such pack is read whole into memory.
-    """
+    """Make a bare repository of the intact objects, without references. ``unpacks``: also of those in damaged packs."""
     shutil.rmtree(new, ignore_errors=True)
     git = _isolated(new)
     git("init", "--bare", "--quiet", "--template=", str(new))
-    files = list(_objects(store, quick=False))
-    for path in [path for path, is_whole in files if is_whole]:
+    whole = [path for path, is_whole in _objects(store, quick=False) if is_whole]
+    for path in whole:
         copy = new / path.relative_to(store)
         copy.parent.mkdir(exist_ok=True)
         try:
             copy.hardlink_to(path)
         except OSError:  # not every file system has hard links
             shutil.copy2(path, copy)
-    if unpacks:
-        linked = {path for path, is_whole in files if is_whole}
-        for pack in (pack for pack in store.glob("objects/pack/pack-*.pack") if pack not in linked):
-            git("unpack-objects", "-r", "-q", stdin=pack.read_bytes(), ok=range(256))
+    for pack in {*store.glob("objects/pack/pack-*.pack")} - {*whole} if unpacks else ():
+        git("unpack-objects", "-r", "-q", stdin=pack.read_bytes(), ok=range(256))
 
 
 def damage(store: Path, *, quick: bool = True, is_walked: bool = True) -> str:
@@ -115,8 +110,7 @@ def _objects(store: Path, *, quick: bool) -> Iterator[tuple[Path, bool]]:
     for index in store.glob("objects/pack/pack-*.idx"):
         pack = index.with_suffix(".pack")
         is_whole = _holds(partial(_is_whole_pack, pack, index, quick=quick))
-        yield pack, is_whole
-        yield index, is_whole
+        yield from ((pack, is_whole), (index, is_whole))
 
 
 def _holds(check: Callable[[], bool]) -> bool:

@@ -2,9 +2,9 @@
 
 import random
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
-from itertools import islice
+from itertools import islice, zip_longest
 
 from bridge.bus import exact_refs
 from bridge.bus.branch_names import pattern_prefixes, unsigned_requester
@@ -81,30 +81,25 @@ class Fetcher:
     @property
     def unfetched(self) -> list[str]:
         """The branches that are not fetched yet because other branches of the same batch take long."""
-        if not self._suspects:
-            return []
-        return [branch for branch, oid in self.listing.tips.items() if oid in self._suspects]
+        listed = self.listing.tips if self._suspects else {}
+        return [branch for branch, oid in listed.items() if oid in self._suspects]
 
     def _catch_up(self) -> None:
         listed = self.listing.tips
         self.quarantine.see(listed)
-        gone = dict.fromkeys(self._tips.at.keys() - listed.keys())
-        self._tips.set(gone)
+        self._tips.set(dict.fromkeys(self._tips.at.keys() - listed.keys()))
         new = {b: oid for b, oid in listed.items() if self._tips.at.get(b) != oid}
         self._is_behind = True
         self._bring(new)
-        at = self._tips.at
+        at, is_hostile = self._tips.at, self.quarantine.is_hostile
         self._served = {b: oid for b, oid in listed.items() if at.get(b) == oid}
-        self._is_behind = any(
-            at.get(b) != oid and not self.quarantine.is_hostile(b) for b, oid in new.items()
-        )
+        self._is_behind = any(at.get(b) != oid and not is_hostile(b) for b, oid in new.items())
 
     def _bring(self, new: Mapping[str, str]) -> None:
         """Bring the commits of these branches into the store, as far as that goes within a poll.
 
-        What was never asked for is asked for together. What was in a batch that failed is asked for in smaller ones;
-        what failed alone stands in quarantine, and is tried again now and then, also alone. What is too slow for that
-        comes beside the polls.
+        What was never asked for is asked for together, what was in a batch that failed in smaller ones; what failed
+        alone is tried again now and then, also alone. What is too slow for that comes beside the polls.
         """
         ask = {oid for oid in new.values() if not self.quarantine.holds(oid)} - self._sizes.undecided
         self._look_after_slow(ask)
@@ -157,12 +152,10 @@ class Fetcher:
     def _in_turn(self, commits: set[str], new: Mapping[str, str]) -> list[str]:
         """Order commits by chance, but so that groups which share the runner's turns alternate."""
         places = {oid: unsigned_requester(branch, "", self._prefixes)[:2] for branch, oid in new.items()}
-        count: Counter[tuple[str, ...]] = Counter()
-        rank: dict[str, int] = {}
+        groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for oid in random.sample(sorted(commits), len(commits)):
-            count[places[oid]] += 1
-            rank[oid] = count[places[oid]]
-        return sorted(rank, key=rank.__getitem__)
+            groups[places[oid]].append(oid)
+        return [oid for row in zip_longest(*groups.values()) for oid in row if oid]
 
     def _fetch(self, commits: list[str], time_s: float) -> bool:
         """Fetch commits together and return whether they came. If not, several are suspects, and one is left out."""
@@ -187,12 +180,12 @@ class Fetcher:
         commit = self._transfer.slow_commit
         if commit is None:
             return
+        is_here = False
         try:
-            if not self._transfer.finish_slow():
-                ask.discard(commit)
-                return
+            is_here = self._transfer.finish_slow()
         except InfrastructureError as error:
             self.quarantine.put(commit, error)
+        if not is_here:
             ask.discard(commit)
             return
         self.quarantine.release({commit})
@@ -210,11 +203,11 @@ class Fetcher:
             if reason:
                 self.quarantine.put(oid, InfrastructureError(reason, code=HOSTILE))
         undecided = self._sizes.undecided & unchecked
+        long = InfrastructureError("its history is long and is still being read", code="slow")
         for oid in undecided - quarantined:
-            long = InfrastructureError("its history is long and is still being read", code="slow")
             self.quarantine.put(oid, long)
+        moved = InfrastructureError("cannot fetch from the bus: it moved meanwhile", code="unreachable")
         for oid in got - verdicts.keys() - undecided:
-            moved = InfrastructureError("cannot fetch from the bus: it moved meanwhile", code="unreachable")
             self.quarantine.put(oid, moved)
         here = {oid for oid, reason in verdicts.items() if reason is None}
         self.quarantine.release(here)

@@ -34,10 +34,7 @@ def check_size(git: Git, commit: str, time_s: float) -> str | None:
 
 
 class HistorySizeChecker:
-    """Checks the commits of one poll after the other. A long history is read in a thread beside the polls.
-
-    So neither does a long history keep others waiting, nor is it left out for its length alone.
-    """
+    """Checks the commits of each poll. Long histories are read in a thread beside the polls: nobody waits for them."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
@@ -83,11 +80,8 @@ class HistorySizeChecker:
             except ProcessError:
                 self._long[oid] = None
         reasons |= decided | self._read_on()
-        return {
-            oid: reason
-            for oid, reason in reasons.items()
-            if oid not in self.undecided and reason != _INCOMPLETE
-        }
+        later = self.undecided
+        return {oid: reason for oid, reason in reasons.items() if oid not in later and reason != _INCOMPLETE}
 
     def _read_on(self) -> dict[str, str | None]:
         """Return the result for the history that was read, and begin to read the next one."""
@@ -118,13 +112,13 @@ class HistorySizeChecker:
 
 def _check_commits(git: Git, commits: Collection[str]) -> dict[str, str | None]:
     """Return for each object in the store why it is no commit that can be read, or None, without its history."""
-    reasons: dict[str, str | None] = {}
-    for oid, entry in lookup.locate(git, commits).items():
-        reasons[oid] = None
+    there, most = lookup.locate(git, commits), limits.COMMIT_BYTES
+    reasons: dict[str, str | None] = dict.fromkeys(there)
+    for oid, entry in there.items():
         if entry.kind != "commit":
             reasons[oid] = "it is no commit"
-        elif entry.size > limits.COMMIT_BYTES:
-            reasons[oid] = f"its commit has {entry.size} bytes; {limits.COMMIT_BYTES} are the most"
+        elif entry.size > most:
+            reasons[oid] = f"its commit has {entry.size} bytes; {most} are the most"
     return reasons
 
 

@@ -60,11 +60,7 @@ class Listing:
         self._polls = 0
 
     def read(self) -> bool:
-        """List the bus. Returns whether anything changed.
-
-        Raises:
-            InfrastructureError: the bus cannot be reached, or names its objects by SHA-256.
-        """
+        """List the bus. Returns whether anything changed; an InfrastructureError says why it cannot."""
         child = exact_refs.start_listing(self._git, self._url, "--heads", "--symref")
         digest, lines, size = hashlib.blake2b(), [], 0
         self._polls += 1
@@ -79,9 +75,8 @@ class Listing:
                     self._take(chain(lines, chunks))
                     return True
         except ProcessError as error:
-            raise InfrastructureError(
-                f"cannot fetch from the bus: {error.summary()}", code="unreachable"
-            ) from error
+            message = f"cannot fetch from the bus: {error.summary()}"
+            raise InfrastructureError(message, code="unreachable") from error
         finally:
             child.close()
         if digest.digest() == self._digest and not (self.too_many and self._is_time_to_choose):
@@ -102,11 +97,9 @@ class Listing:
                 self._a_link = name.removeprefix(_HEADS)[: limits.BRANCH_CHARS]
                 continue
             if len(oid) != _ID_DIGITS:
-                raise InfrastructureError(
-                    "the bus names its objects by SHA-256, which is not supported: "
-                    "use a bus that was made with --object-format=sha1",
-                    code="object_format",
-                )
+                fix = "use a bus that was made with --object-format=sha1"
+                message = f"the bus names its objects by SHA-256, which is not supported: {fix}"
+                raise InfrastructureError(message, code="object_format")
             yield name.removeprefix(_HEADS), oid
 
     def _take(self, chunks: Iterable[bytes]) -> None:

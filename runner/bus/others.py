@@ -74,10 +74,8 @@ class Others:
 
     def note(self, view: RequestBranch, reason: str, name: str) -> str:
         """Return the note that the runner ``name``, which is this one, leaves a request, and why."""
-        passed = [*wire.left_by(view.state), self._instance][-wire.MOST_LEFT :]
-        return (
-            f"{name} cannot run it: {reason[:_REASON_CHARS].rstrip('.')}; {wire.LEFT_BY} {' '.join(passed)}"
-        )
+        passed = " ".join([*wire.left_by(view.state), self._instance][-wire.MOST_LEFT :])
+        return f"{name} cannot run it: {reason[:_REASON_CHARS].rstrip('.')}; {wire.LEFT_BY} {passed}"
 
     def _look(self) -> Sequence[RunnerSighting]:
         """Return the records, read a moment ago. If the bus does not answer, the records of the last time count."""
@@ -97,9 +95,9 @@ class Others:
 
     def _read(self) -> list[RunnerSighting]:
         listed = self._remote.fetch_presences()
-        now = time.monotonic()
+        now, known = time.monotonic(), self._since
         self._since = {
-            ref: known if (known := self._since.get(ref)) and known[0] == oid else (oid, now)
+            ref: since if (since := known.get(ref)) and since[0] == oid else (oid, now)
             for ref, oid in listed.items()
         }
         git = self._remote.git

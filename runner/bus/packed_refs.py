@@ -60,6 +60,5 @@ def _merged(file: Path, changes: Mapping[str, str | None]) -> list[bytes]:
         f"{HEADS}{branch}".encode(): oid and f"{oid} {HEADS}{branch}\n".encode()
         for branch, oid in changes.items()
     }
-    before = git_output.packed_refs(file.read_bytes() if file.exists() else b"")
-    unchanged = [(name, lines) for name, lines in before if name not in now]
-    return [lines for _, lines in sorted(unchanged + [(name, line) for name, line in now.items() if line])]
+    before = dict(git_output.packed_refs(file.read_bytes() if file.exists() else b""))
+    return [lines for _, lines in sorted((before | now).items()) if lines]

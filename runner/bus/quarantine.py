@@ -1,9 +1,8 @@
 """Branches that are left out of fetches, so that one bad branch does not hide the others.
 
-One fetch either succeeds for all its branches or fails for all. Two kinds of branches make it fail: those with objects
-that git's checks or our limits refuse, for which a retry is useless, and those that the bus cannot send completely,
-because of a damaged disk or connection. Results are kept by commit, so a thousand branches at one commit are checked
-once.
+A fetch succeeds for all its branches or for none. Two kinds of branches make it fail: those with objects that git's
+checks or our limits refuse, for which a retry is useless, and those that the bus cannot send completely. Results are
+kept by commit, so a thousand branches at one commit are checked once.
 """
 
 from collections.abc import Mapping
@@ -70,9 +69,7 @@ class Quarantine:
 
     def see(self, listed: Mapping[str, str]) -> None:
         """Record the current tips, and forget commits that are no longer a tip."""
-        self._listed = listed
-        if self._hostile or self._unreadable:
-            there = set(listed.values())
-            self._hostile = {c: reason for c, reason in self._hostile.items() if c in there}
-            self._unreadable = {c: reason for c, reason in self._unreadable.items() if c in there}
-            self._backoff.keep(self._unreadable)
+        self._listed, there = listed, set(listed.values())
+        self._hostile = {c: reason for c, reason in self._hostile.items() if c in there}
+        self._unreadable = {c: reason for c, reason in self._unreadable.items() if c in there}
+        self._backoff.keep(self._unreadable)

@@ -49,10 +49,7 @@ def old_lock(repository: Path) -> Path | None:
 
 
 def end_orphans(repository: Path) -> int:
-    """Kill git processes in the repository whose parent is gone, and return how many. A server can keep them for ever.
-
-    Git is started in its own process group, so its helpers end with it.
-    """
+    """Kill git's process groups in the repository whose parent is gone, and return how many: a server can keep them."""
     ended, folders = 0, [str(repository), str(scratch_folder(repository))]
     for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError, PermissionError):

@@ -98,6 +98,5 @@ def token_of(settings: policy.Bus) -> str | None:
 
 def _scheme(url: str) -> str:
     scheme = urlsplit(url).scheme
-    if scheme in ("http", "https", "ssh", "git", "file"):
-        return scheme
-    return "file" if url.startswith(("/", "./", "../")) else "ssh"
+    other = "file" if url.startswith(("/", "./", "../")) else "ssh"
+    return scheme if scheme in ("http", "https", "ssh", "git", "file") else other

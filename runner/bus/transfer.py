@@ -79,11 +79,7 @@ class Transfer:
         return self._slow[0] if self._slow else None
 
     def finish_slow(self) -> bool:
-        """Return whether the commit beside the others is there now. It is let go of once it is, or fails to come.
-
-        Raises:
-            InfrastructureError: it failed.
-        """
+        """Return whether the commit beside the others is here. If it fails to come, it is an InfrastructureError."""
         if self._slow is None:
             return False
         _, child, git = self._slow
@@ -109,10 +105,7 @@ class Transfer:
                 path.unlink(missing_ok=True)
 
     def _check_whole(self, git: Git) -> None:
-        """Raise InfrastructureError if the bus truncated a history, and forget the references that lead to it.
-
-        A fetch with ``--depth`` accepts that, and the store would then never ask for the rest.
-        """
+        """Refuse a history that the bus cut off, as ``--depth`` allows, and forget it: git never asks for the rest."""
         marks = git.directory / "shallow"
         if not marks.exists():
             return
@@ -130,11 +123,7 @@ class Transfer:
 
 
 def start_fetch(git: Git, url: str, *commits: str, at: str = "") -> Child:
-    """Start a fetch of commits. A single one is put at the reference ``at``.
-
-    Raises:
-        InfrastructureError: it cannot be started.
-    """
+    """Start a fetch of commits, or raise an InfrastructureError. A single one is put at the reference ``at``."""
     try:
         return exact_refs.start_fetch(git, url, commits, *fetch_flags(url), at=at)
     except ProcessError as error:

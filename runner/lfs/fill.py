@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,9 +40,9 @@ def fill(
         return _all(pointers, "this runner fetches none: its operator can allow it with lfs in the policy")
     missing = _beyond_limits(pointers, rule)
     wanted = [pointer for pointer in pointers if pointer.path not in missing]
-    by_oid: dict[str, list[Pointer]] = {}
+    by_oid: dict[str, list[Pointer]] = defaultdict(list)
     for pointer in wanted:
-        by_oid.setdefault(pointer.oid, []).append(pointer)
+        by_oid[pointer.oid].append(pointer)
     ends = time.monotonic() + rule.timeout_s
 
     def attend_in_time() -> None:

@@ -1,7 +1,7 @@
 """Objects of Git LFS over HTTP: the batch API, https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md.
 
 The bus's secret is sent only to the bus's own server. Redirects are not followed. Answers are bounded and parsed
-strictly. The policy decides to which other servers an answer may point.
+strictly. The policy decides to which other servers an answer may point. What cannot be had is a Missing.
 """
 
 import base64
@@ -48,22 +48,14 @@ def _origin_of(url: str) -> tuple[str, str, int | None]:
 
 
 def endpoint_of(bus: Bus) -> str:
-    """Return the address of a bus's LFS server, derived as git-lfs does.
-
-    Raises:
-        Missing: there is none.
-    """
+    """Return the address of a bus's LFS server, derived as git-lfs does."""
     if urlsplit(bus.url).scheme not in ("http", "https"):
         raise Missing("Git LFS files are fetched over HTTPS only: bus.url in the policy is of another kind")
     return f"{bus.url.rstrip('/').removesuffix('.git')}.git/info/lfs"
 
 
 class LfsServer:
-    """The LFS server of a bus.
-
-    Raises:
-        Missing: the bus has none.
-    """
+    """The LFS server of a bus."""
 
     def __init__(self, bus: Bus, secret: str | None, hosts: Sequence[str]) -> None:
         self._endpoint = endpoint_of(bus)
@@ -81,20 +73,12 @@ class LfsServer:
         self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
     def announce(self, wanted: Sequence[Pointer]) -> None:
-        """Ask for the objects' addresses, a hundred at a time.
-
-        Raises:
-            Missing: none of them can be had.
-        """
+        """Ask for the objects' addresses, a hundred at a time."""
         for start in range(0, len(wanted), _BATCH):
             self._ask(wanted[start : start + _BATCH])
 
     def read(self, wanted: Pointer) -> Iterator[bytes]:
-        """Yield an object's content in pieces of at most a megabyte.
-
-        Raises:
-            Missing: it cannot be had.
-        """
+        """Yield an object's content in pieces of at most a megabyte."""
         action = self._actions.get(wanted.oid, "the bus did not say where it is")
         if isinstance(action, str):
             raise Missing(action)
@@ -116,11 +100,10 @@ class LfsServer:
                 raise Missing("the bus's answer is too long")
         try:
             reply = strict_json.loads(answer, what="the answer", max_bytes=_MAX_ANSWER)
-            objects = reply["objects"]
-            wanted_by_oid = {pointer.oid: pointer for pointer in wanted}
-            for entry in objects:
-                if entry["oid"] in wanted_by_oid:
-                    self._actions[entry["oid"]] = self._action(entry, wanted_by_oid[entry["oid"]])
+            by_oid = {pointer.oid: pointer for pointer in wanted}
+            for entry in reply["objects"]:
+                if entry["oid"] in by_oid:
+                    self._actions[entry["oid"]] = self._action(entry, by_oid[entry["oid"]])
         except (ManifestError, KeyError, TypeError, AttributeError) as error:
             raise Missing("the bus's answer is not that of an LFS server") from error
 
@@ -134,14 +117,12 @@ class LfsServer:
         if not action:
             return "the bus does not have it"
         url, headers = str(action["href"]), dict(action.get("header") or {})
-        refused = self._refuses(url)
-        if refused:
+        if refused := self._refuses(url):
             return refused
         if not _may_be_sent(headers):
             return "the bus names headers that cannot be sent"
-        if _origin_of(url) == _origin_of(self._endpoint) and not any(
-            k.lower() == "authorization" for k in headers
-        ):
+        is_own = _origin_of(url) == _origin_of(self._endpoint)
+        if is_own and "authorization" not in map(str.lower, headers):
             headers = {**self._headers, **headers}
         return url, headers
 
@@ -176,11 +157,7 @@ class LfsServer:
     def _answer(
         self, method: str, url: str, headers: Mapping[str, str], body: str | None
     ) -> requests.Response:
-        """Send a request and return the answer once all headers have arrived, at most after HEADERS_S.
-
-        A socket's timeout does not bound this, so a thread waits for them. An abandoned thread ends with its
-        connection.
-        """
+        """Send a request and return the answer once its headers have come. A thread bounds that: no timeout does."""
         if not WAITING.acquire(blocking=False):
             raise Missing("too many servers are being waited for")
         verify = environment.get("SSL_CERT_FILE") or environment.get("SSL_CERT_DIR") or True
