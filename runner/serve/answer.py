@@ -72,14 +72,8 @@ def answer(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | No
         signed = _what_is_signed(context, lease, whole)
         statement = attestation.make_statement(result, attestation.digests(signed), upon=lease.tip)
         whole[wire.EVIDENCE] = attestation.sign(statement, context.signer)
-    commit = lease.commit(
-        outcome.state,
-        whole,
-        parent,
-        detail=outcome.reason.message,
-        title=f"mac-bridge results: {lease.branch}",
-        writer=writer,
-    )
+    detail, title = outcome.reason.message, f"mac-bridge results: {lease.branch}"
+    commit = lease.commit(outcome.state, whole, parent, detail=detail, title=title, writer=writer)
     writer.store()
     context.bus.keep(commit)
     noted = context.ledger.answered(branch=lease.branch, state=outcome.state, answer=commit, expect=lease.tip)
@@ -91,10 +85,7 @@ def answer(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | No
 
 
 def publish(context: RunnerContext, pending: Pending) -> State | None:
-    """Push a recorded answer. If the requester pushed a commit meanwhile, the answer goes on top of it.
-
-    If another runner claimed the request meanwhile, the answer is dropped.
-    """
+    """Push a recorded answer, on top of the requester's later commits; drop it if another runner has the request."""
     bus, ledger = context.bus, context.ledger
     ours = wire.parse_state(objects.read_blob(bus.git, pending.answer, wire.STATE, max_bytes=wire.MAX_STATE))
     if ours is None:
@@ -162,7 +153,6 @@ def _result(lease: Lease, context: RunnerContext, outcome: Outcome, files: Mappi
     admitted, request = outcome.admitted, outcome.request
     # Use the monotonic clock: the wall clock may be set while a job runs.
     seconds = time.monotonic() - outcome.began
-    params: Mapping[str, Value] = admitted.params if admitted else {}
     return Result(
         schema_version=2,
         state=outcome.state,
@@ -176,7 +166,7 @@ def _result(lease: Lease, context: RunnerContext, outcome: Outcome, files: Mappi
         preset=request.preset if request else None,
         preset_digest=admitted.preset.digest if admitted else None,
         code=admitted.preset.code if admitted else None,
-        params=dict(params),
+        params=dict(admitted.params) if admitted else {},
         commands=outcome.commands,
         exit_code=int(EXIT_CODES[outcome.state]),
         token=lease.token,
@@ -230,10 +220,7 @@ def _older_exit_code(outcome: Outcome) -> int:
 
 
 def deliver(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | None:
-    """Call ``answer``, and retry while the disk is full.
-
-    Raises what ``answer`` raised if the state folder is writable, or if the runner has been told to stop.
-    """
+    """Call ``answer``, and retry while the disk is full. If it is not, or the runner stops, raise what it raised."""
     pause, attempts, warned = _FIRST_S, 0, False
     while True:
         try:
@@ -258,10 +245,10 @@ def answer_without_running(
 ) -> State | None:
     """Refuse or close a request without running it: one commit, which may lose against another runner's push."""
     outcome.request = request
-    if request:
-        record = context.ledger.entry(lease.branch)
-        if record is None or (record.request == lease.request and record.state not in set(wire.EXIT_CODES)):
-            context.ledger.begin(lease.request, branch=lease.branch)
+    record = context.ledger.entry(lease.branch)
+    is_open = record is None or (record.request == lease.request and record.state not in set(wire.EXIT_CODES))
+    if request and is_open:
+        context.ledger.begin(lease.request, branch=lease.branch)
     published = answer(context, lease, outcome)
     tell_end(context, lease, outcome, published)
     return published
@@ -276,20 +263,15 @@ def describe(request: Request, params: Mapping[str, Value]) -> str:
 def tell_end(context: RunnerContext, lease: Lease, outcome: Outcome, published: State | None) -> None:
     """Tell the operator how a request ended. For a dropped answer, tell no outcome: the bus does not show it either."""
     seconds = time.monotonic() - outcome.began
-    unpublished = published is None and any(
-        pending.request == lease.request for pending in context.ledger.pending()
-    )
-    if published is None and not unpublished:
+    pending = {answer.request for answer in context.ledger.pending()} if published is None else set[str]()
+    if published is None and lease.request not in pending:
         context.tell(f"{lease.branch}: nothing is published ({outcome.reason.message})")
         return
-    remark = (
-        describe(outcome.request, outcome.admitted.params if outcome.admitted else {})
-        if outcome.request
-        else ""
-    )
+    params = outcome.admitted.params if outcome.admitted else {}
+    remark = describe(outcome.request, params) if outcome.request else ""
     sentence = f"{lease.branch}: {outcome.state} ({outcome.reason.message}) after {seconds:.1f} s"
     sentence += f"; {remark}" if remark else ""
     unsent = f"; the answer is kept until the bus takes it ({context.bus.push_fault})"
-    context.tell(sentence + (unsent if unpublished else ""))
+    context.tell(sentence if published else sentence + unsent)
     reason, state = outcome.reason.message, str(outcome.state)
-    context.status_file.answered(lease.branch, remark, state, reason, seconds, published=not unpublished)
+    context.status_file.answered(lease.branch, remark, state, reason, seconds, published=bool(published))

@@ -59,9 +59,8 @@ def apply(
         context.tell(f"{view.branch}: the bus lost the answer; it is published again")
         return publish(context, answered)
     if not belongs(context.bus.git, view):
-        outcome = Outcome(
-            State.REFUSED, Reason(code="history_rewritten", message="its request is not part of the branch")
-        )
+        reason = Reason(code="history_rewritten", message="its request is not part of the branch")
+        outcome = Outcome(State.REFUSED, reason)
         return answer_without_running(context, Lease(context, replace(view, request=view.tip)), None, outcome)
     if action is not Action.TAKE:
         state, code, message = _CLOSED[action]
@@ -92,7 +91,11 @@ def _kept_answer(context: RunnerContext, view: RequestBranch) -> Pending | None:
 def _turn_down(context: RunnerContext, view: RequestBranch, refusal: Refusal) -> State | None:
     """Refuse a request, or let it wait if somebody, or a corrected clock, may still change the decision."""
     if isinstance(refusal, NeedsApproval):
-        return wait_for_approval(context, view, refusal)
+        # The reason is published on the branch, unless it is there already.
+        is_new = view.state is None or not view.state.detail.startswith(WAITS)
+        if is_new and Lease(context, view).advance(State.REQUESTED, detail=refusal.message) is Pushed.DONE:
+            context.tell(f"{view.branch}: {refusal.message}; next: kakeya-runner approve {view.request}")
+        return State.REQUESTED
     if refusal.code in OF_AGE and context.clock.is_doubtful():
         return State.REQUESTED
     if isinstance(refusal, Unable):
@@ -118,14 +121,6 @@ def _admit(context: RunnerContext, candidate: Candidate) -> Admitted:
     return admitted
 
 
-def wait_for_approval(context: RunnerContext, view: RequestBranch, refusal: NeedsApproval) -> State:
-    """Let a request wait, and publish the reason on its branch unless it is there already."""
-    announced = view.state is not None and view.state.detail.startswith(WAITS)
-    if not announced and Lease(context, view).advance(State.REQUESTED, detail=refusal.message) is Pushed.DONE:
-        context.tell(f"{view.branch}: {refusal.message}; next: kakeya-runner approve {view.request}")
-    return State.REQUESTED
-
-
 def push_pending_answers(context: RunnerContext, backoff: Backoff) -> dict[str, str]:
     """Push the answers that a failure or a crash left in the ledger. Returns the remaining ones, by branch."""
     until = time.monotonic() + FLUSH_S
@@ -142,10 +137,10 @@ def push_pending_answers(context: RunnerContext, backoff: Backoff) -> dict[str, 
         except Exception as error:  # noqa: BLE001 - one answer that fails keeps nothing else from being done
             context.tell(f"{pending.branch}: the answer waits: {type(error).__name__}: {error}")
             published = None
-        if published is not None:
-            context.tell(f"{pending.branch}: the answer that was waiting is published")
-        else:
+        if published is None:
             backoff.failed(pending.answer)
+        else:
+            context.tell(f"{pending.branch}: the answer that was waiting is published")
     return {pending.branch: pending.answer for pending in context.ledger.pending()}
 
 

@@ -87,8 +87,9 @@ class _ClaimedRun:
             with workspace(context.policy.state, admitted.request.preset) as space:
                 stop_reason = self._work(space)
         except (InfrastructureError, OSError):
-            if not outcome.commands:
-                self._hand_back()
+            if not outcome.commands:  # no step of it ran
+                with suppress(InfrastructureError, OSError):
+                    lease.hand_back("handed back: its runner could not begin it", "handed_back")
             raise
         if stop_reason is StopReason.HANDED_ON:
             return None
@@ -128,23 +129,16 @@ class _ClaimedRun:
             return stopped.reason
         return None
 
-    def _hand_back(self) -> None:
-        """Hand back a request that this host could not begin: no step of it ran."""
-        with suppress(InfrastructureError, OSError):
-            self._lease.hand_back("handed back: its runner could not begin it", "handed_back")
-
     def _let_go(self, stop_reason: StopReason) -> None:
         lease, context = self._lease, self._context
-        if stop_reason is StopReason.STOPPING:
-            if lease.hand_back("handed back: the runner was stopped", str(stop_reason.value)):
-                context.tell(f"{lease.branch}: handed back")
-            else:
-                context.tell(
-                    f"{lease.branch}: could not be handed back; this runner resumes it once it is started again"
-                )
-            return
-        context.tell(f"{lease.branch}: another runner has taken it over; nothing is published here")
-        context.ledger.settled(branch=lease.branch, state=str(stop_reason.value))
+        if stop_reason is StopReason.FENCED:
+            context.tell(f"{lease.branch}: another runner has taken it over; nothing is published here")
+            context.ledger.settled(branch=lease.branch, state=stop_reason.value)
+        elif lease.hand_back("handed back: the runner was stopped", stop_reason.value):
+            context.tell(f"{lease.branch}: handed back")
+        else:
+            later = "this runner resumes it once it is started again"
+            context.tell(f"{lease.branch}: could not be handed back; {later}")
 
     def _prepare(self, space: Workspace) -> lfs.Unfilled:
         """Write the job's part of the request's tree into the workspace. Returns the files that remain LFS pointers."""
@@ -169,10 +163,9 @@ class _ClaimedRun:
         deadline = time.monotonic() + admitted.timeout_s
         env = self._environment(space)
         keepalive = Keepalive(context, self._lease)
+        most = int(context.policy.limits.log_mb * (1 << 20))
         for i, argv in enumerate(admitted.commands):
-            sink = LogSink(
-                int(context.policy.limits.log_mb * (1 << 20)), context.bus.secrets, self._lease.log
-            )
+            sink = LogSink(most, context.bus.secrets, self._lease.log)
             command = self._command(argv, env, space, sink, deadline)
             stopped = None
             try:

@@ -1,8 +1,7 @@
 """Holds a claim on a request, and leaves a request to others. Every state is a commit on top of the last one.
 
 Two runners that claim the same tip make different commits, so at most one push succeeds: it is a compare-and-swap. Each
-later claim has a higher fencing token. A runner that was suspended finds that the branch has moved, and can no longer
-publish.
+later claim has a higher fencing token, so a runner that was suspended can no longer publish.
 """
 
 import secrets
@@ -90,10 +89,7 @@ class Lease:
         left_out: int = 0,
         writer: Writer | None = None,
     ) -> str:
-        """Make the commit of a state on ``parent``: the request's tree with the manifest, the state, and ``files``.
-
-        With a ``writer``, whoever gave it stores it with what else is made.
-        """
+        """Commit a state on ``parent``, with the request's tree and ``files``. The owner of a ``writer`` stores it."""
         self._sequence = wire.next_count(self._sequence)
         now = StateFile(
             schema_version=2,
@@ -170,8 +166,7 @@ class Lease:
 
     def hand_back(self, detail: str, state: str) -> bool:
         """Give up the claim, and return whether it is. If not, the ledger still knows the claim as this runner's."""
-        is_done = self.advance(State.REQUESTED, detail=detail) is Pushed.DONE
-        if is_done:
+        if is_done := self.advance(State.REQUESTED, detail=detail) is Pushed.DONE:
             self._context.ledger.settled(branch=self.branch, state=state)
         return is_done
 

@@ -75,8 +75,7 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
         is_busy = worked or poller.has_more
         pause = shortest if is_busy else min(pause * PAUSE_GROWTH, longest)
         if not is_busy:
-            spread = random.uniform(0.7, 1.3)  # noqa: S311 - spreads polls, guards nothing
-            context.stop.wait(pause * spread)
+            context.stop.wait(pause * random.uniform(0.7, 1.3))  # noqa: S311 - spreads polls, guards nothing
     return handled
 
 
@@ -103,15 +102,12 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
         RefusedError: this runner does not serve the branch or the branch does not exist.
     """
     if not branch_names.is_safe(branch) or not branch_names.matches(branch, context.bus.patterns):
-        patterns = ", ".join(context.bus.patterns)
-        raise RefusedError(
-            f"{branch!r} is not served here: the policy accepts {patterns}", code="branch_not_served"
-        )
+        message = f"{branch!r} is not served here: the policy accepts {', '.join(context.bus.patterns)}"
+        raise RefusedError(message, code="branch_not_served")
     order = context.update_operator_mode()
     if not order.takes_requests:
-        sentence = (
-            f"this runner is in {order.state}: {order.reason}" if order.reason else f"it is in {order.state}"
-        )
+        known = f"this runner is in {order.state}: {order.reason}"
+        sentence = known if order.reason else f"it is in {order.state}"
         fix = "On its machine: kakeya-runner maintenance off"
         raise InfrastructureError(sentence, fix=fix, code="maintenance")
     waiting = push_pending_answers(context, Backoff())
@@ -122,9 +118,8 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
     if view.too_large:
         raise RefusedError(f"{branch} cannot be read: {view.too_large}", code="too_large")
     if commit is not None and view.request != commit:
-        raise RefusedError(
-            f"{branch} is no longer at {commit[:12]}: its request is {view.request[:12]}", code="moved"
-        )
+        message = f"{branch} is no longer at {commit[:12]}: its request is {view.request[:12]}"
+        raise RefusedError(message, code="moved")
     action = decide(context, view, TipWatch())
     if action is Action.NOTHING:
         # An answer from before the policy listed keys is not signed.
@@ -143,16 +138,11 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
 
 
 def keep_results(context: RunnerContext, branch: str, folder: Path) -> None:
-    """Write the files of a branch's answer into a folder, if the answer exists and verifies.
-
-    The answer is already on the bus, so a failure here is only reported.
-    """
+    """Write a branch's answer into a folder if it verifies. A failure is only reported: the answer is on the bus."""
     try:
         tip = context.bus.tip(branch)
-        if tip is None:
-            return
-        view = context.reader.view(context.bus.git, branch, tip)
-        if view.current_state.is_final:
+        view = context.reader.view(context.bus.git, branch, tip) if tip else None
+        if view and view.current_state.is_final:
             report = verify(context.bus.git, view, context.presets)
             write_answer(context.bus.git, view, report, folder)
     except (KakeyaError, OSError) as error:

@@ -34,8 +34,8 @@ class Memory:
         self.why: dict[str, str] = {}
         # When each request that waits for approval, or for another runner, was last checked, and why it waits.
         self._checked: dict[str, tuple[float, str]] = {}
-        # Requests, by branch and tip, that were not admitted: they are answered after others had their turn.
-        self._unadmitted: set[str] = set()
+        # Requests, by ``request_key``, that were not admitted: they are answered after others had their turn.
+        self.unadmitted: set[str] = set()
         # Back-off for failures, by branch and tip, or by answer.
         self.retries = Backoff()
         # Branches that this process has answered, and back-off for those that it answers again and again.
@@ -46,32 +46,27 @@ class Memory:
         self._warned: set[str] = set()
 
     def see(self, tips: Mapping[str, str], unsent: Mapping[str, str]) -> None:
-        """Record the current tips, and forget other branches.
-
-        ``unsent`` has the answers that cannot be pushed, by branch.
-        """
+        """Record the current tips, forget other branches, and note the answers that cannot be pushed (``unsent``)."""
         if tips is not self._tips:
             self.watch.see(tips)
             self._settled = {branch: tip for branch, tip in self._settled.items() if tips.get(branch) == tip}
             self._ends = {branch: ends for branch, ends in self._ends.items() if branch in self._settled}
             self._tips = tips
-        self.retries.keep({*(_branch_key(*each) for each in tips.items()), *unsent.values()})
+        self.retries.keep({*(request_key(*each) for each in tips.items()), *unsent.values()})
         self._answered &= tips.keys()
         self._again.keep(tips)
         self._faults.keep(tips)
         unsent_reason = f"its answer is kept until the bus takes it: {self._context.bus.push_fault}"
-        self.why = {branch: reason for branch, reason in self.why.items() if branch in tips}
-        self.why |= dict.fromkeys(unsent, unsent_reason)
+        known = {branch: reason for branch, reason in self.why.items() if branch in tips}
+        self.why = known | dict.fromkeys(unsent, unsent_reason)
         for branch in [branch for branch, ends in self._ends.items() if ends < time.time()]:
             del self._ends[branch]
             self._settled.pop(branch, None)
 
     def pause(self, reason: str) -> None:
         """Note why no request is taken now."""
-        self.why = {
-            **dict.fromkeys((branch for branch in self._tips if branch not in self._settled), reason),
-            **self.why,
-        }
+        unsettled = (branch for branch in self._tips if branch not in self._settled)
+        self.why = dict.fromkeys(unsettled, reason) | self.why
 
     @property
     def is_settled(self) -> bool:
@@ -85,12 +80,12 @@ class Memory:
             for branch, tip in self._tips.items()
             if branch not in self._settled
             and branch not in unsent
-            and self.retries.allows(_branch_key(branch, tip))
+            and self.retries.allows(request_key(branch, tip))
             and self._again.allows(branch)
             and self._faults.allows(branch)
         }
         self._checked = {branch: check for branch, check in self._checked.items() if branch in due}
-        self._unadmitted &= {_branch_key(*each) for each in due.items()}
+        self.unadmitted &= {request_key(*each) for each in due.items()}
         return due
 
     def settle(self, view: RequestBranch, expires: float | None = None, reason: str = "") -> None:
@@ -113,30 +108,21 @@ class Memory:
 
     def note_order(self, waiting: Iterable[RequestBranch], ordered: Iterable[RequestBranch]) -> None:
         """Note which requests wait for their turn, in this order, and which have no turn."""
-        turns = dict.fromkeys((view.branch for view in ordered), "waits for its turn")
-        share = "its requester has used up their share: limits.per_requester"
-        rest = {view.branch: share for view in waiting if view.branch not in turns}
         # The dictionary keeps the order of turns.
-        known = {b: reason for b, reason in self.why.items() if b not in turns and b not in rest}
-        self.why = {**turns, **rest, **known}
-
-    def is_unadmitted(self, view: RequestBranch) -> bool:
-        """Return whether a request was not admitted."""
-        return _branch_key(view.branch, view.tip) in self._unadmitted
+        reasons = dict.fromkeys((view.branch for view in ordered), "waits for its turn")
+        for view in waiting:
+            reasons.setdefault(view.branch, "its requester has used up their share: limits.per_requester")
+        self.why = reasons | {branch: reason for branch, reason in self.why.items() if branch not in reasons}
 
     def waits_for_others(self, view: RequestBranch) -> bool:
         """Return whether a request was not admitted, or waits for an approval or for another runner."""
-        return self.is_unadmitted(view) or view.branch in self._checked
-
-    def note_unadmitted(self, view: RequestBranch) -> None:
-        """Note that a request was not admitted."""
-        self._unadmitted.add(_branch_key(view.branch, view.tip))
+        return request_key(view.branch, view.tip) in self.unadmitted or view.branch in self._checked
 
     def recall(self, views: Iterable[RequestBranch], approved: Collection[tuple[str, str]]) -> None:
         """Look again at once at requests that were approved since they were turned down."""
         for view in views if approved else ():
             if (view.branch, view.request) in approved and view.branch in self._checked:
-                self._unadmitted.discard(_branch_key(view.branch, view.tip))
+                self.unadmitted.discard(request_key(view.branch, view.tip))
                 del self._checked[view.branch]
 
     def checked_at(self, view: RequestBranch) -> float:
@@ -163,7 +149,7 @@ class Memory:
 
     def tried(self, view: RequestBranch) -> None:
         """Back off from a branch as long as it stays at this commit."""
-        self.retries.failed(_branch_key(view.branch, view.tip))
+        self.retries.failed(request_key(view.branch, view.tip))
 
     def handled(self, branch: str) -> None:
         """Note that a branch was handled without a fault."""
@@ -183,11 +169,7 @@ class Memory:
             )
 
     def failed(self, branch: str, error: Exception) -> None:
-        """Record that a branch could not be handled. It is never given up: the cause may be a fault of this host.
-
-        Raises:
-            InfrastructureError: the host's disk is the cause.
-        """
+        """Record that a branch could not be handled: it is never given up. A full disk is an InfrastructureError."""
         state = self._context.policy.state
         if reason := why_not_writable(state):
             message = f"cannot write to {state}: {reason}. Requests wait until there is room on this disk"
@@ -210,6 +192,6 @@ class Memory:
             self._context.tell(message)
 
 
-def _branch_key(branch: str, tip: str) -> str:
+def request_key(branch: str, tip: str) -> str:
     """Return the key of a branch at a commit. The commit alone is not enough: anyone can push a second branch to it."""
     return f"{branch} {tip}"

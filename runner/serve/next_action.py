@@ -60,10 +60,7 @@ class TipWatch:
 
 
 def decide(context: RunnerContext, view: RequestBranch, watch: TipWatch) -> Action:  # noqa: PLR0911 - one return a row
-    """Decide on one branch.
-
-    This runner runs one job at a time, so if it already holds the branch, an earlier process died during that job.
-    """
+    """Decide on one branch. If this runner already holds it, an earlier process died during that job."""
     state = view.state
     if answered_before_keys(context, view):
         return Action.NOTHING

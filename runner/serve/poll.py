@@ -64,11 +64,7 @@ class Poller:
     def _read(self, tips: Mapping[str, str]) -> dict[str, RequestBranch]:
         """Read branches. Those that cannot be read are left out."""
         died = self._died
-        views = {
-            branch: view
-            for branch, tip in tips.items()
-            if (view := self._views.get(branch)) is not None and view.tip == tip
-        }
+        views = {branch: view for branch, view in self._views.items() if tips.get(branch) == view.tip}
         new = {branch: tip for branch, tip in tips.items() if branch not in views}
         views |= self._read_counted({branch: tip for branch, tip in new.items() if tip not in died})
         for branch, tip in new.items():
@@ -78,9 +74,7 @@ class Poller:
                 views |= self._read_counted({branch: tip})
         self._memory.note_unread(new.keys() - views.keys())
         self._known = set(tips.values())
-        self._views = {
-            branch: view for branch, view in views.items() if view.state is None and view.cancel is None
-        }
+        self._views = {branch: view for branch, view in views.items() if not (view.state or view.cancel)}
         return views
 
     def _read_counted(self, tips: Mapping[str, str]) -> dict[str, RequestBranch]:

@@ -1,8 +1,7 @@
 """The queue's order: requesters take turns, each with its oldest request, so that nobody can block the others.
 
 The requester of a signed request is its signer. An unsigned request can contain any name, and whoever may push below a
-prefix may push below as many longer prefixes as they like. So turns are shared level by level, as docs/security.md
-says.
+prefix may push below many longer ones. So turns are shared level by level, as docs/security.md says.
 """
 
 import time
@@ -53,16 +52,14 @@ class FairQueue:
         self._flooding: set[Requester] = set()
 
     def order(self, views: Iterable[RequestBranch], blocked: Container[str] = ()) -> list[RequestBranch]:
-        """Return the requests that may have a turn now, in fair order.
-
-        The branches in ``blocked`` wait for an approval or for another runner. They use up no quota: others may have
-        pushed them under the same name.
-        """
+        """Return the requests that may have a turn now, in fair order. ``blocked`` branches use up no quota."""
         waiting = sorted(views, key=age)
         who = self._who.of(waiting)
         self._who.forget_all_but(who)
         self._manifests.forget_all_but({request for _, request in who})
-        self._see(set(who.values()))
+        # New requesters stand behind the known ones. Otherwise an endless supply of new names would come first.
+        known = {name[:steps] for name in {*who.values()} for steps in range(1, len(name) + 1)}
+        self._last = Counter({key: self._last.get(key, self._turn) for key in known})
         now = time.time()
         counts = self._ledger.taken_between(now - _HOUR_S, now) if self._quota.per_hour else {}
         allowed: list[RequestBranch] = []
@@ -70,23 +67,17 @@ class FairQueue:
         for view in waiting:
             requester = who[_key(view)]
             count[requester] += view.branch not in blocked
-            has_quota = (
-                self._quota.per_hour is None or counts.get(_label(requester), 0) < self._quota.per_hour
-            )
+            most = self._quota.per_hour
+            has_quota = most is None or counts.get(_label(requester), 0) < most
             if has_quota and count[requester] <= self._quota.waiting:
                 allowed.append(view)
-        self._alert({requester for requester, n in count.items() if n > self._quota.waiting}, count)
+        self._alert(count)
         return take_turns(allowed, lambda view: who[_key(view)], self._last)
 
     def check(self, view: RequestBranch) -> None:
         """Find out for one request what ``order`` needs, and raise any error."""
         age(view)
         self._who.of([view])
-
-    def _see(self, waiting: set[Requester]) -> None:
-        """Put new requesters behind the known ones. Otherwise an endless supply of new names would come first."""
-        known = {requester[:steps] for requester in waiting for steps in range(1, len(requester) + 1)}
-        self._last = Counter({key: self._last.get(key, self._turn) for key in known})
 
     def served(self, view: RequestBranch) -> None:
         """Record that a request had its turn."""
@@ -97,12 +88,11 @@ class FairQueue:
         if self._quota.per_hour is not None:
             self._ledger.took(_label(requester), time.time())
 
-    def _alert(self, flooding: set[Requester], count: Counter[Requester]) -> None:
-        for requester in sorted(flooding - self._flooding):
-            few = self._quota.waiting
-            self._tell(
-                f"{count[requester]} requests of {_label(requester)} wait; {few} are considered at once"
-            )
+    def _alert(self, count: Counter[Requester]) -> None:
+        few = self._quota.waiting
+        flooding = {requester for requester, number in count.items() if number > few}
+        for who in sorted(flooding - self._flooding):
+            self._tell(f"{count[who]} requests of {_label(who)} wait; {few} are considered at once")
         self._flooding = flooding
 
 
@@ -110,8 +100,7 @@ class Requesters:
     """The requester of each request commit, cached as long as it waits and the list of signers does not change.
 
     A request is known by its branch and its commit, because anybody can put another branch at the same commit, or write
-    a state that names it. This decides only the order of turns. Whether code may run is decided from the commit and the
-    list each time.
+    a state that names it. This decides only the order of turns, and never whether code may run.
     """
 
     def __init__(

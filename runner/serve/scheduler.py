@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable
-from operator import itemgetter
 
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
@@ -12,7 +11,7 @@ from runner.admit.approvals import Approvals
 from runner.admit.manifests import Candidate, Manifests
 from runner.context import RunnerContext
 from runner.serve.dispatch import admit_to_run, apply, is_for_others
-from runner.serve.memory import Memory
+from runner.serve.memory import Memory, request_key
 from runner.serve.next_action import Action, decide, in_our_name
 from runner.serve.queue import FairQueue
 
@@ -26,10 +25,9 @@ class Scheduler:
     def __init__(self, context: RunnerContext, memory: Memory) -> None:
         self._context = context
         self._memory = memory
-        self._manifests = Manifests(context.bus.git)
-        self._turns = FairQueue(
-            self._manifests, context.bus.git, context.policy, context.ledger, context.tell
-        )
+        git = context.bus.git
+        self._manifests = Manifests(git)
+        self._turns = FairQueue(self._manifests, git, context.policy, context.ledger, context.tell)
         self._ran = False
         # Whether the last poll ran out of time and left work behind.
         self.has_more = False
@@ -51,17 +49,13 @@ class Scheduler:
         """Order the branches: first the answered ones, which are only recorded, then the waiting ones by turn."""
         answered: list[RequestBranch] = []
         waiting: list[RequestBranch] = []
-        # They wait for an approval or for another runner.
-        blocked: set[str] = set()
         for view in views:
-            try:
-                if view.current_state.is_taken or self._memory.waits_for_others(view):
-                    blocked.add(view.branch)
-                (answered if view.current_state.is_final else waiting).append(view)
-            except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
-                self._memory.failed(view.branch, error)
+            (answered if view.current_state.is_final else waiting).append(view)
         for view in answered:
             self._memory.why.pop(view.branch, None)
+        # They wait for an approval or for another runner.
+        waits = self._memory.waits_for_others
+        blocked = {view.branch for view in waiting if view.current_state.is_taken or waits(view)}
         ordered = self._order(waiting, blocked)
         self._memory.note_order(waiting, ordered)
         return answered + ordered
@@ -120,15 +114,16 @@ class Scheduler:
 
     def _due(self, views: list[RequestBranch], *, runs: bool) -> list[RequestBranch]:
         """Return the requests that may run or, without ``runs``, the others that were not checked a moment ago."""
-        due: list[tuple[float, RequestBranch]] = []
-        for view in views:
-            try:
-                if self._memory.is_unadmitted(view) is not runs and not self._memory.was_just_checked(view):
-                    # Those that wait for an approval stand behind, the one first that was not checked for longest.
-                    due.append((0.0 if runs else self._memory.checked_at(view), view))
-            except Exception as error:  # noqa: BLE001 - one branch does not stop the others
-                self._memory.failed(view.branch, error)
-        return [view for _, view in sorted(due, key=itemgetter(0))]
+        due = [
+            view
+            for view in views
+            if self._is_unadmitted(view) is not runs and not self._memory.was_just_checked(view)
+        ]
+        # Those that wait for an approval stand behind, the one first that was not checked for longest.
+        return due if runs else sorted(due, key=self._memory.checked_at)
+
+    def _is_unadmitted(self, view: RequestBranch) -> bool:
+        return request_key(view.branch, view.tip) in self._memory.unadmitted
 
     def _note_turn(self, view: RequestBranch) -> None:
         try:
@@ -142,7 +137,7 @@ class Scheduler:
         if candidate is None or not self._context.update_operator_mode().takes_requests:
             return False
         published = self._handle(candidate, action, runs=runs)
-        if runs and self._memory.is_unadmitted(view):
+        if runs and self._is_unadmitted(view):
             return False
         if published is State.REQUESTED:
             self._memory.note_wait(view)
@@ -162,8 +157,7 @@ class Scheduler:
             self._memory.settle(view)
             return None, action
         if action is Action.WAIT and (state := view.state):
-            reason = f"held by {state.runner.id}, for a lease of {state.lease_s:g} s"
-            self._memory.why[view.branch] = reason
+            self._memory.why[view.branch] = f"held by {state.runner.id}, for a lease of {state.lease_s:g} s"
             self._warn_of_double(view)
             return None, action
         candidate = self._manifests.of(view)
@@ -179,7 +173,7 @@ class Scheduler:
         try:
             admitted = admit_to_run(self._context, candidate) if runs and action is Action.TAKE else None
             if runs and admitted is None:
-                self._memory.note_unadmitted(candidate.view)
+                self._memory.unadmitted.add(request_key(candidate.view.branch, tip))
                 return None
             return apply(self._context, candidate, action, admitted)
         finally:
@@ -188,8 +182,8 @@ class Scheduler:
     def _warn_of_double(self, view: RequestBranch) -> None:
         """Warn if a claim has this runner's id but was not made by it: a copy of this runner may run elsewhere."""
         if in_our_name(self._context, view):
-            self._memory.tell_once(
-                view.branch,
+            message = (
                 f"{view.branch} is held by another runner under this one's id, {self._context.identity.instance}; "
-                "its lease is respected. Does a copy of this machine run? Delete the file `instance` on one of them",
+                "its lease is respected. Does a copy of this machine run? Delete the file `instance` on one of them"
             )
+            self._memory.tell_once(view.branch, message)

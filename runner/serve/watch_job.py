@@ -1,6 +1,7 @@
 """Watches a running command: pushes heartbeats with its output, and ends it when it is cancelled or told to stop."""
 
 import time
+from contextlib import suppress
 from enum import Enum
 
 from bridge.bus.wire import State
@@ -65,10 +66,9 @@ def wait_for_end(context: RunnerContext, command: Command, keepalive: "Keepalive
 
 def _look(lease: Lease) -> StopReason | None:
     """Return why the job has to end if somebody pushed to the branch, else None."""
-    try:
+    view = None
+    with suppress(InfrastructureError):
         view = lease.moved()
-    except InfrastructureError:
-        return None
     if view is None:
         return None
     if lease.is_fenced(view):
@@ -77,11 +77,8 @@ def _look(lease: Lease) -> StopReason | None:
     lease.build_on(view)
     if stands:
         return None
-    return (
-        StopReason.CANCELLED
-        if view.cancel and view.cancel.request == lease.request
-        else StopReason.SUPERSEDED
-    )
+    is_cancelled = view.cancel is not None and view.cancel.request == lease.request
+    return StopReason.CANCELLED if is_cancelled else StopReason.SUPERSEDED
 
 
 class Keepalive:
@@ -98,11 +95,7 @@ class Keepalive:
         self._known: int | None = None
 
     def check(self, step: int | None = None) -> None:
-        """Push a heartbeat if it is time.
-
-        Raises:
-            RunStopped: the request must end.
-        """
+        """Push a heartbeat if it is time, and raise RunStopped if the request must end."""
         context = self._context
         context.heartbeat.touch()
         if context.stop.is_set() and context.policy.on_stop == "hand_back":
