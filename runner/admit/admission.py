@@ -122,23 +122,17 @@ def _check_replay(view: RequestBranch, request: Request, ledger: Ledger) -> None
         return
     is_new_branch = earlier.state == FENCED and view.state is None
     if earlier.request != view.request or earlier.state in set(wire.EXIT_CODES) or is_new_branch:
-        raise Refusal(
-            "replayed", f"the nonce {request.nonce} was used before, by the request {earlier.request[:12]}"
-        )
+        message = f"the nonce {request.nonce} was used before, by the request {earlier.request[:12]}"
+        raise Refusal("replayed", message)
 
 
 def _check_commit(git: Git, view: RequestBranch, request: Request) -> str | None:
     """Return the workload commit: the parent of the request commit."""
     parents = objects.parents_of(git, view.request)
     if request.workload is not None and parents != [request.workload]:
-        raise Refusal(
-            "workload_mismatch", "the request commit is not made directly upon the workload that it names"
-        )
+        message = "the request commit is not made directly upon the workload that it names"
+        raise Refusal("workload_mismatch", message)
     return request.workload or (parents[0] if parents else None)
-
-
-def _not_run(name: str, policy: Policy) -> str:
-    return f"{name} is not allowed by the runner {policy.id}: its operator can add it under presets in its policy"
 
 
 def _check_paths(git: Git, commit: str, preset: Preset, params: Mapping[str, Value]) -> None:
@@ -152,9 +146,8 @@ def _check_paths(git: Git, commit: str, preset: Preset, params: Mapping[str, Val
             too_large: dict[str, ObjectInfo] = {}
             lookup.locate(git, [f"{commit}:{file}"], too_large)
             if too_large:
-                raise Refusal(
-                    "tree_too_large", f"{name}: a folder on the way to {file} is too large to be read"
-                )
+                message = f"{name}: a folder on the way to {file} is too large to be read"
+                raise Refusal("tree_too_large", message)
             answer = git.text("cat-file", "--batch-check=", "--follow-symlinks", stdin=f"{commit}:{file}\n")
             if answer.startswith("symlink"):
                 raise Refusal("path_escape", f"{name}: {file} leads out of the request's tree")
@@ -165,17 +158,13 @@ def _check_paths(git: Git, commit: str, preset: Preset, params: Mapping[str, Val
 
 def _check_folders(git: Git, commit: str) -> None:
     """Check the size of the report folders: their trees are read and rewritten for the answer."""
-    folder, _, inner = wire.REPORTS.partition("/")
-    paths = (f"{commit}:{folder}", f"{commit}:{folder}/{inner}")
+    folder = wire.REPORTS.partition("/")[0]
     too_large: dict[str, ObjectInfo] = {}
-    there = lookup.locate(git, paths, too_large)
-    for path in paths:
-        entry = there.get(path) or too_large.get(path)
-        if entry and entry.size > limits.TREE_BYTES:
-            message = (
-                f"the folder {folder} or one in it has {entry.size} bytes; {limits.TREE_BYTES} are the most"
-            )
-            raise Refusal("tree_too_large", message)
+    there = lookup.locate(git, (f"{commit}:{folder}", f"{commit}:{wire.REPORTS}"), too_large)
+    for entry in (*there.values(), *too_large.values()):
+        if entry.size > limits.TREE_BYTES:
+            size = f"{entry.size} bytes; {limits.TREE_BYTES} are the most"
+            raise Refusal("tree_too_large", f"the folder {folder} or one in it has {size}")
 
 
 def _check_preset(
@@ -185,7 +174,9 @@ def _check_preset(
     try:
         preset = find_preset(presets, request.preset)
         if not policy.allows(preset.name):
-            raise Unable("preset_not_allowed", _not_run(preset.name, policy))
+            fix = "its operator can add it under presets in its policy"
+            message = f"{preset.name} is not allowed by the runner {policy.id}: {fix}"
+            raise Unable("preset_not_allowed", message)
         definition = preset.digest
         if request.schema_version == 1:
             # The older client sends every value as the text that the user typed.

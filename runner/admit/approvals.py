@@ -30,8 +30,7 @@ class Approvals:
 
     def withdraw(self, branch: str, request: str) -> bool:
         """Withdraw an approval. Returns whether there was one."""
-        there = (branch, request) in self.all()
-        if there:
+        if there := (branch, request) in self.all():
             self._add({"branch": branch, "request": request, "by": None})
         return there
 

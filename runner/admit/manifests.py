@@ -66,23 +66,19 @@ class Manifests:
     def of(self, view: RequestBranch) -> Candidate:
         """Return one request with its manifest."""
         known = self._kept.get(view.request)
-        if known is None or not self._is_file(view.request):
+        # The batch read does not tell files from symbolic links.
+        entry = objects.entry_at(self._git, view.request, wire.REQUEST) if known else None
+        if known is None or entry is None or not entry.is_file:
             return read_candidate(self._git, view)
         return Candidate(view, known[0])
-
-    def _is_file(self, commit: str) -> bool:
-        """Return whether a manifest is a regular file. The batch read does not tell files from symbolic links."""
-        entry = objects.entry_at(self._git, commit, wire.REQUEST)
-        return entry is not None and entry.is_file
 
     def each(self, views: Sequence[RequestBranch]) -> Iterator[Request | None]:
         """Yield each request with its manifest, read in one batch; None for those that need a closer look."""
         new = list(dict.fromkeys(view.request for view in views if view.request not in self._kept))
         read: dict[str, Request | Refusal] = {}
         total = sum(size for _, size in self._kept.values())
-        for commit, blob in zip(
-            new, read_some(self._git, [f"{name}:{wire.REQUEST}" for name in new]), strict=True
-        ):
+        blobs = read_some(self._git, [f"{name}:{wire.REQUEST}" for name in new])
+        for commit, blob in zip(new, blobs, strict=True):
             # A manifest that is missing, too large or not a file is read on its own when its request has its turn.
             if blob is not None:
                 read[commit] = _parse(blob)

@@ -11,6 +11,7 @@ import re
 import struct
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -69,8 +70,7 @@ def take_apart(raw: bytes, commit: str) -> Signed | None:
     """Split a commit whose content is ``raw``, like ``read_signed``."""
     header, _, message = raw.partition(b"\n\n")
     # A line that begins with a space continues the header before it.
-    fields = re.findall(rb"[^\n]*(?:\n [^\n]*)*", header)
-    fields = [field for field in fields if field]
+    fields = [field for field in re.findall(rb"[^\n]*(?:\n [^\n]*)*", header) if field]
     signatures = [field for field in fields if field.startswith(b"gpgsig")]
     if not signatures:
         return None
@@ -97,31 +97,32 @@ def signer_of(signed: Signed, allowed_signers: Path) -> str:
     """
     check_list(allowed_signers)
     if not signed.is_original:
-        raise BadSignature(
-            "its author and its committer differ, as in a copy: the signer need not have asked for it"
-        )
+        reason = "its author and its committer differ, as in a copy: the signer need not have asked for it"
+        raise BadSignature(reason)
     with tempfile.TemporaryDirectory(prefix="kakeya-") as folder:
         file = Path(folder) / "signature"
         file.write_bytes(signed.signature)
         _check_certificate(signed.signature, Path(folder) / "certificate.pub")
-        principals = _ssh_keygen("-Y", "find-principals", "-f", str(allowed_signers), "-s", str(file))
-        names = [name for name in principals.text.splitlines() if _PRINCIPAL.fullmatch(name)]
-        if principals.returncode != 0 or not names:
+        names = _principals(allowed_signers, file)
+        if not names:
             raise BadSignature("it is signed with a key that is not on this host's list of signers")
         for name in names:
             argv = ("-Y", "verify", "-f", str(allowed_signers), "-I", name, "-n", NAMESPACE, "-s", str(file))
             if _ssh_keygen(*argv, stdin=signed.payload).returncode == 0:
                 return name
-    raise BadSignature(
-        "the signature does not fit the commit, was made for another purpose, or its key is not valid now"
-    )
+    purpose = "was made for another purpose, or its key is not valid now"
+    raise BadSignature(f"the signature does not fit the commit, {purpose}")
+
+
+def _principals(signers: Path, signature: Path) -> list[str]:
+    """Return whom a list names literally for the key of a signature."""
+    answer = _ssh_keygen("-Y", "find-principals", "-f", str(signers), "-s", str(signature))
+    names = answer.text.splitlines() if answer.returncode == 0 else []
+    return [name for name in names if _PRINCIPAL.fullmatch(name)]
 
 
 def _check_certificate(armor: bytes, file: Path) -> None:
-    """Raise BadSignature if a signature is by a certificate with critical options. ``ssh-keygen`` overlooks them.
-
-    They say under which conditions the certificate counts, and none of these can be met by a commit.
-    """
+    """Refuse a certificate with critical options: ``ssh-keygen`` overlooks them, and no commit can meet any."""
     try:
         blob = base64.b64decode(b"".join(armor.strip().split(b"\n")[1:-1]), validate=True)
         key = _string(blob, len(_MAGIC) + 4)
@@ -132,13 +133,11 @@ def _check_certificate(armor: bytes, file: Path) -> None:
         return
     file.write_bytes(kind + b" " + base64.b64encode(key) + b"\n")
     shown = _ssh_keygen("-L", "-f", str(file))
-    options = [
-        line.strip() for line in shown.text.split("\n") if line.strip().startswith("Critical Options:")
-    ]
+    lines = (line.strip() for line in shown.text.split("\n"))
+    options = [line for line in lines if line.startswith("Critical Options:")]
     if shown.returncode != 0 or options != ["Critical Options: (none)"]:
-        raise BadSignature(
-            "its key is a certificate with conditions (critical options) that no commit can meet"
-        )
+        reason = "its key is a certificate with conditions (critical options) that no commit can meet"
+        raise BadSignature(reason)
 
 
 def _string(data: bytes, at: int) -> bytes:
@@ -183,10 +182,7 @@ def _lists_somebody(line: str) -> bool:
         alone.write_text(f"{line}\n", encoding="utf-8")
         for armor in _empty_signatures(line):
             file.write_bytes(armor)
-            found_names = _ssh_keygen(
-                "-Y", "find-principals", "-f", str(alone), "-s", str(file)
-            ).text.splitlines()
-            if any(_PRINCIPAL.fullmatch(name) for name in found_names):
+            if _principals(alone, file):
                 return True
     return False
 
@@ -194,14 +190,11 @@ def _lists_somebody(line: str) -> bool:
 def _empty_signatures(line: str) -> Iterator[bytes]:
     """Yield for each key on a line a signature that names it and proves nothing."""
     for key in _KEY.findall(line):
-        try:
-            blob = base64.b64decode(key.strip(), validate=True)
-        except binascii.Error:
-            continue
-        fields = (blob, NAMESPACE.encode(), b"", b"sha512", b"")
-        whole = _MAGIC + struct.pack(">I", 1) + b"".join(struct.pack(">I", len(f)) + f for f in fields)
-        text = base64.encodebytes(whole)
-        yield b"-----BEGIN SSH SIGNATURE-----\n" + text + b"-----END SSH SIGNATURE-----\n"
+        with suppress(binascii.Error):
+            fields = (base64.b64decode(key.strip(), validate=True), NAMESPACE.encode(), b"", b"sha512", b"")
+            whole = _MAGIC + struct.pack(">I", 1) + b"".join(struct.pack(">I", len(f)) + f for f in fields)
+            text = base64.encodebytes(whole)
+            yield b"-----BEGIN SSH SIGNATURE-----\n" + text + b"-----END SSH SIGNATURE-----\n"
 
 
 def _ssh_keygen(*args: str, stdin: bytes = b"") -> Completed:

@@ -34,9 +34,8 @@ def why_trusted(git: Git, view: RequestBranch, preset: Preset, policy: Policy) -
     if trust.code_request == "allow":
         return "the policy allows it to everyone who can push"
     if trust.code_request == "deny":
-        raise Unable(
-            CODE, f"{subject} does not allow: its operator decides, by trust.code_request in its policy"
-        )
+        rule = "its operator decides, by trust.code_request in its policy"
+        raise Unable(CODE, f"{subject} does not allow: {rule}")
     approved_by = Approvals(policy.state).of(view.branch, view.request)
     if approved_by is not None:
         return f"{APPROVAL} by {approved_by}"

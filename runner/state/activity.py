@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +76,8 @@ class StatusFile:
         self.facts.last_poll_at = now()
         self._set_trouble(fault)
         self.facts.waiting = len(queue)
-        self.facts.queue = [
-            {"branch": one_line(branch), "why": one_line(reason)}
-            for branch, reason in list(queue.items())[:_SHOWN]
-        ]
+        shown = islice(queue.items(), _SHOWN)
+        self.facts.queue = [{"branch": one_line(name), "why": one_line(reason)} for name, reason in shown]
         self._write()
 
     def failed(self, reason: str) -> None:

@@ -7,9 +7,8 @@ order, when the list of presets changes, and when nothing else was pushed for an
 import math
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bridge.bus import presence, wire
 from bridge.bus.presence import Presence, Quota, RunnerState
@@ -42,13 +41,12 @@ _AGAIN_S = 10.0
 _CHECK_S = 1.0
 
 
-@dataclass(frozen=True)
-class _StoredRecord:
-    """A record as git objects: its commit, and the ids of all its objects."""
+class _StoredRecord(NamedTuple):
+    """A record, the ids of its git objects, and the one of these that is its commit."""
 
-    commit: str
-    objects: tuple[str, ...]
     record: Presence
+    objects: tuple[str, ...]
+    commit: str
 
 
 class Announcer:
@@ -93,10 +91,7 @@ class Announcer:
         self._order = order
 
     def suffers(self, fault: str) -> None:
-        """Record what keeps the runner from working, or an empty text, for the next announcement.
-
-        A fault that is described anew does not count as news: its description may change with each poll.
-        """
+        """Record what keeps the runner from working, if anything. A mere new description is not announced at once."""
         self._fault = one_line(fault)[: limits.PRESENCE_REASON]
 
     def holds(self, branch: str | None) -> None:
@@ -142,11 +137,8 @@ class Announcer:
         if time.monotonic() - self._checked_at >= self._every_s:
             self._checked_at = time.monotonic()
             self._fitness.check()
-        if (
-            not self._is_due(self._every_s, with_job=False)
-            or not self._retries.allows(self.ref)
-            or not self._bus.budget.spare()
-        ):
+        may_push = self._retries.allows(self.ref) and self._bus.budget.spare()
+        if not may_push or not self._is_due(self._every_s, with_job=False):
             return
         if commit := self.take():
             self.pushes += 1
@@ -184,7 +176,7 @@ class Announcer:
         message = signed_presence("kakeya: runner\n\n[skip ci]\n", self._signer, ref=self.ref, tree=tree)
         commit = writer.commit(tree, [], message, WHO)
         writer.store()
-        return _StoredRecord(commit, (commit, tree, blob), record)
+        return _StoredRecord(record, (commit, tree, blob), commit)
 
     def _record(self) -> Presence:
         presets = self._fitness.presets

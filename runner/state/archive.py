@@ -10,14 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bridge.bus import branch_names, exact_refs
+from bridge.bus.exact_refs import HEADS
 from bridge.errors import InfrastructureError, KakeyaError, one_line
 from bridge.system import git_output
 from bridge.system.git import Git
+from bridge.system.process import Completed
 from runner.bus.damage import damage, finish_replacing, replace, salvage
 from runner.bus.packed_refs import APART
 from runner.bus.stale_files import old_lock
 
-HEADS = "refs/heads/"
 AGAIN = "refs/again/"
 _CONFIG = {"gc.auto": "0", "core.hooksPath": "/dev/null", "core.fsync": "committed,reference"}
 _PACKED = re.compile(rb"([0-9a-f]{40}) (\S+)")
@@ -44,10 +45,7 @@ def store(git: Git, archive: Path, tips: Mapping[str, str], tell: Tell = lambda 
 
 
 def mend(archive: Path, tell: Tell, *, quick: bool = True) -> bool:
-    """Mend an archive, and return whether that was needed. A quick search does not look at old objects.
-
-    A damaged one is replaced. A lock that a killed git left is removed.
-    """
+    """Replace a damaged archive, or remove a lock that a killed git left. Returns whether that was needed."""
     archive = archive.resolve()
     finish_replacing(archive)
     # Another folder that a policy names by mistake is not ours to move.
@@ -61,19 +59,16 @@ def mend(archive: Path, tell: Tell, *, quick: bool = True) -> bool:
     if not reason:
         return False
     refs = _listed(archive)
-    new, aside = (
-        archive.with_name(f"{archive.name}.{end}") for end in ("new", f"damaged-{time.time_ns():x}")
-    )
+    endings = ("new", f"damaged-{time.time_ns():x}")
+    new, aside = (archive.with_name(f"{archive.name}.{ending}") for ending in endings)
     salvage(archive, new, unpacks=True)
     repository = _open(new)
     whole = _whole(repository, sorted(refs.items()))
     repository("update-ref", "--stdin", stdin="".join(f"create {ref} {oid}\n" for ref, oid in whole))
     repository("pack-refs", "--all")
     replace(archive, aside, new)
-    tell(
-        f"the archive is damaged: {one_line(reason)}; it was moved to {aside}, and {len(whole)} of its {len(refs)} "
-        f"branches are whole and in a new one"
-    )
+    branches = f"{len(whole)} of its {len(refs)} branches are whole and in a new one"
+    tell(f"the archive is damaged: {one_line(reason)}; it was moved to {aside}, and {branches}")
     return True
 
 
@@ -101,28 +96,26 @@ def _store(git: Git, archive: Path, tips: Mapping[str, str]) -> None:
             refs[branch] = f"{HEADS}{branch}"
             heads[branch] = tip
             within.update(folders)
-    exact_refs.fetch(
-        repository, str(git.directory), {target: tips[branch] for branch, target in refs.items()}
-    )
+    wanted = {target: tips[branch] for branch, target in refs.items()}
+    exact_refs.fetch(repository, str(git.directory), wanted)
     repository("pack-refs", "--all")
     there = repository.refs()
-    missing = [branch for branch, target in refs.items() if there.get(target) != tips[branch]]
-    if missing:
-        raise InfrastructureError(f"{archive} does not hold {missing[0]}: nothing is deleted")
+    for branch, target in refs.items():
+        if there.get(target) != tips[branch]:
+            raise InfrastructureError(f"{archive} does not hold {branch}: nothing is deleted")
     _check_whole(repository, set(tips.values()), set(there.values()))
 
 
 def _check_whole(archive: Git, new: set[str], all_there: set[str]) -> None:
     """Check each new object in the archive, down to the files. Earlier ones were checked when they were archived."""
-    earlier = [f"^{tip}" for tip in sorted(all_there - new)]
-    walked = archive(
-        "rev-list", "--objects", "--quiet", "--stdin", stdin="\n".join([*new, *earlier]), ok=range(256)
-    )
+    walked = _walk(archive, [*new, *(f"^{tip}" for tip in sorted(all_there - new))])
     if walked.returncode != 0:
-        messages = git_output.lines(walked.stderr) or ["objects are missing"]
-        raise InfrastructureError(
-            f"{archive.directory} is damaged, so nothing is deleted: {one_line(messages[-1])}"
-        )
+        reason = one_line((git_output.lines(walked.stderr) or ["objects are missing"])[-1])
+        raise InfrastructureError(f"{archive.directory} is damaged, so nothing is deleted: {reason}")
+
+
+def _walk(git: Git, commits: Sequence[str]) -> Completed:
+    return git("rev-list", "--objects", "--quiet", "--stdin", stdin="\n".join(commits), ok=range(256))
 
 
 def _listed(archive: Path) -> dict[str, str]:
@@ -147,11 +140,7 @@ def _branch(ref: str) -> str:
 
 def _whole(git: Git, refs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the references of which every object is there, found by halving."""
-    ids = "\n".join(oid for _, oid in refs)
-    if (
-        not refs
-        or git("rev-list", "--objects", "--quiet", "--stdin", stdin=ids, ok=range(256)).returncode == 0
-    ):
+    if not refs or _walk(git, [oid for _, oid in refs]).returncode == 0:
         return list(refs)
     if len(refs) == 1:
         return []

@@ -57,11 +57,7 @@ class Health:
                 raise InfrastructureError(f"the store is damaged: {reason}", code=DAMAGED)
 
     def check_lock(self) -> None:
-        """Check that the state folder is still this process's own.
-
-        Raises:
-            InfrastructureError: it is not.
-        """
+        """Raise an InfrastructureError if the state folder is no longer this process's own."""
         if self._locked != _identity(self._lock):
             message = f"{self._lock} is gone or was replaced, so this runner no longer has its state folder"
             raise InfrastructureError(message, fix="Start it again.", code="state_lost")

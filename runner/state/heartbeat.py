@@ -87,10 +87,7 @@ def serving_process(state: Path) -> psutil.Process | None:
 
 
 def kill_if_hanging(state: Path, tell: Callable[[str], None]) -> None:
-    """Check once whether a runner hangs, and if so kill it. launchd does this every ``EVERY_S`` seconds.
-
-    After the machine slept, a file's age says nothing. So it is counted how often in a row no sign of life came.
-    """
+    """Kill a runner after ``_LOOKS`` looks in a row without a sign of life: after a machine slept, ages say nothing."""
     process, file = serving_process(state), state / _LOOKS_FILE
     if process is None:
         # No runner serves, or the runner ended: the service manager handles that.

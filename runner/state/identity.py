@@ -38,10 +38,8 @@ def instance_of(state: Path, fingerprint: str, tell: Callable[[str], None]) -> s
     else:
         instance = secrets.token_hex(8)
         if known:
-            tell(
-                f"{state} was copied, restored, or brought from another machine: "
-                f"this runner is {instance} from now on, and no longer {known[0]}"
-            )
+            news = f"this runner is {instance} from now on, and no longer {known[0]}"
+            tell(f"{state} was copied, restored, or brought from another machine: {news}")
     if known != [instance, bound_to]:
         local_files.replace(path, f"{instance}\n{bound_to}\n")
     return instance

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from bridge.bus import branch_names, history, objects, wire
 from bridge.errors import InfrastructureError
-from bridge.system import git_output
 from bridge.system.git import Git
 from bridge.verify.signed_history import Reader
 from runner.bus.bus import KEPT, read_each
@@ -21,11 +20,7 @@ _FILES = ("", "-wal", "-shm")
 
 
 def open_ledger(path: Path, store: Git, archive: Path, tell: Callable[[str], None], reader: Reader) -> Ledger:
-    """Open the ledger. If it is damaged or missing, create one and fill it from the store and the archive.
-
-    Raises:
-        InfrastructureError: it cannot be used for another reason, such as a full disk.
-    """
+    """Open the ledger. If it is damaged or missing, create one and fill it from the store and the archive."""
     try:
         ledger = Ledger(path)
     except InfrastructureError as error:
@@ -55,8 +50,7 @@ def open_ledger(path: Path, store: Git, archive: Path, tell: Callable[[str], Non
 
 def _refill(ledger: Ledger, git: Git, prefix: str, tell: Callable[[str], None], reader: Reader) -> int:
     """Record each request that a runner has claimed. Returns how many there are."""
-    listed = git.refs(prefix)
-    tips = {ref.removeprefix(prefix): oid for ref, oid in listed.items()}
+    tips = {ref.removeprefix(prefix): oid for ref, oid in git.refs(prefix).items()}
     if prefix == APART:
         tips = {name.partition("/")[2]: oid for name, oid in tips.items()}
     safe = {branch: tip for branch, tip in tips.items() if branch_names.is_safe(branch)}
@@ -69,7 +63,7 @@ def _refill(ledger: Ledger, git: Git, prefix: str, tell: Callable[[str], None], 
 
 def _find_pending(ledger: Ledger, store: Git, tell: Callable[[str], None]) -> None:
     """Find recorded answers that were not pushed. Each goes on top of the commit that it shares with its branch."""
-    for ref in git_output.lines(store("for-each-ref", "--format=%(refname)", KEPT).stdout):
+    for ref in store.refs(KEPT):
         answer = ref.removeprefix(KEPT)
         try:
             _note_pending(ledger, store, answer)
@@ -82,8 +76,7 @@ def _note_pending(ledger: Ledger, store: Git, answer: str) -> None:
     tip = objects.resolve(store, HEADS + state.branch) if state else None
     if not (state and tip) or history.is_ancestor(store, answer, tip):
         return
-    expect = store.maybe("merge-base", answer, tip)
-    if expect:
+    if expect := store.maybe("merge-base", answer, tip):
         ledger.restore(state.request, branch=state.branch, state=str(state.state))
         ledger.answered(branch=state.branch, state=str(state.state), answer=answer, expect=expect)
 
@@ -91,6 +84,4 @@ def _note_pending(ledger: Ledger, store: Git, answer: str) -> None:
 def release_settled(ledger: Ledger, store: Git) -> None:
     """Remove references of answers that are not pending: the runner was killed before recording or after pushing."""
     waiting = {KEPT + pending.answer for pending in ledger.pending()}
-    for ref in git_output.lines(store("for-each-ref", "--format=%(refname)", KEPT).stdout):
-        if ref not in waiting:
-            store("update-ref", "-d", ref)
+    store.delete_refs(ref for ref in store.refs(KEPT) if ref not in waiting)

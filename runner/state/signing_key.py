@@ -1,6 +1,7 @@
 """The key that signs this runner's states and answers; only its owner can read it.
 
-Also the public keys of other runners, if the policy lists them: then only states signed with these count.
+Also the public keys of other runners, if the policy lists them: then only states signed with these count. A key that
+cannot be used is a PolicyError.
 """
 
 import os
@@ -51,11 +52,7 @@ def make_key(state: Path, *, force: bool = False) -> PublicKey:
 
 
 def load_signer(state: Path) -> "CryptoSigner | None":
-    """Return the runner's signer, or None if it has no key.
-
-    Raises:
-        PolicyError: the key cannot be used.
-    """
+    """Return the runner's signer, or None if it has no key."""
     path = state / PRIVATE
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -67,9 +64,8 @@ def load_signer(state: Path) -> "CryptoSigner | None":
         about = os.fstat(descriptor)
         pem = file.read(16 * 1024)
     if about.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise PolicyError(
-            f"others may read {path}", fix=f"Make a new one: kakeya-runner keygen --force ({path})"
-        )
+        fix = f"Make a new one: kakeya-runner keygen --force ({path})"
+        raise PolicyError(f"others may read {path}", fix=fix)
     return _signer(pem, path)
 
 
@@ -89,12 +85,7 @@ def _signer(pem: bytes, path: Path) -> "CryptoSigner":
 
 
 def public_key(state: Path) -> PublicKey:
-    """Return the public half of the private key; the file with it may be gone, or that of another pair.
-
-    Raises:
-        UsageError: there is no key.
-        PolicyError: the key cannot be used.
-    """
+    """Return the private key's public half, as its file may be gone or another's. Without a key it is a UsageError."""
     signer = load_signer(state)
     if signer is None:
         raise UsageError(f"there is no key in {state}", fix="Make one: kakeya-runner keygen")
@@ -102,13 +93,7 @@ def public_key(state: Path) -> PublicKey:
 
 
 def reader(policy: Policy) -> Reader:
-    """Return the reader of branches.
-
-    If the policy lists runners' keys, only states signed with these, or by this runner, count.
-
-    Raises:
-        PolicyError: a listed key cannot be read, or if this runner has no key and so would ignore its own claims.
-    """
+    """Return the reader of branches. If the policy lists runners' keys, only states signed with these or ours count."""
     if not policy.trust.runners:
         return Reader()
     try:

@@ -19,9 +19,8 @@ class NameConflicts:
     def message(self) -> str:
         """What is wrong; empty if nothing is."""
         if self.blocking:
-            return (
-                f"no request can be made below {_shown(self.blocking)}: a branch of that name is on the bus"
-            )
+            names = _shown(self.blocking)
+            return f"no request can be made below {names}: a branch of that name is on the bus"
         if self.similar:
             return f"a server that ignores case takes no request because of the branch {_shown(self.similar)}"
         return ""
@@ -37,11 +36,7 @@ class NameConflicts:
 
 
 def find_conflicts(bus: Bus) -> NameConflicts:
-    """Return the branches on the bus that block requests.
-
-    Raises:
-        InfrastructureError: the bus cannot be reached.
-    """
+    """Return the branches that block requests. If the bus cannot be reached, it is an InfrastructureError."""
     # Such as `claude` for `claude/mac-bridge-*`.
     needed = {folder for pattern in bus.patterns for folder in branch_names.folders(pattern)}
     folded = {name.casefold() for name in needed}

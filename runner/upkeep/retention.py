@@ -5,10 +5,10 @@ The archive is a bare repository that contains the branches under their own name
 """
 
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bridge.bus import branch_names, times
+from bridge.bus import times
+from bridge.bus.branch_names import asked_at
 from bridge.bus.history import RequestBranch
 from bridge.manifest import parse_time
 from runner.admit.admission import answered_before_keys
@@ -49,26 +49,25 @@ def apply_retention(
     Raises:
         InfrastructureError: the bus cannot be reached.
     """
-    archive = context.policy.archive
-    tips = context.bus.fetch()
-    views = read_each(
-        context.bus.git,
-        tips,
-        lambda branch, error: context.tell(f"{branch} cannot be read: {error}"),
-        context.reader,
-    )
+    archive, tips = context.policy.archive, context.bus.fetch()
+
+    def failed(branch: str, error: Exception) -> None:
+        context.tell(f"{branch} cannot be read: {error}")
+
+    views = read_each(context.bus.git, tips, failed, context.reader)
     answered = [
         view for view in views.values() if view.current_state.is_final or answered_before_keys(context, view)
     ]
     now = times.at_least(time.time(), times.requested_below(context.bus.git, HEADS))
     chosen = {view.branch: view.tip for view in choose(answered, rule, now)[:most]}
     deleted: list[str] = []
-    if not dry_run:
-        for portion in _portions(chosen):
-            # Each branch is archived before it is deleted, so a runner that is killed here continues later.
-            store(context.bus.git, archive, portion, context.tell)
-            deleted += context.bus.delete(portion)
-    if chosen and len(chosen) != most and not dry_run:
+    pairs = list(chosen.items()) if not dry_run else []
+    for i in range(0, len(pairs), BATCH_SIZE):
+        portion = dict(pairs[i : i + BATCH_SIZE])
+        # Each branch is archived before it is deleted, so a runner that is killed here continues later.
+        store(context.bus.git, archive, portion, context.tell)
+        deleted += context.bus.delete(portion)
+    if pairs and len(pairs) != most:
         tidy(context)
     gone = dict.fromkeys(chosen if dry_run else deleted)
     stayed = [branch for branch in chosen if branch not in gone]
@@ -92,11 +91,4 @@ def answered_at(view: RequestBranch) -> float:
     try:
         return parse_time(view.state.at if view.state else "").timestamp()
     except ValueError:
-        parsed = branch_names.parse_branch(view.branch)
-        return float(branch_names.nonce_time(parsed.nonce)) if parsed else 0.0
-
-
-def _portions(chosen: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    branches = list(chosen)
-    for i in range(0, len(branches), BATCH_SIZE):
-        yield {branch: chosen[branch] for branch in branches[i : i + BATCH_SIZE]}
+        return float(asked_at(view.branch))
