@@ -16,7 +16,6 @@ import numpy as np
 
 from engine import cache as kv
 from engine.dflash import stream_generate
-from engine.dflash.baseline import incremental
 from engine.dflash.divergence import classify, last_logits
 from engine.evals.solutions import problems
 from engine.lm import utils as lm_utils
@@ -62,7 +61,9 @@ def row(target, tokenizer, spec, args):
     vocabulary = target(mx.array([[0]])).shape[-1]
     rounding, margins, partings = [], [], []
     for prompt in prompts_of(args, vocabulary, tokenizer):
-        steps = incremental(target, None, prompt, max_tokens=args.tokens, caches=caches())
+        steps = stream_generate(
+            target, None, None, prompt, max_tokens=args.tokens, block_size=1, caches=caches()
+        )
         known = [token for step in steps for token in step.tokens]
         steps = stream_generate(
             target,

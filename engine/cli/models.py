@@ -62,7 +62,7 @@ def get_command(name: str) -> None:
 
 
 def _list(*, as_json: bool) -> None:
-    from engine.models.names import pairs
+    from engine.models.catalogue import pairs
 
     named = pairs()
     if as_json:

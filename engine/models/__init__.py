@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.checkpoints import files, hub
 from engine.models import fit, registry
-from engine.models.names import pairs
+from engine.models.catalogue import pairs
 
 if TYPE_CHECKING:
     from engine.models.pair import Pair, load

@@ -1,14 +1,18 @@
-"""The catalogue of published models: rules for their channels, and figures published with the codec.
+"""The catalogue of models: all that have a name, rules for their channels, and figures published with the codec.
 
 The perplexity changes are from the codec's own report: keys and values of all layers, context 2,048, 32 passages. A
 figure belongs to its channel alone; nothing is inferred from it for another model, codec or boundary.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from engine.checkpoints.published import ALONE, PUBLISHED
+from engine.checkpoints import hub
+from engine.checkpoints.published import ALONE, BUNDLED, PUBLISHED, WHEELS
+from engine.models import registry
 
 RAW = "raw"
+CHANNEL = "e8-q38"
 DEFAULT, LONG, ADVANCED = "e8@q38", "e8@q10", "e8@q4"  # near lossless; long contexts; with a warning
 SUGGESTED = (RAW, "e8v@4.25", DEFAULT, "affine@4g64")  # caches that are offered for any model that takes them
 
@@ -117,3 +121,35 @@ def least_boundary(reference: str, cache: str) -> int:
     """Return how many layers at either end must stay raw for a model and a cache."""
     known = entry(reference)
     return known.boundary if known is not None and cache != RAW else 0
+
+
+def pairs() -> list[dict[str, Any]]:
+    """Return all named pairs: their parts, whether they are on this machine, and how to get them.
+
+    ``here`` says whether target and drafter are on this machine; ``get`` is the commands that bring what is
+    missing, none for bundled pairs. ``channel`` is the pair's name in channel form,
+    ``<name>@<lattice>-q<range>[-b<boundary>]``.
+    """
+    return [_pair(name) for name in (*BUNDLED, *WHEELS, *PUBLISHED, *ALONE)]
+
+
+def _pair(name: str) -> dict[str, Any]:
+    target, boundary = name, 0
+    draft: str | None = name
+    commands: list[str] = []
+    if name in BUNDLED:
+        source, here = "bundled", registry.is_bundled_here(name)
+    elif name in WHEELS:
+        source, here = "index", registry.is_fetched(name)
+        draft = name if (registry.fetched(name) / "draft").is_dir() else None
+        commands = [] if here else [f"kakeya-engine models get {name}"]
+    else:
+        source, known = "hub", entry(name)
+        target, draft = PUBLISHED[name] if name in PUBLISHED else (ALONE[name], None)
+        commands = [f"hf download {id_}" for id_ in (target, draft) if id_ and not hub.is_here(id_)]
+        here, boundary = not commands, known.boundary if known else 0
+    channel = f"{name}@{CHANNEL}" + (f"-b{boundary}" if boundary else "")
+    return {
+        "name": name, "source": source, "target": target, "draft": draft, "here": here, "get": commands,
+        "channel": channel,
+    }  # fmt: skip

@@ -67,7 +67,7 @@ def _part(cache: Any, kind: str) -> Part:
     if layout == "unknown":
         raise BadInput(
             f"no rollback is known for a {type(wrapped).__name__}",
-            "mlx-lm's own loop needs none: engine.dflash.baseline.native, or kakeya-engine bench native",
+            "mlx-lm's own loop needs none: kakeya-engine bench native",
         )
     parts_of = {"growing": _growing, "ring": _ring, "states": _states}
     make = _carry if kind == "carry" else parts_of[layout]

@@ -5,7 +5,7 @@ import pytest
 
 from engine import cli
 from engine.dflash import Stats
-from engine.dflash.baseline import incremental
+from engine.dflash.loop import stream_generate
 from engine.models import load
 from tests.engine import folders
 
@@ -20,7 +20,7 @@ def pair(tmp_path_factory):
 @pytest.fixture(scope="module")
 def expected(pair):
     target, _, tokenizer = load(pair)
-    steps = list(incremental(target, tokenizer, PROMPT, max_tokens=12))
+    steps = list(stream_generate(target, None, tokenizer, PROMPT, max_tokens=12, block_size=1))
     return [t for s in steps for t in s.tokens], "".join(s.text for s in steps)
 
 
@@ -121,9 +121,8 @@ class TestChat:
         target, _, tokenizer = load(folder)
 
         def expected(text):
-            steps = incremental(
-                target, tokenizer, tokenizer.encode(text, add_special_tokens=False), max_tokens=12
-            )
+            ids = tokenizer.encode(text, add_special_tokens=False)
+            steps = stream_generate(target, None, tokenizer, ids, max_tokens=12, block_size=1)
             return "".join(step.text for step in steps)
 
         def answer(*argv):

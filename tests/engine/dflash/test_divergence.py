@@ -1,8 +1,8 @@
 import pytest
 
 from engine import cache as kv
-from engine.dflash.baseline import incremental
 from engine.dflash.divergence import classify, first_difference
+from engine.dflash.loop import stream_generate
 from engine.mx import mx
 from tests.engine import small_models as models
 
@@ -16,7 +16,8 @@ def target():
 
 @pytest.fixture(scope="module")
 def decoded(target):
-    return [token for step in incremental(target, None, PROMPT, max_tokens=9) for token in step.tokens]
+    steps = stream_generate(target, None, None, PROMPT, max_tokens=9, block_size=1)
+    return [token for step in steps for token in step.tokens]
 
 
 def told(target, ours, theirs):

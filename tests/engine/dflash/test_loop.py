@@ -14,12 +14,12 @@ import pytest
 
 from engine import cache as kv
 from engine.dflash import loop as loop_module
-from engine.dflash.baseline import incremental, native
 from engine.dflash.divergence import classify
 from engine.dflash.loop import stream_generate
 from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.step import Stats
 from engine.errors import BadInput
+from engine.lm import generate_step
 from engine.mx import mx
 from tests.engine import drafts
 from tests.engine import small_models as models
@@ -39,7 +39,7 @@ def tokens_of(steps):
 
 
 def plain(target, prompt, n, caches=None):
-    return tokens_of(incremental(target, None, prompt, max_tokens=n, caches=caches))
+    return tokens_of(stream_generate(target, None, None, prompt, max_tokens=n, block_size=1, caches=caches))
 
 
 def fixed(target, draft, prompt, n, **options):
@@ -59,7 +59,8 @@ def goes_on_as_plain(target, prompt, given, caches):
 @pytest.mark.parametrize("length", [1, SHORT, LONG])
 def test_plain_decoding_is_mlx_lms(target, length):
     prompt = prompt_of(length)
-    assert plain(target, prompt, 40) == tokens_of(native(target, None, prompt, max_tokens=40))
+    native = generate_step(mx.array(prompt), target, max_tokens=40)
+    assert plain(target, prompt, 40) == [int(token) for token, _ in native]
 
 
 @pytest.mark.rows(3)
