@@ -7,11 +7,6 @@ from engine.cache.protocol import Cache
 from engine.cache.wrapping import flat
 from engine.lm import cache as lm_cache
 
-NAMES = (
-    *("injected_positions", "raw_positions", "packed_bytes", "codec_failures"),
-    *("evicted_positions", "injected_reads"),
-)
-
 
 def counters(caches: Sequence[Cache]) -> dict[str, int]:
     """Return the ``counters`` of a report's row.
@@ -24,19 +19,16 @@ def counters(caches: Sequence[Cache]) -> dict[str, int]:
     - ``evicted_positions``: that a restored cache has let go, and ``injected_reads``: how often attention read
       one of them as it was given back.
     """
-    total = dict.fromkeys(NAMES, 0)
-    for cache in flat(caches):
-        positions, nbytes, failures = _look(cache)
-        figures = {
-            "injected_positions": positions,
-            "raw_positions": max(0, getattr(cache, "offset", 0) - getattr(cache, "evicted", positions)),
-            "packed_bytes": nbytes,
-            "codec_failures": failures,
-            "evicted_positions": getattr(cache, "evicted", 0),
-            "injected_reads": getattr(cache, "injected_reads", 0),
-        }
-        total = {name: total[name] + figures[name] for name in total}
-    return total
+    every = [(cache, *_look(cache)) for cache in flat(caches)]
+    raw = (getattr(cache, "offset", 0) - getattr(cache, "evicted", coded) for cache, coded, _, _ in every)
+    return {
+        "injected_positions": sum(positions for _, positions, _, _ in every),
+        "raw_positions": sum(max(0, positions) for positions in raw),
+        "packed_bytes": sum(nbytes for _, _, nbytes, _ in every),
+        "codec_failures": sum(failures for *_, failures in every),
+        "evicted_positions": sum(getattr(cache, "evicted", 0) for cache, *_ in every),
+        "injected_reads": sum(getattr(cache, "injected_reads", 0) for cache, *_ in every),
+    }
 
 
 def _look(cache: Any) -> tuple[int, int, int]:

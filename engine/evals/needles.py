@@ -69,14 +69,8 @@ def make(
 ) -> list[Needle]:  # fmt: skip
     """Return ``samples`` prompts for each length and depth, no two with the same code.
 
-    Args:
-        tokenizer: mlx-lm's wrapper.
-        lengths: in tokens, a chat template's included.
-        depths: between 0 and 1.
-        samples: of each length and depth.
-        seed: the same seed gives the same prompts.
-        chat: ask as a user's message, without ``Answer:``.
-        on_made: called after each prompt.
+    Lengths are in tokens, a chat template's included; depths are between 0 and 1. The same ``seed`` gives the same
+    prompts. With ``chat``, they ask as a user's message, without ``Answer:``. ``on_made`` is called after each prompt.
 
     Raises:
         BadInput: a length that not even two notes and the question fit into, or more prompts than codes.

@@ -112,21 +112,15 @@ def _own(
         target = pair.another_target()
         target.set_dtype(DTYPES[dtype])
         loop = f"{loop} {dtype}"
-    type_ = draft.fc.weight.dtype
-    return _side(pair, role, loop, _walker(form(draft), target, type_), type_, **options)
-
-
-def _walker(draft: Any, target: nn.Module, dtype: mx.Dtype) -> Callable[[], Draft]:
-    """Return a function that begins to draft along a continuation."""
+    drafter, type_ = form(draft), draft.fc.weight.dtype
 
     def start() -> Draft:
-        bound = draft.bind(target)
+        bound = drafter.bind(target)
         context = bound.make_cache()
 
         def step(bonus: int, taps: mx.array, count: int) -> Drafted:
-            taps = taps.astype(dtype)
             cuts = range(CHUNK, taps.shape[1], CHUNK)
-            *before, last = mx.split(taps, list(cuts), axis=1)
+            *before, last = mx.split(taps.astype(type_), list(cuts), axis=1)
             for part in before:
                 bound.absorb(part, context)
             proposal = bound.propose(bonus, last, context, count)
@@ -135,7 +129,7 @@ def _walker(draft: Any, target: nn.Module, dtype: mx.Dtype) -> Callable[[], Draf
 
         return step
 
-    return start
+    return _side(pair, role, loop, start, type_, **options)
 
 
 def check_package() -> None:
@@ -241,10 +235,9 @@ def job(
         walked = walk(pair.target, pair.draft.config.target_layer_ids, turn.prompt.ids, block * blocks + 1)
         return rounds(walked, turn.arm, block, blocks)
 
-    workload = Workload("texts", prompts, "code", config["prompts"])
     return Job(
         KIND,
-        sections(pair, [workload], sides, oracle=False),
+        sections(pair, [Workload("texts", prompts, "code", config["prompts"])], sides, oracle=False),
         config,
         turns=list(interleave([sides], prompts)),
         names=lambda turn: {"prompt": turn.prompt.id},

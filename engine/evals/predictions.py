@@ -52,19 +52,15 @@ class Predictions:
 
     def __call__(self, turn: Turn[Arm[list[Cache]], Needle]) -> dict[str, Any]:
         """Return a row's ``prediction``; nothing if the arm keeps no cache, or the prompt is too short."""
-        name = turn.arm.name, turn.prompt.prompt.id
-        if name not in self._scored:
-            self._scored[name] = self._score(turn.arm, turn.prompt)
-        return self._scored[name]
-
-    def _score(self, arm: Arm[list[Cache]], needle: Needle) -> dict[str, Any]:
-        caches = arm.make(needle)
-        if not caches or len(needle.prompt.ids) <= 2 * self._window:
-            return {}
-        whole = self._of_whole(needle)
-        return {
-            "prediction": distance(whole, whole if arm is self._whole else self._read(needle, arm, caches))
-        }
+        arm, needle = turn.arm, turn.prompt
+        if (arm.name, needle.id) not in self._scored:
+            caches, scored = arm.make(needle), {}
+            if caches and len(needle.prompt.ids) > 2 * self._window:
+                whole = self._of_whole(needle)
+                own = whole if arm is self._whole else self._read(needle, arm, caches)
+                scored = {"prediction": distance(whole, own)}
+            self._scored[arm.name, needle.id] = scored
+        return self._scored[arm.name, needle.id]
 
     def _read(self, needle: Needle, arm: Arm[list[Cache]], caches: list[Cache]) -> mx.array:
         tokens = mx.array(list(needle.prompt.ids))[None]

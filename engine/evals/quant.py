@@ -17,10 +17,9 @@ from engine.cache.proxy import CacheProxy
 from engine.cache.spec import parse
 from engine.codec.kinds import make_codec
 from engine.errors import BadInput
+from engine.evals import predictions
 from engine.evals.controls import control_caches, noise, same
 from engine.evals.liveness import counters
-from engine.evals.predictions import distance as divergence
-from engine.evals.predictions import log_probabilities
 from engine.evals.recall import usable
 from engine.evals.storage import HOLDERS, HalfCache, halved, read_back, stored
 from engine.lm import cache as lm_cache
@@ -133,7 +132,7 @@ class Reference:
 
 def teacher_forced(model: nn.Module, tokens: mx.array, caches: list[Cache]) -> mx.array:
     """Return the log-probabilities after each token but the last, float32 ``[tokens - 1, vocabulary]``."""
-    return log_probabilities(model, tokens, caches, chunk=CHUNK)[:-1]
+    return predictions.log_probabilities(model, tokens, caches, chunk=CHUNK)[:-1]
 
 
 def reference(model: nn.Module, tokens: mx.array, arm: CacheArm) -> Reference:
@@ -183,7 +182,7 @@ def _as_stored(x: mx.array, cache: Any) -> mx.array:
 def distance(raw: mx.array, other: mx.array, tokens: mx.array) -> dict[str, Any]:
     """Return the distance of log-probabilities ``[tokens - 1, vocabulary]`` from those of the raw cache, summed."""
     nll = -mx.take_along_axis(other, tokens[0, 1:, None], axis=-1)
-    return {**divergence(raw, other), "sum_nll": number(nll.sum())}
+    return {**predictions.distance(raw, other), "sum_nll": number(nll.sum())}
 
 
 def job(pair: Pair, arms: Sequence[CacheArm], workloads: Sequence[Workload], config: dict[str, Any]) -> Job:

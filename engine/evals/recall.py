@@ -101,19 +101,16 @@ def arms_of(model: nn.Module, plan: RecallPlan) -> tuple[list[NeedleArm], dict[s
     def arm(name: str, role: str, make: Callable[[Needle], list[Cache]], **more: Any) -> NeedleArm:
         return Arm(name, role, STOCK_LOOP, make, decode, oracle=BASELINE, **more)
 
-    def control(name: str, role: str, change: Callable[[], Change]) -> NeedleArm:
+    def control(role: str, change: Callable[[], Change]) -> NeedleArm:
         where = {"positions": "before the question"}
-        return arm(name, role, lambda n: control_caches(model, change(), n.question_at), options=where)
+        return arm(role, role, lambda n: control_caches(model, change(), n.question_at), options=where)
 
     arms = [Arm(BASELINE, "baseline", STOCK_LOOP, lambda _: make_caches(model, "raw"), decode)]
     for spec, cache in tried.items():
         options = {"boundary": plan.boundary, "raw_layers": cache.raw_layers}
         make = lambda _, s=spec: make_caches(model, s, plan.boundary)  # noqa: E731
         arms.append(arm(spec, "candidate", make, cache=spec, patches=cache.patches, options=options))
-    controls = (
-        control(IDENTITY, "identity", lambda: same),
-        control(POISON, "poison", lambda: noise(plan.seed)),
-    )
+    controls = [control(IDENTITY, lambda: same), control(POISON, lambda: noise(plan.seed))]
     return [*arms, *controls], left_out
 
 
@@ -160,13 +157,14 @@ def row(
 ) -> Row:
     """Let an arm answer a prompt with at most ``most`` tokens; return the row, but for its names.
 
-    With ``ends`` False, no token ends the answer; ``warmup`` marks the row as one that does not count.
+    With ``ends`` False, no token ends the answer.
     """
     stops = set(pair.tokenizer.eos_token_ids) if ends else set[int]()
     caches = turn.arm.make(turn.prompt)
     decoded, _ = rows.decode(turn.arm, turn.prompt.prompt.ids, most, stops, caches)
-    mark = {"warmup": True} if warmup else {}
-    return {**decoded, **mark, "text": pair.tokenizer.decode(decoded["tokens"]), "counters": counters(caches)}
+    if warmup:
+        decoded["warmup"] = True
+    return {**decoded, "text": pair.tokenizer.decode(decoded["tokens"]), "counters": counters(caches)}
 
 
 def job(
@@ -182,19 +180,11 @@ def job(
     fixed_length: bool = False,
     predictions: Predictions | None = None,
 ) -> Job:
-    """Return the job with which every arm answers every prompt.
+    """Return the job with which every arm answers every prompt, ``kakeya.recall`` or ``kakeya.restored-prefill``.
 
-    Args:
-        kind: ``kakeya.recall`` or ``kakeya.restored-prefill``.
-        pair: what decodes.
-        arms: what is compared.
-        needles: the prompts.
-        plan: what is measured.
-        config: every other option of the run.
-        repeats: of each arm on each prompt; with more than one, another one before them warms up.
-        max_repeats: where their times differ much, as many; None for no more.
-        fixed_length: let no token end an answer.
-        predictions: compares the predictions within each prompt; None compares answers alone.
+    With more than one of ``repeats``, another one before them warms up, and as many as ``max_repeats`` follow if their
+    times differ much. ``config`` is every option of the run that is not in the plan. ``predictions`` compares the
+    predictions within each prompt; None compares answers alone.
     """
     warms = repeats > 1
 

@@ -94,7 +94,14 @@ def arms_of(
         raise BadInput("evicted positions kept raw are the identity arm, which always runs")
     fits = restorer is not None and _fits(restorer, model, sliding=sliding)
     tried, left_out = usable(model, plan.caches, 0)
-    specs = list(_storable(tried, left_out)) if sliding else list(tried)
+    specs = []
+    for spec in tried:
+        try:
+            if sliding:
+                growing(parse(spec))  # whether it can hold what sliding layers evict
+            specs.append(spec)
+        except BadInput as error:
+            left_out[spec] = error.message
     arms = [
         Arm(BASELINE, "baseline", STOCK_LOOP, lambda _: make_caches(model, "raw"), decode),
         *((recompute(model, BASELINE),) if plan.recompute else ()),
@@ -124,9 +131,8 @@ def recompute(model: nn.Module, oracle: str) -> Arm[list[Cache]]:
             context.append(int(number(mx.argmax(logits[0, -1]))))
             yield Step((context[-1],))
 
-    return Arm(
-        RECOMPUTE, "reference", RECOMPUTE_LOOP, lambda _: make_caches(model, "raw"), decode, oracle=oracle
-    )
+    make = lambda _: make_caches(model, "raw")  # noqa: E731
+    return Arm(RECOMPUTE, "reference", RECOMPUTE_LOOP, make, decode, oracle=oracle)
 
 
 def layers_for(model: nn.Module, restorer: Restorer | DraftedRestorer | None) -> str:
@@ -139,17 +145,6 @@ def _fits(restorer: Restorer | DraftedRestorer, model: nn.Module, *, sliding: bo
         return restorer.config.layers == restored_layers(model, sliding=sliding)
     except BadInput:
         return False  # the model has no such layers
-
-
-def _storable(specs: Iterable[str], left_out: dict[str, str]) -> Iterator[str]:
-    """Yield the specs that can hold positions evicted by sliding layers; report why others cannot."""
-    for spec in specs:
-        try:
-            growing(parse(spec))
-        except BadInput as error:
-            left_out[spec] = error.message
-        else:
-            yield spec
 
 
 def _compressed(

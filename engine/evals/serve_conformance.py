@@ -137,26 +137,20 @@ def measured(
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer of the server.
+    """An answer of the server."""
 
-    Attributes:
-        row: of the report.
-        prompt: its text.
-        tokens: the answer's token ids, the stop token included.
-    """
-
-    row: dict[str, Any]
-    prompt: str
-    tokens: list[int]
+    row: dict[str, Any]  # of the report
+    prompt: str  # its text
+    tokens: list[int]  # of the answer, the stop token included
 
 
 async def _answers(
     server: Server, matrix: Matrix, report: OpenReport, began: float, on_cell: Callable[[], None]
 ) -> list[Answer]:
-    most, answers = max(matrix.clients), []
+    answers = []
     for cell in matrix.cells:
         oracle = cell.draft == "none" and not cell.warm and cell.clients == 1
-        questions = range(most if oracle else cell.clients)
+        questions = range(max(matrix.clients) if oracle else cell.clients)
         if cell.warm:
             for question in questions:
                 await _answer(server, matrix, cell, question, began)

@@ -31,7 +31,9 @@ class HalfCache(CacheProxy):
         """Append both in half precision; what comes back is widened, but for codes."""
         wide = keys.dtype
         stored = self.inner.update_and_fetch(keys.astype(mx.float16), values.astype(mx.float16))
-        widened: tuple[Any, Any] = tree.tree_map(lambda x: x.astype(wide) if _is_half(x) else x, stored)
+        widened: tuple[Any, Any] = tree.tree_map(
+            lambda x: x.astype(wide) if isinstance(x, mx.array) and x.dtype == mx.float16 else x, stored
+        )
         return widened
 
 
@@ -40,17 +42,11 @@ def halved(caches: Sequence[Cache]) -> list[Cache]:
     return [HalfCache(cache) if isinstance(cache, HOLDERS) else cache for cache in caches]
 
 
-def _is_half(x: Any) -> bool:
-    return isinstance(x, mx.array) and x.dtype == mx.float16
-
-
 def stored(caches: Sequence[Cache], pairs: Sequence[Sequence[mx.array]]) -> dict[str, Any]:
     """Return the ``memory`` of a row: the arrays of codes and side information, without unused capacity.
 
-    Args:
-        caches: each has been given its keys and values and nothing else.
-        pairs: these keys and values. The published codec's cache keeps what came back in full, so its codes are
-            packed here.
+    Each cache has been given the keys and values of its pair and nothing else. The published codec's cache keeps what
+    came back in full, so its codes are packed here.
     """
     return memory.section(_layer(cache, pair) for cache, pair in zip(caches, pairs, strict=True))
 

@@ -1,7 +1,7 @@
 """Measures the cost of verifying L tokens: one forward pass after a context, rolled back afterwards."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import NamedTuple
@@ -39,16 +39,7 @@ class Sweep:
 
 
 class FilledCache:
-    """A context in caches of one spec, on which passes are timed.
-
-    Args:
-        pair: what computes.
-        spec: of the caches.
-        ids: the context's tokens.
-
-    Attributes:
-        caches: the target's; between passes they hold the context.
-    """
+    """A context, ``ids``, in caches of one spec, on which passes are timed; between passes they hold the context."""
 
     def __init__(self, pair: Pair, spec: str, ids: Sequence[int]) -> None:
         self.caches = make_caches(pair.target, spec)
@@ -90,7 +81,8 @@ def job(pair: Pair, sweep: Sweep, threads: Threads | None = None) -> Job:
     turns = [
         turn for context in sweep.contexts for turn in interleave(passes, [context], range(sweep.repeats + 1))
     ]
-    text = _text(pair)
+    bundled = prompts.encode(prompts.read(), pair.tokenizer, chat=False)
+    text = cycle([i for prompt in bundled for i in prompt.ids])
     contexts: dict[int, list[int]] = {}
     passed: dict[Turn[Pass, int], tuple[int, list[int]]] = {}  # which pass a turn is, and over what
     for number, turn in enumerate(turns):
@@ -114,20 +106,13 @@ def job(pair: Pair, sweep: Sweep, threads: Threads | None = None) -> Job:
         {"models": pair.describe()},
         config | (threads.config() if threads else {}),
         turns=turns,
-        names=_names,
+        names=lambda turn: {
+            "cache": turn.arm.cache,
+            "context": turn.prompt,
+            "length": turn.arm.length,
+            "repeat": turn.repeat,
+        },
         measure=measure,
         reports={spec: {"cache": spec} for spec in sweep.caches},
         report_of=lambda row: str(row["cache"]),
-    )
-
-
-def _names(turn: Turn[Pass, int]) -> Row:
-    arm = turn.arm
-    return {"cache": arm.cache, "context": turn.prompt, "length": arm.length, "repeat": turn.repeat}
-
-
-def _text(pair: Pair) -> Iterator[int]:
-    """Return the tokens of the bundled prompts, over and over."""
-    return cycle(
-        [i for prompt in prompts.encode(prompts.read(), pair.tokenizer, chat=False) for i in prompt.ids]
     )

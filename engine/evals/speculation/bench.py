@@ -10,7 +10,6 @@ from typing import Any
 from bridge.reports import kinds
 from bridge.reports.claims.decoding import Table, paired_speedups
 from engine.cache import make_caches
-from engine.cache.protocol import Cache
 from engine.dflash.divergence import classify
 from engine.dflash.rollback import rollback_for
 from engine.dflash.step import AcceptanceWatch, Step
@@ -113,10 +112,7 @@ def has_tight(measured: Sequence[rows.Row], arms: Sequence[dict[str, Any]]) -> b
 def row(
     turn: Turn[SpeculationArm, Prompt], most: int, ends: Collection[int], *, times: bool = False
 ) -> rows.Row:
-    """Run a turn of at most ``most`` tokens, which ``ends`` end, and return its row, but for its names.
-
-    ``times`` says what each round took.
-    """
+    """Run a turn of at most ``most`` tokens, which ``ends`` end, and return its row, but for its names."""
     arm = turn.arm
     decoded, steps = rows.decode(
         arm, turn.prompt.ids, most, ends, arm.make(turn.prompt), profile=turn.profile
@@ -137,28 +133,25 @@ def explain(
 ) -> None:
     """Add to each row that diverges from its oracle the position, and how close the oracle's logits were there.
 
-    ``kind`` is that of :class:``engine.dflash.divergence.Divergence``, and ``chunk`` is how many tokens of a prompt
-    were read at once.
+    ``chunk`` is how many tokens of a prompt were read at once.
     """
     ids = {prompt.id: prompt.ids for prompt in prompts}
     about = {arm.name: arm for arm in arms}
-    tokens = {(row["arm"], *_turn(row)): row["tokens"] for row in measured}
+
+    def turn_of(row: rows.Row) -> tuple[str, int, bool]:
+        return row["prompt"], row["repeat"], row.get("warmup", False)  # not every kind of report has warm-ups
+
+    tokens = {(row["arm"], *turn_of(row)): row["tokens"] for row in measured}
 
     @functools.cache
     def section(cache: str, prompt: str, ours: tuple[int, ...], theirs: tuple[int, ...]) -> dict[str, Any]:
         return divergence_section(pair, cache, ids[prompt], ours, theirs, chunk=chunk)
 
     for row in measured:
-        turn = _turn(row)
-        arm = about[row["arm"]]
+        turn, arm = turn_of(row), about[row["arm"]]
         theirs = tokens.get((arm.oracle, *turn)) or tokens.get((arm.oracle, turn[0], 0, True))
         if theirs is not None and row["tokens"] != theirs:
             row["divergence"] = section(arm.cache, row["prompt"], tuple(row["tokens"]), tuple(theirs))
-
-
-def _turn(row: rows.Row) -> tuple[str, int, bool]:
-    """Return the prompt and the repeat of a row, and whether it is a warm-up; not every kind of report has those."""
-    return row["prompt"], row["repeat"], row.get("warmup", False)
 
 
 def divergence_section(
@@ -167,13 +160,11 @@ def divergence_section(
 ) -> dict[str, Any]:  # fmt: skip
     """Return the ``divergence`` of a row whose tokens differ from the oracle's ``theirs``.
 
-    ``best`` holds the oracle's two likeliest tokens at the position with their logits; with ``parting``, the two tokens
-    that were decoded there. ``chunk`` is the number of tokens of the prompt that were read at once.
+    ``kind`` is that of :class:``engine.dflash.divergence.Divergence``. ``best`` holds the oracle's two likeliest tokens
+    at the position with their logits; with ``parting``, the two tokens that were decoded there. ``chunk`` tokens of the
+    prompt were read at once.
     """
-
-    def fresh() -> list[Cache]:
-        return make_caches(pair.target, cache)
-
+    fresh = functools.partial(make_caches, pair.target, cache)
     divergence = classify(pair.target, fresh, prompt, ours, theirs, chunk=chunk)
     if divergence is None:
         raise ValueError("the tokens are equal")
@@ -200,12 +191,13 @@ def acceptance_warning(measured: Sequence[rows.Row]) -> str | None:
 def faults(measured: Sequence[rows.Row], arms: Sequence[SpeculationArm]) -> list[str]:
     """Return where our own arms decoded other tokens than they have to, without a near tie to explain it."""
     ours = {arm.name: arm.oracle for arm in arms if arm.loop == OUR_LOOP}
-    wrong = {
-        f"{row['arm']} on {row['prompt']} leaves {ours[row['arm']]} at token {row['divergence']['index']}"
-        for row in measured
-        if row["arm"] in ours and row.get("divergence", {"kind": "tie"})["kind"] != "tie"
-    }
-    return sorted(wrong)
+    return sorted(
+        {
+            f"{row['arm']} on {row['prompt']} leaves {ours[row['arm']]} at token {row['divergence']['index']}"
+            for row in measured
+            if row["arm"] in ours and row.get("divergence", {"kind": "tie"})["kind"] != "tie"
+        }
+    )
 
 
 def rounds(steps: Sequence[Step], *, times: bool = False) -> dict[str, Any]:
@@ -217,8 +209,13 @@ def rounds(steps: Sequence[Step], *, times: bool = False) -> dict[str, Any]:
     verified = [step for step in steps if step.tokens and step.drafter != "prefill"]
     drafters = [step.drafter for step in verified]
     syncs = {"syncs": steps[-1].syncs} if steps[-1].syncs else {}
-    timed = {"round_s": _times(verified)} if times else {}
-    return timed | {
+    spans = {
+        "draft": [step.timing.draft for step in verified],
+        "verify": [step.timing.verify - step.timing.wait for step in verified],
+        "wait": [step.timing.wait for step in verified],
+    }
+    timed = {name: [round(seconds, DIGITS) for seconds in each] for name, each in spans.items()}
+    return ({"round_s": timed} if times else {}) | {
         "commits": [len(step.tokens) for step in verified],
         "drafted": [step.proposed for step in verified],
         "accepted": [step.accepted for step in verified],
@@ -228,12 +225,6 @@ def rounds(steps: Sequence[Step], *, times: bool = False) -> dict[str, Any]:
             **{f"rounds_{name}": drafters.count(name) for name in sorted(set(drafters))},
         },
     }
-
-
-def _times(steps: Sequence[Step]) -> dict[str, list[float]]:
-    each = [(step.timing.draft, step.timing.verify - step.timing.wait, step.timing.wait) for step in steps]
-    names = ("draft", "verify", "wait")
-    return {name: [round(t[i], DIGITS) for t in each] for i, name in enumerate(names)}
 
 
 def shares(steps: Sequence[Step]) -> dict[str, float]:
@@ -277,8 +268,6 @@ def baseline(
     threads: Threads | None = None,
 ) -> Job:
     """Return the job that measures only mlx-lm's own generation and one forward pass per token.
-
-    Of the plan, caches, lengths, repeats and their maximum count.
 
     Raises:
         BadInput: the cache is none of mlx-lm's own.
