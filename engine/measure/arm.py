@@ -78,8 +78,8 @@ def interleave(
 ) -> Iterator[Turn[A, P]]:
     """Yield every arm on every prompt in every repeat.
 
-    In each cell (a prompt, a repeat) every arm runs once. The order moves on by one arm from prompt to prompt and
-    from repeat to repeat, so none runs more than twice without each other one in between.
+    The order moves on by one arm from prompt to prompt and from repeat to repeat, so none runs more than twice without
+    each other one in between.
     """
     for repeat in repeats:
         for i, prompt in enumerate(prompts):

@@ -42,10 +42,7 @@ def sections(
     oracle: bool = True,
     answer: int = 0,
 ) -> Sections:
-    """Return the sections of a report on arms that run on encoded prompts.
-
-    ``chat`` says whether the prompts are in the chat template, ``oracle`` whether arms are compared with an oracle, and
-    ``answer`` how many tokens follow a prompt at most.
+    """Return the sections of a report on arms that run on encoded prompts, which at most ``answer`` tokens follow.
 
     Raises:
         BadInput: two prompts have the same text, or one is longer than the model can read.
@@ -100,13 +97,9 @@ def run_all(
     """Run a job's turns, or the remaining turns of an interrupted run.
 
     Returns the reports by name, and the journal of their rows, which the caller closes once they are written.
-    ``seconds`` in a report covers this run only, not an earlier one that was interrupted.
-
-    Args:
-        job: what is measured.
-        out: the report's file, beside which the rows are saved; None keeps them in memory.
-        on_start: called with the number of turns, and again if there are more.
-        on_step: called after each turn.
+    ``seconds`` in a report covers this run only, not an earlier one that was interrupted. The rows are saved beside
+    ``out``, the report's file; None keeps them in memory. ``on_start`` is called with the number of turns, and again if
+    there are more, ``on_step`` after each turn.
     """
     began = time.perf_counter()
     key = tuple(job.names(job.turns[0])) if job.turns else ()

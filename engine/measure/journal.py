@@ -40,7 +40,7 @@ class Journal:
         *,
         chosen: Mapping[str, Any] | None = None,
     ) -> None:
-        self.key = tuple(key)
+        self.key = key
         self._began = time.perf_counter()
         self.path = _beside(out) if out else None
         digest = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()

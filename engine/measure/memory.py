@@ -9,12 +9,7 @@ from engine.mx import mx, tree
 
 
 def live(caches: Sequence[Cache], peak: int | None = None) -> dict[str, Any]:
-    """Return the ``memory`` of a report's row.
-
-    Args:
-        caches: one a layer, after the last token. What they allocated counts, filled or not.
-        peak: the most bytes that MLX held during the run.
-    """
+    """Return the ``memory`` of a report's row: what caches allocated, filled or not, and MLX's ``peak`` in bytes."""
     return {**section(layer(type(cache).__name__, arrays(cache)) for cache in caches), "peak_bytes": peak}
 
 
@@ -30,15 +25,9 @@ def section(layers: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 def layer(kind: str, arrays: Iterable[mx.array]) -> dict[str, Any]:
     """Return one layer of a ``memory``; empty arrays do not count."""
-    live = [array for array in arrays if array.size]
-    return {
-        "kind": kind,
-        "nbytes": sum(array.nbytes for array in live),
-        "arrays": [
-            {"shape": list(array.shape), "dtype": str(array.dtype).removeprefix("mlx.core.")}
-            for array in live
-        ],
-    }
+    live = [x for x in arrays if x.size]
+    about = [{"shape": list(x.shape), "dtype": str(x.dtype).removeprefix("mlx.core.")} for x in live]
+    return {"kind": kind, "nbytes": sum(x.nbytes for x in live), "arrays": about}
 
 
 def arrays(cache: Any) -> list[mx.array]:

@@ -52,14 +52,9 @@ class Prompt:
         """Return its entry in a report."""
         long = len(self.text) > WHOLE
         text = {"head": self.text[:EDGE], "tail": self.text[-EDGE:]} if long else {"text": self.text}
-        digest = hashlib.sha256(self.text.encode()).hexdigest()
-        return {
-            "id": self.id,
-            "workload": workload,
-            "sha256": f"sha256:{digest}",
-            "n_tokens": len(self.ids),
-            **text,
-        }
+        digest = f"sha256:{hashlib.sha256(self.text.encode()).hexdigest()}"
+        names = {"id": self.id, "workload": workload}
+        return {**names, "sha256": digest, "n_tokens": len(self.ids), **text}
 
 
 @dataclass(frozen=True)
@@ -88,8 +83,6 @@ class Workload:
 def read_sets(names: Sequence[str], most: int | None) -> list[Workload]:
     """Read several sets of prompts, each a workload of its name; their prompts' ids begin with it.
 
-    For the arguments see :func:``read_set``.
-
     Raises:
         BadInput: as :func:``read``, two files or two prompts of one name, or no names.
     """
@@ -101,7 +94,12 @@ def read_sets(names: Sequence[str], most: int | None) -> list[Workload]:
                 f"{name} cannot be a workload called {called!r}", f"give each file a name of its own: {NAMES}"
             )
         workload = read_set(name, most, called)
-        prompts = [replace(prompt, id=_within(called, prompt.id)) for prompt in workload.prompts]
+        prompts = [
+            prompt
+            if prompt.id.lower().startswith(f"{called.lower()}/")
+            else replace(prompt, id=f"{called}/{prompt.id}"[:128])
+            for prompt in workload.prompts
+        ]
         twice = [name for name, times in Counter(prompt.id for prompt in prompts).items() if times > 1]
         if twice:
             raise BadInput(f"two prompts of {name} would be called {twice[0]!r}", "give them other ids")
@@ -112,16 +110,7 @@ def read_sets(names: Sequence[str], most: int | None) -> list[Workload]:
 
 
 def read_set(name: str, most: int | None, called: str) -> Workload:
-    """Read one set of prompts as a workload.
-
-    Args:
-        name: of :data:``BUNDLED`` or :data:``PUBLISHED``, or the path of a file as :func:``read`` takes it.
-        most: only the first so many; see :func:``read``.
-        called: the workload's name.
-
-    Raises:
-        BadInput: as :func:``read``.
-    """
+    """Read a set of :data:``BUNDLED`` or :data:``PUBLISHED``, or a file, as a workload; see :func:``read``."""
     path = published_file(name) if name in PUBLISHED else BUNDLED.get(name, Path(name))
     prompts = read(path, most)
     tasks = {prompt.task for prompt in prompts}
@@ -148,10 +137,6 @@ def refuse_repeats(workloads: Iterable[Workload]) -> None:
                 f"the prompts {other} and {prompt.id} have the same text, apart from blanks",
                 "give each text once, and repeat the run instead",
             )
-
-
-def _within(workload: str, name: str) -> str:
-    return name if name.lower().startswith(f"{workload.lower()}/") else f"{workload}/{name}"[:128]
 
 
 def read(path: Path | None = None, most: int | None = None) -> list[Prompt]:
@@ -226,25 +211,19 @@ def _named(entry: dict[str, Any], where: str) -> tuple[Any, Any, str | None]:
 
 
 def encode(prompts: Sequence[Prompt], tokenizer: Tokenizer, *, chat: bool, begin: str = "") -> list[Prompt]:
-    """Return the prompts with their tokens.
+    """Return the prompts with their tokens, and behind each the beginning of its answer.
 
-    Args:
-        prompts: as read.
-        tokenizer: mlx-lm's wrapper.
-        chat: put each into the tokenizer's chat template, as a user's message to a model that is not to think
-            first: published drafters were made for that.
-        begin: what the answer begins with, behind the template.
+    With ``chat``, each is put into the tokenizer's chat template, as a user's message to a model that is not to think
+    first: published drafters were made for that.
 
     Raises:
         BadInput: there is no chat template, or it refuses a prompt.
     """
     behind = tokenizer.encode(begin, add_special_tokens=False) if begin else []
-    encoded = []
-    for prompt in prompts:
-        if chat:
-            messages = [{"role": "user", "content": prompt.text}]
-            ids = encode_chat(tokenizer, messages, enable_thinking=False)
-        else:
-            ids = tokenizer.encode(prompt.text)
-        encoded.append(replace(prompt, ids=tuple(int(i) for i in (*ids, *behind))))
-    return encoded
+
+    def ids(text: str) -> list[int]:
+        if not chat:
+            return tokenizer.encode(text)
+        return encode_chat(tokenizer, [{"role": "user", "content": text}], enable_thinking=False)
+
+    return [replace(prompt, ids=tuple(map(int, (*ids(prompt.text), *behind)))) for prompt in prompts]

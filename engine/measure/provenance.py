@@ -1,6 +1,7 @@
 """Digests of the code, weights and libraries that a figure was measured with, so that others can check them."""
 
 import base64
+import itertools
 import platform
 import sys
 from collections.abc import Sequence
@@ -45,18 +46,15 @@ def code(folder: Path = _ENGINE, shared: Sequence[Path] = _SHARED) -> dict[str, 
     """Return the ``code`` of a report's identity: version, digest of the sources, and the commit of a checkout.
 
     ``commit`` and ``dirty`` are None if no commit is known. In a checkout, ``dirty`` looks at the package's own files.
-
-    Args:
-        folder: of the engine.
-        shared: of the packages beside it that it shares with the other programs.
+    ``shared`` are the folders beside the engine's that it shares with the other programs.
     """
     sources = (path for part in (folder, *shared) for path in part.rglob("*") if path.suffix in _SOURCES)
-    identity = commit.of(folder)
+    name, dirty = commit.of(folder) or (None, None)
     return {
         "version": host.version("kakeya-bridge") or "not installed",
         "digest": digest(sources, folder.parent),
-        "commit": identity[0] if identity else None,
-        "dirty": identity[1] if identity else None,
+        "commit": name,
+        "dirty": dirty,
     }
 
 
@@ -69,13 +67,13 @@ def modified(package: str = "mlx-lm") -> list[str]:
         files = metadata.distribution(package).files or []
     except metadata.PackageNotFoundError:
         return []
-    changed = []
-    for file in files:
-        if file.parts[0] != ".." and file.hash is not None and file.hash.mode == "sha256":
-            path = Path(str(file.locate()))
-            if not path.is_file() or _record(path) != file.hash.value:
-                changed.append(file.as_posix()[:200])
-    return changed[:100]
+    changed = (
+        file
+        for file in files
+        if file.parts[0] != ".." and file.hash is not None and file.hash.mode == "sha256"
+        if _record(Path(str(file.locate()))) != file.hash.value
+    )
+    return [file.as_posix()[:200] for file in itertools.islice(changed, 100)]
 
 
 def load() -> list[float]:
@@ -99,6 +97,8 @@ def power() -> dict[str, object]:
     return facts
 
 
-def _record(path: Path) -> str:
-    """Return a file's digest as a RECORD writes it: URL-safe base64 without padding."""
+def _record(path: Path) -> str | None:
+    """Return a file's digest as a RECORD writes it, URL-safe base64 without padding; None if it is no file."""
+    if not path.is_file():
+        return None
     return base64.urlsafe_b64encode(bytes.fromhex(sha256(path))).rstrip(b"=").decode()

@@ -66,17 +66,11 @@ class OpenReport:
             self._printed, self._last = self._count, time.monotonic()
 
     def close(self, rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
-        """Return the whole report.
-
-        Args:
-            rows: the measurements that were added, in the order in which they ran.
-            seconds: wall-clock time of the whole run.
-        """
-        machine = self._header["identity"] | {"load": provenance.load(), "power": provenance.power()}
+        """Return the whole report of the rows that were added, in the order in which they ran; it took ``seconds``."""
         report = {
             **self._header,
             "created_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-            "identity": machine,
+            "identity": self._header["identity"] | {"load": provenance.load(), "power": provenance.power()},
             "rows": [dict(row) for row in rows],
             "seconds": round(seconds, 3),
         }

@@ -32,13 +32,8 @@ def decode(
     loop whose first round gives several tokens has that whole round in ``decode_s``, or some of its tokens
     would count as decoded in no time.
 
-    Args:
-        arm: what decodes.
-        ids: the prompt.
-        most: tokens.
-        ends: tokens that end an answer; the one that did is among the row's.
-        caches: fresh ones, or an empty list that the loop fills with those it makes itself.
-        profile: tell drafting and verifying apart.
+    The token of ``ends`` that ended the answer is among the row's. ``caches`` are fresh ones, or an empty list that the
+    loop fills with those it makes itself. With ``profile``, drafting and verifying are told apart.
     """
     begin = arm.profile if profile else arm.decode
     if begin is None:

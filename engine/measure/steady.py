@@ -52,17 +52,12 @@ def until_steady(
 ) -> Further:
     """Return a function that yields the turns of further repeats, until the rows are steady.
 
-    Only the rows decide, so that a reader can repeat the decision: nobody stopped when a figure suited.
-
-    Args:
-        arms: all that were measured.
-        prompts: each arm ran on each.
-        repeats: the last one that there is, counted from 1.
-        most: the last one that there may be.
-        suffice: whether steady rows give the figures that they are for.
+    Only the rows decide, so that a reader can repeat the decision: nobody stopped when a figure suited. ``repeats`` is
+    the last one that there is, counted from 1, ``most`` the last one that there may be. ``suffice`` says whether steady
+    rows give the figures that they are for.
 
     Raises:
-        BadInput: there may be fewer than there are.
+        BadInput: ``most`` is less than ``repeats``.
     """
     if most < repeats:
         raise BadInput(f"at most {most} repeats cannot be {repeats}", "choose --max-repeats above --repeats")

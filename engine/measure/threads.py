@@ -55,10 +55,7 @@ class Threads:
 def choose(pair: Pair, requested: int | None = None, recorded: Mapping[str, Any] | None = None) -> Threads:
     """Choose the number of BLAS threads and set it for the rest of the process.
 
-    Args:
-        pair: the loaded models.
-        requested: the option ``--threads``.
-        recorded: what an interrupted run of the same measurement chose, see :meth:``Threads.config``.
+    ``requested`` is the option ``--threads``, ``recorded`` what an interrupted run of the same measurement chose.
 
     Raises:
         BadInput: ``requested`` is more than the machine has, or nothing can be set here.
@@ -81,7 +78,10 @@ def choose(pair: Pair, requested: int | None = None, recorded: Mapping[str, Any]
     elif recorded is not None and recorded.get("threads_by") == "measured":
         chosen = Threads.of(recorded)
     else:
-        chosen = _measured(pair, candidates(min(most, psutil.cpu_count(logical=False) or most)))
+        counts = candidates(min(most, psutil.cpu_count(logical=False) or most))
+        rates = _rates(pair, counts) if len(counts) > 1 else {}
+        middle = {str(count): round(statistics.median(samples), 1) for count, samples in rates.items()}
+        chosen = Threads(fewest(rates) if rates else counts[0], "measured", middle)
     blas.use_threads(chosen.count or 1)
     return chosen
 
@@ -95,24 +95,15 @@ def fewest(rates: Mapping[int, Sequence[float]]) -> int:
     """Return the smallest number of threads that is not clearly slower than the fastest one.
 
     Clearly: even the lower bound of the median quotient of their rates, paired by round, is beyond the tolerance.
-
-    Args:
-        rates: of each round, by number of threads.
+    ``rates`` are of each round, by number of threads.
     """
-    fastest = max(rates, key=lambda count: statistics.median(rates[count]))
-    for count in sorted(rates):
-        quotients = [most / own for most, own in zip(rates[fastest], rates[count], strict=True)]
-        if bounds_of_median(quotients)[0] <= 1 / WITHIN:
-            return count
-    return fastest
+    fastest = rates[max(rates, key=lambda count: statistics.median(rates[count]))]
 
+    def is_slower(own: Sequence[float]) -> bool:
+        quotients = [most / each for most, each in zip(fastest, own, strict=True)]
+        return bounds_of_median(quotients)[0] > 1 / WITHIN
 
-def _measured(pair: Pair, counts: Sequence[int]) -> Threads:
-    if len(counts) == 1:
-        return Threads(counts[0], "measured")
-    rates = _rates(pair, counts)
-    middle = {str(count): round(statistics.median(samples), 1) for count, samples in rates.items()}
-    return Threads(fewest(rates), "measured", middle)
+    return min(count for count, own in rates.items() if not is_slower(own))
 
 
 def _rates(pair: Pair, counts: Sequence[int]) -> dict[int, list[float]]:
