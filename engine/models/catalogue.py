@@ -101,13 +101,9 @@ ENTRIES = {
 
 def entry(reference: str) -> Entry | None:
     """Return the entry of a name, a hub id or a folder's name; None if the catalogue has none."""
-    wanted = reference.casefold().rstrip("/")
+    wanted = reference.casefold().rstrip("/").rpartition("/")[2]
     for known in ENTRIES.values():
-        target = known.target.casefold()
-        if wanted in (known.name, target) or wanted.rpartition("/")[2] in (
-            known.name,
-            target.rpartition("/")[2],
-        ):
+        if wanted in (known.name, known.target.casefold().rpartition("/")[2]):
             return known
     return None
 

@@ -11,17 +11,12 @@ FIX = "give the drafter that was trained for this target"
 
 
 def check_fit(draft: dict[str, Any], target: dict[str, Any], tokenizer: Tokenizer | None = None) -> None:
-    """Refuse a drafter that was made for another target.
+    """Refuse a drafter made for another target, by their ``config.json`` and, if known, the target's tokenizer.
 
     It taps the outputs of named target layers, embeds with the target's table and scores with its head: the
     number of layers, the width and the vocabulary have to be the target's. A drafter that was trained here also
     says which architecture and which tokenizer it was made for; a published one does not. With another target of
     the same shape it proposes badly, and what the target then writes is still its own.
-
-    Args:
-        draft: the drafter's ``config.json``.
-        target: the target's.
-        tokenizer: the target's, or None if it is not known yet.
 
     Raises:
         BadInput: naming what does not fit.

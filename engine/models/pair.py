@@ -53,13 +53,9 @@ class Pair:
         return bool(self.tokenizer.has_chat_template) and not tiny
 
     def with_embed_scale(self, scale: float | str | None) -> "Pair":
-        """Return the pair with another factor of the drafter's embeddings.
+        """Return the pair, whose drafter's configuration then says this factor of the embeddings.
 
-        The drafter's configuration says the factor afterwards.
-
-        Args:
-            scale: a number, ``target`` for the target's own, or None for what the checkpoint says; ``both`` is None,
-                see :meth:``rescaled``.
+        ``target`` is the target's own, None what the checkpoint says; ``both`` is None, see :meth:``rescaled``.
         """
         if self.draft is not None:
             if isinstance(scale, str):
@@ -91,11 +87,7 @@ class Pair:
         return rebuild(self.parts["target"].folder, self.target)
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return the ``models`` section of a report: one entry for the target, the drafter and the restorer.
-
-        To what :func:``engine.checkpoints.digests.model`` tells it adds architecture, layers, parameters and the types
-        in which the tensors lie on disk.
-        """
+        """Return the ``models`` section of a report: one entry for the target, the drafter and the restorer."""
         models = {"target": self.target, "draft": self.draft, "reconstruction": self.restorer}
         return [_entry(role, part, models[role]) for role, part in self.parts.items()]
 
@@ -135,11 +127,11 @@ def load(
         check_fit(parts["draft"].config, parts["target"].config)
     at = parts["target"].folder
     target, config = load_target(at, chosen)
-    parts["target"] = Part(parts["target"].id, at, config)
-    tokenizer = load_tokenizer(at, config)
+    parts["target"] = replace(parts["target"], config=config)
+    tokenizer, drafter = load_tokenizer(at, config), None
     if "draft" in parts:
         check_fit(parts["draft"].config, config, tokenizer)
-    drafter = load_draft(parts["draft"].folder, dtype=chosen) if "draft" in parts else None
+        drafter = load_draft(parts["draft"].folder, dtype=chosen)
     restorer = _load_restorer(parts, target, drafter, chosen) if "reconstruction" in parts else None
     return Pair(target, drafter, tokenizer, source.name, parts, restorer)
 

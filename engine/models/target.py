@@ -9,9 +9,8 @@ from engine.dflash.target.context import note_context
 from engine.errors import BadInput
 from engine.lm import utils as lm_utils
 from engine.models.fit import refuse_drafter
-from engine.mx import DTYPES, mx, nn, tree
+from engine.mx import DTYPES, mx, nn, on_cpu, tree
 
-HALF_IS_SLOW_ON = mx.DeviceType.cpu
 STORED = "stored"
 # Embeddings are padded to a round number of rows: published models leave up to two in a hundred unused.
 MOST_UNUSED = 0.1
@@ -19,14 +18,12 @@ MOST_WITHOUT = 0.01  # tokens added to a tokenizer, such as one for images, but 
 
 
 def chosen_dtype(name: str | None) -> mx.Dtype | None:
-    """Return the type to compute in; None: as it is stored.
+    """Return the type to compute in, of a name of ``DTYPES`` or ``stored``; None: as it is stored.
 
-    Args:
-        name: ``float32``, ``float16``, ``bfloat16`` or ``stored``. None chooses float32 on the CPU, where
-            half types are slower, and the stored type elsewhere.
+    Without a name, that is float32 on the CPU, where half types are slower, and the stored type elsewhere.
     """
     if name is None:
-        return mx.float32 if mx.default_device().type == HALF_IS_SLOW_ON else None
+        return mx.float32 if on_cpu() else None
     if name == STORED:
         return None
     if name not in DTYPES:
@@ -37,12 +34,8 @@ def chosen_dtype(name: str | None) -> mx.Dtype | None:
 def load_target(folder: Path, dtype: mx.Dtype | None) -> tuple[nn.Module, dict[str, Any]]:
     """Load an mlx-lm model strictly: each of its tensors is in the files, and nothing else.
 
-    Args:
-        folder: ``config.json`` and ``model*.safetensors``.
-        dtype: of all floating-point tensors; None leaves them as stored.
-
-    Returns:
-        The model, evaluated, and its configuration as mlx-lm completed it.
+    Returns the model, evaluated, and its configuration as mlx-lm completed it. Floating-point tensors become ``dtype``,
+    or stay as stored if it is None.
 
     Raises:
         BadInput: a file is missing or cut short; mlx-lm does not know the architecture; a drafter in place of
