@@ -1,6 +1,7 @@
 """One forward pass for the rounds of several generations."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from engine.attention.ragged import Offsets, RaggedCache
@@ -49,10 +50,10 @@ class BatchedForward:
             logits, taps = self._tapped.forward(joined, layers)
         else:
             logits, taps = self._model(joined, cache=layers), None
-        bounds = Offsets([0] * len(rows), rows).bounds
+        bounds = pairwise(Offsets([0] * len(rows), rows).bounds)
         return [
             (logits[:, a:b], taps[:, a:b] if taps is not None and run.proposer else None)
-            for run, a, b in zip(runs, bounds, bounds[1:], strict=False)
+            for run, (a, b) in zip(runs, bounds, strict=True)
         ]
 
 

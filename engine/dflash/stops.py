@@ -15,17 +15,11 @@ from engine.tokens import Tokenizer
 
 @dataclass(frozen=True)
 class Cut:
-    """What is left of some tokens.
+    """What is left of some tokens."""
 
-    Attributes:
-        tokens: those up to and with the one that completes a stop; all where none does.
-        text: the text that is final now.
-        stopped: whether a stop was complete.
-    """
-
-    tokens: tuple[int, ...]
-    text: str
-    stopped: bool
+    tokens: tuple[int, ...]  # those up to and with the one that completes a stop; all where none does
+    text: str  # that is final now
+    stopped: bool  # whether a stop was complete
 
 
 class Stops:

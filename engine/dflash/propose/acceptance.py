@@ -13,23 +13,14 @@ class Acceptance:
         prior: the estimate for the first place before anything was seen. Each later place inherits the estimate of the
             one before, its miss rate scaled by ``misses``.
         misses: see ``prior``.
-        weight: how many observations such an estimate is worth.
-        memory: what an observation is worth after one more at its place.
-        places: which positions share a place: the last position of each; those beyond have one more. None: each
-            of the first 16 has its own.
+        places: which positions share a place: the last position of each; those beyond have one more.
     """
 
-    def __init__(
-        self,
-        prior: float,
-        *,
-        misses: float = 1.0,
-        weight: float = 2.0,
-        memory: float = 0.97,
-        places: Sequence[int] | None = None,
-    ) -> None:
-        self.prior, self.misses, self.weight, self.memory = prior, misses, weight, memory
-        self._places = range(16) if places is None else places
+    weight = 2.0  # observations that an inherited estimate is worth
+    memory = 0.97  # what an observation is worth after one more at its place
+
+    def __init__(self, prior: float, *, misses: float = 1.0, places: Sequence[int] = range(16)) -> None:
+        self.prior, self.misses, self._places = prior, misses, places
         self._hits = [0.0] * (len(self._places) + 1)
         self._tries = [0.0] * (len(self._places) + 1)
         self._expected: dict[int, list[float]] = {}  # by start, for each number of drafts

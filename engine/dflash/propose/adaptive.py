@@ -131,19 +131,17 @@ class Adaptive(Policy):
         others = [plan for plan in best if plan not in paying]
         trial = min(others, key=lambda plan: self._used.get(plan.drafter, 0), default=None)
         self._pace = self._worth(plan, match) if plan else 1.0
-        wait = self._until_trial(trial) if trial else inf
-        if trial and wait <= 0:
-            return trial
+        wait = inf  # plain tokens until a plan that does not pay may be tried
+        if trial:
+            needed = min(CREDIT, self.costs.of(trial.drafter, trial.size) - 1)
+            wait = max(self._trial_in, (needed - self._credit) / SHARE)
+            if wait <= 0:
+                return trial
         if plan:
             wait = -self._credit / SHARE
         if plan and wait < 0:
             return plan
         return RoundPlan(PLAIN, int(min(room, max(1, ceil(wait)))))
-
-    def _until_trial(self, trial: RoundPlan) -> float:
-        """Return the number of plain tokens until a plan that does not pay may be tried."""
-        needed = min(CREDIT, self.costs.of(trial.drafter, trial.size) - 1)
-        return max(self._trial_in, (needed - self._credit) / SHARE)
 
     def wants_drafts(self, room: int, block: int, match: int) -> bool:
         """See :class:``Policy``."""

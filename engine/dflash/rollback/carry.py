@@ -30,17 +30,16 @@ class Carry:
 
     def begin(self) -> None:
         """Save the cache. Arrays are saved as new handles, so MLX copies an array before a write to it."""
-        self._before = {name: _handles(getattr(self._inner, name)) for name in self._names}
+        values = {name: getattr(self._inner, name) for name in self._names}
+        self._before = tree.tree_map(lambda x: mx.array(x) if isinstance(x, mx.array) else x, values)
 
-    def check(self, rows: int, keep: int) -> None:
+    def check(self, rows: int, keep: int) -> None:  # noqa: ARG002
         """See that the forward went into the cache (RollbackError)."""
-        del keep
         if "offset" in self._before:
             check_growth(self._inner, self._before["offset"], rows)
 
-    def commit(self, rows: int, keep: int) -> None:
+    def commit(self, rows: int, keep: int) -> None:  # noqa: ARG002
         """All of the forward stays."""
-        del rows, keep
         self._before = {}
 
     def abandon(self) -> None:
@@ -115,7 +114,3 @@ class Carrying(Rollback):
         super()._check(self.pending, self.pending)
         super()._commit(self.pending, self.pending)
         self._tail = None
-
-
-def _handles(value: Any) -> Any:
-    return tree.tree_map(lambda x: mx.array(x) if isinstance(x, mx.array) else x, value)

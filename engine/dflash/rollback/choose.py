@@ -1,21 +1,65 @@
-"""Which rollback a cache gets."""
+"""Which rollback a cache gets; and rollback by trimming."""
 
 from typing import Any
 
-from engine.cache.kinds import CLASSES, layout_of
+from engine.cache.kinds import CLASSES, Layout, layout_of
 from engine.cache.protocol import Cache
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
 from engine.cache.wrapping import with_each
 from engine.dflash.rollback.carry import Carry, Carrying
 from engine.dflash.rollback.late import LateGrowing, LateRing
 from engine.dflash.rollback.recurrent import Recompute
-from engine.dflash.rollback.rollback import Part, Rollback
-from engine.dflash.rollback.trim import Trim
+from engine.dflash.rollback.rollback import Part, Rollback, check_growth
 from engine.errors import BadInput, RollbackError
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
 
 KINDS = ("auto", "late", "trim", "carry")
+
+
+class Trim:
+    """Roll back a growing cache by its own ``trim``.
+
+    Sound where the entries of a forward lie behind all others, and reading stops at ``offset``. A ring is
+    not such a cache: once it wraps, the forward has overwritten what trimming would have to bring back.
+    """
+
+    name = "trim"
+
+    def __init__(self, cache: Any) -> None:
+        self.stand_in = cache
+        self._before = 0
+
+    def begin(self) -> None:
+        """Record the length."""
+        self._before = self.stand_in.offset
+
+    def check(self, rows: int, keep: int) -> None:  # noqa: ARG002
+        """See that the forward added ``rows`` entries (RollbackError)."""
+        check_growth(self.stand_in, self._before, rows)
+
+    def commit(self, rows: int, keep: int) -> None:
+        """Drop the last ``rows - kept`` entries.
+
+        Raises:
+            RollbackError: fewer were dropped than asked for; the cache is then not to be used any more.
+        """
+        if keep < rows:
+            self._drop(rows - keep)
+
+    def abandon(self) -> None:
+        """Drop the rows that the forward pass added, if it added any."""
+        if self.stand_in.offset != self._before:
+            self._drop(self.stand_in.offset - self._before)
+
+    def _drop(self, count: int) -> None:
+        length = self.stand_in.offset
+        dropped = self.stand_in.trim(count)
+        if dropped != count or self.stand_in.offset != length - count:
+            raise RollbackError(
+                f"{type(self.stand_in).__name__} dropped {dropped} of {count} tokens "
+                f"and holds {self.stand_in.offset} of {length}"
+            )
 
 
 def rollback_for(caches: list[Cache], kind: str = "auto", model: nn.Module | None = None) -> Rollback:
@@ -62,51 +106,45 @@ def _recomputes(model: nn.Module) -> bool:
 
 
 def _part(cache: Any, kind: str) -> Part:
-    wrapped = cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache
-    layout = layout_of(wrapped)
+    inner = cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache
+    layout = layout_of(inner)
+    _check(inner, layout, kind)
+    if kind == "carry":
+        return Carry(cache, inner)
+    if layout == "ring":
+        return LateRing(inner, cache)
+    if layout == "states":
+        return Recompute(inner)
+    return LateGrowing(inner, cache) if kind == "late" and CLASSES[type(inner)].joins else Trim(cache)
+
+
+def _check(inner: Any, layout: Layout, kind: str) -> None:
+    """Refuse a cache that a kind of rollback cannot take back."""
     if layout == "unknown":
         raise BadInput(
-            f"no rollback is known for a {type(wrapped).__name__}",
+            f"no rollback is known for a {type(inner).__name__}",
             "mlx-lm's own loop needs none: kakeya-engine bench native",
         )
-    parts_of = {"growing": _growing, "ring": _ring, "states": _states}
-    make = _carry if kind == "carry" else parts_of[layout]
-    return make(cache, wrapped, kind)
-
-
-def _carry(cache: Any, inner: Any, kind: str) -> Part:
-    if getattr(inner, "keep", 0):
-        raise BadInput(
-            f"rollback {kind} cannot serve a ring that keeps its first {inner.keep} tokens: "
-            "mlx-lm hides them from all rows of a forward but the first",
-            "take rollback late",
-        )
-    return Carry(cache, inner)
-
-
-def _ring(cache: Any, inner: Any, kind: str) -> Part:
-    if kind == "trim":
-        raise BadInput(
-            f"a {type(inner).__name__} cannot be trimmed: once it wraps, the tokens it would need are gone",
-            "take rollback late",
-        )
-    if inner.keep >= inner.max_size:
-        raise BadInput(
-            f"a ring of {inner.max_size} tokens that keeps the first {inner.keep} has no room",
-            "make a larger ring, or let it keep fewer",
-        )
-    return LateRing(inner, cache)
-
-
-def _growing(cache: Any, inner: Any, kind: str) -> Part:
-    late = kind == "late" and CLASSES[type(inner)].joins
-    return LateGrowing(inner, cache) if late else Trim(cache)
-
-
-def _states(cache: Any, inner: Any, kind: str) -> Part:
-    del cache
-    if kind == "trim":
-        raise BadInput("a recurrent state cannot be trimmed", "take rollback auto")
-    if inner.lengths is not None or inner.left_padding is not None:
-        raise BadInput("recurrent states of a padded batch cannot be taken back", "decode one sequence")
-    return Recompute(inner)
+    if kind == "carry":
+        if getattr(inner, "keep", 0):
+            raise BadInput(
+                f"rollback {kind} cannot serve a ring that keeps its first {inner.keep} tokens: "
+                "mlx-lm hides them from all rows of a forward but the first",
+                "take rollback late",
+            )
+    elif layout == "ring":
+        if kind == "trim":
+            raise BadInput(
+                f"a {type(inner).__name__} cannot be trimmed: once it wraps, the tokens it would need are gone",
+                "take rollback late",
+            )
+        if inner.keep >= inner.max_size:
+            raise BadInput(
+                f"a ring of {inner.max_size} tokens that keeps the first {inner.keep} has no room",
+                "make a larger ring, or let it keep fewer",
+            )
+    elif layout == "states":
+        if kind == "trim":
+            raise BadInput("a recurrent state cannot be trimmed", "take rollback auto")
+        if inner.lengths is not None or inner.left_padding is not None:
+            raise BadInput("recurrent states of a padded batch cannot be taken back", "decode one sequence")

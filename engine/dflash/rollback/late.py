@@ -86,9 +86,8 @@ class Late(CacheProxy, own=("stand_in", "block", "_coded")):
     def begin(self) -> None:
         """Save nothing: the cache stays as it is."""
 
-    def check(self, rows: int, keep: int) -> None:
+    def check(self, rows: int, keep: int) -> None:  # noqa: ARG002
         """Check that the forward pass stored ``rows`` rows (RollbackError)."""
-        del keep
         waiting = 0 if self.block is None else self.block[0].shape[2]
         if waiting != rows:
             raise RollbackError(f"a layer stored {waiting} rows in a forward over {rows}")

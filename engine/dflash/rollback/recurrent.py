@@ -111,9 +111,8 @@ class Recompute(lm_cache.ArraysCache):
                 raise RollbackError(f"a recurrent layer cannot run again: {reason}", CARRY) from error
         self._after = again.cache
 
-    def commit(self, rows: int, keep: int) -> None:
+    def commit(self, rows: int, keep: int) -> None:  # noqa: ARG002
         """Take over the states that :meth:``check`` queued."""
-        del rows, keep
         if self._after is not None:
             self.inner.cache = self._after
         self._restart([])

@@ -143,9 +143,8 @@ class Rollback:
         for part in self.parts:
             part.abandon()
 
-    def settle(self, model: Callable[..., Any]) -> None:
+    def settle(self, model: Callable[..., Any]) -> None:  # noqa: ARG002
         """Abandon an open round, and compute the kept tokens that are missing in the caches. Call it at the end."""
-        del model
         self.abandon()
 
     def _closed(self) -> None:

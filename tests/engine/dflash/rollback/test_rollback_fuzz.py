@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from engine.dflash.rollback import carry, late, trim
+from engine.dflash.rollback import carry, choose, late
 from engine.dflash.rollback import recurrent as recurrent_part
 from engine.mx import mx
 from tests.engine.dflash.rollback import rollback_world as world
@@ -106,8 +106,8 @@ def does_not_step_back(patch):
 
 
 def never_trims(patch):
-    patch.setattr(trim.Trim, "commit", lambda *_: None)
-    patch.setattr(trim.Trim, "abandon", lambda *_: None)
+    patch.setattr(choose.Trim, "commit", lambda *_: None)
+    patch.setattr(choose.Trim, "abandon", lambda *_: None)
 
 
 def puts_the_length_back_alone(patch):
