@@ -28,8 +28,7 @@ class Divergence:
 
     Attributes:
         position: counted in decoded tokens, from 0.
-        ours: our token there; None past the end.
-        theirs: the other one.
+        ours, theirs: the two tokens there; None past the end.
         margin: how far the lower of their logits lies below the highest of all, computed token by token.
         rounding: the resolution of the type that the logits were computed in, or if that explains no tie, the
             largest difference of any logit there, token by token against in blocks of the sizes tried.

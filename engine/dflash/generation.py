@@ -36,10 +36,8 @@ def evaluates_early(loop: str) -> bool:
 def blocks_of(proposer: Proposer | None, *, lookup: bool, size: int | None = None) -> tuple[int, int]:
     """Return the most rows to verify at once, and the most of them that the draft model may draft.
 
-    Args:
-        proposer: the draft model's side, or None.
-        lookup: whether prompt lookup drafts too. Its drafts may be longer than the model's.
-        size: both, if it is given. Otherwise the model's is the one that it was trained with.
+    Both are ``size``, if it is given. Otherwise the model's is the one that it was trained with; drafts of prompt
+    lookup may be longer.
     """
     if size is not None:
         return size, size
@@ -93,12 +91,9 @@ class Run:
         self._prefill = 0.0
 
     def reading(self, ids: Sequence[int], chunk: int, start: int = 0) -> Iterator[int]:
-        """Run all of the prompt but its last token through the target, handing on the taps; yield after each chunk.
+        """Run all of the prompt but its last token through the target, ``chunk`` tokens at once, handing on the taps.
 
-        Args:
-            ids: all of the prompt.
-            chunk: tokens to run at once.
-            start: how many of the ids the caches hold already.
+        The caches hold the first ``start`` of the ids already.
 
         Yields:
             How many of the ids the caches hold now. Exhaust it: what follows the last chunk begins the answer.

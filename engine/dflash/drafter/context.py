@@ -25,10 +25,7 @@ class LayerContext:
     def put(self, keys: mx.array, values: mx.array, n_new: int) -> tuple[mx.array, mx.array]:
         """Append ``n_new`` positions and lay the rest behind them for this once; return all that is visible.
 
-        Args:
-            keys: ``[1, heads, n_new + rows of the block, head_dim]``, rotated.
-            values: of the same shape.
-            n_new: how many of them are context.
+        Keys, rotated, and values are ``[1, heads, n_new + rows of the block, head_dim]``.
         """
         if self.keep is not None and n_new > self.keep:
             keys, values = keys[:, :, n_new - self.keep :], values[:, :, n_new - self.keep :]

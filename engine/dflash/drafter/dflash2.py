@@ -13,12 +13,10 @@ from engine.mx import mx, nn
 
 
 def convolve(x: mx.array, base: mx.array, dynamic: mx.array) -> mx.array:
-    """Return the causal convolution of rows, under kernels that differ by row.
+    """Return the causal convolution of rows ``[..., rows, hidden]``, under kernels that differ by row.
 
-    Args:
-        x: ``[..., rows, hidden]``.
-        base: ``[taps, hidden]``: tap 0 is the row's own, tap 1 the row before it.
-        dynamic: ``[..., rows, taps, groups]``, added to the base's, the same for all channels of a group.
+    Of ``base``, ``[taps, hidden]``, tap 0 is the row's own, tap 1 the row before it. ``dynamic``,
+    ``[..., rows, taps, groups]``, is added to it, the same for all channels of a group.
     """
     rows, groups = x.shape[-2], dynamic.shape[-1]
     grouped = x.reshape(*x.shape[:-1], groups, -1)
@@ -95,11 +93,8 @@ class CandidateSelector(nn.Module):
     ) -> tuple[mx.array, mx.array, mx.array]:
         """Return tokens ``[batch, n]``, scores ``[batch, n, k]`` and candidates ``[batch, n, k]``.
 
-        Args:
-            hidden: normed rows, ``[batch, n, hidden]``.
-            logits: ``[batch, n, vocabulary]``.
-            before: the token before the first draft, ``[batch]``.
-            pick: from scores ``[batch, 1, k]`` to indices ``[batch, 1]``.
+        ``hidden`` are normed rows, ``[batch, n, hidden]``, ``before`` is the token before the first draft, ``[batch]``,
+        and ``pick`` leads from scores ``[batch, 1, k]`` to indices ``[batch, 1]``.
         """
         candidates, unary = best(logits, self.top_k)
         # The query of a row, [batch, n, k, rank]; multiplied by the predecessor's code, it is the edge's

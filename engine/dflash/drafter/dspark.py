@@ -25,10 +25,8 @@ class MarkovHead(nn.Module):
     ) -> tuple[mx.array, mx.array, mx.array]:
         """Return tokens ``[1, n]``, logits ``[1, n, vocabulary]``, and the codes before each, ``[1, n, rank]``.
 
-        Args:
-            logits: of the body, ``[1, n, vocabulary]``.
-            before: the token before the first draft, ``[1]``.
-            pick: from logits ``[1, 1, vocabulary]`` to tokens ``[1, 1]``.
+        The body's logits are ``[1, n, vocabulary]``, ``before`` is the token before the first draft, ``[1]``, and
+        ``pick`` leads from logits ``[1, 1, vocabulary]`` to tokens ``[1, 1]``.
         """
         tokens, scores, codes = [before[:, None]], [], []
         for row in range(logits.shape[1]):

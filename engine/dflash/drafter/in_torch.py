@@ -76,15 +76,11 @@ class TorchLayers:
         at: torch.Tensor,
         block: int,
     ) -> torch.Tensor:
-        """Let every block attend to the context before it and to itself; return the layer's update.
+        """Let every block of rows attend to the context before it and to itself; return the layer's update.
 
-        Args:
-            layer: its number.
-            states: ``[rows, blocks * block, hidden]``, without the layer's norm.
-            before: keys and values of the context; see :meth:``context``.
-            visible: which of the context each row sees, ``[rows, blocks * block, length]``.
-            at: positions of the rows, ``[rows, blocks * block]``.
-            block: rows of a block.
+        States are ``[rows, blocks * block, hidden]``, not yet normed, at positions ``[rows, blocks * block]``. Keys and
+        values of the context are those of :meth:``context``; ``visible`` says which of it each row sees,
+        ``[rows, blocks * block, length]``.
         """
         config = self.config
         x = self.norm(states, f"layers.{layer}.input_layernorm")
@@ -141,13 +137,6 @@ class Crossings:
         self.count = self.nbytes = 0
 
 
-def best_device() -> str:
-    """Return ``cuda``, ``mps`` or ``cpu``: the first that torch finds here."""
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
 class TorchDrafter:
     """A drafter whose layers run in torch, for a target in MLX. It can replace a :class:``Drafter``.
 
@@ -167,7 +156,8 @@ class TorchDrafter:
             raise BadInput(
                 "the torch drafter supports only the first version of DFlash", "use this drafter in MLX"
             )
-        self.config, self.device = draft.config, device or best_device()
+        best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        self.config, self.device = draft.config, device or best
         self.crossings = Crossings()
         try:
             weights = {
@@ -212,10 +202,8 @@ class BoundTorch:
         at = torch.arange(context.offset, context.offset + new, device=layers.device)
         pairs = [layers.context(i, states, at) for i in range(self.config.num_hidden_layers)]
         if context.pairs:
-            pairs = [
-                (torch.cat([old[0], pair[0]], 2), torch.cat([old[1], pair[1]], 2))
-                for old, pair in zip(context.pairs, pairs, strict=True)
-            ]
+            both = zip(context.pairs, pairs, strict=True)
+            pairs = [(torch.cat([k, new_k], 2), torch.cat([v, new_v], 2)) for (k, v), (new_k, new_v) in both]
         context.pairs = pairs
         context.offset += new
 
@@ -236,20 +224,16 @@ class BoundTorch:
         states = self._there(self.embeddings.embed(tokens)[None])
         at = torch.arange(context.offset, context.offset + block, device=layers.device)[None]
         key_at = torch.arange(context.start, context.offset, device=layers.device)
+        empty = torch.zeros((1, config.num_key_value_heads, 0, config.head_dim), device=layers.device)
         for i in range(config.num_hidden_layers):
             visible = at[..., None] - key_at < (config.window(i) or inf)
-            before = context.pairs[i] if context.pairs else self._nothing()
+            before = context.pairs[i] if context.pairs else (empty, empty)
             states = states + layers.attend(i, states, before, visible, at, block)
             states = states + layers.mlp(i, states)
         hidden = self._back(layers.norm(states, "norm")[0, 1:])
         raw = self.embeddings.logits(hidden)
         logits = self.embeddings.cap(raw)[None]
         return Proposal(mx.argmax(raw, axis=-1)[None] if pick is None else pick(logits), logits)
-
-    def _nothing(self) -> Pair:
-        shape = (1, self.config.num_key_value_heads, 0, self.config.head_dim)
-        empty = torch.zeros(shape, device=self.drafter.device)
-        return empty, empty
 
     def _there(self, x: mx.array) -> torch.Tensor:
         array = np.array(x.astype(mx.float32))

@@ -27,18 +27,10 @@ def swiglu(gate_up: mx.array) -> mx.array:
 def norm_rotate(
     x: mx.array, weight: mx.array, cos: mx.array, sin: mx.array, dim: int, eps: float
 ) -> mx.array:
-    """Normalize each head, scale it and rotate its halves; in float32 throughout.
+    """Normalize each head, scale it and rotate its halves, in float32 throughout; return ``[batch, heads, rows, dim]``.
 
-    Args:
-        x: ``[batch, rows, heads * dim]``.
-        weight: broadcasts to ``[batch, rows, heads, dim]``.
-        cos: ``[rows, dim]``, as :func:``engine.dflash.target.rotary.rotate`` takes it.
-        sin: likewise.
-        dim: a head's size.
-        eps: of the norm.
-
-    Returns:
-        ``[batch, heads, rows, dim]``.
+    ``x`` is ``[batch, rows, heads * dim]``, ``weight`` broadcasts to ``[batch, rows, heads, dim]``; ``cos`` and ``sin``
+    are ``[rows, dim]``, as :func:``engine.dflash.target.rotary.rotate`` takes them.
     """
     heads = x.reshape(*x.shape[:2], -1, dim).astype(mx.float32)
     heads = mx.fast.rms_norm(heads, None, eps) * weight
@@ -68,13 +60,10 @@ class DraftLayer(qwen3.TransformerBlock):
     def __call__(
         self, x: mx.array, update: mx.array | None, attend: Rows, gate_up: Rows
     ) -> tuple[mx.array, mx.array]:
-        """Return the residual stream, and the term to add to it next.
+        """Return the residual stream ``[..., rows, hidden]``, and the term to add to it next.
 
-        Args:
-            x: ``[..., rows, hidden]``.
-            update: what the layer before left to add.
-            attend: from normed rows to the heads' outputs ``[..., rows, heads * head_dim]``.
-            gate_up: from normed rows to gate and up, side by side.
+        ``update`` is what the layer before left to add to ``x``. From normed rows, ``attend`` gives the heads' outputs
+        ``[..., rows, heads * head_dim]``, and ``gate_up`` gate and up, side by side.
         """
         x, normed = add_norm(x, update, self.input_layernorm)
         x, normed = add_norm(x, self.self_attn.o_proj(attend(normed)), self.post_attention_layernorm)

@@ -118,10 +118,8 @@ class BoundDrafter:
     def absorb(self, taps: mx.array, context: DraftContext) -> None:
         """Append accepted tokens to the context, without drafting.
 
-        Args:
-            taps: the target's chosen layers at the tokens that follow the context, ``[1, new, chosen *
-                hidden]``, as :class:``engine.dflash.target.taps.Tapped`` gives them.
-            context: advanced by ``new``.
+        ``taps`` are the target's chosen layers at the tokens that follow the context, ``[1, new, chosen * hidden]``, as
+        :class:``engine.dflash.target.taps.Tapped`` gives them.
         """
         new = self.count(taps)
         cos, sin = self.rotations.at(context.offset, new)
@@ -159,11 +157,8 @@ class BoundDrafter:
             return Proposal(*selector.select(hidden[None], logits, before, pick or _largest))
         if self.config.is_dspark:
             tokens, logits, codes = self.drafter.markov_head.draft(logits, before, pick or _largest)
-            sure = (
-                self.drafter.confidence_head(hidden[None], codes)
-                if self.config.enable_confidence_head
-                else None
-            )
+            has_head = self.config.enable_confidence_head
+            sure = self.drafter.confidence_head(hidden[None], codes) if has_head else None
             return Proposal(tokens, logits, confidences=sure)
         # The cap keeps the order, so greedy decoding does not need it.
         tokens = mx.argmax(raw, axis=-1)[None] if pick is None else pick(logits)

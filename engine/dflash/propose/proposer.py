@@ -70,16 +70,10 @@ class Proposer:
         return self.unread.nbytes
 
     def propose(self, pending: mx.array, n: int, sampler: Sampler) -> Drafts:
-        """Draft the ``n`` tokens after ``pending``; nothing is computed before it is read.
+        """Draft the ``n`` tokens after the last committed one, ``[1, 1]``; nothing is computed before it is read.
 
-        Args:
-            pending: the last committed token, ``[1, 1]``.
-            n: 1 or more; fewer are returned where the drafter's confidence cuts the block.
-            sampler: how drafts are chosen: as the target's tokens are.
-
-        Returns:
-            Drafts ``[1, n]``, int32, and the probabilities ``[1, n, vocabulary]`` that they were drawn from,
-            None if nothing was drawn.
+        Returns drafts ``[1, n]``, int32, fewer if the drafter's confidence cuts the block; and the probabilities
+        ``[1, n, vocabulary]`` that they were drawn from, None if nothing was drawn.
         """
         drawn: list[mx.array] = []
 
@@ -131,12 +125,7 @@ def batched_drafts(wanted: Sequence[Wanted]) -> list[Drafts]:
     what is proposed now and then, and never what the target makes of it.
     """
     embeddings = wanted[0].proposer.bound.embeddings
-    hidden = states_of(
-        [
-            Block(each.proposer.bound, each.pending, each.proposer.waited(), each.proposer.unread, each.n)
-            for each in wanted
-        ]
-    )
+    hidden = states_of([Block(p.bound, pending, p.waited(), p.unread, n) for p, pending, n, _ in wanted])
     ends = list(accumulate(each.n for each in wanted[:-1]))
     drafts: list[Drafts] = []
     for each, raw in zip(wanted, mx.split(embeddings.logits(mx.concatenate(hidden)), ends), strict=True):

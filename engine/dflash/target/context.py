@@ -9,18 +9,8 @@ from engine.mx import mx, nn
 
 # The names in configurations of the most tokens of prompt and answer together, the most frequent name first.
 NAMES = (
-    "max_position_embeddings",
-    "n_positions",
-    "model_max_length",
-    "max_sequence_length",
-    "max_seq_length",
-    "max_seq_len",
-    "max_context_length",
-    "context_length",
-    "seq_length",
-    "seq_len",
-    "n_ctx",
-    "ctx_len",
+    *("max_position_embeddings", "n_positions", "model_max_length", "max_sequence_length", "max_seq_length"),
+    *("max_seq_len", "max_context_length", "context_length", "seq_length", "seq_len", "n_ctx", "ctx_len"),
 )
 POSITIONS = ("wpe",)  # mlx-lm's names for a table with a row for each position
 EMBEDDINGS = ("embed_tokens", "wte", "embeddings", "embedding", "word_embeddings", "tok_embeddings")

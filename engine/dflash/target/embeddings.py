@@ -1,7 +1,9 @@
 """The target's embedding table and output head, which its drafter shares, and how the drafter uses them."""
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from engine.dflash.config import DraftConfig
@@ -37,10 +39,7 @@ class TargetEmbeddings:
             BadInput: the model has no layers or no embedding table where mlx-lm's models have them.
         """
         path, layers = find_layers(target)
-        on_the_way = [target]
-        for name in path[:-1]:
-            on_the_way.append(on_the_way[-1][name])
-        inner = on_the_way[-1]
+        *_, inner = on_the_way = [*accumulate(path[:-1], operator.getitem, initial=target)]
         embed = getattr(inner, "embed_tokens", None)
         if embed is None:
             raise BadInput(
@@ -54,11 +53,7 @@ class TargetEmbeddings:
         )
 
     def check(self, config: DraftConfig) -> None:
-        """Refuse a drafter that was made for another target.
-
-        Raises:
-            BadInput: the number of layers, the hidden size or the vocabulary differs.
-        """
+        """Refuse a drafter that was made for other layers, another hidden size or another vocabulary (BadInput)."""
         rows = self.embed(mx.zeros((1,), mx.uint32))  # only the shape is looked at, nothing is computed
         shape = (self.layers, rows.shape[-1], self.head(rows).shape[-1])
         wanted = (config.num_target_layers, config.hidden_size, config.vocab_size)

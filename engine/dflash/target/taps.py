@@ -79,15 +79,10 @@ class Tapped:
         self._model = with_layers(model, path, [recorders.get(i, layer) for i, layer in enumerate(layers)])
 
     def forward(self, tokens: mx.array, cache: Sequence[Attended] | None = None) -> tuple[mx.array, mx.array]:
-        """Return logits and taps, neither computed yet.
+        """Return logits and taps of tokens ``[batch, length]``, neither computed yet; the target's caches advance.
 
-        Args:
-            tokens: ``[batch, length]``.
-            cache: the target's, one for each layer that has one; they advance by ``length``.
-
-        Returns:
-            Logits ``[batch, length, vocabulary]`` and the chosen layers' outputs side by side ``[batch,
-            length, chosen * hidden]``, before the final norm. What of the logits is not read is not computed.
+        These are logits ``[batch, length, vocabulary]`` and the chosen layers' outputs side by side ``[batch, length,
+        chosen * hidden]``, before the final norm. What of the logits is not read is not computed.
         """
         logits = self._model(tokens, cache=cache)
         outputs = {id(recorder): recorder.take() for recorder in set(self._order)}
