@@ -156,8 +156,7 @@ def _openblas() -> ctypes.CDLL | None:
 
 def core() -> str:
     """Return OpenBLAS's name for the CPU cores that it computes for, such as ``Haswell``; empty for another BLAS."""
-    library = _openblas()
-    return "" if library is None else str(library.openblas_get_corename().decode())
+    return str(library.openblas_get_corename().decode()) if (library := _openblas()) else ""
 
 
 def has_small_kernels() -> bool:
@@ -167,20 +166,17 @@ def has_small_kernels() -> bool:
 
 def most_threads() -> int | None:
     """Return the number of processors that OpenBLAS may use; None if its threads cannot be set."""
-    library = _openblas()
-    return None if library is None else int(library.openblas_get_num_procs())
+    return int(library.openblas_get_num_procs()) if (library := _openblas()) else None
 
 
 def threads() -> int | None:
     """Return the number of threads that OpenBLAS computes with now; None if it cannot be set."""
-    library = _openblas()
-    return None if library is None else int(library.openblas_get_num_threads())
+    return int(library.openblas_get_num_threads()) if (library := _openblas()) else None
 
 
 def use_threads(count: int) -> None:
     """Compute with this many threads from now on. Call this only while no product is being computed."""
-    library = _openblas()
-    if library is not None:
+    if library := _openblas():
         library.openblas_set_num_threads(count)
 
 

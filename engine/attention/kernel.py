@@ -47,12 +47,9 @@ def attend_rows(
 ) -> mx.array:
     """Return weighted values, rotated, float32 ``[batch, query heads, rows, value dim]``.
 
-    Args:
-        queries: rotated and scaled, float32 ``[batch, query heads, rows, dim]``.
-        keys: packed.
-        values: packed.
-        causal: whether a row sees only the positions up to its own, the rows being the last ones.
-        launch: what runs the kernel; None takes the default device's.
+    The queries are rotated and scaled, float32 ``[batch, query heads, rows, dim]``. With ``causal``, a row sees only
+    the positions up to its own, the rows being the last ones. ``launch`` runs the kernel; None takes the default
+    device's.
     """
     batch, heads, rows, dim = queries.shape
     kv_heads, length = keys.shape[1:3]

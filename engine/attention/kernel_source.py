@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 FILE = "decode_attention.h"
+_TEXT = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
 THREADS = 64
 
 _METAL = """
@@ -65,12 +66,12 @@ class Shape:
 
 def core() -> str:
     """Return the functions of the core."""
-    return _text().split("#ifdef KK_BODY")[0]
+    return _TEXT.split("#ifdef KK_BODY")[0]
 
 
 def body() -> str:
     """Return the statements of the kernel."""
-    return _text().split("#ifdef KK_BODY")[1].split("#endif  // KK_BODY")[0]
+    return _TEXT.split("#ifdef KK_BODY")[1].split("#endif  // KK_BODY")[0]
 
 
 def header(backend: str, shape: Shape) -> str:
@@ -81,7 +82,3 @@ def header(backend: str, shape: Shape) -> str:
 def source(backend: str) -> str:
     """Return the kernel's source."""
     return _WHERE[backend] + body()
-
-
-def _text() -> str:
-    return files(__package__).joinpath(FILE).read_text(encoding="utf-8")

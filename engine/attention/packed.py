@@ -48,7 +48,10 @@ class _Part(NamedTuple):
             mask = rows[:, None] >= mx.arange(start, stop)
         if mask is None:
             return scores
-        return _masked(scores.reshape(*self.shape, -1), mask).reshape(scores.shape)
+        grouped = scores.reshape(*self.shape, -1)
+        if mask.dtype == mx.bool_:
+            return mx.where(mask, grouped, LOWEST).reshape(scores.shape)
+        return mx.maximum(grouped + mask.astype(mx.float32), LOWEST).reshape(scores.shape)
 
 
 class _State(NamedTuple):
@@ -57,6 +60,11 @@ class _State(NamedTuple):
     largest: mx.array
     total: mx.array
     values: mx.array
+
+    def weighted(self) -> mx.array:
+        """Return the values weighted by the softmax, zeros for rows that see nothing."""
+        unmasked = (self.largest > LOWEST / 2).astype(mx.float32)
+        return self.values * unmasked / mx.maximum(self.total, 1e-37)
 
 
 def attend(
@@ -89,7 +97,7 @@ def attend(
         return values.codec.unrotate(out).astype(queries.dtype)
     parts = _parts(rotated, mask, keys.shape[1], keys.shape[2])
     states = _attend(parts, [_start(part, values.shape[-1], sinks) for part in parts], keys, values, softcap)
-    outs = [_weighted(state).reshape(*part.shape, -1) for part, state in zip(parts, states, strict=True)]
+    outs = [state.weighted().reshape(*part.shape, -1) for part, state in zip(parts, states, strict=True)]
     out = outs[0] if len(outs) == 1 else mx.concatenate(outs, axis=2)
     return values.codec.unrotate(out).astype(queries.dtype)
 
@@ -100,15 +108,17 @@ def _parts(queries: mx.array, mask: mx.array | str | None, kv_heads: int, length
         raise ValueError(f"no mask {mask!r}")
     batch, heads, rows, dim = queries.shape
     groups = heads // kv_heads
-    causal = isinstance(mask, str)
-    full = None if isinstance(mask, str) or mask is None else _full(mask, length)
+    full = None  # the mask with four axes, the last of them the cache's length
+    if isinstance(mask, mx.array):
+        full = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
+        full = mx.broadcast_to(full, (*full.shape[:-1], length))
     count = max(1, -(-rows * groups // ROWS))
     bounds = [rows * i // count for i in range(count + 1)]
     parts = []
     for start, stop in pairwise(bounds):
         some = queries[:, :, start:stop].reshape(batch, kv_heads, groups * (stop - start), dim)
         own = full if full is None or full.shape[2] == 1 else full[:, :, start:stop]
-        position = length - rows + start if causal else None
+        position = length - rows + start if isinstance(mask, str) else None
         parts.append(_Part(some, (batch, heads, stop - start), own, position))
     return parts
 
@@ -158,22 +168,3 @@ def _add(state: _State, scores: mx.array, values: mx.array) -> _State:
     fade = mx.exp(state.largest - largest)
     total = state.total * fade + weights.sum(axis=-1, keepdims=True)
     return _State(largest, total, state.values * fade + weights @ values)
-
-
-def _weighted(state: _State) -> mx.array:
-    """Return the values weighted by the softmax, zeros for rows that see nothing."""
-    unmasked = (state.largest > LOWEST / 2).astype(mx.float32)
-    weighted: mx.array = state.values * unmasked / mx.maximum(state.total, 1e-37)
-    return weighted
-
-
-def _full(mask: mx.array, length: int) -> mx.array:
-    """Return a mask of four axes, the last of them the cache's length."""
-    mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
-    return mx.broadcast_to(mask, (*mask.shape[:-1], length))
-
-
-def _masked(scores: mx.array, mask: mx.array) -> mx.array:
-    if mask.dtype == mx.bool_:
-        return mx.where(mask, scores, LOWEST)
-    return mx.maximum(scores + mask.astype(mx.float32), LOWEST)

@@ -50,12 +50,8 @@ class CodecId:
             spec = f"{WHOLE}@{values['rate']}:{values['effort']}" if family == WHOLE else values["spec"]
         except (KeyError, ValueError) as error:
             raise BadInput(f"cannot read codec id {text!r}") from error
-        if (
-            family not in (WHOLE, PACKED)
-            or version != FORMAT
-            or dtype not in DTYPES
-            or len(dims) != len("kv")
-        ):
+        known = family in (WHOLE, PACKED) and version == FORMAT and dtype in DTYPES
+        if not known or len(dims) != len("kv"):
             raise BadInput(
                 f"saved with codec {text!r}, this version reads {WHOLE} and {PACKED} format {FORMAT}"
             )

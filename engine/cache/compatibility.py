@@ -50,18 +50,14 @@ def _error(model: nn.Module, caches: list[Cache]) -> str | None:
 
 def _misfit(cache: Any, dim: int, side: CacheSpec) -> str | None:
     """Return why a cache cannot hold vectors of ``dim`` values; None if it can, or keeps them as they are."""
-    if isinstance(cache, lm_cache.QuantizedKVCache):
-        return _affine_misfit(dim, int(side.fields["bits"]), int(side.fields["group"]))
     if isinstance(cache, PackedMixin | KakeyaLatticeMLXCache):
         try:
             make_codec(side, dim)
         except EngineError as error:
             return error.message
-    return None
-
-
-def _affine_misfit(dim: int, bits: int, group: int) -> str | None:
-    """Return why mlx-lm's quantized cache cannot hold vectors of ``dim`` values; None if it can."""
+    if not isinstance(cache, lm_cache.QuantizedKVCache):
+        return None
+    bits, group = int(side.fields["bits"]), int(side.fields["group"])
     if dim == 0 or dim % group:
         return f"it stores vectors of {dim} values, which groups of {group} do not divide"
     reserved, packed = dim // (WORD // bits), dim * bits // WORD

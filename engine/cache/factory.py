@@ -31,32 +31,26 @@ def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Cache]:
             the spec does not divide, attention sinks or shared keys and values over quantized ones.
     """
     parsed = parse(spec)
+
+    def wrapped(spec: CacheSpec, *, views: bool = True) -> list[Cache]:
+        wrap = kinds.kind_of(spec).wrap
+        return wrap_caches(model, boundary, lambda cache, layer: wrap(cache, spec, layer, views))
+
     if boundary < 0:
         raise BadInput(f"boundary is {boundary}", "the number of layers left raw at either end, 0 or more")
     if parsed.family == "raw":
         caches: list[Any] = lm_cache.make_prompt_cache(model)
         return caches
-    if not (reason := refusal(model, _wrapped(model, parsed, boundary), parsed)):
-        return _wrapped(model, parsed, boundary)
-    if kinds.kind_of(parsed) is kinds.PACKED and not refusal(
-        model, _wrapped(model, parsed, boundary, views=False), parsed
-    ):
-        return _wrapped(model, parsed, boundary, views=False)
-    raise BadInput(f"this model cannot use the cache {spec}: {reason}", _others(model, spec, boundary))
-
-
-def _others(model: nn.Module, spec: str, boundary: int) -> str:
-    """Return which caches the model can use instead."""
-    others = [other for other in SUGGESTED if other != spec]
-    fit = [
-        other for other in others if not refusal(model, _wrapped(model, parse(other), boundary), parse(other))
-    ]
-    return f"caches that it can use: {', '.join(['raw', *fit])}"
-
-
-def _wrapped(model: nn.Module, spec: CacheSpec, boundary: int, *, views: bool = True) -> list[Cache]:
-    wrap = kinds.kind_of(spec).wrap
-    return wrap_caches(model, boundary, lambda cache, layer: wrap(cache, spec, layer, views))
+    if not (reason := refusal(model, wrapped(parsed), parsed)):
+        return wrapped(parsed)
+    if kinds.kind_of(parsed) is kinds.PACKED and not refusal(model, wrapped(parsed, views=False), parsed):
+        return wrapped(parsed, views=False)
+    others = (parse(other) for other in SUGGESTED if other != spec)
+    fit = [other.text for other in others if not refusal(model, wrapped(other), other)]
+    raise BadInput(
+        f"this model cannot use the cache {spec}: {reason}",
+        f"caches that it can use: {', '.join(['raw', *fit])}",
+    )
 
 
 def patches_of(model: nn.Module, caches: Sequence[Cache]) -> tuple[str, ...]:

@@ -46,9 +46,7 @@ class CacheClass(NamedTuple):
 
 
 def _affine(spec: CacheSpec) -> Cache:
-    cache: Cache = lm_cache.QuantizedKVCache(
-        group_size=int(spec.fields["group"]), bits=int(spec.fields["bits"])
-    )
+    cache: Cache = lm_cache.QuantizedKVCache(int(spec.fields["group"]), int(spec.fields["bits"]))
     return cache
 
 

@@ -129,7 +129,9 @@ class PackedMixin(Mixed):
         """Return the rows of keys and values in these codecs, uint8 ``[batch, heads, tokens, bytes]``."""
         of_keys, of_values = codecs
         if self.blank:
-            return _blank(keys, of_keys), _blank(values, of_values)
+            sides = zip((keys, values), codecs, strict=True)
+            zeros = [mx.zeros((*x.shape[:-1], codec.row_bytes), mx.uint8) for x, codec in sides]
+            return zeros[0], zeros[1]
         if keys.shape == values.shape and of_keys == of_values:
             # One call takes half the time of two if there are few tokens.
             first, second = mx.split(of_keys.pack(mx.concatenate([keys, values])), 2)
@@ -141,10 +143,6 @@ class PackedMixin(Mixed):
         self.spec, self.views = other.spec, other.views
         self.codecs, self.dtype = other.codecs, other.dtype
         return self
-
-
-def _blank(x: mx.array, codec: RowCodec) -> mx.array:
-    return mx.zeros((*x.shape[:-1], codec.row_bytes), mx.uint8)
 
 
 class PackedKVCache(PackedMixin, lm_cache.KVCache):

@@ -19,12 +19,8 @@ def model(
 ) -> dict[str, object]:
     """Return an entry of a report's ``models`` for a folder in the format of the hub.
 
-    Args:
-        role: ``target``, ``draft``, ``reconstruction`` or ``reference``.
-        name: the bundled name, hub id or path by which it was asked for.
-        folder: where its ``*.safetensors``, ``config.json`` and tokenizer lie.
-        dtype: of the weights as they are used, such as ``bfloat16``.
-        quantization: such as ``4 bits, group 64``.
+    ``name`` is the bundled name, hub id or path by which it was asked for, ``dtype`` that of the weights as they are
+    used.
     """
     config = [path for path in [folder / "config.json"] if path.exists()]
     tokenizer = [path for path in folder.iterdir() if path.is_file() and _is_tokenizer(path.name)]

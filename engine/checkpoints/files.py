@@ -143,14 +143,13 @@ def loaded_bytes(folder: Path, size: int | None) -> int:
 
     Loading converts floating-point numbers to ``size`` bytes each; with None, it keeps them as they are stored.
     """
-    total = 0
-    for entry in (entry for path in weight_files(folder) for entry in read_header(path).values()):
-        if size is not None and entry["dtype"] in FLOATS:
-            total += prod(entry["shape"]) * size
-        else:
-            start, end = entry["data_offsets"]
-            total += end - start
-    return total
+    entries = (entry for path in weight_files(folder) for entry in read_header(path).values())
+    return sum(
+        prod(entry["shape"]) * size
+        if size is not None and entry["dtype"] in FLOATS
+        else entry["data_offsets"][1] - entry["data_offsets"][0]
+        for entry in entries
+    )
 
 
 def stored_dtypes(paths: list[Path]) -> list[str]:

@@ -29,13 +29,12 @@ def folder_of(reference: str | Path, *, download: bool = True) -> Path:
     try:
         if folder.is_dir():
             return folder
-        there = folder.exists()
+        if folder.exists():
+            raise BadInput(f"{folder} is not a folder", "give the folder with config.json in it")
     except OSError as error:
         raise BadInput(
             f"{folder} cannot be looked at: {error.strerror}", "give a folder that you may read"
         ) from error
-    if there:
-        raise BadInput(f"{folder} is not a folder", "give the folder with config.json in it")
     if isinstance(reference, Path) or not HUB_ID.fullmatch(reference):
         raise BadInput(f"there is no folder {folder}", _instead(str(reference)))
     return _snapshot(reference, download=download)
@@ -94,11 +93,10 @@ def _snapshot(hub_id: str, *, download: bool) -> Path:
             cache = environment.get("HF_HUB_CACHE") or environment.get("HF_HOME") or "~/.cache/huggingface"
             missing = f"{hub_id} is not downloaded: the hub's cache at {cache} does not hold it"
             raise BadInput("; ".join(filter(None, (missing, question))), command) from error
+        fix = f"download it with: {command}"
         raise OutOfReach(
             f"there is no folder {hub_id}, it is not in the hub's cache, and the hub is out of reach",
-            f"{question} Otherwise download it with: {command}"
-            if question
-            else f"download it with: {command}",
+            f"{question} Otherwise {fix}" if question else fix,
         ) from error
     except (OSError, ValueError) as error:
         kind = OutOfReach if isinstance(error, OSError) else BadInput

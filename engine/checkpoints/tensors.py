@@ -19,13 +19,8 @@ def load_into(module: nn.Module, folder: Path, dtype: mx.Dtype | None, unused: C
     """Fill a module that was made from the folder's configuration, and evaluate it.
 
     Every tensor is checked by name, shape and type, from the files' headers, before any is loaded. Nothing is
-    ever unpickled.
-
-    Args:
-        module: its parameters' shapes are those wanted.
-        folder: of the weights.
-        dtype: what to hold them in; None keeps the file's.
-        unused: tensors that the files may hold beside the module's, and that are left there.
+    ever unpickled. Weights are held in ``dtype``, None keeps the file's. ``unused`` are tensors that the files may hold
+    beside the module's, and that are left there.
 
     Raises:
         BadInput: weights that are missing, too many, of another shape, no floating-point numbers, or damaged.
