@@ -39,32 +39,20 @@ _WITH_SMALL_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 
 @dataclass(frozen=True)
 class Preload:
-    """What :func:``preload`` did.
+    """What :func:``preload`` did."""
 
-    Attributes:
-        tried: the library asked for; empty if none was.
-        loaded: whether it is in the process now, in time for MLX.
-        reason: why not, where it is not.
-    """
-
-    tried: str
-    loaded: bool
-    reason: str = ""
+    tried: str  # the library asked for; empty if none was
+    loaded: bool  # whether it is in the process now, in time for MLX
+    reason: str = ""  # why not, where it is not
 
 
 @dataclass(frozen=True)
 class Blas:
-    """The library that MLX's float32 matrix products on the CPU are bound to.
+    """The library that MLX's float32 matrix products on the CPU are bound to."""
 
-    Attributes:
-        name: ``openblas``, ``accelerate``, ``bundled`` (the wheel's reference BLAS) or ``unknown``.
-        library: the file, where the platform tells.
-        gflops: measured in float32 through ``mx.matmul``; None if it was not measured.
-    """
-
-    name: str
-    library: str = ""
-    gflops: float | None = None
+    name: str  # `openblas`, `accelerate`, `bundled` (the wheel's reference BLAS) or `unknown`
+    library: str = ""  # the file, where the platform tells
+    gflops: float | None = None  # measured in float32 through `mx.matmul`; None if it was not measured
 
     def as_dict(self) -> dict[str, object]:
         """Return the fields as plain data for a report."""

@@ -27,17 +27,11 @@ class Problem:
 
 @dataclass
 class Probe:
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        facts: plain data by section.
-        problems: the engine cannot work with any of these.
-        warnings: the engine works, but worse than it could.
-    """
-
-    facts: dict[str, Any] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-    warnings: list[Problem] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)  # plain data by section
+    problems: list[Problem] = field(default_factory=list)  # the engine cannot work with any of these
+    warnings: list[Problem] = field(default_factory=list)  # the engine works, but worse than it could
 
     @property
     def healthy(self) -> bool:

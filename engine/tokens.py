@@ -7,28 +7,17 @@ from engine.errors import BadInput
 
 
 class Tokenizer(Protocol):
-    """From text to token ids and back.
+    """From text to token ids and back."""
 
-    Attributes:
-        eos_token_id: the token that ends a text.
-        eos_token_ids: the tokens that end an answer.
-        has_chat_template: whether :meth:``apply_chat_template`` has a template.
-        think_start: what begins a thought; None for a model without thoughts.
-        think_end: what ends a thought; None for a model without thoughts.
-        think_end_tokens: the tokens that end a thought.
-        tool_call_start: what begins a call of a tool; None for a model whose calls are not known.
-        tool_call_end: what ends a call of a tool; empty if only the end of the answer does.
-        tool_parser: the parser of a call's text, given the tools or None: returns one call or a list of them.
-    """
-
-    eos_token_id: int
-    eos_token_ids: Collection[int]
-    has_chat_template: bool
-    think_start: str | None
-    think_end: str | None
-    think_end_tokens: Sequence[int] | None
-    tool_call_start: str | None
-    tool_call_end: str | None
+    eos_token_id: int  # the token that ends a text
+    eos_token_ids: Collection[int]  # the tokens that end an answer
+    has_chat_template: bool  # whether `apply_chat_template` has a template
+    think_start: str | None  # what begins a thought; None for a model without thoughts
+    think_end: str | None  # what ends a thought; None for a model without thoughts
+    think_end_tokens: Sequence[int] | None  # the tokens that end a thought
+    tool_call_start: str | None  # what begins a call of a tool; None for a model whose calls are not known
+    tool_call_end: str | None  # what ends a call of a tool; empty if only the end of the answer does
+    # The parser of a call's text, given the tools or None: returns one call or a list of them.
     tool_parser: Callable[[str, Any], Any] | None
 
     def encode(self, text: str, **options: Any) -> list[int]:

@@ -22,19 +22,12 @@ LOWEST = -1e30  # the score of what is masked: finite, so that no difference of 
 
 
 class _Part(NamedTuple):
-    """Query rows that are scored together, and what each of them may see.
+    """Query rows that are scored together, and what each of them may see."""
 
-    Attributes:
-        queries: rotated and scaled, ``[batch, key-value heads, rows of all their query heads, dim]``.
-        shape: batch, query heads and rows.
-        mask: of these rows, ``[batch or 1, query heads or 1, rows or 1, length]``, or None.
-        position: of the first row, if a row sees only the positions up to its own; else None.
-    """
-
-    queries: mx.array
-    shape: tuple[int, int, int]
-    mask: mx.array | None
-    position: int | None
+    queries: mx.array  # rotated and scaled, `[batch, key-value heads, rows of all their query heads, dim]`
+    shape: tuple[int, int, int]  # batch, query heads and rows
+    mask: mx.array | None  # of these rows, `[batch or 1, query heads or 1, rows or 1, length]`, or None
+    position: int | None  # of the first row, if a row sees only the positions up to its own; else None
 
     def sees(self, token: int) -> bool:
         """Return whether a row may see this token or one after it."""

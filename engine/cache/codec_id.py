@@ -15,17 +15,11 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class CodecId:
-    """What is needed to read packed rows, and to append to them.
+    """What is needed to read packed rows, and to append to them."""
 
-    Attributes:
-        spec: the cache spec.
-        dims: the head sizes of keys and values.
-        dtype: the type that the vectors came in, by name.
-    """
-
-    spec: str
-    dims: tuple[int, ...]
-    dtype: str
+    spec: str  # the cache spec
+    dims: tuple[int, ...]  # the head sizes of keys and values
+    dtype: str  # the type that the vectors came in, by name
 
     def __str__(self) -> str:
         dims = ",".join(map(str, self.dims))

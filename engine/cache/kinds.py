@@ -19,29 +19,22 @@ Layout = Literal["growing", "ring", "states", "unknown"]
 
 
 class CacheKind(NamedTuple):
-    """How the caches of a family of specs are made.
+    """How the caches of a family of specs are made."""
 
-    Attributes:
-        wrap: from a layer's own cache, the spec, the layer, and whether views may be handed out, to its cache.
-        growing: makes an empty cache that keeps every position; None if there is none.
-        stock: whether mlx-lm decodes over it as installed, so that a baseline may use it.
-    """
-
+    # From a layer's own cache, the spec, the layer, and whether views may be handed out, to its cache.
     wrap: Callable[[Any, CacheSpec, nn.Module, bool], Any]
+    # Makes an empty cache that keeps every position; None if there is none.
     growing: Callable[[CacheSpec], Cache] | None
-    stock: bool = False
+    stock: bool = False  # whether mlx-lm decodes over it as installed, so that a baseline may use it
 
 
 class CacheClass(NamedTuple):
-    """How a class of caches behaves.
+    """How a class of caches behaves."""
 
-    Attributes:
-        layout: ``growing`` appends, so it is trimmed to take tokens back, and saved in segments; ``ring`` overwrites,
-            so tokens are committed late, and all of it is saved; ``states`` are recomputed, and saved whole.
-        joins: whether keys and values are one array each, to which a block can be joined for late commit.
-    """
-
+    # `growing` appends, so it is trimmed to take tokens back, and saved in segments; `ring` overwrites, so
+    # tokens are committed late, and all of it is saved; `states` are recomputed, and saved whole.
     layout: Layout
+    # Whether keys and values are one array each, to which a block can be joined for late commit.
     joins: bool = True
 
 

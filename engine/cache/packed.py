@@ -19,22 +19,15 @@ Mixed: Any = lm_cache.KVCache if TYPE_CHECKING else object  # one of mlx-lm's ca
 
 
 class PackedMixin(Mixed):
-    """What the packed caches share: a mix-in for mlx-lm's caches.
+    """What the packed caches share: a mix-in for mlx-lm's caches."""
 
-    Attributes:
-        spec: the cache spec; its sides name the codecs of keys and values. (No attribute is called ``bits``: mlx-lm
-            sends a cache with that one to its own quantized attention.)
-        views: True hands :class:``PackedView`` to the model, which has to be routed; False decoded arrays.
-        blank: stores rows of zeros instead of codes, for trials that compute nothing.
-        codecs: of keys and values, from the first update on.
-        dtype: the type of the vectors that came in, by name (mlx-lm copies caches, and MLX's types do not
-            copy).
-    """
-
+    # The cache spec; its sides name the codecs of keys and values. (No attribute is called `bits`: mlx-lm sends
+    # a cache with that one to its own quantized attention.)
     spec: str = DEFAULT
-    views: bool = False
-    blank: bool = False
-    codecs: tuple[RowCodec, RowCodec] | None = None
+    views: bool = False  # True hands `PackedView` to the model, which has to be routed; False decoded arrays
+    blank: bool = False  # stores rows of zeros instead of codes, for trials that compute nothing
+    codecs: tuple[RowCodec, RowCodec] | None = None  # of keys and values, from the first update on
+    # The type of the vectors that came in, by name (mlx-lm copies caches, and MLX's types do not copy).
     dtype: str = "float16"
 
     @property

@@ -24,26 +24,19 @@ BLOCKS = (1, 2, 3, 8, 4, 5, 6, 7, 9, 11, 13, 16)
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first position at which two decodings differ.
+    """The first position at which two decodings differ."""
 
-    Attributes:
-        position: counted in decoded tokens, from 0.
-        ours, theirs: the two tokens there; None past the end.
-        margin: how far the lower of their logits lies below the highest of all, computed token by token.
-        rounding: the resolution of the type that the logits were computed in, or if that explains no tie, the
-            largest difference of any logit there, token by token against in blocks of the sizes tried.
-        kind: ``tie`` where the margin is within rounding, ``fault`` where it is not, ``length`` where one
-            decoding is the beginning of the other.
-        logits: float32 ``[vocabulary]`` after the common part, computed token by token.
-    """
-
-    position: int
-    ours: int | None
-    theirs: int | None
-    margin: float
+    position: int  # counted in decoded tokens, from 0
+    ours: int | None  # our token there; None past the end
+    theirs: int | None  # the other one
+    margin: float  # how far the lower of their logits lies below the highest of all, computed token by token
+    # The resolution of the type that the logits were computed in, or if that explains no tie, the largest
+    # difference of any logit there, token by token against in blocks of the sizes tried.
     rounding: float
+    # `tie` where the margin is within rounding, `fault` where it is not, `length` where one decoding is the
+    # beginning of the other.
     kind: str
-    logits: mx.array
+    logits: mx.array  # float32 `[vocabulary]` after the common part, computed token by token
 
 
 def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:

@@ -16,19 +16,12 @@ COLDEST = 1e-30  # by less, float32 cannot divide
 
 @dataclass(frozen=True)
 class Sampling:
-    """How logits become probabilities; the filters apply in this order.
+    """How logits become probabilities; the filters apply in this order."""
 
-    Attributes:
-        temperature: 0 is greedy, and the rest is ignored.
-        top_k: only the k likeliest; 0 for all. Equals of the k-th stay too.
-        top_p: only the likeliest that together reach this mass; 1 for all.
-        min_p: only those at least this fraction as likely as the likeliest; 0 for all.
-    """
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
+    temperature: float = 0.0  # 0 is greedy, and the rest is ignored
+    top_k: int = 0  # only the k likeliest; 0 for all. Equals of the k-th stay too.
+    top_p: float = 1.0  # only the likeliest that together reach this mass; 1 for all
+    min_p: float = 0.0  # only those at least this fraction as likely as the likeliest; 0 for all
 
     def __post_init__(self) -> None:
         within = {

@@ -68,34 +68,9 @@ Identity = Annotated[dict[str, str] | None, _optional(_identity), "an object of 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A drafter's shape.
+    """A drafter's shape."""
 
-    Attributes:
-        hidden_size: the target's too: taps, embeddings and head are the target's.
-        layer_types: for each layer, ``full_attention`` or ``sliding_attention``.
-        sliding_window: a sliding layer's query sees the keys of this many last positions, its own included.
-        is_causal: whether a block's rows see only earlier rows of the block; None is the published default,
-            causal in sliding layers and not in full ones.
-        target_layer_ids: the target's layers whose outputs the drafter reads, counted from 0.
-        num_target_layers: how many layers the target has.
-        mask_token_id: the target's token that stands where a token is to be drafted.
-        block_size: rows of a block as trained: the last committed token, and the drafts.
-        embed_scale: factor of the target's embedding rows before ``input_embedding_scale``; None if the checkpoint
-            does not say. See :func:``engine.dflash.target.embeddings.embed_scale_of``.
-        input_embedding_scale: factor of the embeddings, on top of the target's own.
-        output_multiplier: factor of the logits, before the soft cap.
-        rope_scaling: as mlx-lm reads it, or None.
-        conv_kernel_size, conv_group_size, selector_rank, selector_top_k: DFlash2 only, 0 elsewhere.
-        markov_rank: DSpark only, 0 elsewhere.
-        enable_confidence_head, confidence_head_with_markov: DSpark only: whether there is such a head, and whether it
-            reads the code of the token before, too.
-        confidence_threshold: a DSpark block ends before the first draft whose confidence is below; 0 keeps it whole.
-        sample_from_anchor: DSpark only: the last committed token's row predicts the first draft, so that a block
-            has as many rows as drafts. Elsewhere that row predicts nothing.
-        made_for: what the target is known by (:func:``engine.models.fit.identity``); None in published drafters.
-    """
-
-    hidden_size: Count
+    hidden_size: Count  # the target's too: taps, embeddings and head are the target's
     num_hidden_layers: Count
     num_attention_heads: Count
     num_key_value_heads: Count
@@ -104,30 +79,39 @@ class Shape:
     vocab_size: Count
     rms_norm_eps: Number
     max_position_embeddings: Count
-    num_target_layers: Count
-    target_layer_ids: LayerIds
-    mask_token_id: Whole
-    block_size: Count = 16
+    num_target_layers: Count  # how many layers the target has
+    target_layer_ids: LayerIds  # the target's layers whose outputs the drafter reads, counted from 0
+    mask_token_id: Whole  # the target's token that stands where a token is to be drafted
+    block_size: Count = 16  # rows of a block as trained: the last committed token, and the drafts
     rope_theta: Number = 10000.0
-    rope_scaling: Scaling = None
-    layer_types: LayerTypes = ()
+    rope_scaling: Scaling = None  # as mlx-lm reads it, or None
+    layer_types: LayerTypes = ()  # for each layer, `full_attention` or `sliding_attention`
+    # A sliding layer's query sees the keys of this many last positions, its own included.
     sliding_window: Window = None
+    # Whether a block's rows see only earlier rows of the block; None is the published default, causal in
+    # sliding layers and not in full ones.
     is_causal: OptionalSwitch = None
     final_logit_softcapping: OptionalNumber = None
     tie_word_embeddings: Switch = False
+    # Factor of the target's embedding rows before `input_embedding_scale`; None if the checkpoint does not say.
+    # See `engine.dflash.target.embeddings.embed_scale_of`.
     embed_scale: OptionalNumber = None
-    input_embedding_scale: Number = 1.0
-    output_multiplier: Number = 1.0
+    input_embedding_scale: Number = 1.0  # factor of the embeddings, on top of the target's own
+    output_multiplier: Number = 1.0  # factor of the logits, before the soft cap
     architecture: str = DFLASH
-    conv_kernel_size: Whole = 0
+    conv_kernel_size: Whole = 0  # this one and the next three are of DFlash2 only, 0 elsewhere
     conv_group_size: Whole = 0
     selector_rank: Whole = 0
     selector_top_k: Whole = 0
-    markov_rank: Whole = 0
-    enable_confidence_head: Switch = False
-    confidence_head_with_markov: Switch = False
+    markov_rank: Whole = 0  # DSpark only, 0 elsewhere
+    enable_confidence_head: Switch = False  # DSpark only: whether there is such a head
+    confidence_head_with_markov: Switch = False  # whether it reads the code of the token before, too
+    # A DSpark block ends before the first draft whose confidence is below; 0 keeps it whole.
     confidence_threshold: Share = 0.0
+    # DSpark only: the last committed token's row predicts the first draft, so that a block has as many rows as
+    # drafts. Elsewhere that row predicts nothing.
     sample_from_anchor: Switch = False
+    # What the target is known by (`engine.models.fit.identity`); None in published drafters.
     made_for: Identity = None
 
     @property

@@ -17,18 +17,12 @@ class Timing:
 
     The draft stays on the device and feeds the verification, so without ``profile`` (which adds a
     synchronisation between the two) ``draft`` is only the time to queue it and ``verify`` contains the rest.
-
-    Attributes:
-        draft: drafting.
-        verify: the target's forward pass, judging the drafts and reading the outcome.
-        overhead: everything else on the host: committing, stops, text.
-        wait: the part of ``verify`` in which the host waited for the device.
     """
 
-    draft: float = 0.0
-    verify: float = 0.0
-    overhead: float = 0.0
-    wait: float = 0.0
+    draft: float = 0.0  # drafting
+    verify: float = 0.0  # the target's forward pass, judging the drafts and reading the outcome
+    overhead: float = 0.0  # everything else on the host: committing, stops, text
+    wait: float = 0.0  # the part of `verify` in which the host waited for the device
 
     @property
     def total(self) -> float:
@@ -38,29 +32,18 @@ class Timing:
 
 @dataclass(frozen=True)
 class Step:
-    """What one round committed.
+    """What one round committed."""
 
-    Attributes:
-        tokens: the tokens, in order; a stop token is the last of them.
-        accepted: how many of them a drafter had proposed; the others are the target's own.
-        text: text that became final in this round: complete characters, free of stop tokens and stop strings.
-        drafter: ``dflash``, ``lookup``, or ``none`` for a plain step.
-        proposed: how many drafts the target verified.
-        finish_reason: ``stop`` or ``length`` in the last step, None before.
-        timing: seconds of the round.
-        syncs: how often the host has waited for the device since the prompt was read.
-        prefill: seconds that reading the prompt took, in the first step; 0 in the others.
-    """
-
-    tokens: tuple[int, ...]
-    accepted: int = 0
+    tokens: tuple[int, ...]  # the tokens, in order; a stop token is the last of them
+    accepted: int = 0  # how many of them a drafter had proposed; the others are the target's own
+    # Text that became final in this round: complete characters, free of stop tokens and stop strings.
     text: str = ""
-    drafter: str = "none"
-    proposed: int = 0
-    finish_reason: str | None = None
-    timing: Timing = Timing()
-    syncs: int = 0
-    prefill: float = 0.0
+    drafter: str = "none"  # `dflash`, `lookup`, or `none` for a plain step
+    proposed: int = 0  # how many drafts the target verified
+    finish_reason: str | None = None  # `stop` or `length` in the last step, None before
+    timing: Timing = Timing()  # seconds of the round
+    syncs: int = 0  # how often the host has waited for the device since the prompt was read
+    prefill: float = 0.0  # seconds that reading the prompt took, in the first step; 0 in the others
 
 
 @dataclass

@@ -31,20 +31,13 @@ DIRECTLY = "\nReply with the code alone, in the form PREFIX-NNNN."
 
 @dataclass(frozen=True)
 class Needle:
-    """One prompt.
+    """One prompt."""
 
-    Attributes:
-        prompt: its id, text and tokens.
-        expected: the code that the answer has to hold.
-        length: tokens that were asked for; the prompt has as many or a few less.
-        depth: where the needle stands: 0 before the first note, 1 behind the last.
-        question_tokens: how many of the last tokens are the question; what is before may be changed by a control.
-    """
-
-    prompt: prompts.Prompt
-    expected: str
-    length: int
-    depth: float
+    prompt: prompts.Prompt  # its id, text and tokens
+    expected: str  # the code that the answer has to hold
+    length: int  # tokens that were asked for; the prompt has as many or a few less
+    depth: float  # where the needle stands: 0 before the first note, 1 behind the last
+    # How many of the last tokens are the question; what is before may be changed by a control.
     question_tokens: int
 
     @property

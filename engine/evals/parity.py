@@ -47,16 +47,11 @@ Side = Arm[Draft]
 
 @dataclass(frozen=True)
 class Walk:
-    """A greedy continuation.
+    """A greedy continuation."""
 
-    Attributes:
-        length: tokens of the prompt.
-        tokens: the continuation.
-        taps: of the prompt and of all its tokens but the last, ``[1, length + tokens - 1, chosen * hidden]``.
-    """
-
-    length: int
-    tokens: list[int]
+    length: int  # tokens of the prompt
+    tokens: list[int]  # the continuation
+    # Of the prompt and of all its tokens but the last, `[1, length + tokens - 1, chosen * hidden]`.
     taps: mx.array
 
 

@@ -43,21 +43,14 @@ CacheArm = Arm[list[Cache]]
 
 @dataclass(frozen=True)
 class QuantPlan:
-    """What is measured.
+    """What is measured."""
 
-    Attributes:
-        caches: specs of :func:``engine.cache.make_caches``, without ``raw``, which always runs.
-        tokens: of each text, at most.
-        seed: of the noise.
-        store: ``float16`` keeps keys and values of a float32 model in half precision; ``model`` as they come.
-        boundary: key-value layers left raw at either end.
-    """
-
-    caches: Sequence[str]
-    tokens: int = 512
-    seed: int = 42
+    caches: Sequence[str]  # specs of `engine.cache.make_caches`, without `raw`, which always runs
+    tokens: int = 512  # of each text, at most
+    seed: int = 42  # of the noise
+    # `float16` keeps keys and values of a float32 model in half precision; `model` as they come.
     store: str = "float16"
-    boundary: int = 0
+    boundary: int = 0  # key-value layers left raw at either end
 
 
 def arms_of(model: nn.Module, plan: QuantPlan) -> tuple[list[CacheArm], dict[str, str]]:
@@ -119,14 +112,10 @@ class _Recorder(CacheProxy, own=("seen",)):
 
 @dataclass(frozen=True)
 class Reference:
-    """What the raw cache saw and said on one text.
+    """What the raw cache saw and said on one text."""
 
-    Attributes:
-        logprobs: float32 ``[tokens - 1, vocabulary]``.
-        pairs: keys and values, ``[1, heads, tokens, dim]``, by the index of their cache.
-    """
-
-    logprobs: mx.array
+    logprobs: mx.array  # float32 `[tokens - 1, vocabulary]`
+    # Keys and values, `[1, heads, tokens, dim]`, by the index of their cache.
     pairs: dict[int, tuple[mx.array, mx.array]]
 
 

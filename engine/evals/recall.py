@@ -36,25 +36,16 @@ TRY = 4  # tokens that show whether a model takes a cache at all
 
 @dataclass(frozen=True)
 class NeedlePlan:
-    """What is measured with needles.
+    """What is measured with needles."""
 
-    Attributes:
-        caches: specs of :func:``engine.cache.make_caches``, without ``raw``, which always runs.
-        lengths: of the prompts, in tokens.
-        depths: of the needles, between 0 and 1.
-        samples: prompts of each length and depth.
-        max_tokens: of an answer.
-        seed: of prompts and noise.
-        chat: ask through the tokenizer's chat template.
-    """
-
+    # Specs of `engine.cache.make_caches`, without `raw`, which always runs.
     caches: Sequence[str] = ("e8v@4.25",)
-    lengths: Sequence[int] = (256, 512, 1024)
-    depths: Sequence[float] = (0.1, 0.5, 0.9)
-    samples: int = 5
-    max_tokens: int = 16
-    seed: int = 42
-    chat: bool = False
+    lengths: Sequence[int] = (256, 512, 1024)  # of the prompts, in tokens
+    depths: Sequence[float] = (0.1, 0.5, 0.9)  # of the needles, between 0 and 1
+    samples: int = 5  # prompts of each length and depth
+    max_tokens: int = 16  # of an answer
+    seed: int = 42  # of prompts and noise
+    chat: bool = False  # ask through the tokenizer's chat template
 
     def config(self) -> dict[str, Any]:
         """Return the ``config`` of the report."""
@@ -63,15 +54,10 @@ class NeedlePlan:
 
 @dataclass(frozen=True)
 class RecallPlan(NeedlePlan):
-    """The same, for caches that hold all positions.
+    """The same, for caches that hold all positions."""
 
-    Attributes:
-        boundary: key-value layers left raw at either end.
-        chunk: tokens of a prompt at once.
-    """
-
-    boundary: int = 0
-    chunk: int = CHUNK
+    boundary: int = 0  # key-value layers left raw at either end
+    chunk: int = CHUNK  # tokens of a prompt at once
 
 
 def stock(model: nn.Module, chunk: int) -> Decode:

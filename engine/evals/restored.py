@@ -37,27 +37,19 @@ Sources = Callable[[Needle], Callable[[int], Source | None]]
 
 @dataclass(frozen=True)
 class RestoredPlan(NeedlePlan):
-    """What is measured. Each of ``caches`` holds evicted positions, and is an arm.
+    """What is measured. Each of ``caches`` holds evicted positions, and is an arm."""
 
-    Attributes:
-        sink: first positions that stay.
-        window: last positions that stay; prompts are read in chunks as long. Needles within it are not evicted.
-        repeats: of each arm on each prompt; more than one are timed, after a warm-up.
-        max_repeats: where their times differ much, as many; None for no more.
-        fixed_length: decode past the tokens that end answers, always ``max_tokens`` tokens.
-        recompute: also decode with every position computed again for each token.
-        layers: ``full``: full-attention layers evict; ``sliding``: sliding ones do, and full-attention layers keep
-            their exact keys and values.
-    """
-
-    sink: int = 4
+    sink: int = 4  # first positions that stay
+    # Last positions that stay; prompts are read in chunks as long. Needles within it are not evicted.
     window: int = 64
     lengths: Sequence[int] = (512, 1024)
     depths: Sequence[float] = (0.1, 0.4, 0.7)
-    repeats: int = 1
-    max_repeats: int | None = None
-    fixed_length: bool = False
-    recompute: bool = False
+    repeats: int = 1  # of each arm on each prompt; more than one are timed, after a warm-up
+    max_repeats: int | None = None  # where their times differ much, as many; None for no more
+    fixed_length: bool = False  # decode past the tokens that end answers, always `max_tokens` tokens
+    recompute: bool = False  # also decode with every position computed again for each token
+    # `full`: full-attention layers evict; `sliding`: sliding ones do, and full-attention layers keep their
+    # exact keys and values.
     layers: str = "full"
 
     def config(self) -> dict[str, Any]:

@@ -61,21 +61,13 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Matrix:
-    """The configured combinations.
+    """The configured combinations."""
 
-    Attributes:
-        drafts: of :data:``DRAFTS``.
-        caches: cache specs.
-        clients: how many ask at the same time.
-        forms: of :data:``FORMS``.
-        max_tokens: of an answer.
-    """
-
-    drafts: Sequence[str] = DRAFTS
-    caches: Sequence[str] = CACHES
-    clients: Sequence[int] = CLIENTS
-    forms: Sequence[str] = FORMS
-    max_tokens: int = 32
+    drafts: Sequence[str] = DRAFTS  # of `DRAFTS`
+    caches: Sequence[str] = CACHES  # cache specs
+    clients: Sequence[int] = CLIENTS  # how many ask at the same time
+    forms: Sequence[str] = FORMS  # of `FORMS`
+    max_tokens: int = 32  # of an answer
 
     @property
     def cells(self) -> list[Cell]:

@@ -21,20 +21,13 @@ from engine.mx import mx
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is measured.
+    """What is measured."""
 
-    Attributes:
-        lengths: tokens in one pass.
-        contexts: tokens in the caches before it.
-        caches: specs of caches.
-        repeats: counted passes of each; one more, before them, is not counted.
-        left_out: caches that the model cannot use, with the reason.
-    """
-
-    lengths: Sequence[int]
-    contexts: Sequence[int]
-    caches: Sequence[str]
-    repeats: int
+    lengths: Sequence[int]  # tokens in one pass
+    contexts: Sequence[int]  # tokens in the caches before it
+    caches: Sequence[str]  # specs of caches
+    repeats: int  # counted passes of each; one more, before them, is not counted
+    # Caches that the model cannot use, with the reason.
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -18,32 +18,20 @@ Decode = Callable[[Sequence[int], int, list[Cache]], Iterator[Step]]
 
 @dataclass(frozen=True)
 class Arm(Generic[Fresh]):
-    """One system.
+    """One system."""
 
-    Attributes:
-        name: unique in a report.
-        role: ``baseline``, ``verify1``, ``reference``, ``candidate`` or a control's; see docs/evidence.md.
-        loop: what computes.
-        make: from a prompt to what a run needs afresh: caches, or a drafter's state.
-        decode: decodes over what ``make`` gave, if the measurement decodes.
-        oracle: the arm that it is compared with.
-        cache: the spec of its caches.
-        patches: what is bound anew in libraries while it runs.
-        options: what else it was told.
-        counted: what the run before counted beside its rounds, such as crossings between libraries.
-        profile: the same as ``decode``, with drafting and verifying told apart; None if nothing is drafted.
-    """
-
-    name: str
-    role: str
-    loop: str
-    make: Callable[[Any], Fresh]
-    decode: Decode | None = None
-    oracle: str | None = None
-    cache: str = "raw"
-    patches: tuple[str, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    name: str  # unique in a report
+    role: str  # `baseline`, `verify1`, `reference`, `candidate` or a control's; see docs/evidence.md
+    loop: str  # what computes
+    make: Callable[[Any], Fresh]  # from a prompt to what a run needs afresh: caches, or a drafter's state
+    decode: Decode | None = None  # decodes over what `make` gave, if the measurement decodes
+    oracle: str | None = None  # the arm that it is compared with
+    cache: str = "raw"  # the spec of its caches
+    patches: tuple[str, ...] = ()  # what is bound anew in libraries while it runs
+    options: Mapping[str, Any] = field(default_factory=dict)  # what else it was told
+    # The same as `decode`, with drafting and verifying told apart; None if nothing is drafted.
     profile: Decode | None = None
+    # What the run before counted beside its rounds, such as crossings between libraries.
     counted: Callable[[], Mapping[str, int]] = dict
 
     def section(self, *, oracle: bool = True) -> dict[str, Any]:
@@ -60,17 +48,12 @@ class Arm(Generic[Fresh]):
 
 @dataclass(frozen=True)
 class Turn(Generic[A, P]):
-    """One run of an arm on a prompt.
-
-    Attributes:
-        repeat: which one; where repeats are counted, 0 warms up.
-        profile: whether the arm tells drafting and verifying apart, which takes time.
-    """
+    """One run of an arm on a prompt."""
 
     arm: A
     prompt: P
-    repeat: int = 0
-    profile: bool = False
+    repeat: int = 0  # which one; where repeats are counted, 0 warms up
+    profile: bool = False  # whether the arm tells drafting and verifying apart, which takes time
 
 
 def interleave(

@@ -61,31 +61,22 @@ def sections(
 
 @dataclass(frozen=True)
 class Job:
-    """A measurement that can be interrupted.
+    """A measurement that can be interrupted."""
 
-    Attributes:
-        kind: of the report.
-        sections: ``models``, ``workloads``, ``prompts`` and ``arms`` of the report.
-        config: every option of the run.
-        turns: what runs, in this order.
-        measure: from a turn to each of its rows but for ``names``, with ``started_s`` if it takes times.
-        names: from a turn to the fields that identify its rows; the journal finds a turn by them.
-        further: from the rows so far to turns that follow these, asked for again after each list of them.
-        finish: completes the rows when all are there.
-        reports: what each report that the rows make adds to ``config``, by its name; most jobs make one report.
-        report_of: from a row to the name of its report.
-    """
-
-    kind: str
-    sections: Sections
-    config: dict[str, Any]
-    turns: Sequence[Turn[Any, Any]]
+    kind: str  # of the report
+    sections: Sections  # `models`, `workloads`, `prompts` and `arms` of the report
+    config: dict[str, Any]  # every option of the run
+    turns: Sequence[Turn[Any, Any]]  # what runs, in this order
+    # From a turn to each of its rows but for `names`, with `started_s` if it takes times.
     measure: Callable[[Turn[Any, Any]], Iterable[Row]]
+    # From a turn to the fields that identify its rows; the journal finds a turn by them.
     names: Callable[[Turn[Any, Any]], Row] = by_turn
+    # From the rows so far to turns that follow these, asked for again after each list of them.
     further: Further = lambda _: iter(())
-    finish: Callable[[list[Row]], None] = lambda _: None
+    finish: Callable[[list[Row]], None] = lambda _: None  # completes the rows when all are there
+    # What each report that the rows make adds to `config`, by its name; most jobs make one report.
     reports: Mapping[str, Sections] = field(default_factory=lambda: {ONLY: {}})
-    report_of: Callable[[Row], str] = lambda _: ONLY
+    report_of: Callable[[Row], str] = lambda _: ONLY  # from a row to the name of its report
 
 
 def run_all(

@@ -34,19 +34,12 @@ EDGE = 1000  # and of each end of a longer one
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt.
+    """One prompt."""
 
-    Attributes:
-        id: unique in its file.
-        text: what is asked, before a chat template.
-        ids: its tokens, as the model gets them.
-        task: what its file's format says that it asks for; None if that says nothing.
-    """
-
-    id: str
-    text: str
-    ids: tuple[int, ...] = ()
-    task: str | None = None
+    id: str  # unique in its file
+    text: str  # what is asked, before a chat template
+    ids: tuple[int, ...] = ()  # its tokens, as the model gets them
+    task: str | None = None  # what its file's format says that it asks for; None if that says nothing
 
     def section(self, workload: str) -> dict[str, Any]:
         """Return its entry in a report."""
@@ -59,20 +52,13 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Workload:
-    """Prompts of one kind.
+    """Prompts of one kind."""
 
-    Attributes:
-        name: unique in a report.
-        prompts: as read, or encoded.
-        task: what they ask for: ``code``, ``maths`` or ``recall``.
-        source: where they are from.
-        shared: ``shared_prefix`` and ``shared_suffix``, where all of them begin or end alike.
-    """
-
-    name: str
-    prompts: Sequence[Prompt]
-    task: str
-    source: str
+    name: str  # unique in a report
+    prompts: Sequence[Prompt]  # as read, or encoded
+    task: str  # what they ask for: `code`, `maths` or `recall`
+    source: str  # where they are from
+    # `shared_prefix` and `shared_suffix`, where all of them begin or end alike.
     shared: dict[str, str] = field(default_factory=dict)
 
     def section(self, *, chat: bool) -> dict[str, Any]:

@@ -29,16 +29,12 @@ TEXT = "import os\n\n\ndef main():\n"
 
 @dataclass(frozen=True)
 class Threads:
-    """A choice.
+    """A choice."""
 
-    Attributes:
-        count: threads; None if nothing can be set: on a GPU, and with a BLAS other than OpenBLAS.
-        by: ``measured``, ``option`` or ``environment``; None without a count.
-        rates: tokens per second of mlx-lm's plain loop by number of threads, if they were measured.
-    """
-
+    # Threads; None if nothing can be set: on a GPU, and with a BLAS other than OpenBLAS.
     count: int | None = None
-    by: str | None = None
+    by: str | None = None  # `measured`, `option` or `environment`; None without a count
+    # Tokens per second of mlx-lm's plain loop by number of threads, if they were measured.
     rates: Mapping[str, float] = field(default_factory=dict)
 
     def config(self) -> dict[str, Any]:

@@ -34,20 +34,14 @@ _FUSING = threading.Lock()
 
 
 class Proposal(NamedTuple):
-    """A block's drafts, not evaluated yet.
+    """A block's drafts, not evaluated yet."""
 
-    Attributes:
-        tokens: ``[1, n]``.
-        logits: from which they were picked: ``[1, n, vocabulary]``, or, where ``candidates`` is given,
-            ``[1, n, k]``, over those tokens only.
-        candidates: ``[1, n, k]`` token ids, or None.
-        confidences: DSpark's, ``[1, n]``, or None.
-    """
-
-    tokens: mx.array
+    tokens: mx.array  # `[1, n]`
+    # From which they were picked: `[1, n, vocabulary]`, or, where `candidates` is given, `[1, n, k]`, over
+    # those tokens only.
     logits: mx.array
-    candidates: mx.array | None = None
-    confidences: mx.array | None = None
+    candidates: mx.array | None = None  # `[1, n, k]` token ids, or None
+    confidences: mx.array | None = None  # DSpark's, `[1, n]`, or None
 
 
 class Drafter(nn.Module):

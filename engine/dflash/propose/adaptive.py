@@ -27,15 +27,10 @@ CREDIT = 1.0  # plain steps that an answer's rounds may lose before it has token
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """What to do next.
+    """What to do next."""
 
-    Attributes:
-        drafter: ``dflash``, ``lookup`` or ``none``.
-        size: drafts to verify in one round; for ``none``, the most plain tokens before asking again.
-    """
-
-    drafter: str
-    size: int
+    drafter: str  # `dflash`, `lookup` or `none`
+    size: int  # drafts to verify in one round; for `none`, the most plain tokens before asking again
 
 
 class Policy:

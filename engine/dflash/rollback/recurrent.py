@@ -27,17 +27,14 @@ CARRY = "this model needs rollback carry"
 
 @dataclass
 class Call:
-    """A call of a module that was given a recurrent cache.
-
-    Attributes:
-        touched: whether the module itself read or wrote a state, outside of the calls that it made.
-        inner: the calls that touched a state and were made within this one.
-    """
+    """A call of a module that was given a recurrent cache."""
 
     run: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    # Whether the module itself read or wrote a state, outside of the calls that it made.
     touched: bool = False
+    # The calls that touched a state and were made within this one.
     inner: list["Call"] = field(default_factory=list)
 
 

@@ -14,15 +14,10 @@ Model = TypeVar("Model", bound=Callable[..., Any])
 
 
 class Part(Protocol):
-    """Rolls back one cache.
+    """Rolls back one cache."""
 
-    Attributes:
-        name: the kind, for reports.
-        stand_in: what the model is given during a round: a proxy, or the cache itself.
-    """
-
-    name: str
-    stand_in: Any
+    name: str  # the kind, for reports
+    stand_in: Any  # what the model is given during a round: a proxy, or the cache itself
 
     def begin(self) -> None:
         """Save the state for a rollback. The forward pass follows."""

@@ -17,19 +17,13 @@ _NEAR, _DIGITS = 0.01, 3  # half types round each value by up to 0.4 %
 
 @dataclass(frozen=True)
 class TargetEmbeddings:
-    """The parts of a target that its drafter uses.
+    """The parts of a target that its drafter uses."""
 
-    Attributes:
-        embed: from token ids to rows, without the factor that some models apply afterwards.
-        embed_scale: that factor, where the model keeps it as an attribute of that name, else 1.
-        head: from hidden rows, already normed, to logits, without a soft cap.
-        layers: how many layers the target has.
-    """
-
+    # From token ids to rows, without the factor that some models apply afterwards.
     embed: Callable[[mx.array], mx.array]
-    embed_scale: float
-    head: Callable[[mx.array], mx.array]
-    layers: int
+    embed_scale: float  # that factor, where the model keeps it as an attribute of that name, else 1
+    head: Callable[[mx.array], mx.array]  # from hidden rows, already normed, to logits, without a soft cap
+    layers: int  # how many layers the target has
 
     @classmethod
     def of(cls, target: nn.Module) -> "TargetEmbeddings":

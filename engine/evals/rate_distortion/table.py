@@ -22,21 +22,13 @@ KIND = kinds.CODEC_RD
 
 @dataclass(frozen=True)
 class RatePlan:
-    """Which codecs are measured.
+    """Which codecs are measured."""
 
-    Attributes:
-        codecs: of ``raw`` (bfloat16), ``affine``, ``classic`` and ``voronoi``.
-        bits: of affine and Voronoi codes; those that a codec does not have are passed over.
-        groups: of affine codes.
-        q_ranges: of classic codes.
-        effort: of the Voronoi encoder.
-    """
-
-    codecs: Sequence[str]
-    bits: Sequence[int]
-    groups: Sequence[int]
-    q_ranges: Sequence[int]
-    effort: str
+    codecs: Sequence[str]  # of `raw` (bfloat16), `affine`, `classic` and `voronoi`
+    bits: Sequence[int]  # of affine and Voronoi codes; those that a codec does not have are passed over
+    groups: Sequence[int]  # of affine codes
+    q_ranges: Sequence[int]  # of classic codes
+    effort: str  # of the Voronoi encoder
 
 
 # From vectors, ``[n, dim]``, to the decoded ones and the bytes that they were stored in.

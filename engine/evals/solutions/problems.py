@@ -23,21 +23,13 @@ _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:\n```|\Z)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem.
+    """One problem."""
 
-    Attributes:
-        id: such as ``HumanEval/0``.
-        text: the beginning of a module, up to the docstring of the function to write.
-        canonical: the reference solution: what follows ``text``.
-        test: code that defines ``check(candidate)``.
-        entry_point: the function's name.
-    """
-
-    id: str
-    text: str
-    canonical: str
-    test: str
-    entry_point: str
+    id: str  # such as `HumanEval/0`
+    text: str  # the beginning of a module, up to the docstring of the function to write
+    canonical: str  # the reference solution: what follows `text`
+    test: str  # code that defines `check(candidate)`
+    entry_point: str  # the function's name
 
 
 def read(most: int | None = None) -> list[Problem]:

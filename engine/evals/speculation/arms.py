@@ -40,37 +40,26 @@ SpeculationArm = Arm[list[Cache]]
 
 @dataclass(frozen=True)
 class SpeculationPlan:
-    """What is measured.
+    """What is measured."""
 
-    Attributes:
-        drafters: of :data:``DRAFTERS``, ``torch`` or ``rescaled``; those that need a draft model are left out of a pair
-            without one, and ``rescaled`` if both factors are the same.
-        rollbacks: each drafter runs with each; those that the model's caches cannot have are left out.
-        loops: each drafter runs with each; see :func:``engine.dflash.stream_generate``. With others than ``lazy``,
-            rows say what each round's draft, verification and wait took.
-        cache: the caches' spec, for all arms but the package, which takes raw ones only.
-        block: the most rows to verify at once; None takes the drafter's own.
-        max_tokens: decoded after each prompt, at most.
-        repeats: counted runs of each arm on each prompt; one more, before them, is not counted.
-        max_repeats: as many while times differ much or a speed-up is not known within 5 %; None for no more.
-        package: whether the ``dflash`` package takes part where it is installed.
-        content_channel: begin answers behind the mark of the content channel; for chat models.
-        torch_device: where torch drafts: ``cpu``, ``mps`` or ``cuda``; None for the best one.
-        fixed_length: decode past the tokens that end answers, always ``max_tokens`` tokens.
-    """
-
+    # Of `DRAFTERS`, `torch` or `rescaled`; those that need a draft model are left out of a pair without one,
+    # and `rescaled` if both factors are the same.
     drafters: Sequence[str] = DRAFTERS
+    # Each drafter runs with each; those that the model's caches cannot have are left out.
     rollbacks: Sequence[str] = ("auto",)
+    # Each drafter runs with each; see `engine.dflash.stream_generate`. With others than `lazy`, rows say what
+    # each round's draft, verification and wait took.
     loops: Sequence[str] = ("lazy",)
-    cache: str = "raw"
-    block: int | None = None
-    max_tokens: int = 128
-    repeats: int = 5
+    cache: str = "raw"  # the caches' spec, for all arms but the package, which takes raw ones only
+    block: int | None = None  # the most rows to verify at once; None takes the drafter's own
+    max_tokens: int = 128  # decoded after each prompt, at most
+    repeats: int = 5  # counted runs of each arm on each prompt; one more, before them, is not counted
+    # As many while times differ much or a speed-up is not known within 5 %; None for no more.
     max_repeats: int | None = None
-    package: bool = True
-    fixed_length: bool = False
-    content_channel: bool = False
-    torch_device: str | None = None
+    package: bool = True  # whether the `dflash` package takes part where it is installed
+    fixed_length: bool = False  # decode past the tokens that end answers, always `max_tokens` tokens
+    content_channel: bool = False  # begin answers behind the mark of the content channel; for chat models
+    torch_device: str | None = None  # where torch drafts: `cpu`, `mps` or `cuda`; None for the best one
 
 
 def is_stock(cache: str) -> bool:
