@@ -15,27 +15,27 @@ KEY_HEADS, QUERY_HEADS = 2, 8
 CAPACITY, TOKENS, DIM = 48, 40, 64
 ROWS = (1, 4, 9)
 # Tolerances for rounding on any device (with TF32 products). The known faults are 10 or more.
-HADAMARD, QUANTIZE, SLICE, PRODUCT = 1e-3, 0.25, 1e-3, 0.25
+LIMITS = {
+    "hadamard_error": 1e-3,
+    "quantize_error": 0.25,
+    "sliced_dequantize_error": 1e-3,
+    "shared_heads_error": 0.25,
+}
 
 
 def check() -> dict[str, object]:
     """Compute everything; return the errors, and as ``ok`` whether all are what rounding explains."""
     exact = _matmul_is_exact()
     row = mx.arange(128, dtype=mx.float32)[None]
-    hadamard = _difference(mx.hadamard_transform(mx.hadamard_transform(row)), row)
     packed = mx.quantize(row, group_size=64, bits=8)
-    quantize = _difference(mx.dequantize(*packed, group_size=64, bits=8), row)
-    sliced, shared = sliced_dequantize_error(), shared_heads_error()
-    errors = (hadamard, quantize, sliced, shared)
-    limits = (HADAMARD, QUANTIZE, SLICE, PRODUCT)
-    return {
-        "matmul_exact": exact,
-        "hadamard_error": hadamard,
-        "quantize_error": quantize,
-        "sliced_dequantize_error": sliced,
-        "shared_heads_error": shared,
-        "ok": exact and all(error < limit for error, limit in zip(errors, limits, strict=True)),
+    errors = {
+        "hadamard_error": _difference(mx.hadamard_transform(mx.hadamard_transform(row)), row),
+        "quantize_error": _difference(mx.dequantize(*packed, group_size=64, bits=8), row),
+        "sliced_dequantize_error": sliced_dequantize_error(),
+        "shared_heads_error": shared_heads_error(),
     }
+    ok = exact and all(error < LIMITS[name] for name, error in errors.items())
+    return {"matmul_exact": exact, **errors, "ok": ok}
 
 
 def sliced_dequantize_error() -> float:

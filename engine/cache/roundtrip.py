@@ -117,14 +117,10 @@ def codec_maker(name: str) -> Callable[[int], Any]:
 def make_kakeya_caches(
     model: Any, variant: str = "e8", q_range: int = 38, boundary: int = 0, *, strict: bool = True
 ) -> list[Cache]:
-    """Return the model's caches; caches of keys and values use the published codec.
+    """Return the model's caches; caches of keys and values use the published codec, ``e8`` or ``d4``.
 
-    Args:
-        model: an mlx-lm model.
-        variant: ``e8`` or ``d4``.
-        q_range: half the side of the codec's cube.
-        boundary: how many of the first and of the last key-value layers are left as they are.
-        strict: see :class:``KakeyaLatticeMLXCache``.
+    ``q_range`` is half the side of the codec's cube, ``boundary`` how many of the first and the last key-value layers
+    are left as they are; for ``strict`` see :class:``KakeyaLatticeMLXCache``.
     """
     name = f"{variant}@q{q_range}"
     make_codec = codec_maker(name)

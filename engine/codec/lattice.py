@@ -42,10 +42,8 @@ class Rounded:
     def moved(self, key: mx.array, step: mx.array, all_steps: mx.array | None = None) -> mx.array:
         """Return the points after a step of one coordinate each, and if given one of all coordinates.
 
-        Args:
-            key: of the coordinate that moves, ``[..., 1, blocks]``.
-            step: how far, positive towards the point that was rounded, float32 ``[..., 1, blocks]``.
-            all_steps: of the other coordinates, likewise; it adds to ``step``.
+        ``key`` is that of the coordinate that moves. Steps, float32, are positive towards the point that was rounded;
+        ``all_steps`` adds to ``step``. All are ``[..., 1, blocks]``.
         """
         steps = (self.key == key).astype(mx.float32) * step
         if all_steps is not None:

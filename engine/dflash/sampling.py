@@ -87,16 +87,11 @@ class Sampler:
     def accept(
         self, logits: mx.array, drafts: mx.array, drawn_from: mx.array | None = None
     ) -> tuple[mx.array, mx.array]:
-        """Decide on the device how many drafts are accepted, and which token follows them.
+        """Return the number of accepted drafts, and the token after them, both ``[batch]``, on the device.
 
-        Args:
-            logits: the target's, ``[batch, drafts + 1, vocabulary]``; row i is of the token after draft i - 1.
-            drafts: ``[batch, drafts]``; may be empty.
-            drawn_from: the distributions that drafts were sampled from, ``[batch, drafts, vocabulary]``;
-                None if they were not sampled.
-
-        Returns:
-            The number of accepted drafts, and the token after them, both ``[batch]``.
+        Row i of the target's logits, ``[batch, drafts + 1, vocabulary]``, is of the token after draft i - 1. Drafts,
+        ``[batch, drafts]``, may be empty. ``drawn_from`` are the distributions that they were sampled from, ``[batch,
+        drafts, vocabulary]``; None if they were not sampled.
         """
         if self.greedy:
             own = mx.argmax(logits, axis=-1)

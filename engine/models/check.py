@@ -64,12 +64,9 @@ class _Part:
 def check(name: str, draft: str | Literal[False] | None = None, *, only_files: bool = False) -> Answer:
     """Load a target, its tokenizer and its drafter, run one token through each, and say how that went.
 
-    Nothing is downloaded: a hub id has to be in the hub's cache on this machine.
-
-    Args:
-        name: as :func:``engine.models.load`` takes it.
-        draft: likewise; None takes the drafter that belongs to the name, if any, False takes none.
-        only_files: only see that the files are there, whole and fit each other, without MLX.
+    Nothing is downloaded: a hub id has to be in the hub's cache on this machine. Names are those that
+    :func:``engine.models.load`` takes. With ``only_files``, only see that the files are there, whole and fit each
+    other, without MLX.
 
     Returns:
         ``ok``; ``target`` and ``draft``, each with ``id``, ``ok``, ``error``, ``fix``, and if its files can be read

@@ -49,15 +49,10 @@ def find(
     draft: str | Path | Literal[False] | None = None,
     restore: str | Path | Literal[False] | None = False,
 ) -> Source:
-    """Return the source of ``name``.
+    """Return the source of a model, given as to :func:``engine.models.load``.
 
-    Args:
-        name: a bundled pair, a published pair, a folder that holds ``target/`` and perhaps ``draft/``, a
-            folder with a model, or a hub id.
-        draft: another drafter than the one that belongs to it: a folder, one that holds ``draft/``, a hub id,
-            or the name of the pair that it is bundled or published with; False for none.
-        restore: the restorer's folder, or one that holds ``restore/``; None for the one that belongs to it, if
-            any, False for none.
+    The drafter may also be a folder that holds ``draft/``, or the name of the pair that it is bundled or published
+    with; the restorer also a folder that holds ``restore/``.
 
     Raises:
         BadInput: a bundled pair that this installation does not hold, or an empty name.

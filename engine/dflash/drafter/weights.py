@@ -13,11 +13,9 @@ COPIES = ("embed_tokens.weight", "lm_head.weight")
 
 
 def load_draft(source: str | Path, dtype: mx.Dtype | None = None) -> Drafter:
-    """Load a drafter from a folder, or from the hub by ``owner/name``.
+    """Load a drafter from a folder, which is tried first, or from the hub by ``owner/name``.
 
-    Args:
-        source: a folder is tried first.
-        dtype: what to hold the weights in; None keeps the file's. On a CPU float32 is the fast one.
+    The weights are held in ``dtype``, None keeps the file's. On a CPU float32 is the fast one.
 
     Raises:
         BadInput: there is no such drafter, its configuration is not one (see :mod:``engine.dflash.config``), or

@@ -63,16 +63,13 @@ class Trim:
 
 
 def rollback_for(caches: list[Cache], kind: str = "auto", model: nn.Module | None = None) -> Rollback:
-    """Return a rollback over the caches of one generation.
+    """Return a rollback over the caches of one generation, of batch 1, on which ``model`` will run.
 
-    Args:
-        caches: one a layer, as :func:``engine.cache.make_caches`` gives them; batch 1.
-        kind: ``auto`` (trimming for growing caches, late commit for rings, recomputation for recurrent
-            states), ``late`` (late commit for growing caches too, except mlx-lm's quantized ones), ``trim``
-            (nothing else) or ``carry`` (snapshots; what a partly rejected block kept is run again at the head
-            of the next).
-        model: what will run over them. A model whose recurrent layers cannot run again by themselves, because
-            they write keys and values too, gets ``carry`` instead of ``auto`` or ``late``.
+    ``auto`` is trimming for growing caches, late commit for rings, and recomputation for recurrent states; ``late``
+    commits late to growing caches too, except mlx-lm's quantized ones; ``trim`` does nothing else; ``carry`` takes
+    snapshots, and runs what a partly rejected block kept again at the head of the next. A model whose recurrent layers
+    cannot run again by themselves, because they write keys and values too, gets ``carry`` instead of ``auto`` or
+    ``late``.
 
     Raises:
         BadInput: no such kind, a cache of a class that is not known, or one that the kind cannot take back.

@@ -82,20 +82,14 @@ class Rollback:
         return recorded(model) if self._recomputes else model
 
     def advance(self, model: Callable[..., Any], tokens: mx.array) -> Any:
-        """Run tokens that all stay, straight into the caches and at no cost over the model's own.
-
-        Raises:
-            RollbackError: a round is open.
-        """
+        """Run tokens that all stay, straight into the caches. RollbackError if a round is open."""
         self._closed()
         return model(tokens, cache=self.caches)
 
     def forward(self, model: Callable[..., Any], tokens: mx.array) -> Any:
-        """Open a round: run ``model(tokens, cache=...)`` and return its output, row for row ``tokens``.
+        """Open a round: run ``model(tokens, cache=...)`` and return its output, row for row ``tokens``, ``[1, L]``.
 
-        Args:
-            model: what :meth:``prepare`` gave, or anything over it with the same call.
-            tokens: ``[1, L]``, L >= 1.
+        The model is what :meth:``prepare`` gave, or anything over it with the same call.
 
         Raises:
             RollbackError: the round before was neither committed nor abandoned.
@@ -103,11 +97,7 @@ class Rollback:
         return model(tokens, cache=self.open(tokens.shape[1]))
 
     def open(self, rows: int) -> list[Any]:
-        """Open a round; the caller runs a forward pass over ``rows`` tokens. Return the model's input for it.
-
-        Raises:
-            RollbackError: the round before was neither committed nor abandoned.
-        """
+        """Open a round, as :meth:``forward`` does; return what the caller gives the model for a pass over ``rows``."""
         self._closed()
         self._note()
         self._rows = rows

@@ -10,10 +10,8 @@ from engine.mx import nn
 def with_replaced(module: Any, replace: Callable[[nn.Module], nn.Module]) -> Any:
     """Return a module, or a list of modules, with some modules replaced; the same object if nothing is.
 
-    Args:
-        module: only what is on the way to a replaced module is copied.
-        replace: from a module to the one in its place, or to itself. It is asked from the inside outwards, about
-            a copy if something within the module was replaced.
+    Only what is on the way to a replaced module is copied. ``replace`` leads from a module to the one in its place, or
+    to itself. It is called from the inside outwards, with a copy if something within the module was replaced.
     """
     if isinstance(module, list | tuple):
         children = [with_replaced(child, replace) for child in module]

@@ -20,14 +20,9 @@ TOKENS = 4096  # of a text; each gives a vector for every key-value head and lay
 def draw(distribution: str, n_vectors: int, dim: int, seed: int) -> np.ndarray:
     """Return float32 ``[n_vectors, dim]``, every value one that half precision represents.
 
-    Half precision is what an uncompressed cache holds, so it is where a codec's error is counted from.
-
-    Args:
-        distribution: ``gaussian`` (unit variance); ``t4`` (Student's t with 4 degrees of freedom, heavy
-            tails); ``outliers`` (Gaussian with two channels times 20, as keys often look).
-        n_vectors: rows.
-        dim: values in a vector.
-        seed: the same seed gives the same array on every machine.
+    Half precision is what an uncompressed cache holds, so it is where a codec's error is counted from. Distributions
+    are ``gaussian`` (unit variance); ``t4`` (Student's t with 4 degrees of freedom, heavy tails); ``outliers``
+    (Gaussian with two channels times 20, as keys often look). The same seed gives the same array on every machine.
     """
     rng = np.random.default_rng([seed, DISTRIBUTIONS.index(distribution)])
     shape = (n_vectors, dim)
