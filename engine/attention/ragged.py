@@ -21,17 +21,13 @@ class Parts:
 
 
 class Offsets:
-    """The position of each sequence's first row, and how many rows it has.
-
-    Attributes:
-        firsts: the positions.
-        bounds: where the sequences' rows begin and end, one more than there are sequences.
-        cached: what is worked out once a forward, by the id of whoever works it out.
-    """
+    """The position of each sequence's first row, and how many rows it has."""
 
     def __init__(self, firsts: Sequence[int], rows: Sequence[int]) -> None:
         self.firsts, self.rows = list(firsts), list(rows)
+        # Where the sequences' rows begin and end, one more than there are sequences.
         self.bounds = [sum(self.rows[:i]) for i in range(len(self.rows) + 1)]
+        # What is worked out once a forward, by the id of whoever works it out.
         self.cached: dict[int, tuple[mx.array, mx.array]] = {}
 
     def cut(self, x: mx.array) -> list[mx.array]:
@@ -40,12 +36,9 @@ class Offsets:
 
 
 class RaggedCache:
-    """One layer's caches, of all sequences.
+    """One layer's caches, one a sequence, and how many rows each of them brings.
 
-    Args:
-        caches: one a sequence.
-        rows: how many rows each of them brings.
-        shared: the offsets of the layers before, which are used where they are the same.
+    ``shared`` are the offsets of the layers before, which are used where they are the same.
     """
 
     def __init__(self, caches: Sequence[Any], rows: Sequence[int], shared: Offsets | None = None) -> None:

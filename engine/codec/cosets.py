@@ -74,20 +74,17 @@ def point_of(fields: mx.array, bits: int) -> mx.array:
 class _Reduced:
     """Points reduced coordinate by coordinate into [-period / 2, period / 2).
 
-    Attributes:
-        point: int16 ``[..., 8, blocks]``, before the parity is mended.
-        odd: 1 if an odd number of periods was taken away, int16 ``[..., 1, blocks]``.
-        largest: the largest magnitude, int16 ``[..., 1, blocks]``.
-        norm: the squared length after mending, float32, exact.
+    They are given as the points plus half a period, int16 ``[..., 8, blocks]``, and the sums of those coordinates.
     """
 
     def __init__(self, ahead: mx.array, total: mx.array, period: int) -> None:
-        """Take the points plus half a period, and the sums of those coordinates."""
-        self.point = (ahead & (period - 1)) - period // 2
+        self.point = (ahead & (period - 1)) - period // 2  # before the parity is mended
         sums = self.point.sum(axis=-2, keepdims=True) + 4 * period
+        # 1 if an odd number of periods was taken away.
         self.odd = (((total - sums) // period) & 1).astype(mx.int16)
         self.largest = mx.abs(self.point).max(axis=-2, keepdims=True)
         mended = self.odd * (period - 2 * self.largest.astype(mx.float32)) * period
+        # The squared length after mending, float32, exact.
         self.norm = mx.square(self.point.astype(mx.float32)).sum(axis=-2, keepdims=True) + mended
 
 

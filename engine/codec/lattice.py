@@ -17,26 +17,19 @@ SIGN, REST = 1 << 31, 0x7FFFFFF8
 
 
 class Rounded:
-    """Coordinates below 2^22, rounded to integers, ties to even.
-
-    Attributes:
-        point: the integers, float32 ``[..., n, blocks]``.
-        sign: the sign bits of what rounding took away, uint32.
-        key: the magnitudes of that as the bits of a float32, uint32. The last three bits name the coordinate. Keys
-            compare as magnitudes do, and no two coordinates of a block are equal.
-        square: the squared distance, float32 ``[..., 1, blocks]``.
-        total: the sum of the integers, correct in its last bit, uint32 ``[..., 1, blocks]``.
-    """
+    """Coordinates below 2^22, float32 ``[..., n, blocks]``, n at most 8, rounded to integers, ties to even."""
 
     def __init__(self, z: mx.array) -> None:
-        """Round ``z``, float32 ``[..., n, blocks]``, n at most 8."""
         moved = z + ROUNDER
-        self.point = moved - ROUNDER
+        self.point = moved - ROUNDER  # the integers, float32
         rest = z - self.point
         bits = rest.view(mx.uint32)
-        self.sign = bits & SIGN
+        self.sign = bits & SIGN  # of what rounding took away, uint32
+        # The magnitudes of that as the bits of a float32, uint32. The last three bits name the coordinate. Keys compare
+        # as magnitudes do, and no two coordinates of a block are equal.
         self.key = (bits & REST) | mx.arange(z.shape[-2] - 1, -1, -1, dtype=mx.uint32)[:, None]
-        self.square = tree_sum(rest * rest, -2)
+        self.square = tree_sum(rest * rest, -2)  # the squared distance, float32 `[..., 1, blocks]`
+        # The sum of the integers, correct in its last bit, uint32 `[..., 1, blocks]`.
         self.total = moved.view(mx.uint32).sum(axis=-2, keepdims=True)
 
     def moved(self, key: mx.array, step: mx.array, all_steps: mx.array | None = None) -> mx.array:

@@ -21,12 +21,8 @@ KNOWN = (lm_cache.KVCache, lm_cache.RotatingKVCache)
 class BatchedForward:
     """A target that runs the rounds of several generations at once.
 
-    Args:
-        target: the model.
-        layer_ids: the layers whose outputs drafters read; empty without a drafter.
-
-    Attributes:
-        refusal: why the target cannot do this, found by trying it on a few tokens; None if it can.
+    ``layer_ids`` are the layers whose outputs drafters read, none without a drafter. :attr:``refusal`` is why the
+    target cannot do this, found by trying it on a few tokens; None if it can.
     """
 
     def __init__(self, target: nn.Module, layer_ids: Sequence[int] = ()) -> None:

@@ -50,11 +50,7 @@ class DraftConfig(Shape):
 
     @classmethod
     def from_json(cls, data: Any, source: str = "config.json") -> "DraftConfig":
-        """Read the published keys.
-
-        Args:
-            data: what the JSON file holds.
-            source: what to call it in errors.
+        """Read the published keys of a JSON file, which errors call ``source``.
 
         Raises:
             BadInput: a key is missing, of the wrong type, or contradicts another; an architecture, a layer

@@ -60,9 +60,7 @@ class Sampling:
 class Sampler:
     """Draws with its own key, independent of other generations and the global state.
 
-    Args:
-        sampling: how logits become probabilities.
-        seed: the same seed, logits and drafts give the same tokens; None draws one.
+    The same seed, logits and drafts give the same tokens; None draws a seed.
     """
 
     def __init__(self, sampling: Sampling, seed: int | None = None) -> None:

@@ -29,9 +29,6 @@ class Stops:
         tokenizer: what decodes; None gives no text, and takes no stop strings.
         tokens: stop tokens; None takes the tokenizer's own ends. They end an answer and are not in its text.
         strings: stop strings; the text ends before the first.
-
-    Attributes:
-        matched: the stop string that ended the answer, if one did.
     """
 
     def __init__(
@@ -47,7 +44,7 @@ class Stops:
         self.strings = tuple(strings)
         self._text = Detokenizer(tokenizer) if tokenizer is not None else None
         self._waiting = ""
-        self.matched: str | None = None
+        self.matched: str | None = None  # the stop string that ended the answer, if one did
 
     def take(self, tokens: Sequence[int]) -> Cut:
         """Return the next tokens up to the first stop."""

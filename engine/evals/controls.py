@@ -21,19 +21,13 @@ Change = Callable[[mx.array], mx.array]
 class ControlCache(CacheProxy, own=("change", "stop", "injected_positions")):
     """A cache of mlx-lm's that stores changed keys and values; every other attribute is the inner cache's.
 
-    Args:
-        inner: the cache that holds what comes out.
-        change: from ``[batch, heads, tokens, dim]`` to as many.
-        stop: positions from here on are stored as they come.
-
-    Attributes:
-        injected_positions: how many positions were stored changed.
+    Changes lead from ``[batch, heads, tokens, dim]`` to as many. Positions from ``stop`` on are stored as they come.
     """
 
     def __init__(self, inner: Any, change: Change, stop: int) -> None:
         super().__init__(inner)
         self.change, self.stop = change, stop
-        self.injected_positions = 0
+        self.injected_positions = 0  # positions that were stored changed
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Append both, changed before ``stop``, and return what the inner cache returns."""

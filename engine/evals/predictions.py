@@ -39,10 +39,7 @@ def distance(raw: mx.array, other: mx.array) -> dict[str, Any]:
 class Predictions:
     """Reads each prompt once more with an arm's caches, and compares its predictions with the whole cache's.
 
-    Args:
-        model: the target.
-        whole: the arm with the whole cache.
-        window: tokens of a prompt at once. Behind two of them, positions are evicted.
+    Prompts are read ``window`` tokens at once. Behind two windows, positions are evicted.
     """
 
     def __init__(self, model: nn.Module, whole: Arm[list[Cache]], window: int) -> None:

@@ -24,10 +24,6 @@ class Journal:
         key: the fields by which a row is known.
         chosen: options that the run chose by itself, which :func:``chosen_before`` returns after an interruption.
 
-    Attributes:
-        rows: so far, in the order in which they were measured.
-        resumed: how many of them an earlier, interrupted run left.
-
     Raises:
         BadInput: a journal of another run lies there, or it cannot be read or written.
     """
@@ -45,9 +41,11 @@ class Journal:
         self.path = _beside(out) if out else None
         digest = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
         head = {"run": digest, "chosen": dict(chosen or {})}
-        self.rows = self._open(self.path, head) if self.path else []
+        self.rows = (
+            self._open(self.path, head) if self.path else []
+        )  # in the order in which they were measured
         self._known = {self._key(row) for row in self.rows}
-        self.resumed = len(self.rows)
+        self.resumed = len(self.rows)  # rows that an earlier, interrupted run left
 
     def __contains__(self, key: tuple[Any, ...]) -> bool:
         return key in self._known

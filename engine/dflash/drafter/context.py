@@ -62,15 +62,10 @@ class LayerContext:
 
 
 class DraftContext:
-    """The context of all layers, for one generation.
-
-    Args:
-        windows: each layer's window, None for full layers.
-        offset: the position of the next token; what is before the first one is never seen.
-    """
+    """The context of all layers, for one generation; windows are each layer's, None for full layers."""
 
     def __init__(self, windows: list[int | None], offset: int = 0) -> None:
-        self.offset = offset
+        self.offset = offset  # the position of the next token; what is before the first one is never seen
         self.layers = [LayerContext(window) for window in windows]
 
     def copy(self) -> "DraftContext":

@@ -17,10 +17,6 @@ class FusedLayers:
     The views share memory with the matrices, so that nothing is held twice. Once a parameter is replaced, as
     training does, :meth:``fits`` says no and another is to be made. Products over few rows have the form that
     :func:``engine.dflash.target.small_gemm.form_of`` says.
-
-    Attributes:
-        block: for each layer, from rows to its values, keys and queries, side by side in this order.
-        gate_up: for each layer, from rows to the two inputs of its MLP, side by side.
     """
 
     def __init__(self, layers: list[DraftLayer], config: DraftConfig, form: str) -> None:
@@ -29,6 +25,7 @@ class FusedLayers:
         self.plain = all(
             type(linear) is nn.Linear and "bias" not in linear for some in self._linears for linear in some
         )
+        # For each layer, from rows to its values, keys and queries, and to the two inputs of its MLP, side by side.
         self.block: Sequence[Rows] = [partial(_side_by_side, some[:3]) for some in self._linears]
         self.gate_up: Sequence[Rows] = [partial(_side_by_side, some[3:]) for some in self._linears]
         if self.plain:

@@ -140,12 +140,7 @@ class Crossings:
 class TorchDrafter:
     """A drafter whose layers run in torch, for a target in MLX. It can replace a :class:``Drafter``.
 
-    Args:
-        draft: whose weights are copied, in float32.
-        device: of torch; None for the best one.
-
-    Attributes:
-        crossings: since they were cleared.
+    The weights of ``draft`` are copied, in float32, to a device of torch; None is the best one.
 
     Raises:
         BadInput: a drafter of the second kind, or a device that torch does not find here.
@@ -158,7 +153,7 @@ class TorchDrafter:
             )
         best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
         self.config, self.device = draft.config, device or best
-        self.crossings = Crossings()
+        self.crossings = Crossings()  # since they were cleared
         try:
             weights = {
                 name: torch.from_numpy(np.array(value.astype(mx.float32))).to(self.device)

@@ -42,9 +42,6 @@ class Pace:
     """Seconds of a plain step, measured by the run.
 
     Each plain step queues the next one's work, so what a single one takes may be two steps' work, or none.
-
-    Attributes:
-        due: whether a run has to be measured before the next round.
     """
 
     sample = 2  # steps of a run at least
@@ -52,7 +49,7 @@ class Pace:
     last = 3  # runs whose median counts
 
     def __init__(self) -> None:
-        self.due = True
+        self.due = True  # whether a run has to be measured before the next round
         self._runs: deque[float] = deque(maxlen=self.last)
         self._seconds, self._steps, self._misfits = 0.0, 0, 0
 

@@ -14,18 +14,12 @@ class Lookup:
     A match is an earlier position whose last tokens equal the newest ones. It is found by ``ngram`` tokens, or else by
     fewer. It is kept while it predicts the next token correctly, and replaced by a match that agrees for longer.
 
-    Args:
-        ngram: the most tokens to find a match by, 1 or more. A short match is often wrong; the caller decides whether
-            to propose what follows it.
-
-    Attributes:
-        tokens: all tokens given to ``feed``.
-        length: how many of the last tokens agree with the match, as far as is known; 0 without one.
+    A short match is often wrong; the caller decides whether to propose what follows it.
     """
 
     def __init__(self, ngram: int = NGRAM) -> None:
-        self.tokens: list[int] = []
-        self.length = 0
+        self.tokens: list[int] = []  # all that were given to `feed`
+        self.length = 0  # how many of the last tokens agree with the match, as far as is known; 0 without one
         self._next = 0  # the position that the match predicts next
         # For each size, the longest first: an n-gram -> the position after its last occurrence.
         self._after: dict[int, dict[tuple[int, ...], int]] = {n: {} for n in range(ngram, 0, -1)}

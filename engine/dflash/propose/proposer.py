@@ -22,20 +22,15 @@ class Proposer:
     Taps are taken in with the next draft, which reads them anyway; while nothing is drafted they wait, a
     bounded number of rows of them. The first ``start`` tokens in the target's caches are never seen.
 
-    Attributes:
-        block: the most rows to verify: the last committed token, and as many drafts as a block had in training.
-        bound: the drafter with the target's embeddings and head.
-        unread: the context without the taps that wait.
-
     Raises:
         BadInput: the drafter was made for another target.
     """
 
     def __init__(self, draft: Drafter, target: nn.Module, start: int = 0) -> None:
         self.config = draft.config
-        self.block = self.config.verified_rows
+        self.block = self.config.verified_rows  # the most to verify
         self.bound = draft.bind(target)
-        self.unread = self.bound.make_cache(start)
+        self.unread = self.bound.make_cache(start)  # the context without the taps that wait
         self._waiting: list[mx.array] = []
 
     def tap(self, model: nn.Module) -> Callable[..., tuple[mx.array, mx.array]]:

@@ -38,9 +38,8 @@ def _stored(name: str, side: int) -> property:
 class Late(CacheProxy, own=("stand_in", "block", "_coded")):
     """A cache's proxy during rounds: it joins the cache's content with a block, and keeps the block separate.
 
-    Args:
-        inner: mlx-lm's growing cache or ring, or a packed one of ours.
-        cache: the same, or what encodes before it stores in it.
+    ``inner`` is mlx-lm's growing cache or ring, or a packed one of ours, ``cache`` the same, or what encodes before it
+    stores in it.
     """
 
     name = "late"

@@ -42,9 +42,6 @@ class Recompute(lm_cache.ArraysCache):
     """A recurrent cache's proxy during rounds: it reads and writes the cache, and records the calling modules.
 
     The model has to be one that :func:``recorded`` gave.
-
-    Attributes:
-        calls: the round's calls that touched a state, in their order.
     """
 
     name = "recompute"
@@ -122,7 +119,7 @@ class Recompute(lm_cache.ArraysCache):
     def _restart(self, states: list[mx.array | None]) -> None:
         self._before = list(states)
         self._after = None
-        self.calls: list[Call] = []
+        self.calls: list[Call] = []  # the round's calls that touched a state, in their order
         self._open: list[Call] = []
 
     def _cut(self, x: Any, rows: int, keep: int, again: lm_cache.ArraysCache) -> Any:

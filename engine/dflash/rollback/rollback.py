@@ -54,11 +54,6 @@ class Rollback:
 
     Between rounds, and after ``settle``, the caches hold exactly the kept tokens and are used as if they had
     been decoded one by one: run, saved, trimmed, copied. (A carried tail is missing until ``settle``.)
-
-    Attributes:
-        name: the kinds at work, such as ``late+trim``.
-        caches: the caller's.
-        joins: whether a round's forward pass can be shared with other generations.
     """
 
     def __init__(self, parts: Sequence[Part], caches: list[Cache], used: list[Cache]) -> None:
@@ -66,9 +61,11 @@ class Rollback:
         self.caches = caches
         self._stand_ins = used  # what the model takes in a round
         names = {part.name for part in parts}
-        self.name = "+".join(sorted(names))
+        self.name = "+".join(sorted(names))  # such as `late+trim`
         self._recomputes = "recompute" in names
-        self.joins = not self._recomputes
+        self.joins = (
+            not self._recomputes
+        )  # whether a round's forward pass can be shared with other generations
         self._rows: int | None = None
         self._prepared: Callable[..., Any] | None = None
 

@@ -25,9 +25,7 @@ def rotate(x: mx.array, cos: mx.array, sin: mx.array) -> mx.array:
 class Rotations:
     """Cosines and sines of positions, whatever kind of rotary embedding they come from.
 
-    Args:
-        rope: an embedding that rotates halves, from ``[1, 1, rows, dim]`` and an ``offset``.
-        dim: of a head, all of it rotated.
+    ``rope`` rotates halves, from ``[1, 1, rows, dim]`` and an ``offset``; all of a head's ``dim`` values are rotated.
     """
 
     def __init__(self, rope: Callable[..., mx.array], dim: int) -> None:

@@ -40,20 +40,12 @@ def form() -> str:
 
 
 class Matrix:
-    """A matrix that rows are multiplied with.
-
-    Args:
-        weight: ``[outputs, inputs]``.
-        form: of products over few rows, one that :func:``form`` returns.
-
-    Attributes:
-        form: ``plain`` if the matrix is too small for what was asked for.
-        tiles: the tiles and the last outputs, which do not fill one; None until a product needs them.
-    """
+    """A matrix ``[outputs, inputs]`` that rows are multiplied with; for the form of products see :func:``form``."""
 
     def __init__(self, weight: mx.array, form: str) -> None:
         self.weight, self.asked = weight, form
-        self.form = form if weight.size >= LEAST[form] else "plain"
+        self.form = form if weight.size >= LEAST[form] else "plain"  # a small one gains nothing
+        # The tiles, and the last outputs, which do not fill one; None until a product needs them.
         self.tiles: tuple[mx.array, mx.array] | None = None
 
     def __call__(self, x: mx.array) -> mx.array:
