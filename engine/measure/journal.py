@@ -41,9 +41,7 @@ class Journal:
         self.path = _beside(out) if out else None
         digest = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
         head = {"run": digest, "chosen": dict(chosen or {})}
-        self.rows = (
-            self._open(self.path, head) if self.path else []
-        )  # in the order in which they were measured
+        self.rows = self._open(self.path, head) if self.path else []  # in the order of measuring
         self._known = {self._key(row) for row in self.rows}
         self.resumed = len(self.rows)  # rows that an earlier, interrupted run left
 

@@ -63,9 +63,7 @@ class Rollback:
         names = {part.name for part in parts}
         self.name = "+".join(sorted(names))  # such as `late+trim`
         self._recomputes = "recompute" in names
-        self.joins = (
-            not self._recomputes
-        )  # whether a round's forward pass can be shared with other generations
+        self.joins = not self._recomputes  # whether other generations can share a round's forward pass
         self._rows: int | None = None
         self._prepared: Callable[..., Any] | None = None
 
