@@ -9,7 +9,7 @@ _MOST_DOUBLED = 20
 
 
 class Backoff:
-    """Counts failures by key, and says from when on each may be retried."""
+    """Counts failures by key, and says when each key may be retried."""
 
     def __init__(self, longest_s: float | None = None, first_s: float | None = None) -> None:
         self._longest_s = LONGEST_S if longest_s is None else longest_s
@@ -21,7 +21,7 @@ class Backoff:
         return key not in self._tried or time.monotonic() >= self._tried[key][1]
 
     def failures(self, key: str) -> int:
-        """Return how often it failed."""
+        """Return how often the key failed."""
         return self._tried.get(key, (0, 0.0))[0]
 
     def failed(self, key: str) -> int:

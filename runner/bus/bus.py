@@ -22,7 +22,7 @@ from runner.bus.store import open_store, token_of
 
 KEPT = "refs/kept/"
 
-# Git's message for a reference that stays only because another one of the same transaction does.
+# Git's message for a reference that is refused only because another one of the same transaction is.
 _COLLATERAL = re.compile("atomic (push|transaction) fail|transaction failed", re.IGNORECASE)
 # Pushes of a minute that are kept for claims and answers.
 _RESERVE = 2
@@ -57,7 +57,7 @@ class Bus(Fetcher):
         self.piggyback: PiggybackRef | None = None
         # Set by each failure of git: the store may be damaged.
         self.is_suspect = False
-        # Why the last push of a branch and the last deletion failed, in the words of the bus; or empty.
+        # The bus's message if the last push of a branch, or the last deletion, failed; otherwise empty.
         self.push_fault = self.deletion_fault = ""
 
     def _suspect(self, _error: GitError) -> None:
@@ -74,9 +74,9 @@ class Bus(Fetcher):
         return [self._secret] if self._secret else []
 
     def push(self, branch: str, commit: str, *, expect: str) -> Pushed:
-        """Move a branch from ``expect`` to ``commit``, which is built upon it, in one compare-and-swap.
+        """Move a branch from ``expect`` to its descendant ``commit`` in one compare-and-swap.
 
-        What the server says decides only where it is clear; otherwise the branch is fetched and looked at.
+        If git reports a failure, the branch is fetched to find out what happened.
         """
         along = self.piggyback.take() if self.piggyback else None
         if error := self._push({f"refs/heads/{branch}": commit}, {f"refs/heads/{branch}": expect}, along):
@@ -112,8 +112,8 @@ class Bus(Fetcher):
     def delete(self, tips: Mapping[str, str]) -> list[str]:
         """Delete branches that are still at the given commits, and return those that are gone afterwards.
 
-        What may not be deleted stays, without an error. They are named on a command line: a thousand at once is well
-        within what systems allow.
+        Branches that may not be deleted stay, without an error. The names are arguments of one command, so pass at most
+        about a thousand at once.
 
         Raises:
             InfrastructureError: the bus cannot be reached.
@@ -158,17 +158,17 @@ class Bus(Fetcher):
         return Pushed.FAILED if tip == expect else Pushed.STALE
 
     def is_damaged(self, branch: str, commit: str) -> bool:
-        """Return whether parts of a commit are missing here, although the branch that it is built upon was fetched."""
+        """Return whether parts of a commit are missing here, although the branch below it was fetched."""
         tip = self._tips.at.get(branch)
         walk = ("rev-list", "--objects", "--quiet", commit, f"^{tip}")
         return tip is not None and self.git(*walk, ok=(0, 128)).returncode != 0
 
     def keep(self, commit: str) -> None:
-        """Keep a commit that is on no branch yet from being collected."""
+        """Protect a commit that is on no branch yet from garbage collection."""
         self.git("update-ref", KEPT + commit, commit)
 
     def release(self, commit: str) -> None:
-        """Let go of a commit that was kept."""
+        """Stop protecting a commit."""
         self.git("update-ref", "-d", KEPT + commit)
 
 
@@ -192,7 +192,7 @@ class Budget:
 
     @property
     def interval_s(self) -> float:
-        """Seconds between heartbeats at which the budget lasts."""
+        """The shortest interval between heartbeats that the budget allows, in seconds."""
         return max(0.5, 60 / max(1, self.per_minute - _RESERVE))
 
 
@@ -203,15 +203,15 @@ def read_each(
     reader: Reader,
     commits: int | None = None,
 ) -> dict[str, RequestBranch]:
-    """Read many branches, given as ``{branch: commit id}``. After a failure, read halves; ``failed`` gets bad ones.
+    """Read many branches, given as ``{branch: commit id}``. Bad ones are found by halving, and passed to ``failed``.
 
-    ``commits`` bounds the search for signed states, as in ``Reader.views``. Whether a branch that has ended is foreign
-    or cancelled is not looked at: nobody who reads many of them does anything about that.
+    ``commits`` bounds the search for signed states, as in ``Reader.views``. For branches that have ended, foreign
+    commits and cancellations are not looked for: no caller needs them.
     """
     if not tips:
         return {}
     try:
-        # If only signed states count, signatures tell which of several states ended a branch.
+        # If only signed states count, the signatures decide which of several states ended a branch.
         plain = None if reader.has_keys else history.read_views(git, tips, ended_whole=False)
         return reader.views(git, tips, plain, commits)
     except Exception as error:  # noqa: BLE001 - whatever a stranger pushed

@@ -1,8 +1,8 @@
 """Finds damage in the runner's store, as after a power cut, and makes a new store from the intact objects.
 
-Git does not sync single objects by default, so a power cut can leave them empty. Git then takes each of these files for
-an object that it has, and never fetches it again. The store is a cache of the bus: all but the answers that were not
-pushed yet, which are synced when they are written, can be fetched again.
+Git does not sync single objects by default, so a power cut can leave them empty. Git takes such a file
+for an object that it has, and never fetches it again. The store is a cache of the bus, so its content can be fetched
+again; only answers that were not pushed yet cannot, and these are synced when they are written.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _OBJECT = re.compile(r"[0-9a-f]{38}")
 _HEAD = re.compile(rb"ref: refs/\S+\n?|[0-9a-f]{40}\n?")
 _SUM_BYTES = hashlib.sha1(usedforsecurity=False).digest_size
 _PIECE = 1 << 20
-# A quick search reads what was written within this time before the last object: it may not be synced.
+# A quick search reads the objects written within this time before the newest one: they may not be synced yet.
 _LAST_S = 600.0
 # How long git may look for objects that are missing. A history that takes longer counts as whole.
 _WALK_S = 20.0
@@ -41,13 +41,13 @@ def open_whole(store: Path, tell: Callable[[str], None]) -> None:
 
 
 def replace(store: Path, aside: Path, new: Path) -> None:
-    """Move a repository aside, and a new one, which is complete, to its path."""
+    """Move a repository aside, and the complete ``new`` repository to its path."""
     store.rename(aside)
     new.rename(store)
 
 
 def finish_replacing(store: Path) -> None:
-    """Finish a ``replace`` that was killed: a new repository is complete once the damaged one is away."""
+    """Finish a ``replace`` that was killed. If ``store`` is missing, the new repository is complete."""
     new = store.with_name(f"{store.name}.new")
     if new.is_dir() and not store.exists():
         new.rename(store)
@@ -73,8 +73,8 @@ def salvage(store: Path, new: Path, *, unpacks: bool = False) -> None:
 def damage(store: Path, *, quick: bool = True, is_walked: bool = True) -> str:
     """Return the damage in a bare repository, or an empty string. A quick search reads only the last objects.
 
-    If it ``is_walked``, git also looks for objects that are missing. A file that this user may not read is no damage,
-    and neither is a full disk.
+    With ``is_walked``, git also looks for missing objects. A file that this user may not read does not count as damage,
+    nor does a full disk.
     """
     head = store / "HEAD"
     if not head.is_file() or not _HEAD.fullmatch(head.read_bytes()):

@@ -18,9 +18,9 @@ from runner.bus.packed_refs import PackedRefs
 from runner.bus.quarantine import HOSTILE, Quarantine
 from runner.bus.transfer import LOOK, SlowError, Transfer, explain_failure
 
-# If no branch came and this many cannot be sent, the bus as a whole fails.
+# If no branch could be fetched and the bus fails to send this many, the bus as a whole counts as broken.
 _MOST_UNREADABLE = 20
-# How long a commit of a failed batch may take alone, at least; or this many times as long as a listing takes.
+# A commit of a failed batch, fetched alone, may take this long, or LISTINGS times as long as a listing if that is more.
 ALONE_S = 0.5
 LISTINGS = 4
 # A commit that failed alone is tried again in one of this many polls while others wait for their first turn.
@@ -45,13 +45,13 @@ class Fetcher:
         self._transfer = Transfer(git, url, self._tips)
         self._sizes = HistorySizeChecker(git)
         self._prefixes = pattern_prefixes(patterns)
-        # Commits of failed batches, in the order of their turns, and the size of the next batch.
+        # Commits of failed batches in the order in which they are retried, and the size of the next batch.
         self._suspects: dict[str, None] = {}
         self._batch = 1
         self._listing_s = 0.0
         self._polls = 0
         self._has_served_first = False
-        # In this poll the bus could not send a commit that was asked for alone.
+        # Whether the bus failed to send a commit that was requested alone in this poll.
         self._is_broken = False
         # Branches that took too long to be fetched alone, and when each may be tried again.
         self._late: dict[str, float] = {}
@@ -66,7 +66,7 @@ class Fetcher:
         """Fetch new branches and return ``{branch: commit id}`` of all request branches.
 
         A branch that git refuses, that is beyond the limits, or that the bus cannot send, is put into quarantine, and
-        the others are fetched. The dictionary is the same one as long as nothing changes.
+        the others are fetched. While nothing changes, the same dictionary object is returned.
 
         Raises:
             InfrastructureError: the bus cannot be reached.
@@ -112,13 +112,13 @@ class Fetcher:
         if not self._fetch(fresh, limits.FETCH_S):
             got.clear()
             self._batch = max(1, len(fresh) // _PART)
-        # Branches that came at once are served before the search goes on, but not twice in a row.
+        # Branches of a successful batch are served before the search for bad ones goes on, but not twice in a row.
         self._has_served_first = bool(got) and not self._has_served_first
         if not self._has_served_first:
             is_turn_of_retries = self._polls % RETRY_TURN == 0 or not self._suspects
             got |= self._retry(retries) if retries and is_turn_of_retries else self._search()
         self._arrived(new, got)
-        # No number of bad branches may stop the polls: one successful fetch shows that the bus can send.
+        # One successful fetch shows that the bus can send: then no number of bad branches may stop the polls.
         nothing_came = self._is_broken and not self._tips.at and not self._suspects
         if nothing_came and self.quarantine.unreadable >= _MOST_UNREADABLE:
             message = f"cannot fetch from the bus: {self.quarantine.unreadable} branches cannot be read"
@@ -190,13 +190,13 @@ class Fetcher:
             return
         self.quarantine.release({commit})
         if not self._tips.at:
-            # Each fetch into an empty store would have brought all history. It is here now, and the rest is short.
+            # Until now each fetch had to bring all history, because the store was empty. Further fetches are short.
             self.quarantine.forgive()
 
     def _arrived(self, new: Mapping[str, str], got: set[str]) -> None:
         """Record the fetched commits; put those beyond the limits into quarantine."""
         quarantined = {oid for oid in new.values() if self.quarantine.holds(oid)}
-        # Ask in each poll about a history that is being read, even while its branch is left out.
+        # A history that is being read has to be checked in each poll, even while its branch is left out.
         unchecked = ({*new.values()} - quarantined) | self._sizes.undecided.intersection(new.values())
         verdicts = self._sizes.check(unchecked, limits.FETCH_S)
         for oid, reason in verdicts.items():
@@ -246,6 +246,6 @@ class Fetcher:
         return tip
 
     def is_behind(self, branch: str) -> bool:
-        """Return whether the last listing has the branch at a commit that did not come yet."""
+        """Return whether the branch's commit in the last listing has not been fetched yet."""
         tip = self.listing.tips.get(branch)
         return tip is not None and not self.quarantine.is_hostile(branch) and not is_commit(self.git, tip)

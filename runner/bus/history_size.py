@@ -18,7 +18,7 @@ LOOKS = "refs/look/"
 
 # How long the history of one branch may take to read while others wait.
 _ALONE_S = 0.5
-# A part of the history is not in the store. The commit counts as one that is not there, and is fetched again.
+# A part of the history is not in the store. The commit counts as missing, and is fetched again.
 _INCOMPLETE = "a part of its history is missing"
 _MISSING = re.compile(rb"^error: Could not read [0-9a-f]+$", re.MULTILINE)
 _OVERSIZED = f"its commit has an ancestor beyond the limit: {limits.COMMIT_BYTES} bytes are the most"
@@ -38,7 +38,7 @@ class HistorySizeChecker:
 
     def __init__(self, git: Git) -> None:
         self._git = git
-        # Commits that wait for their turn, those with a long history, and the one of these that is being read.
+        # Commits that wait for their turn; commits with a long history; and the long history that a thread reads now.
         self._waiting: dict[str, None] = {}
         self._long: dict[str, None] = {}
         self._reading: tuple[threading.Thread, str, list[str | None]] | None = None
@@ -54,10 +54,10 @@ class HistorySizeChecker:
         self._closing.set()
 
     def check(self, commits: Collection[str], time_s: float) -> dict[str, str | None]:
-        """Return for each commit in the store why it cannot be read, or None if it can; nothing of the undecided.
+        """Return why each commit in the store cannot be read, or None if it can. Undecided commits are left out.
 
-        This takes little more than ``time_s`` seconds. New commits are checked together; if that takes too long, each
-        has its turn after those that wait already.
+        This takes little more than ``time_s`` seconds. New commits are checked together. If that takes too long, they
+        are checked one by one, after the commits that wait already.
         """
         reasons = _check_commits(self._git, commits)
         fit = [oid for oid, reason in reasons.items() if reason is None]

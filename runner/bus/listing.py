@@ -1,8 +1,8 @@
 """The bus's listing of request branches and their tips, read as a stream and within limits.
 
-The listing is compared as a whole with the one before: between two polls mostly nothing has happened. Of more branches
-than the limit some are chosen by chance, first among those that are new or were chosen a moment ago: a request that
-comes beside a flood is among those that are looked at until it has had its turn.
+Each listing is compared as a whole with the previous one, because it seldom changes between two polls. If there are
+more branches than the limit, some are chosen at random. New branches and branches chosen a moment ago come first, so
+that a request that arrives during a flood stays chosen until it has had its turn.
 """
 
 import hashlib
@@ -23,14 +23,14 @@ _ODD_NAMES = "no request can have their names"
 
 _HEADS = "refs/heads/"
 _SHOWN = 20
-# Of too many branches, half of the chosen ones are replaced after this many seconds and polls.
+# If there are too many branches, half of the chosen ones are replaced after this many seconds and polls.
 CHOSEN_S = 10.0
 _CHOSEN_POLLS = 3
 _MOST_HASHES = 1 << 20
-_ID_DIGITS = 40  # of an object's name by SHA-1
-# No two requests share a commit. Branches per commit are counted in this many slots, whatever their number.
+_ID_DIGITS = 40  # of a SHA-1 object id
+# Branches at the same commit cannot all be requests. They are counted per commit, in this many hash slots.
 _BUCKETS = 1 << 16
-# The branches with the lowest ranks are chosen. New and staying branches have ranks below 1.
+# Offsets for ranks: the branches with the lowest ranks are chosen. New and staying branches rank below 1.
 _OTHERS, _COPIES = 1, 2
 
 
@@ -43,18 +43,18 @@ class Listing:
         self._prefixes = tuple(f"{_HEADS}{pattern.removesuffix('*')}" for pattern in patterns)
         self._digest = b""
         self.tips: dict[str, str] = {}
-        # How many branches have names that no request can have, some of these names, and how many are beyond the limit.
+        # `odd` counts the branches whose names no request can have; `too_many` counts those beyond the limit.
         self.odd = 0
         self.some_odd: list[str] = []
         self.too_many = 0
-        # Branches that are symbolic references, and one of them.
+        # The number of branches that are symbolic references, and the name of one.
         self.links = 0
         self._a_link = ""
         self._told = (0, 0, 0)
         self._offered = self._copies = 0
-        # Used only above the limit: hashes of the last listing's branches at their commits (Python's hash includes a
-        # secret of this process, so nobody can choose names that collide), and when branches were last chosen, in time
-        # and polls.
+        # Used only above the limit: a hash of each branch and commit of the last listing. Python's hash includes a
+        # secret of this process, so nobody can choose names that collide. Below: the time of the last choice, and the
+        # number of polls since.
         self._before: set[int] = set()
         self._chosen_at = 0.0
         self._polls = 0
@@ -118,9 +118,9 @@ class Listing:
         if (another := next(ranked, None)) or self._copies:
             chosen = nsmallest(limits.BRANCHES, chain(chosen, [another] if another else [], ranked))
         copies = sum(rank >= _COPIES for rank, _, _ in chosen)
-        # They come last.
+        # Copies are at the end of `chosen`: drop those beyond the limit.
         del chosen[len(chosen) - max(0, copies - limits.COPIES) :]
-        # New branches stay for longest.
+        # New branches are put last, so that they stay chosen the longest.
         tips = {branch: oid for _, branch, oid in reversed(chosen)}
         self.tips = {branch: tips[branch] for branch in stays if branch in tips} | tips
         self.too_many = self._offered - len(tips)

@@ -1,8 +1,8 @@
-"""The other runners of this bus, to which this one leaves what it cannot run: only the last runner refuses.
+"""The other runners of this bus. This runner leaves requests that it cannot run to them; only the last one refuses.
 
-A runner that cannot run a request leaves it alone while the presence record of another one says that it may. If its
-own record says that it runs the preset, it notes on the branch that it leaves the request. So of several runners that
-cannot run it, the last one knows that it is the last.
+A runner that cannot run a request leaves it alone while another runner's presence record says that the other may run
+it. If its own record says that it runs the preset, it notes on the branch that it leaves the request. So if no runner
+can run the request, the last one knows from these notes that no other is left.
 """
 
 import shutil
@@ -28,16 +28,16 @@ from runner.bus.store import open_store, token_of
 _LOOK_S = 2.0
 # A runner that has just stopped is often back soon: it was updated, or its machine was restarted.
 _RESTART_S = 15.0
-# A record that is older than this by this machine's clock is of a runner that is gone, even if the clocks differ.
+# Even if clocks differ, a runner is gone if its record is older than this by this machine's clock.
 _SKEW_S = 3600.0
 _REASON_CHARS = 400
 _STORE = "presences.git"
-# Beyond this, the records' store is made anew: anyone who can push can replace records again and again.
+# A larger store of records is created again: anyone who can push can replace records again and again.
 _STORE_KIB = 256 << 10
 
 
 class Others:
-    """The live runners beside this one, which is called ``instance``. With keys, records count if one signed them."""
+    """The live runners other than ``instance``, which is this one. With keys, only records signed with one count."""
 
     def __init__(self, settings: policy.Bus, state: Path, keys: Sequence[PublicKey], instance: str) -> None:
         self._settings = settings
@@ -51,10 +51,10 @@ class Others:
     def who_may(
         self, view: RequestBranch, request: Request, preset: Preset | None, definition: str | None = None
     ) -> list[str]:
-        """Return the names of other runners that may run a request, most recently announced first.
+        """Return the names of other runners that may run a request, the most recently announced first.
 
-        ``preset`` is the preset as it is installed here. With ``definition``, a runner with this definition of the
-        preset does not count.
+        ``preset`` is the preset as it is installed here. A runner whose definition of the preset has the
+        digest ``definition`` does not count.
         """
         wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
         passed = wire.left_by(view.state)
@@ -83,7 +83,7 @@ class Others:
             try:
                 self._seen = self._read()
             except InfrastructureError:
-                # Perhaps not the bus failed, but the store: it is made anew.
+                # Perhaps the store failed, not the bus: open it again.
                 self.__dict__.pop("_remote", None)
                 try:
                     self._seen = self._read()

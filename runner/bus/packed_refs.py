@@ -1,8 +1,8 @@
 """The tips of the request branches in the runner's store: references below ``refs/bus/``, all in one file.
 
 Git would write one file for each new reference. For ten thousand of them that takes seconds, and it fails for names
-that are too long below the store's path. So these references are written into git's ``packed-refs`` file at once. The
-state folder is locked meanwhile, and git's own lock file keeps git processes away.
+that are too long below the store's path. So these references are written into git's ``packed-refs`` file at once.
+Meanwhile the state folder is locked, and git's own lock file keeps git processes away.
 """
 
 import os
@@ -15,7 +15,7 @@ from bridge.system import git_output
 from bridge.system.git import Git
 
 HEADS = "refs/bus/"
-# In the archive: branches whose names conflict with earlier ones, each below its commit id.
+# The archive keeps a branch whose name conflicts with an earlier one here, below its commit id.
 APART = "refs/apart/"
 _HEADER = b"# pack-refs with: peeled fully-peeled sorted \n"
 

@@ -22,7 +22,7 @@ _UNFINISHED = (
 _LOCKS = ("*.lock", "objects/info/*.lock", "refs/**/*.lock")
 # Locks, marks of cut histories, and the references of pushes that were ended.
 _STALE = (*_LOCKS, "shallow", f"{exact_refs.OUTGOING}**/*")
-# No git of a runner holds a lock for so long.
+# No git process of a runner holds a lock for this long.
 _HELD_S = 60.0
 # Processes that adopt the children of dead processes.
 _REAPERS = ("init", "systemd", "launchd")
@@ -40,7 +40,7 @@ def remove_stale_files(repository: Path) -> list[str]:
 
 
 def old_lock(repository: Path) -> Path | None:
-    """Return a lock that a killed git must have left, or None. Call it also while others are active."""
+    """Return a lock that a killed git must have left, or None. Safe to call while other git processes are active."""
     for lock in (lock for pattern in _LOCKS for lock in repository.glob(pattern)):
         with suppress(FileNotFoundError):
             if abs(time.time() - lock.stat().st_mtime) > _HELD_S:

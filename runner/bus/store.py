@@ -64,10 +64,10 @@ def fetch_flags(url: str) -> tuple[str, ...]:
 
 
 def scratch_repository(git: Git) -> Git:
-    """Return git for one fetch that may go on while others come: with the store's objects and references.
+    """Return git in a new repository that shares the store's objects and references, for one long fetch.
 
-    A fetch with ``--depth`` holds a lock until it ends, and all others in the same folder fail meanwhile. In this
-    folder, which is made anew, it has a lock of its own.
+    A fetch with ``--depth`` holds a lock until it ends, and meanwhile other fetches in the same repository fail.
+    This repository has a lock of its own.
     """
     folder = scratch_folder(git.directory)
     shutil.rmtree(folder, ignore_errors=True)

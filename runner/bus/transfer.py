@@ -1,4 +1,4 @@
-"""Fetches commits into the runner's store, a few at a time. One that takes long may go on beside later fetches."""
+"""Fetches commits into the runner's store, a few at a time. A slow fetch may go on while later ones run."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from runner.bus.store import fetch_flags, scratch_repository
 
 # Where a commit that is fetched by its branch is stored, whatever the branch's name.
 LOOK = f"{LOOKS}tip"
-# How many references one command line takes on every system.
+# A command line of this many references fits on every system.
 _MOST_ENDS = 1000
 
 
@@ -34,7 +34,7 @@ class Transfer:
         self._git = git
         self._url = url
         self._tips = tips
-        # A commit that takes long to arrive, the git process that fetches it beside the others, and its folder.
+        # A slow commit, the git process that fetches it while other fetches run, and the repository that it uses.
         self._slow: tuple[str, Child, Git] | None = None
 
     def close(self) -> None:
@@ -46,11 +46,11 @@ class Transfer:
     def fetch(self, commits: Sequence[str], time_s: float, *, at: str = "", stays: bool = False) -> None:
         """Fetch commits by their ids. A single one is put at the reference ``at``.
 
-        With ``stays``, a single one that takes longer than ``time_s`` is left to come beside later fetches, unless
-        another one is.
+        With ``stays``, the fetch of a single commit goes on after ``time_s``, beside later fetches, unless another
+        such fetch is running.
 
         Raises:
-            InfrastructureError: they did not come; a SlowError if they take longer.
+            InfrastructureError: the commits did not arrive; a SlowError if they take longer.
         """
         stays = stays and len(commits) == 1 and self._slow is None
         # A slow fetch must not lock the others out.
@@ -75,7 +75,7 @@ class Transfer:
 
     @property
     def slow_commit(self) -> str | None:
-        """The commit that is fetched beside the others."""
+        """The commit whose slow fetch goes on beside the others."""
         return self._slow[0] if self._slow else None
 
     def finish_slow(self) -> bool:
