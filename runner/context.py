@@ -72,10 +72,10 @@ class RunnerContext:
     stop: StopRequest
     status_file: StatusFile
     orders: Orders
-    # This one and the next do something only while the runner serves.
+    # The announcer and the heartbeat do something only while the runner serves.
     announcer: Announcer
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
-    # Why requests wait, by branch, for the operator. Whoever shows a reason removes it.
+    # Why requests wait, by branch, as text for the operator. A reason is removed once it has been shown.
     waits: dict[str, str] = field(default_factory=dict)
 
     def update_operator_mode(self) -> OperatorMode:
@@ -156,5 +156,5 @@ def _remove_leftovers(policy: Policy, tell: Callable[[str], None]) -> None:
     try:
         archive.mend(policy.archive, tell)
     except (KakeyaError, OSError) as error:
-        # Requests are served without it, and nothing is deleted before it is mended.
+        # Requests can be served without the archive, but nothing is deleted before it is repaired.
         tell(f"the archive is damaged and cannot be repaired now: {error}")

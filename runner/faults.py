@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bridge.errors import KakeyaError, one_line
 
-# The innermost calls, which a message names.
+# A message names this many of the innermost calls.
 _CALLS = 3
 # Larger than a heartbeat's small files, which may still fit on a full disk.
 _PROBE_BYTES = 1 << 20

@@ -18,7 +18,7 @@ _WHERE = {
 
 
 def with_place(code: str, message: str, runner: str) -> str:
-    """Return the reason for the requester, extended by what to do and on which machine."""
+    """Return the reason for the requester, with what to do and on which machine."""
     where = _WHERE.get(code)
     return f"{message.rstrip('.')}. {where.format(runner=runner)}." if where else message
 

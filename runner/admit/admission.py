@@ -1,4 +1,4 @@
-"""Decides on a request from blobs alone, by this host's presets and policy. Nothing is checked out or run."""
+"""Decides on a request by its git blobs and this host's presets and policy. Nothing is checked out or run."""
 
 import time
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ OF_AGE = ("expired", "not_yet_valid")
 
 
 def ends_at(request: Request) -> float:
-    """Return when no runner may start a request any more, in Unix seconds."""
+    """Return the time after which no runner may start a request, in Unix seconds."""
     latest = branch_names.nonce_time(request.nonce) + MAX_LIFETIME.total_seconds()
     return min(latest, parse_time(request.expires_at).timestamp()) if request.expires_at else latest
 
@@ -77,7 +77,7 @@ def ends_at(request: Request) -> float:
 def answered_before_keys(context: RunnerContext, view: RequestBranch) -> bool:
     """Return whether an unsigned answer stays: this runner gave it, or its request is too old to run.
 
-    Answers from before ``trust.runners`` was set are unsigned. Answering their requests again would only hide them.
+    Answers from before ``trust.runners`` was set are unsigned. A second answer to such a request would only hide it.
     """
     if view.unsigned is None or not view.unsigned.is_final or view.current_state.is_final:
         return False
@@ -104,7 +104,7 @@ def _check_time(request: Request, policy: Policy) -> None:
     created = parse_time(request.created_at).timestamp() if request.created_at else nonce_at
     if max(created, nonce_at) > now + skew:
         raise Refusal("not_yet_valid", "the request was made in the future by this runner's clock")
-    # The requester chose this time: a difference between two clocks must not let the request run later.
+    # The requester chose this time, so there is no tolerance for clocks that differ.
     if ends_at(request) < now:
         raise Refusal("expired", "the request expired before a runner took it")
     if nonce_at + policy.limits.max_age_s + skew < now:

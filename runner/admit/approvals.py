@@ -1,8 +1,8 @@
 """The operator's approvals: an append-only file beside the ledger.
 
 They are not in the ledger, because a damaged ledger is rebuilt from the bus, and the bus does not know what the
-operator decided. Each line is one decision about one branch and one commit; the last line about them counts. The branch
-is part of it because anyone can push a copy of the commit to another branch, and the copy must not use up the approval.
+operator decided. Each line is one decision about one commit on one branch; the last such line counts. The branch is
+named because anyone can push a copy of the commit to another branch, and the copy must not use up the approval.
 A line that cannot be read may have been a withdrawal, so all lines before it are ignored.
 """
 
@@ -39,7 +39,7 @@ class Approvals:
         return self.all().get((branch, request))
 
     def all(self) -> dict[tuple[str, str], str]:
-        """Return who approved what: by branch and request commit."""
+        """Return who approved each request, by branch and request commit."""
         try:
             lines = self._path.read_bytes().splitlines()
         except FileNotFoundError:

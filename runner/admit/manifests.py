@@ -12,9 +12,9 @@ from bridge.system.git import Git
 from runner.refusal import Refusal
 
 _CODES = ("too_large", "bad_json", "unknown_schema_version", "bad_nonce", "bad_manifest")
-# Bound on the parsed manifests kept in memory. The manifests beyond it are read when their request has its turn.
+# Bound on the parsed manifests kept in memory. Others are read again when their request has its turn.
 CACHE_BYTES = 64 << 20
-# Rough memory of a parsed manifest beside its own text.
+# Rough size of a parsed manifest in memory, in addition to its text.
 ENTRY_OVERHEAD = 4096
 
 
@@ -60,7 +60,7 @@ class Manifests:
 
     def __init__(self, git: Git) -> None:
         self._git = git
-        # Each with its size in memory.
+        # Parsed manifests, or refusals, by request commit; each with its size in memory.
         self._kept: dict[str, tuple[Request | Refusal, int]] = {}
 
     def of(self, view: RequestBranch) -> Candidate:
@@ -73,7 +73,7 @@ class Manifests:
         return Candidate(view, known[0])
 
     def each(self, views: Sequence[RequestBranch]) -> Iterator[Request | None]:
-        """Yield each request with its manifest, read in one batch; None for those that need a closer look."""
+        """Yield the parsed manifest of each view, read in one batch; None for those that ``of`` has to read alone."""
         new = list(dict.fromkeys(view.request for view in views if view.request not in self._kept))
         read: dict[str, Request | Refusal] = {}
         total = sum(size for _, size in self._kept.values())

@@ -39,7 +39,7 @@ _KEY = re.compile(r"\sAAAA[A-Za-z0-9+/]*=*(?!\S)")
 _NAMESPACES = re.compile(r'namespaces="([^"]*)"', re.IGNORECASE)
 
 
-class BadSignature(Exception):  # noqa: N818 - what was found, not a fault
+class BadSignature(Exception):  # noqa: N818 - a result of the check, not a fault
     """The commit is not signed, or its signer is not on the list. The message says which."""
 
 
@@ -50,7 +50,7 @@ class Signed:
     payload: bytes
     signature: bytes
     message: str
-    # Whether one person made it in one moment. Git keeps the author of a commit that it copies, such as by cherry-pick.
+    # Whether author and committer are the same. A copy, such as by cherry-pick, keeps the author of the original.
     is_original: bool
 
 
@@ -58,7 +58,7 @@ def read_signed(git: Git, commit: str) -> Signed | None:
     """Split a commit; None if it has no signature.
 
     Raises:
-        BadSignature: it has not exactly one SSH signature.
+        BadSignature: the commit is too large, has several signatures, or has one that is no SSH signature.
     """
     (raw,) = objects.read_many(git, [commit], max_bytes=MAX_COMMIT, kind="commit")
     if raw is None:
@@ -158,7 +158,7 @@ def check_list(path: Path) -> None:
 def lists_somebody(path: Path) -> bool:
     """Return whether a signature by any key on the list could count now.
 
-    ``ssh-keygen`` passes over lines that it cannot read, so it decides here too, as it does for a real signature.
+    ``ssh-keygen`` skips lines that it cannot read, so it also decides here which lines count.
 
     Raises:
         PolicyError: the list cannot be read.

@@ -1,4 +1,4 @@
-"""Whether a requester's own code may run here: allowed by the policy, a signature, or an operator's approval.
+"""Decides whether a requester's own code may run here: by the policy, a signature, or an operator's approval.
 
 This is checked when a request is admitted, and again before any of its files are written to disk. Each check reads the
 list of signers and the approvals again, so a key that was taken off the list no longer counts.

@@ -1,4 +1,4 @@
-"""Which of the presets that the policy allows can run here, and why the others cannot: for ``check`` and ``init``."""
+"""For ``check`` and ``init``: which allowed presets can run here, and why the others cannot."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -17,7 +17,7 @@ from runner.policy import Policy
 
 # Time to load 100 GB of weights from a disk that reads 1 to 2 GB/s.
 _LOAD_S = 600
-# Prints the first of its arguments that it cannot see.
+# Prints the first of its arguments that is a path it cannot see.
 _HIDDEN = "import os, sys; print(next((p for p in sys.argv[1:] if not os.path.exists(p)), ''))"
 
 

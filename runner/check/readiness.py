@@ -62,7 +62,7 @@ def examine(path: Path | None) -> Iterator[Check]:
 
 
 def trust(policy: Policy) -> Check:
-    """Check whose code runs, and whether a list of signers that the policy names is of any use."""
+    """Check whose code may run, and whether the policy's list of signers names anybody."""
     if policy.trust.code_request == "allow":
         fix = "Set trust.code_request to deny, unless everybody who can push may use this host with your rights."
         return Check("trust", ok=None, message="everybody who can push to the bus can run code here", fix=fix)

@@ -19,7 +19,7 @@ from runner.policy import Policy
 from runner.state import signing_key
 from runner.state.activity import Facts, read_facts
 
-# A process may seem to begin a little later than it did: its time is computed from that of the machine's start.
+# Tolerance for a process's start time, which is computed from the machine's start time and may be a little late.
 _CLOCK_S = 60.0
 _PROBE_S = 60.0
 _PROBE_BYTES = 1 << 20

@@ -44,6 +44,6 @@ def stop_on_signals(stop: StopRequest) -> None:
             tell(f"{signal.Signals(signum).name}: stopping")
 
     for signum in ENDING_SIGNALS:
-        # After `nohup`, a closed terminal ends nothing.
+        # Under `nohup`, SIGHUP is ignored, so a closed terminal ends nothing.
         if signum != signal.SIGHUP or signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, ask)

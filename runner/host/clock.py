@@ -34,7 +34,7 @@ class Clock:
         self._unconfirmed = False
 
     def is_doubtful(self) -> bool:
-        """Return whether, in the last 15 minutes, it jumped by more than the tolerance, or this process started.
+        """Return whether the clock jumped by more than the tolerance, or this process started, in the last 15 minutes.
 
         A sleep of the machine counts as a jump. After the start, the clock is trusted as soon as the witness returns a
         time that differs from it by no more than the tolerance.

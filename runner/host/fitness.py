@@ -34,13 +34,13 @@ class Fitness:
         self._interpreter = interpreter
         self._models = models
         self._failed: set[str] = set()
-        # Presets that passed the check once in this process, and presets of which all parts were there.
+        # Presets that passed the full check in this process, and presets whose parts were all present at some time.
         self._passed: set[str] = set()
         self._present: set[str] = set()
 
     @property
     def presets(self) -> dict[str, str]:
-        """The digests of the presets that this runner takes, by name, as of the last check."""
+        """The digests, by name, of the presets that this runner could run at the last check."""
         return {name: preset.digest for name, preset in self._allowed.items() if name not in self._failed}
 
     def problem_for(self, preset: Preset) -> tuple[str, Problem] | None:
@@ -54,13 +54,13 @@ class Fitness:
         return None
 
     def has_lost(self, preset: Preset) -> bool:
-        """Return whether a preset that fails its check could run before, or a part of it was there: that may pass."""
+        """Return whether a preset that fails its check could run before, or lost a part: such a fault may pass."""
         if preset.name in self._passed or preset.name not in self._present:
             return preset.name in self._passed
         return bool(self._interpreter.absent_for([preset]) or self._models.problem_for(preset))
 
     def check(self) -> None:
-        """Check all presets. Modules are only looked for; they are imported before a job."""
+        """Check all presets. This looks for modules without importing them, as the check before a job does."""
         absent = self._interpreter.absent_for(self._allowed.values())
         for name, preset in self._allowed.items():
             if name in self._failed and name not in absent:

@@ -1,7 +1,7 @@
-"""The Python that runs jobs: found once, pinned in the policy by path and version, checked again before each job.
+"""The Python that runs jobs: pinned in the policy by path and version, and checked before each job.
 
-A system update can replace it, and somebody can remove a package. A job would then fail after minutes, or measure
-something else, without naming the cause. A refusal names it.
+A system update can replace it, and somebody can remove a package. Without the check, a job would fail after minutes,
+or measure something else, without naming the cause. A refusal names the cause.
 """
 
 import json
@@ -70,7 +70,7 @@ class Interpreter:
     def problem(self, modules: Sequence[str] = (), *, imports: bool = True) -> Problem | None:
         """Return why it cannot run a job that imports these modules, or None.
 
-        Without ``imports``, it is only looked whether their packages are there, which takes no time.
+        Without ``imports``, this checks only whether their packages are installed, which takes no time.
         """
         if not os.access(self.path, os.X_OK):
             fix = "Pin another one: kakeya-runner pin --python PATH, and restart the runner."
@@ -159,7 +159,7 @@ def pin(policy: Path, path: Path, version: str) -> None:
 
 
 def ask(path: Path, how: str, *modules: str) -> dict[str, Any]:
-    """Query an interpreter for its version and the modules that it cannot import, or cannot find.
+    """Query an interpreter for its version, and about modules.
 
     ``how`` is "import" or "find"; or "versions", for the versions of packages, None for those that are not installed.
     ProcessError if it cannot be started, or fails.

@@ -21,7 +21,7 @@ from runner.policy import INTERPRETER, Policy
 TARGET = "KAKEYA_MAC_VERIFIER_PATH"
 DRAFTER = "KAKEYA_MAC_DRAFTER_ID"
 _ROLES = {TARGET: "target", DRAFTER: "draft"}
-# Only presets that import the engine load models; other presets may use the settings for anything.
+# Only presets that import this module load models; other presets may use the same settings for anything.
 _LOADS_MODELS = "mlx_lm"
 _BELIEVED_S = 60.0
 _LOOK_S = 120.0
@@ -29,7 +29,7 @@ _LOOK_S = 120.0
 _NO_HOME = Path("/nonexistent")
 
 
-# What identifies a need.
+# Identifies a `Need`: its models and variables.
 Key = tuple[tuple[str, str], ...]
 
 

@@ -16,7 +16,7 @@ from bridge.presets import Preset
 from runner.job.redact import Redactor
 
 MAX_SEEN = 100_000
-# Of files, and of patterns. Together fewer than the `ANSWER_NOTES` that a reader takes.
+# Bound on the files, and on the patterns, that are named: together fewer than a reader's limit `ANSWER_NOTES`.
 MAX_SKIPPED = 50
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -24,14 +24,14 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass
 class Collected:
-    """The reports by path, what was not collected, each with the reason, and the patterns that matched nothing."""
+    """The reports by path; files that were not collected, with reasons; and patterns that matched nothing."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
 
     def skip(self, path: str, reason: str) -> None:
-        """Record a file that is not collected. Of very many, only the first are named."""
+        """Record a file that is not collected. Only the first ``MAX_SKIPPED`` are named."""
         if len(self.skipped) < MAX_SKIPPED:
             self.skipped.append(f"{path}: {reason}")
         elif len(self.skipped) == MAX_SKIPPED:
@@ -130,7 +130,7 @@ def _below(
         names = sorted(entry.name for entry in islice(entries, MAX_SEEN + 1))
     yield base, folder, names
     depth = len(PurePosixPath(base).parts) + 1
-    # The beginnings of the patterns that reach below this folder's entries.
+    # Only folders on the path of a pattern are entered.
     above = {"/".join(parts[:depth]) for p in patterns if len(parts := PurePosixPath(p).parts) > depth}
     for name in names if above else ():
         path = f"{base}/{name}"

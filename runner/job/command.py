@@ -18,7 +18,7 @@ from runner.job import supervisor
 from runner.job.logs import LogSink
 
 _READ_BYTES = 1 << 16
-# Once the supervisor has ended, its report ends too.
+# How long to wait for the rest of the report once the supervisor has ended.
 _REPORT_S = 5.0
 
 # Core size limit that prevents core dumps. Linux ignores 0 if cores are piped to a program (such as systemd-coredump,
@@ -30,7 +30,7 @@ NO_CORE = 1 if sys.platform == "linux" else 0
 class Ended:
     """How a command ended. ``exit_code`` is negative for a signal, None if it is unknown.
 
-    If it has not ``began``, nothing of the job ran.
+    Unless it ``began``, nothing of the job ran.
     """
 
     exit_code: int | None
@@ -58,14 +58,14 @@ def job_environment(home: Path, *, interpreter: Path, extra: Mapping[str, str]) 
     }
 
 
-# Passed as `-c`, because Python would compile a script each time. Nothing is left to do at its end.
+# Passed as `-c`, because Python would compile a script file at each start. `os._exit` skips needless cleanup.
 _SUPERVISE = f"import os; from {supervisor.__name__} import main; os._exit(main())"
 
 
 class Ready:
-    """A supervisor that is started before it gets its job, because its start takes longer than many a job.
+    """A supervisor that is started before it gets its job, because starting it takes longer than many jobs.
 
-    It runs nothing until a ``Command`` describes the job to it. ``close`` ends it if none did.
+    It runs nothing until a ``Command`` passes it a job. ``close`` ends it if that did not happen.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Ready:
         self._started: tuple[Popen[bytes], int] | None = (child, report)
 
     def take(self, job: Mapping[str, object]) -> tuple[Popen[bytes], int] | None:
-        """Let it run a job. Returns its process and the descriptor of its report; None if it was used or is gone."""
+        """Pass it a job. Returns its process and its report's descriptor; None if it has a job already or is gone."""
         if self._started is None:
             return None
         child, report = self._started
@@ -98,7 +98,7 @@ class Ready:
         return child, report
 
     def close(self) -> None:
-        """End it, unless it was given a job."""
+        """End it, unless it has a job."""
         if self._started is None:
             return
         (child, report), self._started = self._started, None

@@ -2,7 +2,7 @@
 
 Linux only; elsewhere it finds nothing. A deleted file exists as long as a process has it open or mapped; a memfd never
 has a name. A segment of System V shared memory belongs to no process and outlives the job, so segments that appeared
-with the job are removed at its end. A file descriptor that exists only inside a socket's queue is not found.
+during the job are removed at its end. A file descriptor that exists only inside a socket's queue is not found.
 """
 
 import ctypes
@@ -38,7 +38,7 @@ class OpenFiles:
 
 
 class UnlinkedFileUsage:
-    """Tracks the hidden files of a job's processes. Each call takes a few milliseconds and continues the last one."""
+    """Tracks the hidden files of a job's processes. Each call takes a few milliseconds and continues the search."""
 
     def __init__(self) -> None:
         self._before = set(_segments())

@@ -24,7 +24,7 @@ _PRESENT = (wire.REPORTS, str(PurePosixPath(wire.REPORTS).parent))
 
 
 def listed(git: Git, commit: str, most: int, *paths: str, folders: bool = False) -> Iterator[Entry]:
-    """Yield the files, links and submodules of a commit's tree; with ``folders`` the folders and submodules.
+    """Yield the files, links and submodules of a commit's tree; with ``folders`` only its folders and submodules.
 
     Refusal if there are more than ``most`` entries, or too many bytes.
     """
@@ -60,7 +60,7 @@ class Names:
         self._most_folders = most_folders
         self._folders = 0
         self._seen: dict[int, int] = {}
-        # The folders of the last entry, each with its case-folded path: entries are listed folder by folder.
+        # The previous entry's folders, each with its case-folded path, for reuse: entries are listed folder by folder.
         self._last: list[tuple[str, str]] = []
 
     def check(self, path: str) -> None:

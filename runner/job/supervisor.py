@@ -32,7 +32,7 @@ from runner.job.usage import BOUNDS, Usage
 MARK = "KAKEYA_JOB"
 _REAPER = sys.platform == "linux"
 _PR_SET_CHILD_SUBREAPER = 36
-# Whatever this program, Python or the shell that started the runner in the background ignores or handles.
+# Signals restored to their defaults for the job: this program, Python or a shell may have ignored or handled them.
 _RESTORED = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _WATCH_S = 0.25
 _KILL_S = 15.0
@@ -40,7 +40,7 @@ _ROUNDS = 1_000
 
 
 class ProcessTree:
-    """All descendants of the job: processes below ``root``, processes with the mark, and those below them."""
+    """All descendants of the job: processes below ``root``, processes with the mark, and their descendants."""
 
     def __init__(self, mark: str, root: psutil.Process | None = None) -> None:
         self._mark = mark
@@ -96,7 +96,7 @@ def main() -> int:
     watched = Usage(job["bounds"], job["watched"])
     reason, status = _watch(child, tree, wake, deadline=began + job["timeout_s"], watched=watched)
     seconds = _seconds_since(began)
-    # bubblewrap remains as the job's parent; sandbox-exec becomes the job.
+    # On Linux, bubblewrap stays as the job's parent. On macOS, sandbox-exec is replaced by the job.
     wrapped = bool(job["inside"]) and sys.platform == "linux"
     # What is known already, in case this process does not survive the next steps.
     exceeded = reason if reason in BOUNDS else None
@@ -123,7 +123,7 @@ def _seconds_since(began: float) -> float:
 
 
 def end_marked(mark: str) -> list[str]:
-    """End all processes with a mark and their descendants, and return the survivors. For a supervisor that was lost."""
+    """End all processes with a mark and their descendants, and return the survivors. Call it if a supervisor died."""
     tree = ProcessTree(mark)
     until = time.monotonic() + _KILL_S
     while (members := tree.scan_everywhere()) and time.monotonic() < until:
@@ -243,7 +243,7 @@ def _end_all(
                     ended = status
 
     if grace:
-        # Not the sandbox's own process: its end would kill the job at once.
+        # Spare the sandbox's own process: its end would kill the job at once.
         _signal([p for p in tree.scan_everywhere() if not (wrapped and p.pid == child)], signal.SIGTERM)
         until = time.monotonic() + grace
         while tree.scan() and time.monotonic() < until:
@@ -268,7 +268,7 @@ def _named(survivors: list[psutil.Process]) -> list[str]:
 
 
 def first_of(survivors: list[str]) -> list[str]:
-    """Return at most the number of survivors that an answer may name."""
+    """Return the first survivors, at most as many as an answer may name."""
     more = len(survivors) - limits.ANSWER_NOTES
     return survivors if more <= 0 else [*survivors[: limits.ANSWER_NOTES - 1], f"and {more + 1} more"]
 

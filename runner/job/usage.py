@@ -17,7 +17,7 @@ import psutil
 
 from runner.job.hidden_files import Key, UnlinkedFileUsage
 
-if TYPE_CHECKING:  # the supervisor would take longer to start
+if TYPE_CHECKING:  # otherwise the supervisor would take longer to start
     from bridge import presets
     from runner import policy
 
@@ -103,7 +103,7 @@ class Usage:
         resident, shared = (sum(sizes) for sizes in zip((0, 0), *map(_resident, pids), strict=True))
         memory = resident + unnamed
         if memory > self._bounds.get("memory", sys.maxsize):
-            # So far, shared pages counted once for each process, and mapped pages of `unnamed` files twice.
+            # That sum counts shared pages once per process, and mapped pages of `unnamed` files twice: add up shares.
             memory = sum(_share(pid, unlinked.memory) for pid in pids) + unnamed
         else:
             memory = resident + max(0, unnamed - shared)

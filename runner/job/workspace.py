@@ -32,7 +32,7 @@ _PIECE_BYTES = 1 << 20
 # How many files below the inputs' folder are examined, whatever their names.
 _INPUT_ENTRIES = 100_000
 _SHOWN_CHARS = 80
-# Links and submodules are held in memory; honest trees have few of them.
+# Bound on links and submodules, which are held in memory; honest trees have few of them.
 _MOST_ODD = 20_000
 # Errors caused by a tree that no file system could store, on any host.
 _OF_THE_TREE = frozenset(
@@ -241,7 +241,7 @@ def _goes_in_a_circle(link: Path) -> bool:
 
 
 def remove(root: Path) -> None:
-    """Remove a folder with its content. What cannot be removed stays until the next removal of leftovers.
+    """Remove a folder with its content. Anything that cannot be removed stays until the next removal of leftovers.
 
     Nested folders are moved up to the top, one level at a time, so that neither paths nor the stack grow with the
     depth. Links are removed and not followed.

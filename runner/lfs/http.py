@@ -59,7 +59,7 @@ class LfsServer:
 
     def __init__(self, bus: Bus, secret: str | None, hosts: Sequence[str]) -> None:
         self._endpoint = endpoint_of(bus)
-        # They are sent only to the endpoint's own server.
+        # These headers are sent only to the endpoint's own server.
         self._headers: dict[str, str] = {}
         if secret:
             pair = base64.b64encode(f"x-access-token:{secret}".encode()).decode()
@@ -174,7 +174,7 @@ class LfsServer:
                     answer.close()
                     return
                 came.set_result(answer)
-            except BaseException as error:  # noqa: BLE001 - told to whoever waits
+            except BaseException as error:  # noqa: BLE001 - passed to the waiting caller
                 if not came.done():
                     came.set_exception(error)
             finally:

@@ -3,9 +3,9 @@
 import re
 from dataclasses import dataclass
 
-# The specification: a pointer is smaller than this.
+# The specification says that a pointer is smaller than this.
 MAX_BYTES = 1024
-# Extensions, which change the content, may come before the id. Then the object is not the file itself.
+# Lines of extensions may come before the id. Extensions change the content, so the object is not the file itself.
 _POINTER = re.compile(
     rb"version https://git-lfs\.github\.com/spec/v1\n"
     rb"(?P<extensions>(?:ext-[0-9]-[\w.-]+ sha256:[0-9a-f]{64}\n)*)"

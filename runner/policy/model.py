@@ -228,7 +228,7 @@ class Policy(_Section):
 
     @property
     def settings(self) -> dict[str, str]:
-        """The values for ``${ENV:NAME}`` in presets; a fetched model by its folder, which a job's HOME would hide."""
+        """The values for ``${ENV:NAME}`` in presets. A fetched model is given as its folder: a job's HOME hides it."""
         return {INTERPRETER: str(self.interpreter)} | {k: _model_folder(v) for k, v in self.env.items()}
 
 

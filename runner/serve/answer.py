@@ -25,7 +25,7 @@ from runner.state.ledger import FENCED, Pending
 
 _FIRST_S = 0.5
 _LONGEST_S = 30.0
-# How often delivery is retried if the cause of the failure is not the disk.
+# How often delivery is tried if the cause of the failure is not the disk.
 _ATTEMPTS = 3
 
 
@@ -42,7 +42,7 @@ class Outcome:
     files: dict[str, bytes] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     gate: Gate | None = None
-    # What was installed when the job began.
+    # Installed versions when the job began.
     versions: dict[str, str | None] | None = None
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     began: float = field(default_factory=time.monotonic)
@@ -63,7 +63,7 @@ def answer(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | No
     piece = lease.log.piece()
     writer = lease.writer(durable=True)
     if piece.data:
-        # One more state, pushed together with the answer, so that followers see the end of the log.
+        # Add one more state, pushed together with the answer, so that followers see the end of the log.
         parent = lease.running(piece, parent, writer=writer)
     files = {**outcome.files, wire.SUMMARY: _summary(outcome)}
     result = _result(lease, context, outcome, files)
@@ -79,7 +79,7 @@ def answer(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | No
     noted = context.ledger.answered(branch=lease.branch, state=outcome.state, answer=commit, expect=lease.tip)
     state = publish(context, Pending(lease.request, lease.branch, commit, lease.tip))
     if state is None and not noted:
-        # A refusal that is not in the ledger is made again at the request's next turn.
+        # A refusal that is not in the ledger is repeated at the request's next turn.
         context.bus.release(commit)
     return state
 
@@ -243,7 +243,7 @@ def deliver(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | N
 def answer_without_running(
     context: RunnerContext, lease: Lease, request: Request | None, outcome: Outcome
 ) -> State | None:
-    """Refuse or close a request without running it: one commit, which may lose against another runner's push."""
+    """Refuse or close a request without running it, by one commit. Another runner's push may come first."""
     outcome.request = request
     record = context.ledger.entry(lease.branch)
     is_open = record is None or (record.request == lease.request and record.state not in set(wire.EXIT_CODES))
@@ -261,7 +261,7 @@ def describe(request: Request, params: Mapping[str, Value]) -> str:
 
 
 def tell_end(context: RunnerContext, lease: Lease, outcome: Outcome, published: State | None) -> None:
-    """Tell the operator how a request ended. For a dropped answer, tell no outcome: the bus does not show it either."""
+    """Tell the operator how a request ended; but not for a dropped answer, whose outcome the bus does not show."""
     seconds = time.monotonic() - outcome.began
     pending = {answer.request for answer in context.ledger.pending()} if published is None else set[str]()
     if published is None and lease.request not in pending:

@@ -31,7 +31,7 @@ _CLOSED = {
 
 
 def admit_to_run(context: RunnerContext, candidate: Candidate) -> Admitted | None:
-    """Return a request that this runner would run now; None if it would turn it down or let it wait. Writes nothing."""
+    """Return a request that this runner would run now; None if it would refuse it or let it wait. Writes nothing."""
     view = candidate.view
     record = context.ledger.entry(view.branch)
     has_answer = record is not None and record.published is not None
@@ -126,15 +126,15 @@ def push_pending_answers(context: RunnerContext, backoff: Backoff) -> dict[str, 
     until = time.monotonic() + FLUSH_S
     for pending in context.ledger.pending():
         context.heartbeat.touch()
-        # Branches that fail come behind the others in the next poll.
+        # Branches that fail back off, so the next poll reaches the others.
         if time.monotonic() > until:
             break
-        # Commits that were pushed to the branch meanwhile may take minutes, and are fetched beside the polls.
+        # Commits that were pushed to the branch meanwhile may take minutes to fetch; polls go on until they are here.
         if not backoff.allows(pending.answer) or context.bus.is_behind(pending.branch):
             continue
         try:
             published = publish(context, pending)
-        except Exception as error:  # noqa: BLE001 - one answer that fails keeps nothing else from being done
+        except Exception as error:  # noqa: BLE001 - one answer that fails must not stop the others
             context.tell(f"{pending.branch}: the answer waits: {type(error).__name__}: {error}")
             published = None
         if published is None:

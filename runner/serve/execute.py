@@ -46,7 +46,7 @@ def execute(context: RunnerContext, admitted: Admitted) -> State | None:
     Nothing is published if another runner was faster, if this runner stops and hands the request back, or if the bus
     cannot be reached. In the last case the answer is kept and pushed later.
     """
-    # While the claim is pushed, the supervisor starts, which gets the job only once the claim is on the bus.
+    # The supervisor starts while the claim is pushed, and gets the job only once the claim is on the bus.
     with closing(Ready()) as ready:
         lease, request = Lease(context, admitted.view), admitted.request
         context.ledger.begin(lease.request, branch=lease.branch)
@@ -191,7 +191,7 @@ class _ClaimedRun:
         extra = {name: policy.env[name] for name in preset.pass_env if name in policy.env}
         pins = PINNED in preset.pass_env and PINNED not in extra
         extra |= {**preset.env, RUN_ID: gate.run_id(lease.branch, lease.request, lease.token)}
-        if pins and self._context.signer:  # what this runner signed counts here
+        if pins and self._context.signer:  # the job accepts signatures of this runner
             extra[PINNED] = signing_key.public_key(policy.state).text
         return job_environment(space.home, interpreter=policy.interpreter, extra=extra)
 

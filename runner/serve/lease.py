@@ -1,4 +1,4 @@
-"""Holds a claim on a request, and leaves a request to others. Every state is a commit on top of the last one.
+"""Holds a claim on a request, or leaves a request to others. Every state is a commit on top of the last one.
 
 Two runners that claim the same tip make different commits, so at most one push succeeds: it is a compare-and-swap. Each
 later claim has a higher fencing token, so a runner that was suspended can no longer publish.
@@ -33,7 +33,7 @@ class Lease:
         self._context = context
         self._bus = context.bus
         entry = objects.entry_at(self._bus.git, view.request, wire.REQUEST)
-        # The manifest's blob, which is part of each commit that this runner makes.
+        # The manifest's blob, which is part of each commit of a state.
         self.manifest = entry.oid if entry and entry.is_file else None
         self.view = view
         self.branch = view.branch
@@ -59,7 +59,7 @@ class Lease:
     def running(
         self, piece: Piece, parent: str, *, step: int | None = None, writer: Writer | None = None
     ) -> str:
-        """Make the commit for a heartbeat and a piece of log. See ``commit`` for ``writer``."""
+        """Create the commit for a heartbeat and a piece of log. See ``commit`` for ``writer``."""
         files: Files = {wire.STREAM: piece.data} if piece.data else {}
         left_out = piece.left_out if piece.data else 0
         return self.commit(State.RUNNING, files, parent, step=step, left_out=left_out, writer=writer)
@@ -182,10 +182,10 @@ def leave(
     reason: str = "",
     definition: str | None = None,
 ) -> bool:
-    """Leave a request to others, and return whether any may run it.
+    """Leave a request to other runners, and return whether any may run it.
 
-    If the others may think that this runner runs the preset, it notes on the branch that it does not, and why.
-    ``definition`` is that of ``Others.who_may``.
+    If other runners may think that this one runs the preset, this one notes on the branch that it does not, and why.
+    For ``definition`` see ``Others.who_may``.
     """
     names = context.others.who_may(view, request, context.presets.get(request.preset), definition)
     if not names:
@@ -195,7 +195,7 @@ def leave(
     is_held = view.state is not None and view.state.detail.startswith(WAITS_FOR_APPROVAL)
     if is_listed and not is_held and not context.others.has_left(view):
         lease = Lease(context, view)
-        # This does not count as an attempt to run the request.
+        # Keep the old token: this does not count as an attempt to run the request.
         lease.token = view.token
         lease.advance(State.REQUESTED, detail=context.others.note(view, reason, context.identity.id))
     return True

@@ -1,4 +1,4 @@
-"""What a runner remembers of each request branch between polls. A restarted runner finds all of it again on the bus."""
+"""What a runner remembers about each request branch between polls. After a restart it is rebuilt from the bus."""
 
 import time
 from collections.abc import Collection, Container, Iterable, Mapping
@@ -26,13 +26,13 @@ class Memory:
         self._context = context
         self.watch = TipWatch()
         self._tips: Mapping[str, str] = {}
-        # Branches that need no work while their tip is this commit. Of those that ask for labels that this runner
-        # lacks, when they expire: any runner says that then.
+        # Branches that need no work while their tip is this commit; and the expiry of those that ask for labels that
+        # this runner lacks: once a request has expired, any runner may refuse it.
         self._settled: dict[str, str] = {}
         self._ends: dict[str, float] = {}
         # Why each unanswered request waits, as text for the operator, in the order of their turns.
         self.why: dict[str, str] = {}
-        # When each request that waits for approval, or for another runner, was last checked, and why it waits.
+        # Requests that wait for approval or for another runner: the time of the last check, and the reason.
         self._checked: dict[str, tuple[float, str]] = {}
         # Requests, by ``request_key``, that were not admitted: they are answered after others had their turn.
         self.unadmitted: set[str] = set()
@@ -119,7 +119,7 @@ class Memory:
         return request_key(view.branch, view.tip) in self.unadmitted or view.branch in self._checked
 
     def recall(self, views: Iterable[RequestBranch], approved: Collection[tuple[str, str]]) -> None:
-        """Look again at once at requests that were approved since they were turned down."""
+        """Let requests that were approved meanwhile be checked again at once."""
         for view in views if approved else ():
             if (view.branch, view.request) in approved and view.branch in self._checked:
                 self.unadmitted.discard(request_key(view.branch, view.tip))
@@ -177,7 +177,7 @@ class Memory:
         is_ours = isinstance(error, InfrastructureError) and error.code == NOT_BEGUN
         self.why[branch] = f"{CANNOT_BEGIN if is_ours else 'failed here'}: {error}"
         self._context.tell(f"{branch}: {type(error).__name__}: {error}")
-        # By the branch, because a request that was handed back has another commit.
+        # The key is the branch alone, because a request that was handed back has another commit.
         if self._faults.failed(branch) == _FAILURES:
             self._context.tell(f"{branch}: tried less and less often from now on")
 
@@ -186,7 +186,7 @@ class Memory:
         self.tell_once(message := f"{subject}: {explain(error)}", message)
 
     def tell_once(self, key: str, message: str) -> None:
-        """Tell the operator something, and nothing more under this key."""
+        """Tell the operator something, but only the first time for this key."""
         if key not in self._warned:
             self._warned.add(key)
             self._context.tell(message)

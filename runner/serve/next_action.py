@@ -33,7 +33,7 @@ class TipWatch:
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[str, float]] = {}
-        # Since when the last state that counts has been the same. Commits without such a state do not restart it.
+        # Since when each branch has had the same last state that counts. Other commits do not restart this time.
         self._stated: dict[str, tuple[str, float]] = {}
 
     def see(self, tips: Mapping[str, str]) -> None:

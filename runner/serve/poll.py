@@ -19,16 +19,16 @@ _SHOWN = 20
 
 
 class Poller:
-    """Polls the bus. The ledger counts what is read, so that no commit kills the runner for ever."""
+    """Polls the bus. The ledger counts attempts to read a commit, so that no commit kills the runner for ever."""
 
     def __init__(self, context: RunnerContext) -> None:
         self._context = context
         self._memory = Memory(context)
         self._scheduler = Scheduler(context, self._memory)
-        # Commits that were read in the last poll, and commits whose handling killed an earlier process of this runner.
+        # Commits that the last poll read, and commits that killed an earlier process of this runner.
         self._known: set[str] = set()
         self._died = context.ledger.attempts()
-        # Waiting requests without a state on their branches: there may be very many of them, poll after poll.
+        # A cache of waiting requests without a state on their branches, because each poll may see very many of them.
         self._views: dict[str, RequestBranch] = {}
         self._left_out: set[str] = set()
 

@@ -75,7 +75,7 @@ class FairQueue:
         return take_turns(allowed, lambda view: who[_key(view)], self._last)
 
     def check(self, view: RequestBranch) -> None:
-        """Find out for one request what ``order`` needs, and raise any error."""
+        """Determine what ``order`` needs to know about one request, and raise any error."""
         age(view)
         self._who.of([view])
 
@@ -114,7 +114,7 @@ class Requesters:
         self._known: dict[_RequestKey, Requester] = {}
 
     def of(self, views: Sequence[RequestBranch]) -> dict[_RequestKey, Requester]:
-        """Return the requester of each request, by its branch and commit."""
+        """Return the requester of each request, by the request's branch and commit."""
         current = stamp(self._signers) if self._signers else None
         if current != self._list:
             self._list, self._known = current, {}

@@ -15,7 +15,7 @@ from runner.serve.memory import Memory, request_key
 from runner.serve.next_action import Action, decide, in_our_name
 from runner.serve.queue import FairQueue
 
-# How long a poll looks for a request to run, and how long it answers others, before the next poll sees new ones.
+# How long a poll looks for a request to run, and how long it answers other requests, before the next poll.
 BUDGET_S = 1.0
 
 
@@ -36,7 +36,7 @@ class Scheduler:
         """Handle the first request in turn that this runner can work on. Returns whether there was one."""
         ordered = self._in_turn(views)
         self._memory.recall(ordered, Approvals(self._context.policy.state).all())
-        # Requests that run come first. After a job, one of the others has its turn, so that none starves.
+        # Requests that can run come first. After a job, one of the other requests has its turn, so that none starves.
         passes = (False, True, False) if self._ran else (True, False)
         self._ran = False
         for runs in passes:
@@ -76,7 +76,7 @@ class Scheduler:
         try:
             return self._turns.order(good, blocked)
         except Exception as error:  # noqa: BLE001
-            # No single branch is the cause. Requests are still handled, by the names of their branches.
+            # No single branch is the cause. Requests are still handled, in the order of their branch names.
             cause = error if len(good) < len(waiting) else first
             self._memory.tell_bug("requests cannot be put in order", cause)
             return sorted(good, key=lambda view: view.branch)

@@ -16,7 +16,7 @@ _TICK_S = 0.1
 _LOOK_S = 0.3
 # How often the status file is updated during a long job.
 _NOTE_S = 5.0
-# The time between two pieces of log is this share of the run time, so that the number of commits stays bounded.
+# The time between two pieces of log is this share of the run time so far, to bound the number of commits.
 _SHARE = 1 / 200
 LONGEST_PAUSE_S = 5.0
 # At least this many heartbeats are pushed per lease, even if the push budget is used up.
@@ -34,8 +34,8 @@ class StopReason(Enum):
     HANDED_ON = "handed_on"
 
 
-class RunStopped(Exception):  # noqa: N818 - an end from outside, no fault
-    """The request was stopped from outside between two of its steps."""
+class RunStopped(Exception):  # noqa: N818 - a stop from outside, not a fault
+    """The request was stopped from outside."""
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason.value)
@@ -46,7 +46,7 @@ def wait_for_end(context: RunnerContext, command: Command, keepalive: "Keepalive
     """Wait until a command ends.
 
     Raises:
-        RunStopped: it has to be stopped from outside.
+        RunStopped: the request must end, for a reason outside the job.
         InfrastructureError: this process no longer has its state folder.
     """
     last_note = last_obeyed = time.monotonic()
@@ -82,7 +82,7 @@ def _look(lease: Lease) -> StopReason | None:
 
 
 class Keepalive:
-    """Keeps the claim on a request alive, and notices when the request must end. ``doing`` is for when no step runs."""
+    """Keeps the claim on a request alive, and notices when the request must end. ``doing`` is shown between steps."""
 
     def __init__(self, context: RunnerContext, lease: Lease, doing: str = "") -> None:
         self._context = context
@@ -91,7 +91,7 @@ class Keepalive:
         self._longest = context.policy.bus.lease_s / _PER_LEASE
         self._between_looks = min(max(context.policy.bus.poll[0], _LOOK_S), self._longest)
         self._began = self._last = self._last_look = time.monotonic()
-        # The running step that the branch shows.
+        # The step that the branch shows as running.
         self._known: int | None = None
 
     def check(self, step: int | None = None) -> None:

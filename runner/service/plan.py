@@ -15,7 +15,7 @@ _COMMAND_S = 60
 
 @dataclass(frozen=True)
 class Step:
-    """One change: the lines that show it, of which the first is its title, and its action, which may return a text."""
+    """One change: the lines that show it (the first is its title), and its action, which may return a text."""
 
     lines: Sequence[str]
     act: Callable[[], str | None]
@@ -46,7 +46,7 @@ def remove(path: Path) -> Step:
 
 
 def call(*argv: str, may_fail: bool = False) -> Step:
-    """Return the step that runs a system command. ``may_fail`` is for one that undoes what may not exist."""
+    """Return the step that runs a system command. Use ``may_fail`` to undo something that may not exist."""
 
     def act() -> None:
         env = environment.for_user_git()

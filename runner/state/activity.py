@@ -45,7 +45,7 @@ class Facts:
     # The operator's order (serving, maintenance or draining) and its reason.
     mode: str = "serving"
     mode_reason: str = ""
-    # How many requests wait; and for the first of them, the branch and why it waits.
+    # The number of waiting requests; and the branch and the reason of the first of them.
     waiting: int = 0
     queue: list[dict[str, str]] = field(default_factory=list)
     answers: list[dict[str, Any]] = field(default_factory=list)

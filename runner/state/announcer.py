@@ -35,9 +35,9 @@ _BUSY_S = 5.0
 # How long to wait after the bus refused the reference; some servers refuse all references outside refs/heads/.
 _REFUSED_S = 3600.0
 _LAST_S = 5.0
-# First delay before a failed push of a single record is retried. It doubles up to one interval.
+# First delay before a failed push of the record alone is retried. It doubles, up to one interval.
 _AGAIN_S = 10.0
-# After the start, requests come first: the host is checked after this many seconds.
+# Requests come first after the start: the host is checked only after this many seconds.
 _CHECK_S = 1.0
 
 
@@ -121,7 +121,7 @@ class Announcer:
         self._last, self._last_at, self.refused = self._offered, time.monotonic(), ""
 
     def failed(self, reason: str | None) -> None:
-        """Record that it was not pushed. ``reason`` is the server's message if it refused the reference."""
+        """Record that the commit was not pushed. ``reason`` is the server's message if it refused the reference."""
         self._forget(self._offered, self._last)
         if reason is not None:
             self.refused, self._not_before = reason, time.monotonic() + _REFUSED_S
@@ -161,7 +161,7 @@ class Announcer:
         return self._last.record.model_copy(update=ignored) != record
 
     def end(self) -> None:
-        """Announce that the runner stops, if it was announced before. The push has a few seconds."""
+        """Announce that the runner stops, if it was announced before. The push may take a few seconds."""
         self._order, self._job, self._fault = OperatorMode(RunnerState.STOPPED), None, ""
         if self._serves and self._last is not None:
             with suppress(InfrastructureError, OSError), within(_LAST_S):

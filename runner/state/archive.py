@@ -1,7 +1,7 @@
-"""The archive: a bare repository of the requests that retention removed from the bus, which nobody else may have.
+"""The archive: a bare repository with the requests that retention removed from the bus, perhaps their only copy.
 
-It contains the branches under their own names. What is written to it is synced. If it is damaged nevertheless, a new
-one is made from all that is whole, and the damaged one stays beside it.
+It contains the branches under their own names. Everything written to it is synced. If it is damaged nevertheless, a
+new archive is created from all intact objects, and the damaged one stays beside it.
 """
 
 import re
@@ -30,8 +30,8 @@ Tell = Callable[[str], None]
 def store(git: Git, archive: Path, tips: Mapping[str, str], tell: Tell = lambda _: None) -> None:
     """Copy branches from the runner's store into the archive, and check that they arrived.
 
-    The archive never overwrites a branch: a second branch of the same name is kept below ``refs/again/``. One whose
-    name git cannot hold beside that of an earlier one is kept below ``refs/apart/``. A damaged archive is mended first.
+    The archive never overwrites a branch: a second branch of the same name is kept below ``refs/again/``. A branch
+    whose name conflicts with an earlier one's is kept below ``refs/apart/``. A damaged archive is repaired first.
 
     Raises:
         InfrastructureError: the branches did not arrive, or the damaged archive cannot be repaired.

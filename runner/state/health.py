@@ -1,7 +1,7 @@
-"""Conditions of a serving runner: its state folder, its installation and its store are unchanged.
+"""Checks that a serving runner's state folder and installation are unchanged, and that its store is intact.
 
-If one of them is not, the process ends: whatever it took then would fail, and another runner may be able to run it. A
-service starts it again.
+If not, the process ends, and a service starts it again: each request that it took would fail, while another runner
+may be able to run it.
 """
 
 import math
@@ -20,7 +20,7 @@ from runner.bus.stale_files import old_lock
 
 # The store has to be created again, which needs the state folder's lock, and thus a new context.
 DAMAGED = "damaged"
-# Git fails for many reasons, so the store is searched for damage at most this often after a failure.
+# Git fails for many reasons, so failures start at most one search of the store per this many seconds.
 _LOOK_AGAIN_S = 600.0
 # An upgrade replaces these files or, for a moment, removes them.
 _PACKAGES = [Path(module.__path__[0]) for module in (bridge, runner, presets)]
@@ -41,7 +41,7 @@ class Health:
         """Check that this process may take a request.
 
         Raises:
-            InfrastructureError: it may not; with code ``DAMAGED`` if it has to open its state folder again.
+            InfrastructureError: it may not. With code ``DAMAGED``, it has to open its state folder again.
         """
         self.check_lock()
         for path, before in zip(_INSTALLED, self._installed, strict=True):

@@ -17,8 +17,8 @@ from bridge.common import environment
 from bridge.system import local_files
 
 FILE = "pulse.json"
-# After how long without a sign of life the runner counts as hanging. A healthy runner is silent for at most one fetch
-# and one push, of five minutes each.
+# A runner that gives no sign of life for this long counts as hanging. A healthy one is silent for at most one fetch and
+# one push, of five minutes each.
 SILENCE_S = 900
 INTERVAL_S = 5.0
 EVERY_S = 60
@@ -60,7 +60,7 @@ class Heartbeat:
 
 
 def identify(process: psutil.Process) -> dict[str, float]:
-    """Return what tells a process from a later one with the same id."""
+    """Return facts that distinguish a process from a later one with the same id."""
     return {"pid": process.pid, "started": process.create_time()}
 
 
@@ -90,7 +90,7 @@ def kill_if_hanging(state: Path, tell: Callable[[str], None]) -> None:
     """Kill a runner after ``_LOOKS`` looks in a row without a sign of life: after a machine slept, ages say nothing."""
     process, file = serving_process(state), state / _LOOKS_FILE
     if process is None:
-        # No runner serves, or the runner ended: the service manager handles that.
+        # No runner serves. Restarting one that ended is up to the service manager.
         file.unlink(missing_ok=True)
         return
     sign = (state / FILE).stat().st_mtime_ns

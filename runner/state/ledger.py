@@ -36,7 +36,7 @@ CREATE TABLE IF NOT EXISTS attempts (
 """
 _KEEP_TURNS_S = 86_400.0
 
-# The state of a request with no commit of this runner on the bus: the branch is gone, or another has it.
+# The state of a request whose branch is gone or was taken by another runner, so nothing of this one is on the bus.
 FENCED = "fenced"
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -92,7 +92,7 @@ class Ledger:
 
     @property
     def is_filled(self) -> bool:
-        """Return whether the ledger has been filled from the bus. A new or emptied file has not."""
+        """Return whether the ledger has been filled from the bus. False for a new or emptied file."""
         return bool(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     def filled(self) -> None:
@@ -101,7 +101,7 @@ class Ledger:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit what is executed. If it cannot be written, as on a full disk, raise an InfrastructureError."""
+        """Commit the executed statements. Raise an InfrastructureError if they cannot be written, as on a full disk."""
         try:
             with self._db:
                 yield self._db
@@ -174,7 +174,7 @@ class Ledger:
             db.executemany("DELETE FROM attempts WHERE tip = ?", [(tip,) for tip in tips])
 
     def attempts(self) -> dict[str, int]:
-        """Return the commits with unfinished attempts, and how many: each is a crash or is being handled now."""
+        """Return how many unfinished attempts each commit has: each is a crash or is going on now."""
         return {str(tip): int(times) for tip, times in self._db.execute("SELECT tip, times FROM attempts")}
 
     def pending(self) -> list[Pending]:
@@ -187,7 +187,7 @@ class Ledger:
     def took(self, requester: str, at: float) -> None:
         """Record that a requester had a turn."""
         with self.transaction() as db:
-            # Turns in the future come from a clock that was set back later.
+            # Turns with a time in the future were recorded before the clock was set back.
             db.execute("DELETE FROM turns WHERE at < ? OR at > ?", (at - _KEEP_TURNS_S, at))
             db.execute("INSERT INTO turns (requester, at) VALUES (?, ?)", (requester, at))
 

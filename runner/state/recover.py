@@ -1,7 +1,7 @@
 """Rebuilds a damaged ledger: moves it aside and refills a new one from the store's copy of the bus.
 
-With an empty ledger, a copied request would look new. The branches have what is needed: each claimed branch names its
-request and its nonce, and unpushed answers have git references in the store.
+With an empty ledger, a copied request would look new. The branches have the needed facts: each claimed branch names its
+request and nonce, and unpushed answers have git references in the store.
 """
 
 import time
@@ -82,6 +82,6 @@ def _note_pending(ledger: Ledger, store: Git, answer: str) -> None:
 
 
 def release_settled(ledger: Ledger, store: Git) -> None:
-    """Remove references of answers that are not pending: the runner was killed before recording or after pushing."""
+    """Remove references of answers that are not pending: left by a runner killed before recording or after pushing."""
     waiting = {KEPT + pending.answer for pending in ledger.pending()}
     store.delete_refs(ref for ref in store.refs(KEPT) if ref not in waiting)

@@ -1,4 +1,4 @@
-"""The key that signs this runner's states and answers; only its owner can read it.
+"""The key that signs this runner's states and answers. Only its owner can read it.
 
 Also the public keys of other runners, if the policy lists them: then only states signed with these count. A key that
 cannot be used is a PolicyError.

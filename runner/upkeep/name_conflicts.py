@@ -10,14 +10,14 @@ from runner.bus.bus import Bus
 
 @dataclass(frozen=True)
 class NameConflicts:
-    """Branches on the bus that block requests, and those that do so only on a server that ignores case."""
+    """Branches on the bus that block requests, and those that block only on a server that ignores case."""
 
     blocking: tuple[str, ...] = ()
     similar: tuple[str, ...] = ()
 
     @property
     def message(self) -> str:
-        """What is wrong; empty if nothing is."""
+        """A message about the conflicts; empty if there are none."""
         if self.blocking:
             names = _shown(self.blocking)
             return f"no request can be made below {names}: a branch of that name is on the bus"

@@ -87,7 +87,7 @@ def choose(answered: list[RequestBranch], rule: Retention, now: float) -> list[R
 
 
 def answered_at(view: RequestBranch) -> float:
-    """Return when a request was answered, by the answerer's clock; if that is no valid time, when it was made."""
+    """Return when a request was answered, by the answerer's clock; if that time is invalid, when it was created."""
     try:
         return parse_time(view.state.at if view.state else "").timestamp()
     except ValueError:

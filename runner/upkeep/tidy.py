@@ -1,7 +1,7 @@
-"""Removes from the runner's store what is on no branch of the bus any more.
+"""Removes objects from the runner's store that are on no branch of the bus any more.
 
 Anyone who can push can also overwrite and delete branches, again and again, and everything that was fetched stays in
-the store until it is removed here. A store that has not grown is left alone: requests wait meanwhile.
+the store until it is removed here. Requests wait meanwhile, so a store that has not grown is left alone.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from runner.context import RunnerContext
 from runner.state.recover import release_settled
 
 _EVERY_S = 3600.0
-# If little of the disk is free, look this often. A fetch that leaves less than ``KEEP_FREE_BYTES`` fails.
+# If little of the disk is free, check this often. A fetch that leaves less than ``KEEP_FREE_BYTES`` fails.
 _SCARCE_S = 300.0
 _SCARCE_BYTES = 2 * limits.KEEP_FREE_BYTES
 _SCARCE_GROWTH_KIB = 16 << 10
-# By how much a store may grow: objects in files of their own, packs, and KiB in all.
+# By how much a store may grow: loose objects, packs, and KiB in all.
 ROOM = {"count": 20_000, "packs": 200, "kib": 512 << 10}
 
 
 class StoreTidier:
-    """Tidies the store once it is more than twice as large as after the last time."""
+    """Tidies the store once it is more than twice as large as it was after the last time."""
 
     def __init__(self, context: RunnerContext) -> None:
         self._context = context
@@ -50,10 +50,10 @@ class StoreTidier:
 
 
 def tidy(context: RunnerContext) -> None:
-    """Remove what no branch has from the store. Unpushed answers keep their own references."""
+    """Remove unreachable objects from the store. Unpushed answers have references of their own, and stay."""
     git = context.bus.git
     release_settled(context.ledger, git)
-    # Not `git gc`: it would write each unreachable object to a file, to keep it for a while.
+    # Do not use `git gc`: it would write each unreachable object to a file, to keep it for a while.
     git("repack", "-a", "-d", "--quiet")
     git("pack-refs", "--all", "--prune")
     git("prune", "--expire=1.hour.ago")

@@ -64,7 +64,7 @@ def choose(policy: Policy, tell: Callable[[str], None]) -> Sandbox:
     """
     if policy.sandbox == "off":
         return Sandbox(why="the policy says so")
-    # If the jobs' interpreter is missing, requests are told so; the sandbox is tested with another one.
+    # If the jobs' interpreter is missing, test the sandbox with this one: requests are refused with the reason anyway.
     interpreter = policy.interpreter if policy.interpreter.exists() else Path(sys.executable)
     faults = []
     for candidate in _candidates(policy, interpreter):

@@ -1,4 +1,4 @@
-"""The self-test that runs inside a sandbox: it tries what must fail, and then what must succeed.
+"""The self-test that runs inside a sandbox: it tries things that must fail, and then things that must succeed.
 
 The jobs' interpreter runs it from its source text, so it uses only the standard library. Its arguments are a file of
 the runner, a loopback port and an abstract socket on which the runner listens, the runner's process id, and the
@@ -31,7 +31,7 @@ _MOST_SHOWN = 3
 
 
 def main() -> None:
-    """Try everything and print it as JSON."""
+    """Try everything and print the results as JSON."""
     canary, port, abstract, runner = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     forbidden: dict[str, Callable[[], object]] = {
         "read a file of the runner's": canary.read_bytes,

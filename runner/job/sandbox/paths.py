@@ -21,7 +21,7 @@ _ASK = (
     "h=[sys.prefix,sys.base_prefix,sys.exec_prefix,sys.base_exec_prefix]\n"
     "print(json.dumps({'homes':h,'path':[p for p in sys.path if os.path.isabs(p)]+e}))\n"
 )
-# How many entries of a visible folder are searched for sockets; so many take about a second.
+# How many entries of a visible folder are searched for sockets. A search of this many takes about a second.
 MAX_ENTRIES = 1_000_000
 _MODULES = (".py", ".so", ".pyd", ".zip", ".egg")
 

@@ -1,4 +1,4 @@
-"""Tests a sandbox before the runner relies on it: a real job tries what must fail and what must succeed."""
+"""Tests a sandbox before the runner relies on it: a real job tries things that must fail or must succeed."""
 
 import json
 import os
