@@ -24,7 +24,7 @@ class Check:
 
     @classmethod
     def failed(cls, name: str, error: KakeyaError, *, ok: bool | None = False) -> "Check":
-        """Return the check that ended with an error."""
+        """Return a check that ended with an error."""
         return cls(name, ok, error.message, error.fix, error.own_message)
 
     def as_dict(self) -> dict[str, object]:
@@ -45,7 +45,7 @@ def show(checks: Iterable[Check]) -> None:
 def show_as_they_come(
     checks: Iterable[Check], next_step: str | Callable[[Sequence[Check]], str], *, as_json: bool
 ) -> ExitCode:
-    """Print checks while they are made, and at the end whether all is there. Returns the exit code for that."""
+    """Print each check when it is done, and at the end whether all passed. Returns the exit code."""
     shown = []
     for check in checks:
         shown.append(check)

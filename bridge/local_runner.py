@@ -1,4 +1,4 @@
-"""A bus, a clone and a runner on this machine, in a folder that is removed afterwards unless it is to be kept."""
+"""A bus, a clone and a runner on this machine, in a folder that is removed afterwards unless the caller keeps it."""
 
 import importlib.util
 import shutil
@@ -21,7 +21,7 @@ from bridge.verify.public_keys import SETTING
 
 PUBLIC_KEY, PRIVATE_KEY = "runner.pub", "runner.key"
 _START_S = 60
-# A run that is published says who asked for it: not this user's address.
+# Published runs name their requester. Use this name instead of the user's own address.
 _REQUESTER = {"user.name": "A requester", "user.email": "requester@localhost"}
 
 
@@ -42,15 +42,15 @@ def stage(
     runner: str, presets: Sequence[str], env: Mapping[str, str], *,
     keep: Path | None = None, key_folder: Path | None = None, preset_folder: Path | None = None,
 ) -> Iterator[Stage]:  # fmt: skip
-    """Make a bus, a clone that trusts the runner's key, and the runner's policy; remove them unless they are kept.
+    """Create a bus, a clone that trusts the runner's key, and the runner's policy; remove them without ``keep``.
 
     Args:
         runner: the runner's id.
         presets: names of presets that it runs.
         env: values for ``${ENV:NAME}`` in presets.
         keep: an empty or new folder to use and keep.
-        key_folder: where the runner's key pair lies, or is made; without it, a new key is used and forgotten.
-        preset_folder: where the presets are defined, instead of the installation.
+        key_folder: the folder of the runner's key pair, which is created if missing; by default a new key, not kept.
+        preset_folder: a folder with the presets, to use instead of the installed ones.
 
     Raises:
         UsageError: the engine is not installed, or ``keep`` is not an empty folder.
@@ -82,7 +82,7 @@ def stage(
 
 
 def make_repositories(bus: Path, clone: Path, settings: Mapping[str, str]) -> None:
-    """Make an empty bus, and a repository with one commit whose remote it is, whatever the user's defaults are."""
+    """Create an empty bus, and a repository with one commit and this bus as its remote, whatever git's defaults are."""
     for argv in (("--bare", str(bus)), (str(clone),)):
         Git.of_user(clone.parent)("init", "--quiet", "--object-format=sha1", *argv)
     git = Git.of_user(clone)
@@ -126,7 +126,7 @@ def serving(stage: Stage) -> Iterator[None]:
     """Run a runner process beside the bus.
 
     Raises:
-        InfrastructureError: it does not come up.
+        InfrastructureError: the runner does not start serving.
     """
     stage.log.touch()
     stage.keeper.start([*_runner(stage.policy), "serve"], stage.log)

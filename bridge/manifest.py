@@ -1,6 +1,6 @@
 """The request manifest, ``.mac-bridge/request.json``: schema versions 1 and 2.
 
-Parsing has no side effect and needs no preset: what a manifest asks for is judged later, by whoever runs it.
+Parsing has no side effect and needs no preset. The runner judges later whether it runs the request.
 """
 
 import re

@@ -37,15 +37,15 @@ def measure(
     preset: str, params: Mapping[str, str], out: Path, env: Mapping[str, str], *,
     key_folder: Path, preset_folder: Path | None = None, on_event: Callable[[Event], None] = lambda _: None,
 ) -> Measured:  # fmt: skip
-    """Run a preset on a bus that is made for it and removed afterwards, and write its reports into a folder.
+    """Run a preset on a temporary bus, and write its reports into a folder.
 
     Args:
         preset: its name.
         params: its parameters, as texts.
         out: the folder for the reports; earlier ones of the same names are replaced.
         env: values for ``${ENV:NAME}`` in the preset.
-        key_folder: where the signing key lies, or is made.
-        preset_folder: where the preset is defined, instead of the installation.
+        key_folder: the folder of the signing key, which is created if missing.
+        preset_folder: a folder with the preset, to use instead of the installed one.
         on_event: called with the states and pieces of log as they come.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The format of request branch names, ``<prefix><preset>-<nonce>[<suffix>]``, and what they say of the requester."""
+"""The format of request branch names, ``<prefix><preset>-<nonce>[<suffix>]``, and what they tell of the requester."""
 
 import re
 import secrets
@@ -17,21 +17,21 @@ DEFAULT_PATTERNS = ("mac-bridge/*", "AgentMemory/mac-bridge-*", "claude/mac-brid
 
 NONCE = re.compile(r"(?P<seconds>[0-9]{9,11})-[0-9a-f]{6,32}")
 PRESET = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
-# Only agents' namespaces have capital letters: whatever follows the last slash is lower case. The prefix ends
-# in `mac-bridge-`, so that the runner can tell it from the beginning of a preset's name.
+# Only agents' namespaces have capital letters; everything after the last slash is lower case. A prefix with such
+# a last part ends in `mac-bridge-`, to distinguish it from the beginning of a preset's name.
 _PREFIX = re.compile(
     r"(?:[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?/)+(?:(?:[a-z0-9][a-z0-9._-]*-)?mac-bridge-)?"
 )
 _SUFFIX = re.compile(r"(?:-[a-z0-9]{1,32})?")
 _AGENT_MEMORY = re.compile(r"AgentMemory/.+(?P<suffix>-[a-z0-9]{4,8})")
-# Each part may be a file's name in a git repository, with room for git's own endings.
+# Each part can be a file name in a git repository, with room for git's own endings.
 _PART = rf"(?!\.)[A-Za-z0-9._-]{{1,{limits.BRANCH_PART_CHARS}}}(?<!\.)(?<!\.lock)"
 _SAFE = re.compile(rf"(?!-){_PART}(?:/{_PART})*")
 _BRANCH = re.compile(
     rf"(?P<prefix>{_PREFIX.pattern})(?P<preset>{PRESET.pattern})"
     rf"-(?P<nonce>[0-9]{{9,11}}-[0-9a-f]{{6,32}})(?P<suffix>-[a-z0-9]{{1,32}})?"
 )
-# ("signer", name), or (pattern, "here" or "below", folder, name): each step divides the turns of the step before it.
+# ("signer", name) or (pattern, "here" or "below", folder, name): each element shares the turns of the one before it.
 Requester = tuple[str, ...]
 
 
@@ -58,7 +58,7 @@ class Namespace:
 
 @dataclass(frozen=True)
 class BranchName:
-    """A request branch's name, taken apart."""
+    """The parts of a request branch's name."""
 
     prefix: str
     preset: str
@@ -69,7 +69,7 @@ class BranchName:
 def detect_namespace(
     current_branch: str | None, *, prefix: str | None = None, suffix: str | None = None
 ) -> Namespace:
-    """Return where to push: from an explicit choice, otherwise from the branch that is checked out.
+    """Return the namespace to push to: an explicit choice, otherwise derived from the branch that is checked out.
 
     Cloud agents are confined: on ``AgentMemory/<name>-<sfx>`` requests keep the namespace and the suffix, on
     ``claude/...`` and ``copilot/...`` they stay inside that prefix.
@@ -92,7 +92,7 @@ def detect_namespace(
 
 
 def patterns_with(namespace: Namespace) -> tuple[str, ...]:
-    """Return the patterns of the branches among which somebody looks who asks in this namespace."""
+    """Return the patterns of the branches that a requester in this namespace reads."""
     own = f"{namespace.prefix}*"
     return DEFAULT_PATTERNS if matches(own, DEFAULT_PATTERNS) else (own, *DEFAULT_PATTERNS)
 
@@ -127,7 +127,7 @@ def asked_at(branch: str) -> int:
 
 
 def is_safe(branch: str) -> bool:
-    """Return whether a branch's name is short, is one that git takes, and has no character with a meaning elsewhere."""
+    """Return whether a branch's name is short, valid for git, and without characters that have a meaning elsewhere."""
     return len(branch) <= limits.BRANCH_CHARS and ".." not in branch and _SAFE.fullmatch(branch) is not None
 
 
@@ -149,7 +149,7 @@ def is_in_conflict(branch: str, other: str) -> bool:
 
 
 def pattern_prefixes(patterns: Iterable[str]) -> list[str]:
-    """Return the prefixes of the patterns, longest first; a prefix within another one has turns of its own."""
+    """Return the prefixes of the patterns, longest first. A prefix that begins with another one has its own turns."""
     return sorted((pattern.removesuffix("*") for pattern in patterns), key=len, reverse=True)
 
 
@@ -162,10 +162,10 @@ def unsigned_requester(branch: str, name: str, known: Sequence[str]) -> Requeste
 
 
 def turn_shares(waiting: Iterable[Requester]) -> dict[Requester, int]:
-    """Return for each requester how many share its turns: the product over all steps.
+    """Return for each requester how many requesters share its turns: the product over all elements.
 
-    If all stand directly below one pattern, that is the number of requesters. Who waits has a turn after at most one
-    job less than this on each runner, however many requests the others have.
+    If all are directly below one pattern, that is the number of requesters. At most one job less than this runs before
+    a requester's next turn on each runner, however many requests the others have.
     """
     everybody = set(waiting)
     beside: dict[Requester, set[str]] = defaultdict(set)

@@ -1,4 +1,4 @@
-"""The only module that names a server's references to git, in the forms that git does not complete.
+"""The only module that passes names of a server's references to git, in forms that git does not complete.
 
 To git, a name in a refspec or a pattern of a listing may be short, even ``refs/heads/x``: a branch with that whole name
 (``refs/heads/refs/heads/x``) or such a tag is in the way of the branch ``x``, and stands in for it if that is gone.
@@ -82,7 +82,7 @@ def push(
     overwritten.
     """
     folder = f"{OUTGOING}{secrets.token_hex(8)}/"
-    # The asterisk stands for the last character.
+    # In the refspec, the asterisk matches the last character of each name.
     local = {ref: f"{folder}{i}/{ref[-1]}" for i, ref in enumerate(commits)}
     specs = [f"{'' if ref in expect else '+'}{here[:-1]}*:{ref[:-1]}*" for ref, here in local.items()]
     created = "".join(f"create {here} {commits[ref]}\n" for ref, here in local.items())
@@ -104,8 +104,8 @@ def delete(
 ) -> Completed:
     """Delete references of a server that still are at the commits in ``tips``.
 
-    Git deletes exactly what it is told to only as what a pattern matches and this side lacks. A pattern matches longer
-    names too: the server's ``others`` stay, and so does what this side does not track.
+    Git deletes by exact name only with ``--prune`` and a pattern, whose matches do not exist on this side. The pattern
+    matches longer names too: leases keep the server's ``others``, and all that this side does not track.
 
     Raises:
         GitError: it ends with none of the ``ok`` codes; also if a longer name had to be left alone.

@@ -45,7 +45,7 @@ class RequestBranch:
 
     @property
     def is_withdrawn(self) -> bool:
-        """Return whether the requester cancelled it before a runner took it: runners only confirm that."""
+        """Return whether the requester cancelled it before a runner took it. A runner then only confirms that."""
         return self.cancel is not None and self.current_state is State.REQUESTED
 
     @property
@@ -62,9 +62,9 @@ class RequestBranch:
 def read_views(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -> dict[str, RequestBranch]:
     """Read many branches, given as ``{branch: commit id}``, in two calls of git.
 
-    What is larger than the limits is not read. Such a branch counts as one without a state, and its view says why.
-    With ``ended_whole=False``, of a branch that has ended only the state is read. Its view then never says that the
-    branch is foreign or cancelled.
+    Objects beyond the limits are not read. Such a branch counts as one without a state, and its view says why. With
+    ``ended_whole=False``, only the state of a branch that has ended is read. Its view then never shows foreign commits
+    or a cancellation.
     """
     known: dict[str, ObjectInfo | None] = {}
     views = {view.branch: view for view in _ended(git, tips, known)} if not ended_whole else {}

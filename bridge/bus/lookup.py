@@ -1,4 +1,4 @@
-"""Finds out what a name stands for in git, and whether a history is small enough, by the sizes of objects alone.
+"""Looks up git objects by name, and checks whether a history is small enough, by the sizes of objects alone.
 
 Git reads a commit as a whole when it walks past it, and each fetch walks down from all references. So one large commit
 anywhere below a reference would slow down every later fetch.
@@ -13,9 +13,9 @@ from bridge.system.git_output import ObjectInfo
 
 MAX_BYTES_BY_KIND = {"commit": limits.COMMIT_BYTES, "tree": limits.TREE_BYTES, "tag": limits.COMMIT_BYTES}
 
-# So much of a history is checked at once.
+# At most this many commits, or bytes of their lines, are checked at once.
 _HISTORY_COMMITS = 500
-# A line has the ids of a commit and its parents. It may be as long as a commit within the limit.
+# A line lists a commit and its parents, and may be as long as the largest allowed commit.
 _HISTORY_BYTES = 256 * 1024
 
 
@@ -27,8 +27,8 @@ def locate(
 ) -> dict[str, ObjectInfo]:
     """Return id, kind and size of the object of each name: an id, ``<commit>:<path>``, or ``<commit>^:<path>``.
 
-    Left out is what does not exist, and what lies behind a commit or a folder that is larger than the limits: git
-    reads these whole, so each is weighed before it is stepped through. What stood in the way goes into ``too_large``.
+    Names of missing objects are left out, and names that lead through a commit or folder beyond the limits: git reads
+    these whole, so the size of each is checked first. ``too_large`` gets the oversized object for each such name.
     """
     steps = {name: _steps(name) for name in dict.fromkeys(names)}
     at: dict[str, str] = {name: parts[0] for name, parts in steps.items() if parts}

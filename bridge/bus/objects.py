@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bridge.bus.lookup import locate
-from bridge.bus.writer import Identity as Identity  # noqa: PLC0414 - whoever makes commits says who they are by
+from bridge.bus.writer import Identity as Identity  # noqa: PLC0414 - for callers that make commits
 from bridge.bus.writer import Writer
 from bridge.bus.writer import write_blob as write_blob  # noqa: PLC0414
 from bridge.common import limits
@@ -28,7 +28,7 @@ Files = Mapping[str, bytes | Existing | None]
 # A reference's whole name, not an expression. If it is missing, git takes another one with a similar name.
 _REF = re.compile(r"refs/[^\s~^:?*\[\\@]+")
 
-# The tree with nothing in it. Git keeps no empty folders.
+# The empty tree. Git stores no empty folders.
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 
@@ -63,7 +63,7 @@ def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | No
 
 
 def read_many(git: Git, names: Sequence[str], *, max_bytes: int, kind: str = "blob") -> list[bytes | None]:
-    """Return the contents of many blobs, named as ``<commit>:<path>``, at once; None for the missing and the large.
+    """Return the contents of many blobs, named as ``<commit>:<path>``, at once; None for missing or large ones.
 
     With another ``kind`` these are objects of that kind and no other. ``locate`` bounds the way to them. A symbolic
     link counts as its target's name, so what is read must still be parsed strictly.
@@ -78,7 +78,7 @@ def read_many(git: Git, names: Sequence[str], *, max_bytes: int, kind: str = "bl
 
 
 def each_content(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield the content of each object, one at a time: all must exist, and their sizes must have been looked at."""
+    """Yield the content of each object, one at a time. All must exist, and their sizes must have been checked."""
     for oid, pieces in each_in_pieces(git, oids, sys.maxsize):
         yield oid, b"".join(pieces)
 
@@ -103,7 +103,7 @@ def each_in_pieces(git: Git, oids: Sequence[str], most: int) -> Iterator[tuple[s
         child.read(1)
         remaining -= 1
         if not remaining:
-            # Callers that know how many objects come do not ask for the end.
+            # Release it now: callers that know the number of objects do not exhaust this generator.
             batch.release(process)
 
     try:
@@ -119,7 +119,7 @@ def each_in_pieces(git: Git, oids: Sequence[str], most: int) -> Iterator[tuple[s
 
 
 def sizes(git: Git, oids: Sequence[str]) -> dict[str, int]:
-    """Return how many bytes stored objects have, without reading any. Those that are missing are left out."""
+    """Return the sizes of stored objects in bytes, without reading any. Missing objects are left out."""
     return {oid: entry.size for oid, entry in locate(git, oids).items()}
 
 
@@ -174,7 +174,7 @@ def _overlay(git: Git, base: str | None, files: Files, writer: Writer) -> str:
 def commit(
     git: Git, tree: str, parents: Iterable[str], message: str, who: Identity | None, *, sign: bool = False
 ) -> str:
-    """Store a commit and return its id. Without ``who`` git's own configuration says who it is by.
+    """Store a commit and return its id. Without ``who``, git's own configuration names the author.
 
     With ``sign`` it is signed with the user's SSH key, whatever format git would choose.
     """
@@ -189,7 +189,7 @@ def commit(
 
 
 def resolve(git: Git, name: str) -> str | None:
-    """Return the id of the commit of a name, or None. A full reference name is not completed."""
+    """Return the id of the commit that a name stands for, or None. A full reference name is not completed."""
     if _REF.fullmatch(name):
         name = git.maybe("show-ref", "--verify", "--hash", "--", name) or ""
     commit = f"{name}^{{commit}}"
@@ -201,7 +201,7 @@ def resolve(git: Git, name: str) -> str | None:
 
 
 def is_commit(git: Git, name: str) -> bool:
-    """Return whether a name is the whole id of a commit that is here."""
+    """Return whether a name is the full id of a commit in this repository."""
     entry = locate(git, [name]).get(name)
     return entry is not None and entry.kind == "commit" and entry.oid == name
 

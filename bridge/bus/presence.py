@@ -1,4 +1,4 @@
-"""The wire format of a runner's presence: who serves, on a reference of the runner's own.
+"""The wire format of a runner's presence record, which each runner pushes to a reference of its own.
 
 The reference is outside of ``refs/heads/``, so it is no branch, and clones, older clients and runners do not see it. It
 points to a commit without parents whose tree holds one file. No decision about what runs depends on it.
@@ -19,7 +19,7 @@ from bridge.common import limits
 REFS = "refs/kakeya-runners/"
 FILE = "runner.json"
 
-# How long a record counts, in intervals between two records: one record may be lost.
+# A record counts for this many intervals between records, so that a runner may lose one record.
 VALID_INTERVALS = 2.4
 
 _INSTANCE = re.compile(r"[0-9a-f]{16}")
@@ -70,7 +70,7 @@ class Presence(WireFile):
     instance: Annotated[str, StringConstraints(pattern=rf"^{_INSTANCE.pattern}$")]
     version: Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z.+_-]{1,32}$")]
     state: Annotated[RunnerState, Field(strict=False)]
-    # The operator's reason why it is not serving; if it is, what keeps it from working.
+    # The operator's reason, if the runner is not serving; if it is, the fault that keeps it from working.
     reason: Annotated[Sentence, Field(max_length=limits.PRESENCE_REASON)] = ""
     # The request that the runner works on.
     busy_with: Annotated[str, AfterValidator(_is_branch)] | None = None
@@ -86,12 +86,12 @@ class Presence(WireFile):
 
     @property
     def ref(self) -> str:
-        """The reference on which this record counts."""
+        """The only reference on which this record counts."""
         return f"{REFS}{self.instance}"
 
     @property
     def at_s(self) -> float:
-        """When it was written, in Unix seconds of the runner's clock."""
+        """When the record was written, in Unix seconds of the runner's clock."""
         return _seconds(self.at)
 
     def serves(self, branch: str) -> bool:
@@ -105,6 +105,6 @@ def is_ref(name: str) -> bool:
 
 
 def parse(data: bytes | None, ref: str) -> Presence | None:
-    """Read the record on a reference. Returns None if it is malformed or of another runner."""
+    """Read the record on a reference. Returns None if it is malformed or belongs to another runner."""
     presence = wire.parse(Presence, data, limits.PRESENCE_BYTES)
     return presence if presence and presence.ref == ref else None

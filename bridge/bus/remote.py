@@ -85,8 +85,8 @@ class Remote:
     def fetch(self, *patterns: str) -> dict[str, str]:
         """Fetch one branch, or the newest requests under patterns, and return ``{branch: commit id}``.
 
-        Only private refs are written; those of branches that are gone are deleted. See ``fetch_listed`` for what is
-        left out under patterns.
+        Only private refs are written; those of branches that are gone are deleted. ``fetch_listed`` says which branches
+        under patterns are left out.
         """
         if len(patterns) == 1 and "*" not in patterns[0]:
             return self._fetch_one(patterns[0])
@@ -150,8 +150,8 @@ class Remote:
     def fetch_listed(self, listed: Mapping[str, str]) -> dict[str, str]:
         """Fetch listed branches by their ids, and return the fetched ones: a branch may be gone or damaged.
 
-        Those whose commit is larger than the limits are left out, and not fetched again. Left out are also those that
-        take too long, because one branch may stand for gigabytes; see ``left_out``.
+        Branches with a commit beyond the limits are left out, and not fetched again. Branches that take too long are
+        left out too, because one branch may stand for gigabytes; see ``left_out``.
         """
         wanted = self._skipped.without(listed) if listed else {}
         late: dict[str, str] = {}
@@ -209,8 +209,8 @@ class Remote:
     def fetch_presences(self) -> dict[str, str]:
         """Fetch the runners' presence records and return ``{reference: commit id}``, at most ``limits.PRESENCES``.
 
-        Of more than the limit a random part is fetched. Like branches they are fetched by their ids, so that one that
-        cannot be fetched, or is no record, leaves the others.
+        If there are more, a random choice is fetched. Like branches, records are fetched by their ids, so that one that
+        cannot be fetched, or is no record, does not stop the others.
         """
         try:
             with within(limits.PRESENCE_S):
@@ -246,13 +246,13 @@ class Remote:
         return bool(blocking)
 
     def push(self, branch: str, commit: str, *, expect: str | None) -> bool:
-        """Set a branch to a commit if it still is at ``expect`` (None: if it does not exist). Returns whether it was.
+        """Set a branch to a commit if it still is at ``expect`` (None: does not exist). Returns whether it was set.
 
-        A push has three ends. If its reply is lost, the branch is looked at: the server may have done it.
+        If the server's reply is lost, the branch is fetched to find out whether the push succeeded.
 
         Raises:
-            RefusedError: the server says no.
-            InfrastructureError: it cannot be reached; with code ``unsure`` if it may have done it nevertheless.
+            RefusedError: the server refuses the push.
+            InfrastructureError: the server cannot be reached; with code ``unsure`` if the push may have succeeded.
         """
         ref = f"refs/heads/{branch}"
         try:
@@ -281,7 +281,7 @@ class Remote:
             raise remote_errors.name_conflict(branch, other)
 
     def delete(self, branch: str, *, expect: str) -> bool:
-        """Delete a branch if it still is at ``expect``. Returns whether it was."""
+        """Delete a branch if it still is at ``expect``. Returns whether it was deleted."""
         ref = f"refs/heads/{branch}"
         others = [f"refs/heads/{name}" for name in self.listed(f"{branch}*") if name != branch]
         try:

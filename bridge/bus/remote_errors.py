@@ -1,4 +1,4 @@
-"""Explains why a remote did not do what it was asked for, from what git and the server say."""
+"""Explains why an operation on a remote failed, from the messages of git and the server."""
 
 import re
 import shlex
@@ -39,7 +39,7 @@ _OTHER_HASH = re.compile(
     r"^fatal: (?:the receiving end does not support .* hash|mismatched algorithms)", re.MULTILINE
 )
 _BLOCKED = re.compile(r"'refs/heads/([^']+)' exists; cannot create")
-# A server's words for a name that may be in conflict with another one. Which one is in its listing.
+# Servers' messages about a name that may conflict with another name. The listing shows which one that is.
 _CONFLICT = re.compile(
     r"directory file conflict|refname conflict|case-insensitive filesystem|blocking reference"
     r"|failed to (?:update ref|lock)|cannot lock ref '[^']+': Unable to create '[^']+': (?:Not|Is) a directory"
@@ -58,7 +58,7 @@ _NOT_SENT = re.compile(
 
 
 def is_passing(output: str) -> bool:
-    """Return whether a fetch may succeed soon: a branch moved since it was listed, or another command notes it too."""
+    """Return whether a fetch may soon succeed: a branch moved since it was listed, or another command wrote it."""
     return bool(_LOCKED.search(output) or _GONE.search(output))
 
 

@@ -54,7 +54,7 @@ class SkippedCommits:
             self._write({**self.read(), **dict.fromkeys(listed.values(), str(int(time.time())))})
 
     def remove(self, commits: Collection[str]) -> None:
-        """Ask for commits again."""
+        """Let commits be fetched again."""
         skipped = self.read()
         if not skipped.keys().isdisjoint(commits):
             self._write({oid: at for oid, at in skipped.items() if oid not in commits})
@@ -72,8 +72,8 @@ class SkippedCommits:
     ) -> list[str]:
         """Delete references below ``prefix`` to objects that are too large or no commits. Returns their branches.
 
-        With ``late``, branches whose history takes long to read are dropped too, and put into it: a few megabytes may
-        stand for a history that takes minutes.
+        With ``late``, branches whose history takes long to read are dropped too, and added to ``late``: a few megabytes
+        may hold a history that takes minutes to read.
         """
         new = {*fetched.values()} - self._checked
         # An object that is not a commit may stand for anything, so it is not read.

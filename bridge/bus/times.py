@@ -15,7 +15,7 @@ from bridge.system.git import Git
 # Differences between machines' clocks up to this size are normal.
 TOLERANCE_S = 300.0
 
-# By whom runners commit.
+# The e-mail address in runners' commits.
 RUNNER_EMAIL = "kakeya-mac-bridge@localhost"
 
 _COMMITTED = re.compile(rb"^committer [^\n]* (\d{1,12}) [+-]\d{4}$", re.MULTILINE)
@@ -31,8 +31,8 @@ def committed_at(git: Git, commits: Sequence[str]) -> list[float | None]:
 def requested_below(git: Git, prefix: str) -> list[float]:
     """Return the times of the requests below a prefix of references, by the requesters' clocks.
 
-    These are the times in the branches' names, and those of the newest commits that are no runner's: a runner's own
-    commits would confirm its own clock.
+    These are the times in the branches' names, and those of the newest commits that no runner made: a runner's own
+    commits would only confirm its own clock.
     """
     listed = git("for-each-ref", "--format=%(committeremail) %(committerdate:unix) %(refname)", prefix).stdout
     dates = []
@@ -46,14 +46,14 @@ def requested_below(git: Git, prefix: str) -> list[float]:
 
 
 def at_least(now: float, dates: list[float]) -> float:
-    """Return ``now`` if something that was seen is nearly as late; otherwise the time that is certain to have passed.
+    """Return ``now`` if one of the dates is nearly as late; otherwise the time that is certain to have passed.
 
-    What is dated later than ``now`` shows nothing: either the date is forged, or this clock is behind and ``now`` is
-    the careful answer anyway.
+    Dates later than ``now`` prove nothing: either they are forged, or this clock is behind and ``now`` is the careful
+    answer anyway.
     """
     return min(now, max((date for date in dates if date <= now + TOLERANCE_S), default=now) + TOLERANCE_S)
 
 
 def agrees(now: float, dates: list[float], tolerance_s: float = TOLERANCE_S) -> bool:
-    """Return whether something was dated at about ``now``."""
+    """Return whether one of the dates is about ``now``."""
     return any(abs(now - date) <= tolerance_s for date in dates)

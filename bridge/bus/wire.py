@@ -31,7 +31,7 @@ _LEFT_NOTE = re.compile(rf"{LEFT_BY} ([0-9a-f]{{16}}(?: [0-9a-f]{{16}}){{0,{MOST
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # One part of a report's path. No shell, option parser or Unicode folding changes its meaning, and it is not hidden.
 _PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
-# Names that git looks for in a repository, in lower case. Without them, no folder of an answer is one.
+# Names that git expects in a repository, in lower case. They are refused, so that no folder of an answer is one.
 _OF_GIT = frozenset((
     "head", "fetch_head", "orig_head", "merge_head", "config", "config.worktree", "commondir", "gitdir", "objects",
     "refs", "hooks", "packed-refs", "index", "info", "reftable", "shallow", "modules", "worktrees",
@@ -96,7 +96,7 @@ _File = TypeVar("_File", bound=WireFile)
 
 
 def next_count(count: int) -> int:
-    """Return the count after this one. At the limit it stays, since a forged state may be there already."""
+    """Return the next count. A count at the limit stays the same: a forged state may have set it to that."""
     return min(count + 1, limits.COUNTER)
 
 
@@ -129,7 +129,7 @@ CommitId = Annotated[str, StringConstraints(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{
 
 
 class Runner(WireFile):
-    """Which runner: its name in its policy, and the id of its state directory."""
+    """A runner: its name in its policy, and the id of its state directory."""
 
     id: Annotated[str, Field(max_length=64)]
     instance: Annotated[str, Field(max_length=64)]
@@ -180,7 +180,7 @@ class Reason(WireFile):
 
 
 class CommandResult(WireFile):
-    """One step: its command and its end."""
+    """One step: its command, and how that ended."""
 
     argv: Annotated[list[str], Field(max_length=limits.ANSWER_ARGUMENTS)]
     exit_code: int | None
@@ -224,7 +224,7 @@ class Violation(WireFile):
 
 
 class Gate(WireFile):
-    """What the gate said of the reports."""
+    """The gate's verdict on the reports."""
 
     # ACCEPTED_BY_REQUESTER: no check objects, and the request's own code measured: the requester vouches for it.
     verdict: Literal["ACCEPTED", "ACCEPTED_BY_REQUESTER", "REJECTED", "INCOMPLETE"]
@@ -279,10 +279,10 @@ class Result(WireFile):
 
 
 def is_answer_path(path: str) -> bool:
-    """Return whether an answer may contain a file of that name, which readers write to their disks.
+    """Return whether an answer may contain a file at this path, which readers write to their disks.
 
-    It is below the runner's folder or that of reports. Each part of it is a plain ASCII name to which neither git nor a
-    shell nor a file system gives a meaning.
+    The path is below the runner's folder or that of reports. Each part is a plain ASCII name without a meaning for git,
+    a shell or a file system.
     """
     tops = (f"{FOLDER}/", f"{REPORTS}/")
     inner = next((path.removeprefix(top) for top in tops if path.startswith(top)), "")
@@ -298,7 +298,7 @@ def parse_state(data: bytes | None) -> StateFile | None:
 
 
 def left_by(state: StateFile | None) -> list[str]:
-    """Return the instances of the runners that have recorded in a request's state that they leave it to others."""
+    """Return the instance ids of the runners that have recorded in a request's state that they leave it to others."""
     note = _LEFT_NOTE.search(state.detail) if state and state.state is State.REQUESTED else None
     return note[1].split() if note else []
 

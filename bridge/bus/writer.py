@@ -1,7 +1,7 @@
-"""Makes git objects in memory and stores them together, in a pack that one process of git takes apart.
+"""Creates git objects in memory and stores them together: one git process unpacks a pack of them.
 
-Nobody checks what is made: a tree may keep an entry that git's own commands refuse to write again, such as one of a
-kind that does not fit the object of that id. Such trees come from strangers, and answers are built upon them.
+The objects are not checked. A tree may keep an entry that git's own commands would refuse to write, for example one
+whose mode does not fit its object. Such trees come from strangers, and answers are built upon them.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from bridge.system import git_output
 from bridge.system.git import Git
 from bridge.system.git_output import decode, encode
 
-# A larger file is handed to git alone, and is not copied here.
+# A larger file is passed to git on its own, and is not copied here.
 _LARGE = 1 << 20
 # How many bytes of small objects are collected before they are stored together.
 _MOST_COLLECTED = 8 << 20
@@ -27,7 +27,7 @@ _hash = partial(hashlib.sha1, usedforsecurity=False)
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a commit is by."""
+    """The author and committer of a commit."""
 
     name: str
     email: str
@@ -49,8 +49,8 @@ class Writer:
     ) -> str:
         """Add a folder, given as mode and id of each name, and return its id.
 
-        It also holds what ``upon``, a folder as git stores it, holds under names that are not in ``without``. Such a
-        folder may have a hundred thousand entries, so they are copied as they are.
+        The entries of ``upon``, a folder as git stores it, are added except those in ``without``. There may be
+        a hundred thousand of them, so they are copied as bytes.
         """
         named = [(encode(name), mode, oid) for name, (mode, oid) in entries.items()]
         new = sorted(
@@ -67,7 +67,7 @@ class Writer:
         return self._add("tree", bytes(raw) + b"".join(line for _, line in new))
 
     def commit(self, tree: str, parents: Iterable[str], message: str, who: Identity) -> str:
-        """Add a commit that is made now, and return its id."""
+        """Add a commit with the current time, and return its id."""
         by = f"{who.name} <{who.email}> {int(time.time())} +0000"
         upon = "".join(f"parent {parent}\n" for parent in parents)
         return self._add("commit", encode(f"tree {tree}\n{upon}author {by}\ncommitter {by}\n\n{message}"))

@@ -24,10 +24,10 @@ from bridge.reports.models import MODELS
 from bridge.reports.reading import ReportFileError, parse_report
 
 MAX_VIOLATIONS = limits.ANSWER_NOTES
-# Code and message of a violation; behind its file's path in verdicts on several files.
+# Code and message of a violation. In verdicts on several files, the file's path comes first.
 Fault = tuple[str, ...]
 
-# What vouches for a report: a run, or the reason why none does, as a code and a message.
+# The run that vouches for a report; or a code and a message that say why none does.
 Voucher = RunBinding | tuple[str, str]
 NO_RUN: Voucher = ("NO_RUN", "no run vouches for this file")
 
@@ -54,9 +54,9 @@ def check_report(
 ) -> list[Violation]:
     """Return all violations of a report. An empty list means that the gate accepts its claims.
 
-    With a run, the report must also be the one that this run measured; without, ``NO_RUN`` is among the violations.
-    Violations whose code is a note are not among them. ``deadline`` ends the judging; without it, the report has the
-    time of a set of reports.
+    With a run, the report must also be the one that this run measured. Without a run, ``NO_RUN`` is one of the
+    violations. Notes are left out. ``deadline`` ends the judging; by default, the report gets the time of a set of
+    reports.
     """
     faults = _first(_faults(report, run, deadline or Deadline(limits.JUDGE_S)))
     return [violation(code, message) for code, message in faults if not _is_note(code)]
@@ -70,8 +70,9 @@ def judge(
 ) -> Gate:
     """Judge the reports among a run's files: those whose name ends in ``.json``.
 
-    With ``kinds``, there must be exactly one report of each kind, and no other. All of them together have
-    ``limits.JUDGE_S`` seconds. Meanwhile, ``attend`` is called a few times a second; what it raises ends the judging.
+    With ``kinds``, there must be exactly one report of each kind, and no other. All reports together get
+    ``limits.JUDGE_S`` seconds. Meanwhile ``attend`` is called a few times a second; an exception from it ends the
+    judging.
     """
     return judge_each(((path, data, run) for path, data in files.items()), kinds, attend)
 
@@ -81,9 +82,9 @@ def judge_each(
     kinds: Collection[str] | None = None,
     attend: Callable[[], None] | None = None,
 ) -> Gate:
-    """Do the same as ``judge`` with files that are read on demand, each with the run that vouches for it.
+    """Judge like ``judge``, but read files on demand. Each comes with its content and the run that vouches for it.
 
-    The content of a file that cannot be read is None.
+    The content is None if the file cannot be read.
     """
     deadline = Deadline(limits.JUDGE_S, attend)
     faults: list[Fault] = []
@@ -171,7 +172,7 @@ def _faults(report: Mapping[str, Any], run: Voucher, deadline: Deadline) -> Iter
     if not isinstance(run, RunBinding):
         yield run
     else:
-        # This comes first, so that a report of another run is noticed even if the checks run out of time.
+        # Compare with the run first, so that a report of another run is noticed even if the checks run out of time.
         try:
             deadline.check()
             yield from _guarded("the binding to the run", mismatches(report, run, deadline))
@@ -208,8 +209,8 @@ def _apply(check: Check, index: ReportIndex) -> Iterator[tuple[str, str]]:
         yield check.code, message
 
 
-# Raised for values of a type or size with which nothing can be computed. Only this code reads a report's free
-# values.
+# Errors from values whose type or size allows no computation. Only this code reads values that the schema does
+# not restrict.
 _ODD_VALUES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 

@@ -1,4 +1,4 @@
-"""Checks that a report is the one that a run measured, with facts that the report itself cannot prove.
+"""Checks that a run measured a report, with facts that the report itself cannot prove.
 
 A runner gives each job an id that nobody can know before the request is committed, and the engine writes it into its
 reports. While it measures, the engine prints the digests of ``bridge.reports.digests``, which the runner's log keeps.
@@ -25,7 +25,7 @@ _SIMILAR = 0.05
 
 @dataclass(frozen=True)
 class RunBinding:
-    """The run that reports must match."""
+    """The facts about a run that its reports must match."""
 
     id: str  # see `run_id`
     began: datetime
@@ -42,7 +42,7 @@ class RunBinding:
 
 
 def run_id(branch: str, request: str, token: int) -> str:
-    """Return the id of a run. It depends on the request commit, so the commit cannot contain it."""
+    """Return the id of a run. It depends on the request commit's id, so that commit cannot contain it."""
     return hashlib.sha256(f"kakeya-run\n{branch}\n{request}\n{token}\n".encode()).hexdigest()
 
 
@@ -133,7 +133,7 @@ def _digest_mismatches(
         )
         return
     chain = [*digests.row_digests(deadline.through(rows), header)]
-    # A job may repeat a measurement. Its report then has the same header, and one of the parts is its own.
+    # A job may repeat a measurement with the same header. Then one of these parts of the log belongs to this report.
     parts = [mine[start:end] for start, end in pairwise([0, *starts[1:], len(mine)])]
     yield from min(([*_part_mismatches(report, chain, part)] for part in parts), key=len)
 

@@ -8,7 +8,7 @@ from bridge.reports.kinds import COMMANDS
 
 # Options that name files or folders on the host, which an answer does not show.
 _HOST_PLACES = ("out", "model", "draft", "restorer", "text", "prompts", "resume")
-# The value of an option that lets the engine choose.
+# An option with this value lets the engine choose.
 _CHOICE = "auto"
 
 
@@ -34,10 +34,10 @@ def options_of(argv: Sequence[str], command: tuple[str, ...]) -> dict[str, str |
 
 
 def config_mismatches(report: Mapping[str, Any], argvs: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the first option of the step that wrote a report which differs from the report's configuration.
+    """Yield the first difference between a report's configuration and the options of the step that wrote it.
 
-    Only options that the configuration names, as one value of the same form, are compared. Yields nothing if a step
-    could have written the report.
+    An option is compared only if the configuration has a single value of the same form for it. Yields nothing if one of
+    the steps could have written the report.
     """
     command, config = COMMANDS.get(str(report.get("kind")), ()), report.get("config")
     if not isinstance(config, dict):

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-# How often the caller who waits for the verdict can act.
+# The caller's ``attend`` is called at most once in this many seconds.
 _ATTEND_S = 0.1
 # Reading the clock takes as long as a step of a loop, so loops read it only every this many steps.
 _STEPS = 64
@@ -14,13 +14,13 @@ T = TypeVar("T")
 
 
 class TooLongError(Exception):
-    """Judging took more time than it may."""
+    """Judging took longer than allowed."""
 
 
 class Deadline:
     """Ends the judging after ``most_s`` seconds; until then, it calls ``attend`` a few times a second.
 
-    What ``attend`` raises ends the judging too.
+    An exception from ``attend`` ends the judging too.
     """
 
     def __init__(self, most_s: float = math.inf, attend: Callable[[], None] | None = None) -> None:
@@ -34,7 +34,7 @@ class Deadline:
         return time.monotonic() > self._until
 
     def check(self) -> None:
-        """Let ``attend`` act, if it is time for it.
+        """Call ``attend`` if it is due.
 
         Raises:
             TooLongError: the time is over.
@@ -47,7 +47,7 @@ class Deadline:
             self._attend()
 
     def through(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield the items, and check every few of them."""
+        """Yield the items, and check the deadline after every few of them."""
         for i, item in enumerate(items):
             if i % _STEPS == 0:
                 self.check()
@@ -55,7 +55,7 @@ class Deadline:
 
 
 class DeadlineList(list[T]):
-    """A list whose loops check a deadline: code that reads a whole report for each of many claims ends in time."""
+    """A list whose loops check a deadline. So code that reads a whole report for each of many claims ends in time."""
 
     def __init__(self, items: Iterable[T], deadline: Deadline) -> None:
         super().__init__(items)

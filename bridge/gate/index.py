@@ -1,4 +1,4 @@
-"""What a check is, and what it asks about a report: an index, built once for all checks."""
+"""Defines a check, and the index of a report that all checks query."""
 
 import itertools
 import math
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class ReportIndex:
-    """What checks ask about a report; kinds without arms or prompts have none. Warm-up rows are left out everywhere.
+    """Answers the queries of checks about a report. Warm-up rows are left out everywhere.
 
     Queries, and loops over the report's parts, raise TooLongError once the deadline has passed.
 
@@ -146,5 +146,5 @@ class Check:
 
 
 def check(code: str, *kinds: str) -> Callable[[Judge], Check]:
-    """Return a decorator that makes a check of a function. The code is written out, so that a search finds it."""
+    """Return a decorator that turns a function into a check. Write the code out, so that a search finds it."""
     return lambda judge: Check(code, kinds, judge)

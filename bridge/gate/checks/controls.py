@@ -11,9 +11,9 @@ from bridge.reports.parts import Arm, Prompt
 
 # If a control leaves more than this share of the needles, attention does not read the replaced positions.
 SURVIVES = 0.25
-# A control runs on this many prompts, or on all.
+# A control runs on at least this many prompts, or on all if there are fewer.
 CONTROL_PROMPTS = 5
-# A control must move predictions at least this many times as far as restored exact values do (rounding).
+# A control must move predictions at least this many times as far as rounding, measured with restored exact values.
 _BEYOND_ROUNDING = 4
 _SHORTEST_ANSWER = 4
 _COUNTER = "injected_positions"

@@ -49,7 +49,7 @@ def configured_model_ran(index: ReportIndex) -> Iterator[str]:
     wanted = index.option("model")
     measured = [model.id for model in index.report.models if model.role == "target"]
     names = [name for name in (wanted, *measured) if isinstance(name, str) and _NAME.fullmatch(name)]
-    # A short name may stand for a hub id, and a folder for the target in it.
+    # Compare short names only with short names, and hub ids only with hub ids: one may stand for the other.
     are_alike = len({"/" in name for name in names}) == 1
     if measured and len(names) == 1 + len(measured) and are_alike and wanted not in measured:
         yield f"the configured model is {wanted}, and {measured[0]} was measured"
@@ -117,7 +117,7 @@ def _round_faults(commits: list[int], drafted: list[int], accepted: list[int], t
     for i, (c, d, a) in enumerate(zip(commits, drafted, accepted, strict=False)):
         if a > d or c > a + 1:
             yield f"round {i} committed {c} tokens, with {a} of {d} drafts accepted"
-    # The last round may reach beyond the stop.
+    # The last round may commit tokens beyond the stop.
     if sum(commits) < tokens - 1 or (commits and sum(commits[:-1]) >= max(tokens, 1)):
         yield f"rounds committed {sum(commits)} tokens, and {tokens} were generated"
 

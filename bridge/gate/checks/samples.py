@@ -11,7 +11,7 @@ from bridge.reports.claims.unclaimed import why_no_speed
 from bridge.reports.claims.verify import passes_of
 from bridge.reports.repetition import words_of
 
-# Rows that may be set aside: the first run, and a profiled run.
+# At most this many rows may be set aside: the first run, and a profiled run.
 _SET_ASIDE = 2
 
 

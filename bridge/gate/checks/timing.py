@@ -20,10 +20,10 @@ RATIOS = (
 )
 TIMES = (*RATIOS, "decode_tok_s")
 
-# The largest ratio of the times of equal runs with which their median still says something.
+# If the times of equal runs differ by more than this ratio, their median means nothing.
 PREFILL_SPREAD, DECODE_SPREAD = 3.0, 2.0
 _IN_SEQUENCE = 2
-# The time of a row that may be neither prefill nor decoding, as a share of decoding and in seconds.
+# A row's time that may be neither prefill nor decoding: at most this share of decoding, plus these seconds.
 _HIDDEN, _HIDDEN_S = 0.03, 1e-3
 _WARMED = "only the first run was slow: it found cold caches, or the later ones a prompt that was kept"
 # Seconds by which rows of one process may seem to overlap, and by which `seconds` is rounded.
@@ -33,7 +33,7 @@ _OVERLAP, _ROUNDED = 1e-3, 0.05
 @check("TIMES_CONTRADICT", *COMMANDS)
 def rows_follow_each_other(index: ReportIndex) -> Iterator[str]:
     """Each row starts after the row before it has ended, and the last one ends within the run."""
-    end, resumed = 0.0, index.option("resumed_rows")  # which an earlier, interrupted run left
+    end, resumed = 0.0, index.option("resumed_rows")  # rows of an earlier, interrupted run
     first = resumed if isinstance(resumed, int) and not isinstance(resumed, bool) and resumed >= 0 else 0
     for i, row in enumerate(index.rows[first:], start=first):
         if row.started_s is None:
