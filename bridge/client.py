@@ -50,7 +50,7 @@ class Run:
     existing: bool = False
 
     def status(self) -> Status:
-        """Return its current status."""
+        """Return the request's current status."""
         return self.client.status(self.branch)
 
     def wait(self, timeout: float | None = None) -> Status:
@@ -62,7 +62,7 @@ class Run:
         return self.client.follow(self.branch, timeout)
 
     def logs(self) -> str:
-        """Return the whole log after the end, and before that the part that was streamed so far."""
+        """Return the whole log once the job has ended, and until then the part that was streamed so far."""
         return self.client.logs(self.branch)
 
     def fetch(self, out: Path | str | None = None) -> "Fetched":
@@ -112,7 +112,7 @@ class Client:
 
     @cached_property
     def branch_ages(self) -> BranchAges:
-        """The record of since when each branch is unchanged."""
+        """The record of how long each branch has been unchanged."""
         return BranchAges(self.git)
 
     @cached_property
@@ -134,7 +134,7 @@ class Client:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """The branches among which requests are looked for."""
+        """The patterns of the branches that may be requests."""
         return branch_names.patterns_with(self.namespace)
 
     def run(
@@ -150,14 +150,14 @@ class Client:
         sign: bool = False,
         idempotency_key: str | None = None,
     ) -> Run:
-        """Ask for a preset by pushing a request branch. With ``sign`` its commit is signed with the user's SSH key.
+        """Request a preset by pushing a request branch. With ``sign``, its commit is signed with the user's SSH key.
 
         A second call with the same ``idempotency_key`` returns the request of the first one and sends nothing.
 
         Raises:
             UsageError: the preset is unknown, or a parameter does not fit. Nothing was sent.
             RefusedError: the remote refuses the branch.
-            InfrastructureError: it cannot be reached.
+            InfrastructureError: the remote cannot be reached.
         """
         # Fail now if the named key cannot be read, not after the job ran.
         find_pin(None, self._remote_name, self._public_key)
@@ -279,7 +279,7 @@ class Client:
         return read_result(self.git, answered(self.view(branch)))
 
     def verify(self, branch: str) -> "Report":
-        """Check an answer offline: if it was fetched before, only the local copy is read."""
+        """Check an answer offline: if its branch was fetched before, only the local copy is read."""
         return self._verify(self._known(branch))
 
     def fetch(self, branch: str, out: Path | str | None = None) -> "Fetched":
@@ -310,7 +310,7 @@ class Client:
         return status_of(cancel(self.git, self.remote, lambda: self.view(branch), reason))
 
     def sweep(self, older_than: timedelta, *, remote: bool = False, dry_run: bool = False) -> Swept:
-        """Forget requests that are older and, with ``remote``, delete the finished ones among them from the remote.
+        """Remove the records of older requests and, with ``remote``, delete the finished ones from the remote.
 
         A request that a runner may still answer is never deleted from the remote.
         """
@@ -325,7 +325,7 @@ class Client:
         report = verify(self.git, view, self.presets, self.pin, self.sent.commit_of(view.branch))
         return KnownAnswers(self.git).compare(report)
 
-    # Last in the class, because its name hides the builtin from the methods after it.
+    # This method is the last one, because its name hides the builtin from the methods after it.
     def list(self, limit: int = 50) -> list[Status]:
         """Return the newest requests on the remote, newest first."""
         listed = self.remote.listed(*self.patterns)

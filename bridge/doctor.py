@@ -27,7 +27,7 @@ from bridge.verify.public_keys import HOW_TO_PIN
 
 # How many runners are listed.
 _SHOWN = 5
-# How many requests' states are read to find the runner that wrote last.
+# The states of this many requests are read to find the runner that wrote last.
 _LOOKED_AT = 50
 # How many remotes are listed.
 _NAMED = 5

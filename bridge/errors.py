@@ -9,8 +9,8 @@ KakeyaError
 │   ├── ProcessError        another program failed
 │   │   └── GitError        that program was git
 │   └── WaitTimeout         no answer in the time given
-├── RefusedError            a runner, or the bus, said no
-└── VerificationError       an answer does not hold what it says
+├── RefusedError            a runner, or the bus, refused
+└── VerificationError       an answer contradicts itself or its signature
 """
 
 import re
@@ -81,13 +81,13 @@ class ProcessError(InfrastructureError):
         super().__init__(message or f"{argv[0]} ended with {returncode}", fix=fix, quoting=quoting)
 
     def summary(self) -> str:
-        """Return the reason that the program printed: its last line; the message if it did not run to its end."""
+        """Return the reason that the program printed last; or the message, if the program did not run to its end."""
         if self.returncode is None and hasattr(self, "message"):
             return self.message
         return self._relevant_lines()
 
     def output(self) -> str:
-        """Return what it printed, messages first. Long lines are cut: patterns may take quadratic time on one line."""
+        """Return the program's output, messages first. Long lines are cut: patterns may take quadratic time on them."""
         text = (self.stderr + self.stdout[:_MAX_PRINTED]).decode("utf-8", "replace")
         return "\n".join(line[:MAX_MESSAGE] for line in text.split("\n"))
 
@@ -122,7 +122,7 @@ class WaitTimeout(InfrastructureError):  # noqa: N818 - it is what happened, not
 
 
 class RefusedError(KakeyaError):
-    """Somebody with the right to do so said no."""
+    """A runner or a server refused, and had the right to."""
 
     exit_code = ExitCode.REFUSED
     kind = "refused"

@@ -49,7 +49,7 @@ key_option = option(
 
 
 def request_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the request that a subcommand is about, and the remote on which it lies."""
+    """Add the argument for the request, and the option for its remote."""
     return click.argument("request", required=False)(remote_option(function))
 
 
@@ -143,13 +143,13 @@ def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -
 
 
 def event_dict(event: Event) -> dict[str, object]:
-    """Return an event as one line of NDJSON holds it."""
+    """Return an event as the object of one line of NDJSON."""
     kind = "note" if event.note else "log" if event.log else "state"
     return {"event": kind, "log": event.log, "note": event.note, **event.status.as_dict()}
 
 
 class Progress:
-    """The last line of a log that is not shown in full, now and then."""
+    """Shows the last line of a log now and then, if the log is not shown in full."""
 
     _EVERY_S = 5.0
 

@@ -28,7 +28,7 @@ from bridge.verify.verdict import gate_lines, verified
 _TIMEOUT_S = 600
 _WIDTH = 100
 
-# Lines of a job's log that are shown; all of it is in the answer.
+# At most this many lines of a job's log are shown; the answer has the whole log.
 _LOG_LINES = 12
 
 

@@ -44,7 +44,7 @@ def command(
 
     Exits with the exit code of the job.
     """
-    from bridge.measure import measure  # noqa: PLC0415 - slow to import, and the help needs nothing of it
+    from bridge.measure import measure  # noqa: PLC0415 - slow to import, and the help does not need it
 
     known = find_preset(load_presets(environment.get("KAKEYA_PRESETS")), preset)
     env = {**MODELS, **_settings(settings, known)}

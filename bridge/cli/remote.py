@@ -20,7 +20,7 @@ from bridge.common.cli.screen import Grid, console
 # How many reasons for waiting, and how many names of figures, are shown.
 _REASONS = _NAMES = 5
 
-# A branch's name is there to be copied, so the table is as wide as it needs to be.
+# People copy branch names, so the table is as wide as they are.
 _WIDTH = 250
 
 

@@ -31,7 +31,7 @@ def mcp_command(context: click.Context, port: int | None) -> None:
     An agent's host starts this command in the repository whose remote is the bus. docs/agents.md shows how to
     configure it.
     """
-    # Making the SDK's models leaves nothing to collect, and looking for it takes a third of the time to start.
+    # Garbage collection would find nothing after the SDK's models are created, and takes a third of the start time.
     gc.disable()
     with _extra("mcp", "the MCP SDK", ("mcp", "mcp_types", "anyio")):
         from bridge.mcp.server import make_server, serve_http, serve_stdio  # noqa: PLC0415 - only this command needs the SDK

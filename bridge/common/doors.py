@@ -1,7 +1,7 @@
-"""Words advice for the door at which it is read.
+"""Adapts advice to the door where it is read: a terminal, an agent, a workflow or a browser.
 
-An error's fix names commands and options of ``kakeya``, because most are read in a terminal. An agent has tools and
-arguments instead, a workflow has the Action's inputs, and a page in a browser only shows things.
+An error's fix names commands and options of ``kakeya``, because most fixes are read in a terminal. An agent has tools
+and arguments instead, a workflow has the Action's inputs, and a page in a browser only shows things.
 """
 
 import re
@@ -13,7 +13,7 @@ from bridge.common import environment
 _ACTION = "action"
 
 _TOOLS = "run|wait|status|logs|fetch|cancel|list|doctor|presets"
-# A command in backquotes with its arguments, or one without, at the end of a clause.
+# A command with its arguments, in backquotes or up to the end of a clause.
 _COMMAND = r"`(kakeya [a-z]+[^`]*)`|(?<![`\w])(kakeya [a-z]+(?: [^\s`;,]*[^\s`;,.])*)"
 _PREFIX = r"--prefix\b(?: of `kakeya run`, or KAKEYA_BRANCH_PREFIX)?"
 _FOR_AGENTS = (
@@ -74,7 +74,7 @@ def current() -> Door:
 
 
 def advice(fix: str | None, door: Door, code: str = "") -> str | None:
-    """Return a fix, written for a terminal, in the words of a door. ``code`` is that of the error, if it is one."""
+    """Return a fix, which was written for a terminal, in the words of a door. ``code`` is the error's code, if any."""
     if door is Door.ACTION and code in _BY_CODE_FOR_WORKFLOWS:
         return _BY_CODE_FOR_WORKFLOWS[code]
     for pattern, words in _REPLACED.get(door, ()) if fix else ():

@@ -30,12 +30,12 @@ def without_plugins() -> None:
 
 
 def set_offline() -> None:
-    """Keep huggingface_hub from the network. Only counts before that package is imported."""
+    """Keep huggingface_hub off the network. Has an effect only before that package is imported."""
     os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def set_absolute(*names: str) -> None:
-    """Let variables that name files name the same ones after this process has changed its folder."""
+    """Make paths in variables absolute, so that they stay valid when this process changes its folder."""
     for name in names:
         value = get(name, "")
         if value and "-----BEGIN" not in value:
@@ -53,7 +53,7 @@ def for_user_git() -> dict[str, str]:
 
 
 def without_prompts(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment in which neither git nor its helpers ask anybody: no terminal, and no window either."""
+    """Return an environment in which neither git nor its helpers prompt, in a terminal or in a window."""
     quiet = {"GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never"}
     return {**quiet, **{name: value for name, value in env.items() if name != "SSH_ASKPASS"}}
 
@@ -76,7 +76,7 @@ def for_isolated_git() -> dict[str, str]:
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_ATTR_NOSYSTEM": "1",
-        # An object is what its id says, whatever `refs/replace/` holds.
+        # Ignore `refs/replace/`, so that an id always means the same object.
         "GIT_NO_REPLACE_OBJECTS": "1",
         "GIT_OPTIONAL_LOCKS": "0",
         "LC_ALL": "C.UTF-8",
@@ -94,7 +94,7 @@ def data_home() -> Path:
 
 
 def fetched_model(name: str) -> Path:
-    """Return the folder of a model that ``kakeya-engine models get`` gets, whether it exists or not."""
+    """Return the folder of a model that ``kakeya-engine models get`` downloads, whether it exists or not."""
     return data_home() / "models" / name
 
 

@@ -16,7 +16,7 @@ from bridge.common import install, sanitize
 
 
 class ExitCode(IntEnum):
-    """The one table of exit codes, for every command of every program here."""
+    """The exit codes of all commands of all three programs."""
 
     SUCCEEDED = 0
     FAILED = 1
@@ -44,8 +44,8 @@ EXIT_MEANINGS = {
     ExitCode.INTERRUPTED: "interrupted (^C)",
 }
 
-# Longer than any message of this program. It limits text from other sources. Of longer messages the end is kept too,
-# which says what is wrong with a long value before it.
+# Longer than any message of this program: it limits text from other sources. A longer message keeps its beginning and
+# its end, because the end says what is wrong with a long value before it.
 MAX_MESSAGE = 1000
 _END = 300
 
@@ -61,8 +61,8 @@ def one_line(text: str) -> str:
 class KakeyaError(Exception):
     """A failure that is reported in one line, with the fix if one is known.
 
-    ``quoting`` is text that somebody else wrote: a server, git, or whoever made an answer. People read it behind the
-    message; agents get it in a field of its own.
+    ``quoting`` is text from others: a server, git, or the author of an answer. People read it after the message; agents
+    get it in a field of its own.
     """
 
     exit_code = ExitCode.FAILED

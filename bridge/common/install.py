@@ -1,7 +1,7 @@
-"""How to install the engine and other extras: the one sentence for every message that says something is missing.
+"""How to install the engine and other extras: one sentence for all messages about something that is missing.
 
-No message suggests to install the project by name: nobody has registered that name on a public index, so a stranger
-could.
+No message suggests installing the project by name: the name is not registered on a public index, so a stranger could
+register it.
 """
 
 import sys
@@ -12,7 +12,7 @@ PARITY, SERVE = "parity", "serve"
 # A folder of the checkout, not a package on an index.
 WEIGHTS = "./release/weights"
 
-# The extra that brings a module which jobs import.
+# The extra that installs each module which jobs import.
 EXTRAS = {
     **dict.fromkeys(("bridge", "engine", "mlx", "mlx_lm", "runner"), ENGINE),
     **dict.fromkeys(("fastapi", "llguidance"), SERVE),
@@ -31,7 +31,7 @@ def weights() -> str:
 
 
 def engine(*more: str, python: str | Path) -> str:
-    """Return what ``how`` does, as a sentence."""
+    """Return the same as ``how``, as a sentence of its own."""
     return _sentence(how(*more, python=python))
 
 

@@ -1,7 +1,7 @@
 """Limits on everything that is read from the bus and from servers, whoever wrote it.
 
-docs/security.md says what happens beyond the most important ones; tests feed each limit and one more. Each holds
-before the thing is read into memory. Sizes are in bytes.
+docs/security.md says what happens beyond the most important limits; tests try each limit, and one more than that. Each
+limit is checked before data is read into memory. Sizes are in bytes.
 """
 
 KIB = 1 << 10
@@ -10,42 +10,42 @@ MIB = 1 << 20
 # Names and numbers.
 BRANCH_CHARS = 250
 BRANCH_PART_CHARS = 200
-# Far above what honest runners count to, and far below what a JSON integer may have here (18 digits).
+# Far above the counts of honest runners, and far below the largest JSON integer that is accepted (18 digits).
 COUNTER = 10**12
 
-# One commit, message included; one folder of a tree as git stores it: about 100,000 names; how deep folders may lie.
+# The size of a commit with its message; of a folder as git stores it (about 100,000 names); and the depth of folders.
 COMMIT_BYTES = 1 * MIB
 TREE_BYTES = 4 * MIB
 PATH_PARTS = 64
 
-# What the bus lists. Beyond this number, each poll looks at a part: new request branches first, the others in turn.
+# Listed branches. If there are more, each poll handles only a part: new request branches first, the others in turn.
 BRANCHES = 50_000
-# Only this many branches at one commit are examined together; at most one of them is a request's.
+# At most this many branches at the same commit are examined at a time; at most one of them is a request.
 COPIES = 1_000
-# A listing of up to this many bytes is kept to be compared with the next one.
+# A listing of up to this many bytes is compared with the next one.
 LISTING_BYTES = 8 * MIB
 LINE_BYTES = 8 * KIB
 # The newest branches that a client fetches to find out what else waits and who serves.
 FETCHED = 2_000
-# How long a client fetches branches that it lists; those that did not come by then are left out.
+# How long a client fetches listed branches; those that have not arrived by then are left out.
 LISTED_S = 60.0
 
-# Git's own processes in the runner: address space, and how long a poll waits for new branches.
+# The address space of a git process of the runner.
 GIT_MEMORY_BYTES = 1024 * MIB
-# The user's git while it talks to a server: its own memory. Mapped packs do not count and may be larger.
+# The memory of the user's git while it talks to a server. Mapped packs do not count, and may be larger.
 TALKING_GIT_BYTES = 2048 * MIB
 # How long a server may be silent over HTTP before git takes it for gone.
 SILENCE_S = 60.0
-# What a fetch leaves free on the disk: more than the 512 MiB below which a runner ends its jobs by default.
+# A fetch leaves this much of the disk free: more than the 512 MiB below which a runner ends its jobs by default.
 KEEP_FREE_BYTES = 1024 * MIB
 FETCH_S = 5.0
 SEARCH_S = 3.0
-# How long the runner waits for a branch to which somebody else pushed while or after its job ran.
+# How long the runner waits for a branch that somebody else pushed to while, or after, its job ran.
 TIP_S = 15.0
 
-# Commits from a branch's tip down among which a signed state, or the request below unsigned ones, is looked for.
+# How many commits from a branch's tip down are searched for a signed state, or for the request below unsigned states.
 UNSIGNED = 1_000
-# Commits that a poll looks at for this, on all branches together. New branches come first.
+# How many commits a poll searches in this way, on all branches together. New branches come first.
 UNSIGNED_A_POLL = 20_000
 
 # How often the runner may die over one commit before it leaves that commit alone.
@@ -83,7 +83,7 @@ FILE_BYTES = 64 * MIB
 STATE_BYTES = 16 * KIB
 RESULT_BYTES = MIB
 EVIDENCE_BYTES = 4 * MIB
-# Commits of a branch above its request that a reader goes through.
+# Commits of a branch above its request, as far as a reader reads them.
 COMMITS = 20_000
 # The piece of log in one commit. A runner streams a quarter of a mebibyte at a time.
 PIECE_BYTES = MIB // 2
@@ -91,9 +91,9 @@ PIECE_BYTES = MIB // 2
 STREAM_BYTES = 256 * MIB
 # A log that is shown or returned as text. `fetch` writes longer ones to disk.
 LOG_BYTES = 32 * MIB
-# Reports that are read into memory to be judged or shown, together.
+# All reports that are read into memory together, to be judged or shown.
 REPORTS_BYTES = 64 * MIB
-# Seconds in which all reports of a run are judged together. A report of the allowed size takes a few.
+# Seconds for judging all reports of a run. A report of the largest size takes a few seconds.
 JUDGE_S = 30.0
 # Files that `kakeya gate` looks at in the folders that it is given.
 GATE_FILES = 10_000
@@ -103,12 +103,12 @@ GATE_FILES = 10_000
 # lower limit.
 REPORT_BYTES = 48 * MIB
 REQUESTERS_REPORT_BYTES = 8 * MIB
-# Values in one JSON text, lists and objects among them, and names in its objects. A list may take two bytes of text
+# In one JSON text: all values; lists and objects; and names of values in objects. A list may take two bytes of text
 # and 200 of memory, a name 6 and 260.
 JSON_VALUES = 1_000_000
 JSON_NESTS = 100_000
 JSON_NAMES = 250_000
-# The same for a report, in which equal objects are stored once: distinct objects, and names of one object.
+# The same for a report, in which equal objects are stored once; also distinct objects, and the names in one object.
 REPORT_VALUES = 6_000_000
 REPORT_NESTS = 2_500_000
 REPORT_NAMES = 8_000_000

@@ -1,8 +1,8 @@
-"""What the HTTP servers share: a listening socket, and connections that are closed in favour of new ones.
+"""Shared by the HTTP servers: a listening socket, and connections that are closed in favour of new ones.
 
-Any program of this machine may open as many connections as a server takes, and send nothing, half a request, or read
-no answer. uvicorn limits how long a connection may be idle between two requests, but not before the first one, and not
-within the head of a request.
+Any program on this machine can open as many connections as a server accepts, and then send nothing, send half a
+request, or not read the answer. uvicorn limits how long a connection may be idle between two requests, but neither
+before the first request nor within the head of a request.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from bridge.common.errors import InfrastructureError
 
 LOOPBACK = "127.0.0.1"
-HEAD_S = 10.0  # in which the whole head of a request has to come
+HEAD_S = 10.0  # time limit for receiving the head of a request
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -53,13 +53,13 @@ def names(port: int) -> list[str]:
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection. It closes itself if a head is late, and the oldest idle one is closed for a new one.
+    """uvicorn's connection, but it closes itself if a head is late, and the oldest idle one is closed for a new one.
 
-    It does so when there are as many connections as uvicorn's ``limit_concurrency``: the next request would get status
-    503.
+    The latter happens when there are as many connections as uvicorn's ``limit_concurrency``: the next request would get
+    status 503.
 
     Attributes:
-        stalled_s: after how many seconds a connection whose client has not read its answer makes way too; None for
+        stalled_s: a connection whose client has not read its answer for this many seconds may be closed too; None:
             never.
     """
 
@@ -76,7 +76,7 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Receive a part of a request's head."""
-        self._make_way()  # when it was opened, all others may have been busy
+        self._make_way()  # all others may have been busy when this one was opened
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._stop()
@@ -89,7 +89,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Note since when it is idle."""
+        """Record that the connection is idle from now on."""
         super().on_response_complete()
         self._since = self.loop.time()
 
@@ -103,7 +103,7 @@ class Connection(H11Protocol):
             oldest = min(closable, key=lambda other: (other._is_busy, other._since))  # noqa: SLF001
             # Remove it from the list now; the loop closes it later.
             self.connections.discard(oldest)
-            oldest.transport.abort()  # what its client does not read would keep it open
+            oldest.transport.abort()  # a normal close would wait until the client reads
 
     @property
     def _is_busy(self) -> bool:

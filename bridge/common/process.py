@@ -10,7 +10,7 @@ from threading import Event
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-POLL_SECONDS = 0.05  # between two looks at whether a program is still wanted
+POLL_SECONDS = 0.05  # pause between checks whether a program is cancelled
 
 
 def answer(
@@ -54,7 +54,7 @@ def _communicate(
 
 
 def run(*argv: str, timeout: float) -> tuple[bool, str]:
-    """Return whether ``argv`` succeeded, and its output, or why it did not start or end within ``timeout`` s."""
+    """Return whether ``argv`` succeeded; and its output, or why it did not start or not end within ``timeout`` s."""
     try:
         done = subprocess.run(
             argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False

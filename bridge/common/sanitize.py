@@ -1,13 +1,13 @@
 r"""The one sanitiser: no text from the bus, a server or another program is shown except through here.
 
-Characters are shown by list: letters, numbers, punctuation, symbols and the plain space, and marks on one of these, a
-few at most. All others are spelled out, as ``\x1b`` or ``\u202e``: what steers a terminal, reorders text, or is not
-seen. What is secret, the credentials in URLs, becomes ``***``. Each consumer has its function:
+Only these characters are shown: letters, numbers, punctuation, symbols, the plain space, and a few marks on each of
+them. All others are spelled out, such as ``\x1b`` or ``\u202e``, because they may control a terminal, reorder text, or
+be invisible. Credentials in URLs become ``***``. Each consumer has its function:
 
 - a terminal or the log of a workflow: ``printed``, after ``line`` or ``block``;
 - a program: ``data``;
 - an agent: ``line`` and ``log`` (``bridge.mcp.bounds``);
-- a page or Markdown: ``line``, and what escapes their own signs (``bridge.common.drawing.markup`` and
+- a page or Markdown: ``line``, and then the escaping of its own (``bridge.common.drawing.markup`` and
   ``bridge.report.forms.markdown``).
 
 All text leaves a program through ``bridge.common.cli.output``, ``bridge.common.cli.screen`` or
@@ -25,51 +25,51 @@ HIDDEN = "***"
 # Everything up to the next white space: an address never ends before its credentials do.
 _ADDRESS = re.compile(r"://\S*")
 _USER = re.compile(r"[\w.-]+")
-# Characters that may follow an address in a sentence and are no part of it.
+# Characters that may follow an address in a sentence without belonging to it.
 _QUERY = re.compile(r"[?#](?!['\"`.,;:)\]>]*\Z)")
 _CLOSING = "'\"`.,;:)]>"
 _MARK = re.compile(r"[?#]")
 _END = re.compile(r"[/?#]")
 
-# Terminal escape sequences: CSI, OSC and similar ones, and sequences of two characters. A runner replaces their control
-# characters by pictures of them. A sequence that is cut off at the end counts too, so that the beginning of a growing
-# log always reads the same.
+# Terminal escape sequences: CSI, OSC and similar ones, and sequences of two characters. In logs, runners replace their
+# control characters by visible symbols. A sequence that is cut off at the end counts too, so that the beginning of a
+# growing log always reads the same.
 _STEERING = re.compile(
     r"[\x1b\u241b](?:\[[0-?]*[ -/]*(?:[@-~]|\Z)|[]PX^_][^\x07\u2407\x1b\u241b\n]*(?:[\x07\u2407]|[\x1b\u241b]\\|\Z)"
     r"|[ -/]*(?:[0-~]|\Z))"
 )
 
-# Characters that are not seen although `str.isprintable` allows them: what Unicode calls default-ignorable
-# (DerivedCoreProperties.txt), and letters, marks and symbols that are blank.
+# Invisible characters that `str.isprintable` allows: the ones that Unicode calls default-ignorable
+# (DerivedCoreProperties.txt), and blank letters, marks and symbols.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufffc\u2d7f\U0001107f"
     "\U00013430-\U00013442\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# Marks on one base beyond these are spelled out, so that no stack of them covers other lines (Unicode TR 39, 5.4).
+# More marks than this on one character are spelled out: a stack of marks could cover other lines (Unicode TR 39, 5.4).
 MARKS = 4
-# What a workflow's runner may take for a command: GitHub's `::name::`, and `##[name]`, `##vso[` and `##teamcity[` of
-# others, which count anywhere in a line.
+# Text that a CI system may take for a command: GitHub's `::name::`; and `##[name]`, `##vso[` and `##teamcity[` of
+# other systems, which count anywhere in a line.
 _COMMAND = re.compile(r"(?<!\S):{2,}(?=[A-Za-z])|##(?=[A-Za-z]*\[)")
 _BEGUN = re.compile(r"(?:(?<!\S):+|##[A-Za-z]*|#)\Z")
 
 
 def line(text: str) -> str:
-    """Return text as one line in which nothing steers, without the credentials in its addresses."""
+    """Return text as one line without control characters, and without the credentials in its addresses."""
     return _spelled(hide_credentials(text), "")
 
 
 def block(text: str) -> str:
-    """Return text of several lines, likewise; line feeds and tabs stay."""
+    """Do the same to text of several lines; line feeds and tabs stay."""
     return _spelled(hide_credentials(text), "\n\t")
 
 
 def printed(text: str) -> str:
-    """Return text without workflow commands. It has to come from ``line`` or ``block``."""
+    """Return text, which has to come from ``line`` or ``block``, without workflow commands."""
     return _COMMAND.sub(lambda match: " ".join(match[0]) if match[0][0] == ":" else "## ", text)
 
 
 def begun_command(text: str) -> str:
-    """Return the end of a text that ``printed`` might take for a workflow command together with what follows."""
+    """Return the end of a text that may become a workflow command for ``printed`` together with the following text."""
     match = _BEGUN.search(text)
     return match[0] if match else ""
 
@@ -97,8 +97,8 @@ def data(value: object) -> str:
 def hide_credentials(text: str) -> str:
     """Return text in which the addresses lack their passwords, tokens and queries.
 
-    The user's name in an SSH address stays, since it is no secret. More is hidden rather than less: where an ``@`` may
-    belong to a password that was not encoded, everything before it goes.
+    The user name in an SSH address stays, because it is not secret. In doubt, more is hidden: if an ``@`` may belong to
+    a password that was not encoded, everything before it is hidden.
     """
     return _ADDRESS.sub(_hide, text) if "://" in text else text
 
@@ -139,7 +139,7 @@ def _without_credentials(value: object) -> object:
 
 
 def _spell(character: str) -> str:
-    # The blank cell of Braille, which plots are made of, has the width of a space.
+    # Plots consist of Braille cells. The blank one is as wide as a space.
     return " " if character == "\u2800" else ascii(character)[1:-1]
 
 

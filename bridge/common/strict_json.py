@@ -20,7 +20,7 @@ _SHARED_NAMES, _SHARED_ITEMS = 8, 64
 
 
 class Bounds(NamedTuple):
-    """How many lists and objects, values and names a text may hold; if equal objects are shared, how many differ."""
+    """Limits of a text: lists and objects, values, and names; also of different objects, if equal ones are shared."""
 
     nests: int
     values: int
@@ -36,7 +36,7 @@ def loads(
     data: str | bytes, *, what: str = "the manifest", max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH,
     bounds: Bounds = MANIFEST,
 ) -> Any:  # fmt: skip
-    """Parse JSON and refuse whatever RFC 8259 leaves open or could exhaust the reader.
+    """Parse JSON, and refuse everything that RFC 8259 leaves open or that could exhaust the reader.
 
     Refused: more than ``max_bytes``, text that is not UTF-8, duplicate keys, NaN and Infinity (also spelled ``1e999``),
     integers of more than 18 digits, lone surrogates, nesting deeper than ``max_depth``, and more values than ``bounds``
@@ -96,7 +96,7 @@ def _count(raw: bytes) -> Bounds:
 
 
 def count_outside_strings(raw: bytes, piece: int = _PIECE) -> Bounds:
-    """Return the same as ``_count`` without the marks in strings, in time proportional to the length."""
+    """Count like ``_count``, but without the marks in strings, in time proportional to the length."""
     nests, values, names, inside, start = 0, 1, 0, False, 0
     while start < len(raw):
         end = start + piece
@@ -113,7 +113,7 @@ def count_outside_strings(raw: bytes, piece: int = _PIECE) -> Bounds:
 
 
 def dumps(value: object) -> str:
-    """Write JSON for people and for digests: sorted keys, two spaces, nothing that ``loads`` refuses."""
+    """Return JSON for people and for digests: with sorted keys, two spaces, and nothing that ``loads`` refuses."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -179,7 +179,7 @@ def _identity(value: Any) -> object:
         return dict, id(value)
     if isinstance(value, list):
         return (list, *map(_identity, value))
-    return type(value), repr(value) if value == 0 else value  # 0.0 and -0.0 are equal, and differ
+    return type(value), repr(value) if value == 0 else value  # 0.0 and -0.0 compare equal, but must not be shared
 
 
 def _decoder(pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, Any]]) -> json.JSONDecoder:
@@ -188,7 +188,7 @@ def _decoder(pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, Any]]) -> j
     )
 
 
-# One decoder for most texts: making a decoder takes as long as decoding a small file.
+# One decoder for most texts: creating a decoder takes as long as decoding a small file.
 _DECODER = _decoder(_no_duplicates)
 
 
@@ -201,7 +201,7 @@ def _check(value: object, noun: str, depth: int, ancestors: set[int]) -> None:
             raise ManifestError(f"{noun} holds half of a surrogate pair", code="bad_json")
     elif isinstance(value, dict):
         if id(value) in ancestors:
-            return  # it was as deep as here, or deeper than the depth allows elsewhere
+            return  # a shared object is checked once
         ancestors.add(id(value))
         for key, item in value.items():
             _check(key, noun, depth - 1, ancestors)

@@ -8,9 +8,9 @@ from pydantic import ValidationError
 
 
 def describe_all(error: ValidationError, known: Iterable[str] = ()) -> str:
-    """Return a sentence on each thing pydantic found wrong.
+    """Return a sentence about each fault that pydantic reports.
 
-    For an unknown field of the top level it names the nearest of the ``known`` ones.
+    For an unknown field at the top level, it names the most similar one of the ``known`` fields.
     """
     sentences = []
     for fault in error.errors(include_url=False, include_input=False):
@@ -23,7 +23,7 @@ def describe_all(error: ValidationError, known: Iterable[str] = ()) -> str:
 
 
 def describe(error: ValidationError) -> tuple[str, str]:
-    """Return a sentence on the first thing pydantic found wrong, and the field it is about."""
+    """Return a sentence about the first fault that pydantic reports, and the field that it concerns."""
     return _sentence(error.errors(include_url=False, include_input=False)[0])
 
 

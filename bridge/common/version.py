@@ -50,7 +50,7 @@ def describe(commit: Commit | None) -> str:
 def built_from(folder: Path = _HERE, paths: Sequence[str] = _WHOLE_REPOSITORY) -> Commit | None:
     """Return the commit of the package in ``folder``, and whether files in ``paths`` differ; None if nothing names one.
 
-    A wheel holds what its build recorded. In a checkout git is asked.
+    A wheel contains the commit that its build recorded. In a checkout, git is asked.
     """
     recorded = _recorded() if folder.is_relative_to(_ROOT) else None
     if recorded:

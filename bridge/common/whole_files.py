@@ -1,4 +1,4 @@
-"""Writes a file, or a folder of files, whole or not at all."""
+"""Writes a file or a folder of files completely or not at all."""
 
 import errno
 import os
@@ -11,9 +11,9 @@ from pathlib import Path
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Yield a path to write to, of the same name in a temporary folder. At the end its file replaces ``path``.
+    """Yield a path to write to, with the same name in a temporary folder. At the end, that file replaces ``path``.
 
-    If writing fails, nothing is left behind, and ``path`` is what it was.
+    If writing fails, nothing is left behind, and ``path`` is unchanged.
 
     Raises:
         OSError: it cannot be written, with an error number also if a library raised an error of its own.

@@ -11,14 +11,14 @@ from bridge.reports.views.kinds import claims_in
 from bridge.reports.views.loose import Row, items, text
 from bridge.reports.views.model import Claim
 
-# The rows of a table of codes that are shown, by codec, group and rotation; the file has more.
+# The codes that the table shows, by codec, group and rotation. The report's file has more.
 _CODES = {
     ("affine", 128, False): "affine",
     ("affine", 128, True): "affine, rotated",
     ("voronoi", 0, True): "E8 Voronoi",
 }
 
-# Each claim in the units of its column; in brackets the smallest and the largest prompt.
+# The columns: each claim with its heading and format. Brackets show the smallest and the largest prompt.
 _COLUMNS = {
     "decode_tok_s": ("tokens/s", "{:.0f}"),
     "plain_speedup": ("over plain loops", "{:.2f}x"),
@@ -31,7 +31,7 @@ _ARMS = {
     "dflash/auto": "drafter alone",
     "adaptive/auto": "adaptive drafts",
 }
-# The claims of a speed-up, the strictest first, and what each is over. Older reports have only the second one.
+# The claims of a speed-up, the strictest first, each with its baseline. Older reports have only the second one.
 _SPEEDUPS = {"plain_speedup": "the fastest plain loop", "decode_speedup": "mlx-lm alone"}
 
 
@@ -46,7 +46,7 @@ def show(report: Row, gate: Gate, out: Console) -> None:
 
 
 def codec_table(report: Row) -> Table:
-    """Return the error of each code on each kind of data, at the bits that it stores."""
+    """Return a table of each code's error on each kind of data, with its stored bits."""
     rows: dict[tuple[float, str, float], dict[str, float]] = {}
     for row in items(report["rows"]):
         name = _CODES.get((row["codec"], row["group"], row["rotated"]))
@@ -61,7 +61,7 @@ def codec_table(report: Row) -> Table:
 
 
 def speed_table(report: Row) -> Table:
-    """Return the claims about mlx-lm's own generation and about each arm that drafts."""
+    """Return a table of the claims about mlx-lm's own generation and about each arm that drafts."""
     claims = claims_in(report)
     names = {claim.name for claim in claims}
     speedup = next((name for name in _SPEEDUPS if name in names), "decode_speedup")
@@ -76,7 +76,7 @@ def speed_table(report: Row) -> Table:
 
 
 def speed_words(report: Row) -> Iterator[str]:
-    """Yield the greatest claimed speed-up, and the same arm's claim over mlx-lm, as sentences; losses are named."""
+    """Yield sentences: the greatest claimed speed-up, and the same arm's claim over mlx-lm. A loss is named as one."""
     values = {(c.name, c.arm): c.value for c in claims_in(report) if c.value is not None}
     for name in _SPEEDUPS:
         figures = [(value, arm) for (claim, arm), value in values.items() if claim == name]

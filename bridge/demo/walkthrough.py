@@ -20,8 +20,8 @@ class Job:
     params: Mapping[str, int] = field(default_factory=dict)
 
 
-# Fewer samples than by default, so that two busy cores finish in seconds. The gate accepts no figure of time
-# with fewer than three repeats (the preset's), five rows and 32 decoded tokens.
+# Fewer samples than by default, so that two busy cores finish in seconds. For figures of time, the gate requires
+# three repeats (the preset's number), five rows and 32 decoded tokens.
 JOBS = (
     Job(
         "mlx-env-probe",
@@ -44,10 +44,10 @@ JOBS = (
     ),
 )
 
-# The pair in the engine's sources.
+# The bundled target and drafter.
 MODELS = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
 
-# The gate's codes if the machine had other work to do: the report is incomplete, but nothing is broken.
+# The gate's codes for a busy machine: the report is incomplete, but nothing is broken.
 NOISE = frozenset(("DECODE_SPREAD", "PREFILL_SPREAD"))
 
 

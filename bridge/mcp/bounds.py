@@ -55,7 +55,7 @@ def error_fields(error: KakeyaError) -> dict[str, object]:
 
 
 def page(items: Sequence[_Item], offset: int, make: Callable[[list[_Item], int | None], Answer]) -> Answer:
-    """Return the answer with as many items from ``offset`` on as fit, and the offset of the next one."""
+    """Return an answer with as many items as fit, beginning at ``offset``, and the offset of the next item."""
     included: list[_Item] = []
     answer = make([], None)
     for i, item in enumerate(items[offset:], offset):

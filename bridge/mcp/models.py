@@ -41,7 +41,7 @@ class Arguments(BaseModel):
 
 
 class Answer(BaseModel):
-    """What a tool returns. Fields that are None are left out.
+    """A tool's result. Fields that are None are left out.
 
     Free text that somebody else could have written on the bus is in fields named ``untrusted_*``. Names on the bus
     (branches, runners, labels) are outside of them, if they are one word.

@@ -28,8 +28,8 @@ Context = ServerRequestContext[Any, Any]
 
 # How long calls may go on once the agent has left, so that a push is not cut off.
 _LAST_CALLS_S = 5.0
-# The maximum number of open sessions over HTTP, and after how long without a request a session is closed: clients may
-# leave without notice.
+# The maximum number of open sessions over HTTP, and the idle time after which one is closed: clients may leave without
+# notice.
 MOST_SESSIONS = 64
 IDLE_S = 600.0
 # Extra time of a wait, for the last fetch and for verifying.
@@ -49,7 +49,7 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
         try:
             args = _read(tool, params.name, params.arguments or {})
             return _result(await _call(tool, args, context))
-        except Exception as error:  # noqa: BLE001 - an agent is told of a bug, and the server goes on
+        except Exception as error:  # noqa: BLE001 - the agent gets an error for a bug, and the server goes on
             return _failed(error)
 
     async def _call(tool: Tool, args: Arguments, context: Context) -> Answer:

@@ -32,7 +32,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Progress:
-    """The progress of a call. Only a wait knows more than the time."""
+    """The progress of a call: the elapsed time and, for a wait, the request's state."""
 
     def __init__(self) -> None:
         self._state, self._outlook, self._line = "", "", ""
@@ -60,8 +60,8 @@ class Progress:
 async def call(work: Callable[[Progress], _Answer], limit_s: float, tell: Tell) -> _Answer:
     """Return the answer of ``work``, which runs in a thread for at most ``limit_s`` seconds.
 
-    If the client cancels the call, it returns at once, and git is ended soon after. Otherwise the thread would block
-    later calls, because the number of threads is small.
+    If the client cancels the call, this returns at once, and git is ended soon after: otherwise the thread would block
+    later calls, because there are only a few threads.
 
     Raises:
         InfrastructureError: it took too long.
@@ -100,7 +100,7 @@ async def _tell(progress: Progress, tell: Tell) -> None:
 def limit_of(seconds: float | None, *, sees_progress: bool) -> float:
     """Return how long a call may take in seconds. ``seconds``: the requested duration of a wait.
 
-    A client that sees no progress gives up after a minute of silence, whatever it asked for.
+    A client that sees no progress gives up after a minute, whatever duration it asked for.
     """
     if seconds is None:
         return LONGEST_S if sees_progress else SECONDS

@@ -1,4 +1,4 @@
-"""Reading presets from their YAML files, with the fragments that several of them share."""
+"""Reads presets from YAML files, with the fragments that several presets share."""
 
 from collections.abc import Mapping
 from importlib.resources import files
@@ -26,8 +26,8 @@ class Presets(dict[str, Preset]):
 def load_presets(folder: Path | str | None = None) -> Presets:
     """Read the installed presets and overlay those in ``folder``.
 
-    A preset in ``folder`` replaces the installed one of its name, and so does a fragment. A file that cannot be used is
-    left out and stands in ``broken``; it never lets an installed preset of its name through.
+    A preset or fragment in ``folder`` replaces the installed one with the same name. A file that cannot be used is
+    listed in ``broken``, and the installed preset with its name is not used either.
 
     Raises:
         PresetError: there is no such folder.

@@ -99,7 +99,7 @@ class Preset(BaseModel):
     timeout_s: Annotated[int, Field(ge=1, le=24 * 3600)]
     collect: list[str] = []
     inputs: Inputs | None = None
-    # `none`; `reports`: any kind that the gate knows; or a list of kinds: exactly one report of each.
+    # `none`, `reports` (of any kind that the gate knows), or a list of kinds (exactly one report of each).
     gate: str | Annotated[list[str], Field(min_length=1)] = "none"
     labels: list[Name] = []
     requires: list[Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_.]*$")]] = []
@@ -154,18 +154,18 @@ class Preset(BaseModel):
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of the preset's meaning, so that a result names the definition that ran."""
+        """The SHA-256 of the preset's definition, by which a result names what ran."""
         text = json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def gated(self) -> bool:
-        """Return whether the reports are judged where they were measured."""
+        """Return whether the gate judges the reports on the machine that measured them."""
         return self.gate != "none"
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of report that are promised; empty if any will do."""
+        """The kinds of report that the preset promises; empty if any kind is allowed."""
         if isinstance(self.gate, list):
             return self.gate
         return [self.gate] if self.gate in KINDS else []
@@ -188,7 +188,7 @@ class Preset(BaseModel):
         return {name: self._value(name, text, is_text=True) for name, text in texts.items()}
 
     def check_params(self, params: Mapping[str, object]) -> Checked:
-        """Return every parameter's checked value, defaults filled in.
+        """Return every parameter's checked value, or its default.
 
         Raises:
             PresetError: a value does not fit, or one is missing.
@@ -213,7 +213,7 @@ class Preset(BaseModel):
     def build_commands(self, params: Checked, env: Mapping[str, str]) -> list[list[str]]:
         """Return the argv lists to run, one per step.
 
-        ``params`` come from ``check_params``; ``env`` holds the host's settings for ``${ENV:NAME}``.
+        ``params`` are the result of ``check_params``; ``env`` has the host's settings for ``${ENV:NAME}``.
 
         Raises:
             PresetError: with code ``missing_env`` for a setting that the host lacks.
@@ -246,7 +246,7 @@ class Preset(BaseModel):
 
 
 def did_you_mean(word: str, known: Mapping[str, object]) -> str | None:
-    """Return a sentence with the nearest known words, or None."""
+    """Return a sentence with the most similar known words, or None."""
     near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
     return f"Did you mean {' or '.join(near)}?" if near else None
 

@@ -83,7 +83,7 @@ class IntParam(_Param):
     """A whole number from ``min`` to ``max``."""
 
     type: Literal["int"]
-    # Never negative: a value that begins with a dash could be taken for an option.
+    # Negative values are not allowed: a leading dash could be taken for an option.
     min: Annotated[int, Field(ge=0)]
     max: int
     default: int | None = None
@@ -127,7 +127,7 @@ class ChoiceParam(_TextParam):
 
 
 class FlagParam(_Param):
-    """A switch: if it is on, its option is in the command line."""
+    """A switch. If it is on, its option is added to the command line."""
 
     type: Literal["flag"]
     option: Annotated[str, StringConstraints(pattern=r"^--[a-z][a-z0-9-]*$")]
@@ -156,7 +156,7 @@ class FlagParam(_Param):
 class PathParam(_TextParam):
     """A path in the request's tree, below one of a few folders.
 
-    The text is judged here; that no symbolic link on the way leads out of the folder is judged where the tree lies.
+    This checks the text only. The runner, which has the tree, checks that no symbolic link leads out of the folder.
     """
 
     type: Literal["path"]
@@ -171,7 +171,7 @@ class PathParam(_TextParam):
         plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./:\[\]=-]{0,254}", text, re.ASCII)
         file, _, _ = text.partition("::")
         parts = PurePosixPath(file).parts
-        # A component that begins with a dot covers "..", and ".git" in every spelling that a file system folds.
+        # Refuse every leading dot: that covers "..", and ".git" in any spelling that a file system folds.
         clean = plain and "//" not in file and not any(part.startswith((".", "-")) for part in parts)
         is_below = any(parts[: len(root.parts)] == root.parts for root in map(PurePosixPath, self.under))
         return None if clean and "/." not in file and is_below else "path_escape"

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from bridge.reports.statistics import two_sided
 
-# The probability by chance below which a split is an alarm.
+# A split raises an alarm if its probability by chance is below this.
 CHANCE = 3e-5
 LEAST_BEFORE = 6
 LEAST_AFTER = 3
@@ -38,7 +38,7 @@ MOST_AFTER = 10
 WINDOW = 60
 # A smaller relative change of the mean raises no alarm, however certain it is.
 LEAST_CHANGE = 0.02
-# Relative spread that is assumed for figures that are the same each time.
+# The relative spread that is assumed for figures that never vary.
 _LEAST_SPREAD = 1e-3
 # A normal variable exceeds this many standard deviations, in either direction, with a probability below 0.1 %.
 _LEAST_T = 3.3
@@ -46,7 +46,7 @@ _LEAST_T = 3.3
 
 @dataclass(frozen=True)
 class Change:
-    """A change of the mean: ``at`` is the first run after it, ``shown_at`` the run that showed it, counted from 0."""
+    """A change of the mean. ``at`` is the first run after it, ``shown_at`` the run that revealed it, counted from 0."""
 
     at: int
     shown_at: int
@@ -88,7 +88,7 @@ class _Runs:
         self._least = _LEAST_SPREAD * (1.0 if is_log or not values else max(map(abs, values)))
 
     def change(self, start: int, end: int) -> Change | None:
-        """Return the change that the last of these runs shows, if it shows one."""
+        """Return the change that the last of these runs reveals, or None."""
         best, at = CHANCE, None
         for split in range(max(start + LEAST_BEFORE, end - MOST_AFTER), end - LEAST_AFTER + 1):
             before = self._part(start, split)

@@ -17,7 +17,7 @@ from bridge.reports.views.model import Claim, Table
 from bridge.reports.views.rows import flat
 
 _MOST_DRAWN = 20
-# An honest report has a few hundred.
+# Limit of compared figures. An honest report has a few hundred.
 _MOST_FIGURES = 5_000
 # Facts that always differ between runs and do not affect their figures.
 _UNLIKE_BY_NATURE = ("branch", "request commit", "started", "finished", "seconds", "why")
@@ -26,7 +26,7 @@ Key = tuple[str, str]
 
 
 def figures_of(source: Source) -> dict[Key, Claim]:
-    """Return the figures of all readable reports of an answer, by name and subject, up to a number."""
+    """Return the figures of all readable reports of an answer, by name and subject, up to a limit."""
     claims: dict[Key, Claim] = {}
     for report in _reports(source):
         for claim in figures(report):

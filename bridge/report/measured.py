@@ -16,7 +16,7 @@ from bridge.reports.views.model import Claim, Table
 # Limits of a page, so that a browser can show it and a server can cache it: honest reports have a tenth of that.
 MAX_TABLE_ROWS = 2_000
 MAX_POINTS = 10_000
-# Limits of cells and points of all reports of one run together, and the minimum that each report counts for.
+# The limit of cells and points in all reports of one run, and the least number that each report counts for.
 MAX_SHOWN, _LEAST = 200_000, 100
 
 
@@ -66,7 +66,7 @@ def _bounded(table: Table) -> Table:
 
 
 def figures(report: Row) -> tuple[Claim, ...]:
-    """Return the claims of a report and, for kinds whose rows are figures, these too."""
+    """Return the claims of a report and, if its kind's rows are figures, the rows too."""
     more = codec.figures(report)[:MAX_TABLE_ROWS] if report.get("kind") == "kakeya.codec-rd" else ()
     return (*claims_in(report), *more)
 

@@ -26,7 +26,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Fault:
-    """A violated rule of the gate: what was found, why it matters, and how to fix it."""
+    """A violation of a check of the gate: its message, why it matters, and how to fix it."""
 
     code: str
     path: str
@@ -46,7 +46,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The result of verifying an answer. ``signed``: a pinned key signed exactly it; ``broken``: a check failed."""
+    """The result of verifying an answer. ``signed``: a pinned key signed exactly this; ``broken``: a check failed."""
 
     status: Literal["signed", "unsigned", "broken"]
     message: str

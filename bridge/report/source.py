@@ -25,7 +25,7 @@ class Source:
 
     @property
     def holds(self) -> bool:
-        """Return whether no check failed."""
+        """Return whether all checks passed."""
         return all(check.ok is not False for check in self.checks)
 
 

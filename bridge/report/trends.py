@@ -49,7 +49,7 @@ class Figure:
     value: Value
 
     def fits(self, name: str | None) -> bool:
-        """Return whether the figure is selected: by its name, or without a pattern because it is claimed."""
+        """Return whether the figure is selected: by its name or, without a name, because it is claimed."""
         return fnmatchcase(self.name, name) if name else self.stated
 
 

@@ -1,6 +1,6 @@
 """Cache specs: how keys and values are stored. One grammar for options, presets, channels and reports.
 
-- ``raw``: as the model makes them
+- ``raw``: as the model computes them
 - ``e8v@4.25``: packed Voronoi codes; 2.25, 3.25, 4.25, 5.25 or 6.25 bits; ``:fast`` or ``:best`` may follow
 - ``e8@q38``, ``d4@q10``: the published codec's round trip; stores the model's type, saves nothing
 - ``affine@4g64``: mlx-lm's quantized cache, 4 bits in groups of 64
@@ -16,7 +16,7 @@ from bridge.common.errors import UsageError
 
 
 class Form(NamedTuple):
-    """How specs of one family are written."""
+    """The form of the specs of one family."""
 
     pattern: re.Pattern[str]  # matches a whole spec; its named groups become `CacheSpec.fields`
     help: str  # the same in words
@@ -61,7 +61,7 @@ class CacheSpec:
 
     @property
     def kind(self) -> str:
-        """What to compare it with: ``e8v``, ``affine``, ``e8``, ``d4``; ``k=e8v,v=affine`` if sides differ."""
+        """The kind, for comparisons: ``e8v``, ``affine``, ``e8``, ``d4``; ``k=e8v,v=affine`` if the sides differ."""
         keys, values = (side.text.split("@", maxsplit=1)[0] for side in self.sides)
         return keys if keys == values else f"k={keys},v={values}"
 
@@ -72,16 +72,16 @@ class CacheSpec:
 
 
 def help_text() -> str:
-    """Say which specs there are."""
+    """Return a text that lists the valid specs."""
     split = "k=...,v=... with any of these but e8@q and d4@q for each, such as k=e8v@4.25,v=e8v@3.25"
     return "; ".join([*(form.help for form in FORMS.values()), split])
 
 
 def parse(text: str) -> CacheSpec:
-    """Return the spec that ``text`` writes.
+    """Parse a spec.
 
     Raises:
-        UsageError: there is no such spec, or it cannot store keys or values alone.
+        UsageError: the text is not a spec, or names a cache that cannot store keys or values alone.
     """
     if match := _SPLIT.fullmatch(text):
         sides = tuple(_whole(match[name], text) for name in ("keys", "values"))

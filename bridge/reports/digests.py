@@ -37,14 +37,14 @@ _LINE = re.compile(
 
 
 def canonical(value: object) -> bytes:
-    """Return the bytes of a JSON value that its digest covers: sorted names, no blanks, no NaN."""
+    """Return the bytes of a JSON value that are hashed: sorted names, no blanks, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def header_digest(report: Mapping[str, Any]) -> str:
-    """Return the digest of what is fixed before a report's first row, as 64 hexadecimal digits.
+    """Return the digest of a report's header, as 64 hexadecimal digits.
 
-    That is its models, prompts, arms, options, code, host and run.
+    The header is everything known before the first row: models, prompts, arms, options, code, host and run.
     """
     header = {name: value for name, value in report.items() if name not in _LATER}
     identity = header.get("identity")
@@ -59,7 +59,7 @@ def report_digest(report: Mapping[str, Any]) -> str:
 
 
 def row_digests(rows: Iterable[Mapping[str, Any]], start: str = "") -> Iterator[str]:
-    """Yield after each row the digest of ``start`` and of all rows so far. ``start`` is the header's digest."""
+    """Yield, after each row, the digest of ``start`` (the header's digest) and of all rows so far."""
     digest = start
     for row in rows:
         measured = {name: value for name, value in row.items() if name not in _LATER_OF_ROW}

@@ -137,5 +137,5 @@ class Claim(ReportModel):
     arm: Name | None = None
     against: Name | None = None
     where: Where = Where()
-    # 95 %: exact (Clopper and Pearson) for counts; least and greatest prompt for rates and `prompt_kl`.
+    # For counts the exact 95 % interval (Clopper and Pearson); for rates and `prompt_kl` the least and greatest prompt.
     interval: Annotated[list[Number], Field(min_length=2, max_length=2)] | None = None

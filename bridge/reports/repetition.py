@@ -1,6 +1,7 @@
 """Answers that repeat themselves, and prompts that repeat each other.
 
-Such answers are easy to guess, so their speed and their acceptance prove nothing. Such prompts count as one.
+Answers that repeat themselves are easy to guess, so their speed and acceptance prove nothing. Prompts that repeat each
+other count as one.
 """
 
 from collections import defaultdict
@@ -9,8 +10,8 @@ from typing import Any
 
 Row = Mapping[str, Any]
 
-# An answer repeats itself if a unit of at most UNIT tokens stands somewhere in it TIMES times in a row. If more than
-# the share MOST of an arm's answers do, nothing is claimed about speed or acceptance.
+# An answer repeats itself if it contains a unit of at most UNIT tokens TIMES times in a row. If more than the share
+# MOST of an arm's answers repeat themselves, nothing is claimed about speed or acceptance.
 UNIT, TIMES, MOST = 8, 12, 0.2
 
 
@@ -26,7 +27,7 @@ def repeats_itself(tokens: Sequence[object]) -> bool:
 
 
 def repeating_arms(rows: Iterable[Row]) -> dict[str, tuple[int, int]]:
-    """Return the arms too many of whose answers repeat themselves: on how many prompts, and of how many."""
+    """Return the arms with too many answers that repeat themselves: on how many prompts, and of how many."""
     looping: dict[str, dict[str, bool]] = defaultdict(dict)
     known: dict[tuple[int, ...], bool] = {}
     for row in rows:
@@ -42,5 +43,5 @@ def repeating_arms(rows: Iterable[Row]) -> dict[str, tuple[int, int]]:
 
 
 def words_of(text: str) -> str:
-    """Return a text with each run of blanks as one space: prompts of equal words count as one."""
+    """Return a text with each run of blanks as one space: prompts with equal words count as one."""
     return " ".join(text.split())

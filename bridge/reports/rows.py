@@ -88,8 +88,8 @@ class Divergence(ReportModel):
     """Where the tokens leave the oracle's, and how near the oracle was to the other token."""
 
     index: Count
-    # How far the lower of the two tokens' logits lies below the highest of all, and how far rounding alone was
-    # measured to move logits; absent in older reports.
+    # `margin`: how far the lower of the two tokens' logits is below the highest logit. `rounding`: how far rounding
+    # alone moved logits, as measured. Absent in older reports.
     margin: Measure | None = None
     rounding: Measure | None = None
     # The oracle's two best tokens there, with their logits.
@@ -194,7 +194,7 @@ class QuantRow(ReportModel):
 
     arm: Name
     prompt: Name
-    # The arrays of the encoded keys and values, side information included, and how many values they stand for.
+    # The arrays of the encoded keys and values with side information, and the number of encoded values.
     memory: Memory
     n_values: Positive
     sum_squared_error: Measure
@@ -215,7 +215,7 @@ class ParityRow(ReportModel):
     block: Count
     reference: Tokens
     candidate: Tokens
-    # What the target wrote in place of the drafts; older reports do not record it.
+    # The target's own tokens at the positions of the drafts; absent in older reports.
     target: Tokens | None = None
     max_logit_error: Measure | None = None
     started_s: Measure | None = None
@@ -226,9 +226,9 @@ class CellRow(ReportModel):
 
     draft: Literal["none", "lookup", "dflash"]
     cache: Name
-    # Whether blocks of the prompt were kept before.
+    # Whether the prefix cache already had blocks of the prompt.
     warm: bool
-    # How many clients asked at the same time; each asked one of the first questions.
+    # How many clients asked at the same time, each one of the first questions.
     clients: Annotated[int, Field(gt=0, le=64)]
     form: Literal["free", "json_schema"]
     question: Annotated[int, Field(ge=0, lt=64)]
@@ -240,6 +240,6 @@ class CellRow(ReportModel):
     # The server's explanation if it did not do what was requested.
     fallback: Text | None
     counters: Counters
-    # Why the tokens are not the single client's; absent if they are.
+    # How the tokens differ from the single client's; absent if they are equal.
     divergence: Parting | None = None
     started_s: Measure | None = None

@@ -26,9 +26,9 @@ def median(values: Iterable[float]) -> float:
 def bounds_of_median(values: Iterable[float], level: float = 0.9) -> tuple[float, float]:
     """Return the two values between which the median lies with a probability of at least ``level``.
 
-    They are the k-th from each end for the largest such k, whatever the distribution (Conover 1999, section 3.2);
-    of few values, which cannot say it so surely, the least and the greatest. Of many, the normal distribution takes the
-    place of the binomial one. There must be a value.
+    The result has the k-th values from both ends, with the largest such k, whatever the distribution (Conover 1999,
+    section 3.2). Few values do not allow that probability: then the result is the least and the greatest. For many
+    values, the normal distribution replaces the binomial one. There must be at least one value.
     """
     ordered, k, beyond = sorted(values), 0, 0.0
     if len(ordered) > _MANY:
@@ -53,7 +53,7 @@ def exact_interval(hits: int, trials: int, level: float = 0.95) -> tuple[float, 
 
 
 def two_sided(t: float, freedom: int) -> float:
-    """Return how likely Student's t lies at least so far from 0, with so many degrees of freedom (DLMF 8.17)."""
+    """Return how probably Student's t with ``freedom`` degrees is at least as far from 0 as ``t`` (DLMF 8.17)."""
     a, b, x = freedom / 2, 0.5, freedom / (freedom + t * t)
     if x >= 1:
         return 1.0

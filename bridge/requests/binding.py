@@ -1,8 +1,8 @@
-"""What a requester's signature covers: one branch of one repository, and one definition of the preset.
+"""Binds a requester's signature to one branch of one repository, and to one definition of the preset.
 
-These are trailers of the commit's message, because the commit's signature covers the message. Without them, a commit
-signed for one runner could be pushed to another bus, or run with another definition of the preset. A maintainer signs
-ordinary commits with the same key, so the message of a request says that it is one, and nothing else.
+All three are trailers of the commit's message, because the commit's signature covers the message. Otherwise a commit
+that was signed for one runner could be pushed to another bus, or run with another definition of the preset. Maintainers
+sign ordinary commits with the same key, so the message says that the commit is a request, and contains nothing else.
 """
 
 import re
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 # The line by which a client recognizes its own request: see bridge.requests.idempotency.
 _KEY = re.compile(r"Key: [0-9a-f]{64}\n\Z")
-# Default ports, which an address need not name.
+# Default ports, which addresses may leave out.
 _USUAL_PORTS = {"https": "443", "http": "80", "ssh": "22", "git": "9418"}
 _SCP = re.compile(r"(?:[^@/:]+@)?(?P<host>[A-Za-z0-9._-]+):(?P<path>[^/].*)")
 
@@ -51,9 +51,9 @@ def subject(preset: str) -> str:
 
 
 def repository_name(url: str, base: Path | str = ".") -> str:
-    """Return the same name for each address of a repository: ``github.com/owner/name``, or a folder's real path.
+    """Return one name for all addresses of a repository: ``github.com/owner/name``, or a folder's real path.
 
-    A port other than the usual one of its scheme is part of the name: another server may listen there.
+    A port that is not the scheme's default is part of the name, because another server may listen there.
     """
     scp = _SCP.fullmatch(url)
     if url.startswith(("/", ".", "~", "file://")):

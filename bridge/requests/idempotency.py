@@ -1,13 +1,14 @@
 """Idempotent requests: a call with the same key finds the run of the first call, even if the first call was killed.
 
-The record is a private reference of this clone, which keeps the request's commit from before the push. So after a
-crash, the next call pushes the same commit to the same branch, and the remote accepts it only once.
+The record is a private reference of this clone to the request's commit, written before the push. So after a crash, the
+next call pushes the same commit to the same branch, and the remote accepts it only once.
 
 Anyone who may push can choose branch names, requesters and keys. So the commit of an earlier call has a code made with
 the clone's secret, over the key, the branch, the tree and the workload. The branch's name depends on the secret too, so
 nobody can occupy it before the push.
 
-Not covered: two clones with one secret use one key in different minutes, and neither sees the other's branch yet.
+One case is not covered: two clones with the same secret use a key in different minutes, and neither sees the other's
+branch yet.
 """
 
 import hashlib
@@ -43,13 +44,13 @@ _MAX_SECRET = 4096
 # Requests with one key within one minute have the same name, so that the remote accepts only one of them.
 _WINDOW_S = 60
 _HALF = 16
-# How many names a key has. A name is used up if somebody overwrote its branch between a push and the end of the call.
+# Names per key. A name is used up if somebody else overwrites its branch between the push and the end of the call.
 _NAMES = 8
 _PROOF = re.compile(rb"^Key: ([0-9a-f]{64})$", re.MULTILINE)
 
 
 def read_secret(git: Git) -> bytes:
-    """Return the secret of this clone, which is made at the first call.
+    """Return the secret of this clone, which is created at the first call.
 
     Clones of the same requester share a secret if git's setting ``kakeya.idempotencySecret`` names one.
 
@@ -93,7 +94,7 @@ class Key:
     """A caller's key."""
 
     text: str
-    # A code for the content of the request, and the name of the private reference.
+    # A digest of the request's content, and the name of the private reference.
     content: str
     note: str
     # The first halves of the nonces' digits, in the order of use.
@@ -112,7 +113,7 @@ class Key:
         return cls(text, _code(secret, "content", content)[:_HALF], note, names, secret, requester)
 
     def nonce(self, name: int) -> str:
-        """Return a nonce for a request that is made now, with one of the key's names."""
+        """Return a nonce with the current time and one of the key's names."""
         return f"{int(time.time()) // _WINDOW_S * _WINDOW_S}-{self.names[name]}{self.content}"
 
     def name_in(self, branch: str) -> int | None:
@@ -153,9 +154,9 @@ class IdempotentSender:
     patterns: tuple[str, ...]
 
     def send(self, key: Key, prepare: Callable[[str], Prepared]) -> tuple[str, str, bool]:
-        """Send the request that ``prepare`` makes for a nonce, unless an earlier call with the key sent it.
+        """Send the request that ``prepare`` builds for a nonce, unless an earlier call with the key sent it.
 
-        Returns the branch, the request's commit, and whether an earlier call made it.
+        Returns the branch, the request's commit, and whether an earlier call created it.
 
         Raises:
             UsageError: with code ``idempotency_conflict`` if the key was used for other content.

@@ -27,7 +27,7 @@ _LAST_COMMITS = 20
 _LINE = 200
 _SEEN_FILE = "kakeya-seen"
 _SEEN_MOST = 200
-# The commit, the two times, and the branch.
+# The commit, the time by the wall clock and by the monotonic clock, and the branch.
 _SEEN_LINE = re.compile(r"([0-9a-f]{40}) ([0-9]{1,12}\.[0-9]{6}) ([0-9]{1,12}\.[0-9]{6}) (\S+)")
 
 
@@ -157,7 +157,7 @@ def is_expired(git: Git, view: RequestBranch, now: float) -> bool:
 
 
 class BranchAges:
-    """The branches that a runner held when this clone last read them."""
+    """Since when this clone has seen each branch at its commit, for branches that a runner held."""
 
     def __init__(self, git: Git) -> None:
         self._file = NoteFile(git, _SEEN_FILE, _SEEN_LINE, _SEEN_MOST)
@@ -170,7 +170,7 @@ class BranchAges:
             self.unchanged_s(branch, tip)
 
     def unchanged_s(self, branch: str, tip: str) -> float:
-        """Record that a branch is at a commit now, and return for how many seconds it has been seen there."""
+        """Record that a branch is at a commit now, and return for how many seconds this clone has seen it there."""
         self._last = (branch, tip)
         known = {name: (oid, float(at), float(up)) for oid, at, up, name in self._file.read()}
         wall, running = time.time(), time.monotonic()

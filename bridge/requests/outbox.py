@@ -51,7 +51,7 @@ class Sent:
         return objects.resolve(self.git, _REFS + branch)
 
     def note(self, key: str, commit: str, instead_of: str | None = None) -> None:
-        """Record the request of an idempotency key, unless another one than ``instead_of`` is recorded."""
+        """Record the request of an idempotency key, unless a request other than ``instead_of`` is recorded."""
         before = instead_of or "0" * len(commit)
         self.git("update-ref", KEYS + key, commit, before, ok=(0, 128))
 
@@ -84,7 +84,7 @@ class Sent:
 def find_branch(name: str | None, sent: Sent, listed: Callable[[], Iterable[str]]) -> str:
     """Return the branch that ``name`` matches; without a name, the last one sent from here.
 
-    ``listed`` returns the branches on the remote. It is called only if nothing that was sent from here matches.
+    ``listed`` returns the branches on the remote. It is called only if no request sent from here matches.
 
     Raises:
         UsageError: none or several match.

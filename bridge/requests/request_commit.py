@@ -31,7 +31,7 @@ class Prepared:
 
 
 class Content(NamedTuple):
-    """What a request commit is about: its branch, and the ids of its tree and of the workload."""
+    """The content of a request commit: its branch, and the ids of its tree and of the workload."""
 
     branch: str
     tree: str
@@ -40,7 +40,7 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True)
 class Draft:
-    """What is asked for, before it has a branch and a commit. ``params`` are checked."""
+    """A request before it has a branch and a commit. ``params`` are checked."""
 
     preset: Preset
     params: Mapping[str, object]
@@ -67,7 +67,7 @@ def prepare(
     branch. ``prove`` returns one more trailer for the commit's message.
 
     Raises:
-        UsageError: ``draft.ref`` is not a commit, or if the user has no key to sign with.
+        UsageError: ``draft.ref`` is not a commit, or the user has no key to sign with.
     """
     workload = _snapshot(git) if draft.snapshot else objects.resolve(git, draft.ref)
     if workload is None:

@@ -1,4 +1,4 @@
-"""Reads the runners' presence records from a bus: bounded, and only signed ones where keys are pinned."""
+"""Reads the runners' presence records from a bus: a limited number, and only signed ones if keys are pinned."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -47,7 +47,7 @@ def read_runners(
 def with_jobs(runners: Sequence[RunnerSighting], views: Mapping[str, RequestBranch]) -> list[RunnerSighting]:
     """Update the records with the request that each runner holds according to the request branches.
 
-    The branches are more recent, because a runner announces a job only together with another push.
+    The branches are more recent, because a runner updates its record only together with another push.
     """
     taken = [view.state for view in views.values() if view.state and view.current_state.is_taken]
     holds = {state.runner.instance: state.branch for state in taken}

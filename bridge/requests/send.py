@@ -1,4 +1,4 @@
-"""Sends a request, once under an idempotency key, and cancels it: both push a commit to its branch."""
+"""Sends a request (only once per idempotency key) or cancels it: both push a commit to its branch."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from bridge.requests.outbox import Sent
 from bridge.requests.request_commit import Draft, Prepared
 from bridge.system.git import Git
 
-# What to do about a remote that does not take a branch of this name.
+# The fix if a remote does not accept a branch with this name.
 OTHER_PREFIX = (
     "Choose a prefix that this account may push to: --prefix of `kakeya run`, or KAKEYA_BRANCH_PREFIX; "
     "`kakeya doctor` tries it without sending."
@@ -36,14 +36,14 @@ def send(
     sign: bool,
     idempotency_key: str | None,
 ) -> tuple[str, str, bool]:
-    """Push a request branch, and note it in ``sent``.
+    """Push a request branch, and record it in ``sent``.
 
-    Returns the branch, the request's commit, and whether an earlier call under the same key had sent it. Raises what
-    ``Client.run`` says.
+    Returns the branch, the request's commit, and whether an earlier call with the same key had sent it. Raises the
+    errors of ``Client.run``.
     """
 
     def bind(branch: str) -> Binding:
-        # To git, a relative address begins at the top of the working tree.
+        # Git resolves a relative address from the top of the working tree.
         top = git.maybe("rev-parse", "--show-toplevel") or git.directory
         return Binding(branch, repository_name(remote.url, top), draft.preset.digest)
 

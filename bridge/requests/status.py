@@ -65,7 +65,7 @@ class Status:
 
     @property
     def outlook_for_agents(self) -> str:
-        """The same without free text, which anyone who may push could have written, also as a name or a time."""
+        """The same without free text: anyone who may push could have written it, also in place of a name or a time."""
         life = self.life and replace(self.life, runner=_word(self.life.runner), at=_word(self.life.at))
         queue = self.queue
         if queue and queue.runner is not None:
@@ -79,7 +79,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Event:
-    """An event on a request branch: a new state or a piece of log. Without news for long, only ``note`` is set."""
+    """An event on a request branch: a new state, a piece of log, or (if there was no news for long) only a ``note``."""
 
     status: Status
     log: str = ""
@@ -136,7 +136,7 @@ def _reason(view: RequestBranch) -> str:
 def mark_unsigned(
     git: Git, pin: Pin | None, statuses: Sequence[Status], read: Mapping[str, RequestBranch] | None = None
 ) -> list[Status]:
-    """Return the statuses. The detail says so if a status depends on a state that no pinned key signed."""
+    """Return the statuses. If a status depends on a state that no pinned key signed, its detail says so."""
     shown = {status.branch: status.tip for status in statuses if status.runner is not None}
     if pin is None or not shown:
         return list(statuses)

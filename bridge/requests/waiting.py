@@ -12,7 +12,7 @@ from bridge.bus.presence import Presence, RunnerState
 from bridge.bus.times import TOLERANCE_S
 
 _SHOWN = 3
-# More than two polls of a runner that is set up as usual.
+# Longer than two polls of a runner with default settings.
 _POLLS_S = 60.0
 
 
@@ -35,7 +35,7 @@ class Code(StrEnum):
     TURN = "turn"
     # A runner is free, and no other request is first.
     SOON = "soon"
-    # The same, but the runner reports a fault, or has not claimed the request for longer than its polls take.
+    # A runner is free, but reports a fault, or has not claimed the request for longer than its polls take.
     DOUBT = "doubt"
 
 
@@ -51,19 +51,19 @@ class WaitingRequest:
 
     branch: str
     commit: str
-    # None if its manifest cannot be read.
+    # None if the manifest cannot be read.
     preset: str | None = None
     # The labels of the manifest and of the preset that is installed here.
     labels: frozenset[str] = frozenset()
     cancelled: bool = False
-    # When it expires, in Unix seconds; None if it does not say.
+    # When it expires, in Unix seconds; None if the manifest does not say.
     expires_at: float | None = None
     # When it was made, in Unix seconds of the requester's clock; 0 if that is unknown.
     made_at: float = 0.0
     # Why it waits for approval, and on which runner; empty if it does not.
     held: str = ""
     held_by: str = ""
-    # The instances of the runners that leave it to others.
+    # The instance ids of runners that leave the request to others.
     left_by: frozenset[str] = frozenset()
 
 
@@ -75,7 +75,7 @@ class QueuePosition:
     waiting: int = 1
     before: int = 0
     mine_before: int = 0
-    # Upper bound of the jobs before it on one runner, given that requesters take turns.
+    # At most this many jobs run before it on any one runner, as requesters take turns.
     ahead: int = 0
     # Number of the same requester's jobs that were started within the last hour.
     started: int = 0
@@ -88,7 +88,7 @@ class RunnerSighting:
     record: Presence
     # For how many seconds this clone has seen the same record, by this machine's clocks only.
     unchanged_s: float = 0.0
-    # Whether a pinned key signed it. None: no key is pinned here, so anyone who may push could have written it.
+    # Whether a pinned key signed the record. None: no key is pinned here, so anyone who may push could have written it.
     signed: bool | None = None
 
     @property
@@ -134,7 +134,7 @@ class Reason:
     runner: str | None = None
     # The labels that this runner lacks.
     missing: tuple[str, ...] = ()
-    # False if it depends on the clocks of two machines that may disagree.
+    # False if the reason depends on the clocks of two machines, which may disagree.
     sure: bool = True
     # The operator's reason, as free text from the bus: shown to people, never to agents.
     said: str = ""

@@ -1,4 +1,4 @@
-"""Finds out why requests wait: reads their manifests, counts the queue, and calls ``waiting.why``."""
+"""Finds out why requests wait: reads their manifests, counts the queue, and calls ``explain_wait``."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""Processes of git that answer many questions, kept from one question to the next: starting one costs more than asking.
+"""Keeps git processes that answer many queries, because starting a process takes longer than a query.
 
-A process is ended when it is a few seconds old or was asked a lot, and before git changes its repository by a fetch.
+A process is ended after a few seconds, after many queries, and before git changes its repository, as by a fetch.
 """
 
 import atexit
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from bridge.system.process import Child
 
-# Git caches some of its answers, so its memory grows with each question.
+# Git caches some of its answers, so its memory grows with each query.
 MAX_QUERIES = 2_000
 MAX_AGE_S = 10.0
 MAX_IDLE = 4
@@ -20,7 +20,7 @@ MAX_IDLE = 4
 
 @dataclass(eq=False)
 class CatFileProcess:
-    """A git process that answers questions through pipes."""
+    """A git process that answers queries through pipes."""
 
     # The key of a process: the folder, the arguments, and all settings.
     key: tuple[object, ...]
@@ -45,7 +45,7 @@ _lock = threading.Lock()
 
 
 def acquire(key: tuple[object, ...], start: Callable[[], Child]) -> CatFileProcess:
-    """Return the kept process of a key, or a new one."""
+    """Return the kept process with a key, or a new one."""
     with _lock:
         process = _idle.pop(key, None)
     if process and process.may_stay():
@@ -57,7 +57,7 @@ def acquire(key: tuple[object, ...], start: Callable[[], Child]) -> CatFileProce
 
 
 def release(process: CatFileProcess) -> None:
-    """Keep a process of which all answers were read."""
+    """Keep a process whose answers were all read."""
     if not process.may_stay():
         process.child.close()
         return
@@ -87,7 +87,7 @@ def invalidate(directory: str) -> None:
 
 @atexit.register
 def invalidate_all() -> None:
-    """End all that is kept."""
+    """End all kept processes."""
     _end(lambda _: True)
 
 

@@ -1,7 +1,7 @@
 """A deadline for the programs that a block of code runs, which also ends them when this process has to stop.
 
-A deadline is a property of the caller's block and not of each call, so that none can be forgotten on the way to git.
-It holds in the thread that set it.
+The deadline belongs to a block of the caller's code, and not to each call, so that no call on the way to git can forget
+it. It holds in the thread that set it.
 """
 
 import math
@@ -26,7 +26,7 @@ class Stop(Protocol):
     """Something that tells whether this process was asked to stop, such as a ``StopRequest``."""
 
     def is_set(self) -> bool:
-        """Say so."""
+        """Return whether it was asked to stop."""
 
 
 class _Ending:
@@ -79,7 +79,7 @@ def pause(seconds: float) -> None:
     """Sleep.
 
     Raises:
-        InfrastructureError: once the stop of the block around it is set, which it notices at once.
+        InfrastructureError: the stop of the surrounding block was set; this is noticed at once.
     """
     ending = _SCOPE.get().ending
     until = time.monotonic() + seconds
@@ -92,7 +92,7 @@ def pause(seconds: float) -> None:
 
 
 class Limit:
-    """The time of one call that begins now and may take ``timeout`` seconds itself."""
+    """The time limit of a call that begins now: ``timeout`` seconds, or less in a block with a deadline."""
 
     def __init__(self, timeout: float | None = None) -> None:
         scope, now = _SCOPE.get(), time.monotonic()
@@ -113,7 +113,7 @@ class Limit:
         return f"took longer than {self._allowed:.3g} s"
 
     def ended(self) -> None:
-        """Take note that the call ended by itself."""
+        """Record that the call ended by itself."""
         if self._ending:
             self._ending.left_s = AFTER_STOP_S
 

@@ -17,7 +17,7 @@ _FAST = ("openblas", "accelerate")
 def engine(python: str | Path, env: Mapping[str, str], *, required: bool = False) -> Check:
     """Return whether the engine works under an interpreter, with which BLAS, and how fast that is.
 
-    Only an engine that is ``required`` and does not work fails the check: one that gives no answer may just be slow.
+    The check fails only for a ``required`` engine that does not work. An engine that does not answer may just be slow.
     """
     argv = (str(python), "-P", "-m", "engine", "probe", "--json")
     see = f"See why: {python} -P -m engine probe"

@@ -1,4 +1,4 @@
-"""The only module that runs git for a request: whatever is read for it, built, pushed, fetched or verified.
+"""The only module that runs git for requests: to read, build, push, fetch and verify them.
 
 Git is called as a program, with argv lists, and never through a library: repositories come in forms
 (worktrees, alternates, partial clones, reftable) that only git itself reads in full.
@@ -27,7 +27,7 @@ FETCH_FLAGS = (
     "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-filter", "--refmap=",
 )  # fmt: skip
 
-# These talk to a server, whose answers git collects in memory.
+# Commands that talk to a server. Git collects the server's answers in memory.
 _TALKING = frozenset({"fetch", "ls-remote", "push"})
 
 # Commands that add objects, remove objects, or move the end of a shallow history.
@@ -40,9 +40,9 @@ _QUIET = (
 
 
 def silence() -> dict[str, str]:
-    """Return the settings by which git gives up a server that is silent over HTTP.
+    """Return the settings with which git gives up on an HTTP server that is silent.
 
-    Git's keep-alive sends one byte a second, so that a server which works for long is not taken for one.
+    Git's keep-alive sends one byte a second, so a server that works for long does not count as silent.
     """
     return {"http.lowSpeedLimit": "1", "http.lowSpeedTime": f"{limits.SILENCE_S:g}"}
 
@@ -52,7 +52,7 @@ class Git:
     """Git in one repository, under one environment."""
 
     directory: Path
-    # The environment may hold tokens, so it is not shown.
+    # Not shown, because the environment may contain tokens.
     env: Mapping[str, str] = field(repr=False)
     options: tuple[str, ...] = _QUIET
     own_session: bool = False
@@ -78,7 +78,7 @@ class Git:
     ) -> "Git":
         """Return git in a bare repository of ours: no user or system configuration, no prompt.
 
-        ``config`` is handed over in the environment, where neither other users nor the repository can read it.
+        ``config`` is passed in the environment, where neither other users nor the repository can read it.
         """
         pairs = list((config or {}).items())
         env = environment.for_isolated_git() | {"GIT_CONFIG_COUNT": str(len(pairs))}
@@ -132,7 +132,7 @@ class Git:
             raise self._failed(argv, None, message=error.message) from error
 
     def acquire(self, *args: str) -> batch.CatFileProcess:
-        """Return a process of ``git *args``, a kept one if possible. The caller gives it back, or closes its child."""
+        """Return a process of ``git *args``, a kept one if possible. The caller releases it, or closes its child."""
         key = (self._location, args, self.options, self.memory, tuple(sorted(self.env.items())))
         return batch.acquire(key, lambda: self.start(*args))
 

@@ -1,8 +1,8 @@
 """The only module that parses git's output.
 
-Git ends lines with LF, or entries with NUL if it is asked to. Names in it are bytes: a branch's name may hold anything
-but control characters, and Python's ``splitlines`` would find line ends in the middle of one. Bytes that are not UTF-8
-become surrogates, as ``os.fsdecode`` makes them. No check of ours lets those pass, and git gets the same bytes back.
+Git ends lines with LF, or entries with NUL on request. Names are bytes: a branch's name may contain anything but
+control characters, so Python's ``splitlines`` could split a name. Bytes that are not UTF-8 become surrogates, as with
+``os.fsdecode``. Our checks of names refuse surrogates, and git gets the same bytes back.
 """
 
 import re
@@ -61,12 +61,12 @@ class ObjectInfo(NamedTuple):
 
 
 def decode(data: bytes) -> str:
-    """Return git's bytes as text from which the same bytes can be made again."""
+    """Return git's bytes as text that ``encode`` turns into the same bytes."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def encode(text: str) -> bytes:
-    """Return the bytes that ``decode`` made text of."""
+    """Return the bytes from which ``decode`` made a text."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -82,14 +82,14 @@ def refs(data: bytes) -> dict[str, str]:
 
 
 def each_ref(listed: Iterable[bytes]) -> Iterator[tuple[str, str]]:
-    """Yield name and object id from each line that is a reference. What is not one is passed over."""
+    """Yield name and object id from each line that is a reference. Other lines are skipped."""
     for line in listed:
         if match := _REF.fullmatch(line):
             yield decode(match[2]), match[1].decode()
 
 
 def each_listed(listed: Iterable[bytes]) -> Iterator[tuple[str, str, bool]]:
-    """Yield from ``ls-remote --symref`` name and object id of each reference, and whether it is a symbolic one."""
+    """Yield each reference from ``ls-remote --symref``: its name, its object id, and whether it is symbolic."""
     link = b""
     for line in listed:
         if named := _LINK.fullmatch(line):
@@ -99,7 +99,7 @@ def each_listed(listed: Iterable[bytes]) -> Iterator[tuple[str, str, bool]]:
 
 
 def each_line(chunks: Iterable[bytes], most: int = limits.LINE_BYTES) -> Iterator[bytes]:
-    """Yield the lines of a stream. Of a line longer than ``most`` bytes, which git does not print, some is left out."""
+    """Yield the lines of a stream. A part of a line longer than ``most`` bytes, which git never prints, is left out."""
     rest = b""
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
@@ -130,7 +130,7 @@ def tree(raw: bytes) -> Iterator[Entry]:
 
 
 def tree_lines(raw: bytes) -> Iterator[tuple[int, int, str, bytes]]:
-    """Yield for each entry of a stored tree its begin, its end, its mode and its name.
+    """Yield each entry of a stored tree: where it begins and ends, its mode and its name.
 
     Raises:
         InfrastructureError: it is damaged.
@@ -174,7 +174,7 @@ def rejected(porcelain: bytes) -> list[tuple[str, str]]:
 
 
 def parents(commit: bytes) -> list[str]:
-    """Return the parents that a commit object names: as for git, a line further below names none."""
+    """Return the parents that a commit object names. As in git, parent lines after another header do not count."""
     match = _PARENTS.match(commit)
     return [line[7:].decode() for line in match[1].split(b"\n")[:-1]] if match else []
 

@@ -16,17 +16,17 @@ from bridge.errors import InfrastructureError, one_line
 if TYPE_CHECKING:
     import git
 
-# Whatever a repository's configuration says, GitPython's calls of git start no monitor and no hook of it.
+# GitPython's calls of git start no monitor and no hook, whatever the repository's configuration says.
 _QUIET = ["core.fsmonitor=false", "core.hooksPath=/dev/null"]
 # Ignore `refs/replace/`.
 _AS_STORED = {"GIT_NO_REPLACE_OBJECTS": "1"}
-# With one of these variables GitPython would read and write another repository than the named one.
+# With one of these variables, GitPython would read and write another repository.
 _ELSEWHERE = ("GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 
 
 @dataclass(frozen=True)
 class Described:
-    """What a user's repository is, in the words that people use."""
+    """Facts about a user's repository, for people."""
 
     # None if HEAD is detached.
     branch: str | None

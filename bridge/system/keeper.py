@@ -1,4 +1,4 @@
-"""Ends a program and removes a folder once their owner has ended, however it ended: even SIGKILL closes a pipe.
+"""Ends a program and removes a folder once their owner has ended, even by SIGKILL, which closes its pipes too.
 
 ``Keeper`` starts this module as a process of its own session. It reads a line with the program to start, and cleans up
 at the end of its standard input.
@@ -58,7 +58,7 @@ class Keeper:
 
 def _keep(folder: str) -> None:
     """Run the keeper: start the program of the first line, and end it at the second line or the end of input."""
-    # Without a buffer, so that what was not read yet shows in `select`.
+    # Unbuffered, so that `select` notices input that was not read yet.
     orders = open(0, "rb", buffering=0)  # noqa: SIM115 - as long as the process
     if line := orders.readline():
         order = json.loads(line)

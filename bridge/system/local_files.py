@@ -1,4 +1,4 @@
-"""Local files: reads regular files up to a limit, whoever wrote them, and replaces our own files atomically."""
+"""Reads local files of any origin, if they are regular and not too large, and replaces our own files atomically."""
 
 import os
 import re
@@ -39,7 +39,7 @@ def read_regular(path: Path, most: int) -> bytes | None:
 def stamp(path: Path) -> tuple[int, ...] | None:
     """Return a key that changes if a file, or a folder's list of files, is changed or replaced; None if there is none.
 
-    It is device, inode, size in bytes and time of change in nanoseconds.
+    The key consists of device, inode, size in bytes, and change time in nanoseconds.
     """
     try:
         about = path.stat()
@@ -65,9 +65,9 @@ def replace(path: Path, text: str) -> None:
 
 
 class NoteFile:
-    """A file in a clone's ``.git`` folder in which commands remember things.
+    """A file of notes in a clone's ``.git`` folder, which commands read and write.
 
-    It has at most ``most`` lines that match a pattern. It may be missing, and anything may be there instead.
+    It has at most ``most`` lines that match a pattern. It may be missing, or something else may be in its place.
     """
 
     def __init__(self, git: Git, name: str, line: re.Pattern[str], most: int) -> None:
@@ -87,6 +87,6 @@ class NoteFile:
         return self._line.findall(data.decode("ascii", "replace"))
 
     def write(self, lines: Iterable[str]) -> None:
-        """Replace the file by the last lines. In a repository that cannot be written to, nothing changes."""
+        """Replace the file's content by the last of these lines. If the repository is read-only, nothing changes."""
         with suppress(OSError):
             replace(self.path, "".join(f"{line}\n" for line in [*lines][-self._most :]))

@@ -1,4 +1,4 @@
-"""Runs other programs: to their end, or as children that are asked through their pipes.
+"""Runs other programs: to their end, or as children that answer queries through their pipes.
 
 Every program has limits on its output and, if the caller sets one, on its time.
 """
@@ -39,13 +39,13 @@ KEPT_ERRORS = 256 << 10
 _PIECE = 1 << 16
 # How long an ended program's pipes are read if one of its children holds them open.
 _LINGER_S = 2.0
-# How long a program that waits for questions may take to end once its input is closed.
+# How long a program that waits for queries may take to end once its input is closed.
 _MOMENT_S = 0.5
 
 
 @dataclass(frozen=True)
 class Completed:
-    """What a finished program left behind."""
+    """The exit code and output of a finished program."""
 
     argv: tuple[str, ...]
     returncode: int
@@ -71,8 +71,8 @@ def run(
 ) -> Completed:
     """Run a program and return its output; beyond ``most`` bytes the program is ended with an error.
 
-    Of standard error the last KEPT_ERRORS bytes are returned. ``own_session`` keeps a terminal's ^C and prompts away
-    from it. A program that has to be ended takes its children along.
+    The last KEPT_ERRORS bytes of standard error are returned. ``own_session`` keeps a terminal's ^C and prompts away
+    from the program. If the program has to be ended, its children are ended too.
 
     Raises:
         ProcessError: it cannot be started, prints too much, fills the disk, takes longer than ``timeout`` seconds or
@@ -89,11 +89,11 @@ def run(
 
 
 class Child:
-    """A program that answers questions through its pipes, or whose output is read as it comes.
+    """A program that answers queries through its pipes, or whose output is read while it runs.
 
     Raises:
         ProcessError: it cannot be started, ends in the middle of an answer, or takes longer than ``timeout`` seconds in
-            all. What ``error`` returns is raised in its place.
+            all. If ``error`` is given, the exception that it returns is raised instead.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Child:
             self._selector.register(pipe, selectors.EVENT_READ)
 
     def write(self, data: str | bytes) -> None:
-        """Send it something. What does not fit into the pipe is sent while its output is read."""
+        """Send data to the program. Data that does not fit into the pipe is sent while its output is read."""
         data = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
         self._input = memoryview(bytes(self._input) + data if self._input else data)
         self._send()
@@ -155,7 +155,7 @@ class Child:
         self._check_end()
 
     def run(self, stdin: str | bytes, most: int) -> Completed:
-        """Run it to its end and return what it left behind, of which at most ``most`` bytes are output."""
+        """Run the program to its end and return the result, with at most ``most`` bytes of output."""
         self._most = most
         try:
             self.write(stdin)
@@ -184,7 +184,7 @@ class Child:
         """Wait for the program's end, and return whether it has ended. Output meanwhile is dropped.
 
         Raises:
-            ProcessError: it ended with anything but 0, or was given all the time that it may have.
+            ProcessError: the program failed, or its time is over.
         """
         self._end_input()
         until = time.monotonic() + within
@@ -197,16 +197,16 @@ class Child:
         return True
 
     def renew(self) -> None:
-        """Put it under the deadline of the block that asks it from now on."""
+        """From now on, apply the deadline of the calling block."""
         self._limit = deadline.Limit()
 
     def end(self) -> None:
-        """End it with its children, if it has not ended."""
+        """End the program and its children, unless it has ended."""
         if self.is_running:
             end_family(self._child, group=self._group)
 
     def close(self) -> None:
-        """Let go of its pipes, and end it. What waits for questions ends by itself, now that its input has ended."""
+        """Close the pipes and end the program. One that waits for queries ends by itself once its input is closed."""
         waits = not self._stdin.closed
         self._selector.close()
         for pipe in (self._stdin, *self._outputs):
@@ -220,7 +220,7 @@ class Child:
 
     def _take(self, size: int) -> bytes:
         with memoryview(self._output) as output:
-            data = bytes(output[:size])  # a slice of the array itself would be one copy more
+            data = bytes(output[:size])  # a slice of the array itself would copy once more
         del self._output[:size]
         return data
 

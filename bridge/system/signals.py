@@ -11,7 +11,7 @@ from bridge.errors import ExitCode
 
 
 def end_on_signals() -> None:
-    """End on a signal as any program does, but end git first. Python handles ^C, and ignored signals stay so."""
+    """End on a signal as any program does, but end git first. Python handles ^C, and ignored signals stay ignored."""
     for signum in ENDING_SIGNALS:
         if signal.getsignal(signum) is signal.SIG_DFL:
             signal.signal(signum, _end)
@@ -38,8 +38,8 @@ def _end(signum: int, frame: FrameType | None) -> None:
 class StopRequest:
     """Whether this process was asked to stop, with the methods of a ``threading.Event``.
 
-    An event takes a lock. A handler that sets it runs in the main thread, and waits forever if that thread holds the
-    lock just then, because it begins to wait for the event. Here, a byte in a pipe wakes whoever waits.
+    An event uses a lock. A signal handler that sets the event runs in the main thread, and would wait forever if this
+    thread holds the lock at that moment, at the beginning of a wait. Here, a byte in a pipe wakes waiting threads.
     """
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ class StopRequest:
         weakref.finalize(self, _close, self._reader, self._writer)
 
     def is_set(self) -> bool:
-        """Return whether it was made."""
+        """Return whether the request was made."""
         return self._asked
 
     def set(self) -> None:
-        """Make it; safe in a signal handler."""
+        """Make the request. Safe in a signal handler."""
         if not self._asked:
             self._asked = True
             os.write(self._writer, b"\0")

@@ -1,4 +1,4 @@
-"""The only module that starts other programs: argument lists only, never a shell. Bounds them, and ends them."""
+"""The only module that starts other programs: with argument lists, never a shell. It also limits and ends them."""
 
 import os
 import re
@@ -39,12 +39,12 @@ _CLOSED = threading.Event()
 
 @dataclass(frozen=True)
 class ResourceLimits:
-    """What a program and its children may take. None: as much as they like.
+    """Limits of a program and its children; None is no limit.
 
-    ``memory`` bounds the address space of each of them, in bytes, where the system can do that, and the processor time
-    with it, which outlives this process. ``own_memory`` bounds memory that is no mapped file, and not the processor
-    time: what the user's git starts may stay. ``disk`` names a folder on whose disk ``keep_free`` bytes stay free; of
-    a disk that is fuller already, half of what is free stays so.
+    ``memory`` bounds the address space of each process in bytes, if the system can do that. It also bounds the
+    processor time, so that a program ends even if this process is killed. ``own_memory`` bounds memory without mapped
+    files, and no processor time, because programs that the user's git starts may stay. On the disk of the folder
+    ``disk``, ``keep_free`` bytes stay free, or half of the free space if less than twice as much is free.
     """
 
     memory: int | None = None
@@ -83,7 +83,7 @@ def start(
 
 
 class LimitEnforcer:
-    """The limits of a child and its children, set from outside: no Python code may run between fork and exec."""
+    """Sets limits of a child and its children from outside: no Python code may run between fork and exec."""
 
     def __init__(self, child: Popen[bytes], resource_limits: ResourceLimits) -> None:
         self._pid = child.pid
@@ -102,7 +102,7 @@ class LimitEnforcer:
     def passed(self) -> str | None:
         """Return why the child must be ended, or None. Limits are set again now and then.
 
-        What the child was just starting when it was bounded has not inherited them.
+        A process that the child was just starting when its limits were set has not inherited them.
         """
         if time.monotonic() < self._next:
             return None
@@ -138,15 +138,15 @@ def register(child: Popen[bytes], *, group: bool) -> None:
 
 
 def unregister(child: Popen[bytes]) -> None:
-    """Take note that a program has ended."""
+    """Record that a program has ended."""
     _CHILDREN.pop(child, None)
 
 
 def end_children(after: float = 0.0) -> None:
     """End the programs of other threads, or of the code that a signal interrupted. Nothing is started after that.
 
-    Threads that this process waits for at its end get ``after`` seconds to finish. It may be called by a signal's
-    handler, so it reaps nothing: that takes a lock, which may be held.
+    Threads that this process waits for at its end get ``after`` seconds to finish. A signal handler may call this, so
+    it reaps no process: that takes a lock, which the interrupted code may hold.
     """
     until = time.monotonic() + after
     for thread in threading.enumerate() if after else ():
@@ -167,8 +167,8 @@ def check_open(argv: tuple[str, ...]) -> None:
 def end_family(child: Popen[bytes], *, group: bool) -> None:
     """End a program and its children.
 
-    The program is reaped last: until then no other process can get its id, which is also the id of its group. What git
-    has received of a pack is removed, because git itself leaves it for two weeks.
+    The program is reaped last: until then no other process can get its id, which is also the id of its group. An
+    unfinished pack that git received is removed, because git itself keeps it for two weeks.
     """
     unfinished = _end({child.pid: group})
     child.wait()

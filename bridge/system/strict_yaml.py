@@ -9,9 +9,9 @@ import yaml
 from bridge.errors import KakeyaError, PresetError
 
 MAX_BYTES = 256 * 1024
-# The loader written in C crashes the process at a depth of some ten thousands.
+# The loader written in C crashes the process at a depth of some ten thousand.
 MAX_DEPTH = 32
-# Including the nodes that aliases repeat. A file of that size without aliases holds fewer.
+# Limit of values, counted again for each alias. The largest allowed file without aliases has fewer.
 MAX_VALUES = 200_000
 
 

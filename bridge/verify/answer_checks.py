@@ -35,7 +35,7 @@ def contradiction(result: Result) -> str | None:
 def check_files(
     result: Result, files: Files, unexpected: Iterable[str] = (), besides: Collection[str] = ()
 ) -> Check:
-    """Check that all files of the answer exist unchanged, and no others but ``besides``. ``unexpected`` adds faults."""
+    """Check that all files of the answer exist unchanged, and no others but ``besides``. ``unexpected`` are faults."""
     wrong = []
     digests = files.digests(file.path for file in result.files)
     for file in result.files:
@@ -64,7 +64,7 @@ def check_files(
 
 
 def own_paths(result: Result) -> set[str]:
-    """Return the paths of an answer: the listed ones, the list itself, and its signature."""
+    """Return the paths of an answer: the files in its list, the list itself, and the signature."""
     return {wire.RESULT, wire.EVIDENCE, *(file.path for file in result.files)}
 
 
@@ -151,7 +151,7 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
 
 
 def binding_of(result: Result, logs: Mapping[str, bytes]) -> "Voucher":
-    """Return the run that an answer describes, if its signature covers the report's bytes; otherwise why not."""
+    """Return the run that an answer describes, as if signed; or a code and a message if it does not say when it ran."""
     from bridge import gate  # noqa: PLC0415
 
     try:

@@ -1,4 +1,4 @@
-"""The files of an answer on its branch: listed without reading them, hashed and copied in pieces."""
+"""The files of an answer on its branch: lists them without reading, and hashes and copies them in pieces."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping

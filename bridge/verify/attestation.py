@@ -23,7 +23,7 @@ PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 VERSION = 1
 
-# Prefix of subjects that are commits; all other subjects are files of the answer.
+# Subjects with this prefix are commits; all others are files of the answer.
 REQUEST_COMMIT = "request"
 WORKLOAD_COMMIT = "workload"
 
@@ -38,7 +38,7 @@ def digests(files: Mapping[str, bytes]) -> dict[str, str]:
 def make_statement(result: Result, files: Mapping[str, str], upon: str) -> dict[str, Any]:
     """Return the statement on an answer: its result, its files, and the branch's last commit before the answer.
 
-    ``files`` gives the SHA-256 by path of all files that the result lists, of the result itself, and of the manifest.
+    ``files`` has the SHA-256, by path, of all files that the result lists, of the result itself, and of the manifest.
     """
     subjects: list[dict[str, Any]] = [
         {"name": path, "digest": {"sha256": digest}} for path, digest in sorted(files.items())
@@ -100,7 +100,7 @@ def open_envelope(data: bytes, keys: Sequence[PublicKey]) -> tuple[dict[str, Any
     """Return the statement in an envelope, and the key among ``keys`` that signed it.
 
     Raises:
-        VerificationError: it is not a valid envelope, or if none of the keys signed it.
+        VerificationError: it is not a valid envelope, or none of the keys signed it.
     """
     from securesystemslib import exceptions  # noqa: PLC0415 - only who signs or verifies pays for it
     from securesystemslib.dsse import Envelope  # noqa: PLC0415

@@ -18,7 +18,7 @@ from bridge.verify.check import Report
 RESULTS = "kakeya-results"
 
 _IGNORE = b"*\n"
-# A `.git` file in an answer's folder, so that git looks for a repository neither in it nor above it.
+# A `.git` file in an answer's folder stops git from looking for a repository in or above that folder.
 _CLOSED = ".git"
 _NO_REPOSITORY = b"gitdir: /dev/null/an-answer-is-no-repository\n"
 
@@ -47,8 +47,8 @@ def read_answer(git: Git, view: RequestBranch, report: Report) -> dict[str, byte
 def write_answer(git: Git, view: RequestBranch, report: Report, out: Path | str | None) -> Fetched:
     """Write all files of an answer below ``out``, or none. An earlier fetch into the same folder is replaced.
 
-    Git that runs in the folder takes neither it nor a folder around it for a repository. By default, ``out`` is a
-    folder below ``kakeya-results``, which git ignores.
+    Git run in the folder finds no repository, in it or above it. By default, ``out`` is a folder below
+    ``kakeya-results``, which git ignores.
 
     Raises:
         VerificationError: a check of the answer fails.

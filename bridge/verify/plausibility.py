@@ -20,7 +20,7 @@ _SLACK_S = 2.0
 
 
 def check_times(result: Result) -> Check:
-    """Check that each step took some time, and all steps together no longer than the run.
+    """Check that each step took some time, and that all steps together took no longer than the run.
 
     Steps are measured with a monotonic clock, the run with the host's wall clock. If that clock was set back meanwhile,
     an honest answer contradicts itself too, so this is only a warning.
@@ -74,19 +74,19 @@ def compare_logs(
     """Compare the streamed pieces, each with the gap before it, with the logs of a job's steps.
 
     Pieces and gaps add up to the output of all steps in order. So each piece has exactly one position, in one log or
-    across consecutive logs. Both are walked once, side by side, with one log in memory; the first one that differs ends
-    the comparison.
+    across consecutive logs. Pieces and logs are walked once, in parallel, with one log in memory. The comparison ends
+    at the first difference.
     """
     ends = list(accumulate(log.stream_bytes for log in logs))
     total = sum(log.stream_bytes for log in logs)
     streamed = end = 0
 
     def parts() -> Iterator[tuple[int, int, bytes]]:
-        """Yield the parts of pieces by log: its number, the part's position in it, and the part."""
+        """Yield the pieces, divided by log: the log's number, the part's position in that log, and the part."""
         nonlocal streamed, end
         for left_out, piece in pieces:
             if left_out is None:
-                streamed = 0  # the gaps are not known, so nothing can be compared
+                streamed = 0  # gaps are not known, so nothing can be compared
                 return
             at, end, streamed = end + left_out, end + left_out + len(piece), streamed + len(piece)
             for i in range(bisect_right(ends, at), min(bisect_left(ends, end) + 1, len(logs))):

@@ -97,7 +97,7 @@ def find_pin(git: Git | None, remote: str, named: Path | str | None = None) -> P
     """Return the pinned keys: from ``named``, the environment, git's configuration, or the remote's main branch.
 
     Only the first source that names a key counts. Nothing is fetched: the remote's default branch is read as of the
-    last fetch. A relative path in git's configuration begins at the top of the working tree. Outside a repository
+    last fetch. Relative paths in git's configuration start at the top of the working tree. Outside a repository
     (``git`` is None), only the first two sources exist.
 
     Raises:

@@ -1,7 +1,7 @@
-"""The run that vouches for a report: a signed file beside it, or the fetched answer that it is part of.
+"""Finds the run that vouches for a report: a signed file beside the report, or the fetched answer that contains it.
 
-``X.run`` beside ``X.json`` holds what a runner signed about the job that wrote the report: the answer's result, the
-job's logs, and the signed evidence, which covers the digests of both, of the request and of the report.
+``X.run`` beside ``X.json`` contains the answer's result and logs of the job that wrote the report, and the evidence
+that the runner signed. This covers the digests of result, logs, request and report.
 """
 
 import hashlib

@@ -96,7 +96,7 @@ def _signer(
 def differences(
     signed: Statement, result: Result, files: Mapping[str, str], unseen: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Yield the differences between a signed statement and an answer's files, given by their digests.
+    """Yield the differences between a signed statement and an answer's files, whose digests are given.
 
     The files in ``unseen`` are not available here.
 

@@ -27,7 +27,7 @@ _AT_ONCE = 500
 class _Search:
     """The search of a branch for the commit of the state that counts."""
 
-    # The next commit to look at, None at the end; and how many were looked at.
+    # The next commit to examine (None at the end), and the number of examined ones.
     at: str | None
     gone: int = 0
     state_commit: str | None = None
@@ -66,8 +66,8 @@ class Reader:
     ) -> dict[str, RequestBranch]:
         """Read many branches, given as ``{branch: commit id}``. ``plain`` are their views without keys, if known.
 
-        Given a number of ``commits``, not many more are looked at below the branches' tips. Branches that need more are
-        left out; the next call with the same tips goes on with them, after those that are new to it.
+        With a number of ``commits``, the call examines not many more than these below the branches' tips. Branches that
+        need more are left out; the next call with the same tips continues with them, after branches that are new.
         """
         views = dict(history.read_views(git, tips) if plain is None else plain)
         if not self.keys:

@@ -41,7 +41,7 @@ class Site:
         # Makes ETags differ from those of an earlier server process.
         self._name = secrets.token_hex(8)
         self._assets = assets()
-        # A page of a large answer takes tens of megabytes while it is made.
+        # Rendering the page of a large answer takes tens of megabytes.
         self._turn = threading.BoundedSemaphore(2)
 
     def requests(self, request: Request) -> Response:
@@ -132,7 +132,7 @@ def make_app(watch: Watch, runs: Runs, figures: Figures, hosts: frozenset[str]) 
 
 
 class Connection(listening.Connection):
-    """A connection of a page's reader. One that does not take its answer does not keep others from being answered."""
+    """A reader's connection. One that does not read its answer cannot block the others."""
 
     stalled_s = 30.0
 

@@ -19,7 +19,7 @@ from bridge.web.snapshot import Row, Snapshot
 ANSWERS = 300
 # How many figures of one answer are kept, claimed ones first.
 MAX_FIGURES = 400
-# For how many runs a change counts as new.
+# A change counts as news for this many runs.
 _NEWS = 10
 _PAUSE_S = 0.5
 
@@ -86,7 +86,7 @@ class Figures:
         self._snapshot = snapshot
         self._read: dict[tuple[str, str], tuple[Figure, ...]] = {}
         self.version = 0
-        # The trends of claimed figures, and how many of them have an alarm that is news.
+        # How many trends of claimed figures have an alarm that is news.
         self.alarms = 0
 
     def progress(self) -> tuple[int, int]:

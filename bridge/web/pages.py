@@ -22,7 +22,7 @@ _TEMPLATES = Path(__file__).with_name("templates")
 _ABOVE = 25
 
 _TRENDS = 60
-# The share of histories without a change that raise a false alarm: see bridge.report.alarm.
+# Fewer than one in this many histories without a change raise an alarm: see bridge.report.alarm.
 _ODDS = 100
 
 # The Content-Security-Policy: only this server's style sheet, script and requests.

@@ -49,7 +49,7 @@ class Runs:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        # Each answer with about the number of bytes that it takes.
+        # Cached answers, each with its approximate size in bytes.
         self._kept: OrderedDict[tuple[str, str], tuple[Answered, int]] = OrderedDict()
         self._lock = threading.Lock()
         # At most two answers are verified at a time: verifying reads all files of an answer.

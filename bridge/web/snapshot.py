@@ -22,7 +22,7 @@ class Row:
     status: Status
     view: RequestBranch
     asked_at: int
-    # What the requester and the runner wrote, unchecked. Empty if it cannot be read.
+    # Written by the requester and the runner, and not checked. Empty if unreadable.
     requester: str = ""
     params: str = ""
     verdict: str = ""

@@ -31,7 +31,7 @@ PRIVATE = "refs/kakeya-web/"
 
 # How many branches are read at once, to bound the memory.
 _AT_ONCE = 500
-# The last line of output is shown for so many running jobs, the oldest ones.
+# The last line of output is shown for at most this many running jobs, the oldest ones.
 _LINES = 50
 # A larger manifest or result is shown on the request's own page only.
 _MOST_BYTES = 64 * limits.KIB

@@ -42,7 +42,7 @@ class LazyGroup(click.Group):
         args: of ``click.Group``.
         package: that contains the commands. ``a-b`` is ``command`` in the module ``a_b``.
         table: the commands and their help lines.
-        modules: which commands stand together in a module. There ``a-b`` is ``a_b_command``.
+        modules: the module of commands that share one. There ``a-b`` is ``a_b_command``.
         kwargs: of ``click.Group``.
     """
 

@@ -1,4 +1,4 @@
-"""Prints text that cannot add lines of its own or control the terminal, in any encoding; colours only if wanted."""
+"""Prints text so that it cannot add lines or control the terminal, in any encoding; in colours only if wanted."""
 
 import codecs
 import io
@@ -62,7 +62,7 @@ def is_read_by_people(*, err: bool = False) -> bool:
 
 
 def is_plain() -> bool:
-    """Return whether no colours and other styles are wanted, whatever the output is (https://no-color.org)."""
+    """Return whether the user wants no colours or other styles on any output (https://no-color.org)."""
     return environment.get("NO_COLOR") is not None or environment.get("TERM") == "dumb"
 
 
@@ -79,7 +79,7 @@ def styles() -> dict[str, Any]:
 
 
 def accept_any_text() -> None:
-    r"""Write what the terminal's encoding lacks as ``\u00e9``, which JSON reads back as the same character."""
+    r"""Write characters that the encoding lacks in the form ``\u00e9``, which JSON reads back as the same character."""
     codecs.register_error(_ESCAPED, _escape)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

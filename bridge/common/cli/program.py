@@ -97,6 +97,6 @@ def _tell(error: KakeyaError, *, as_json: bool) -> NoReturn:
     if error.fix:
         say(f"  {error.fix}")
     if as_json:
-        with suppress(OSError):  # what cannot be written may be this output
+        with suppress(OSError):  # this output may be what cannot be written
             put_json(error.as_dict())
     sys.exit(int(error.exit_code))

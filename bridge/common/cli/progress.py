@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from bridge.common.cli.output import is_read_by_people, rich_console, say
 
-# Seconds until the first line, and between later ones: each pause is twice as long as the one before.
+# Seconds until the first line, and the longest pause: each pause is twice as long as the one before.
 FIRST, MOST = 5.0, 30.0
 
 Callbacks = tuple[Callable[[int], None], Callable[[], None]]
@@ -19,7 +19,7 @@ def progress(title: str, unit: str) -> Iterator[Callbacks]:
 
     Args:
         title: the word beside the bar.
-        unit: what a step is, in the plural, for the lines: ``progress 3/20 prompts, 12 s``.
+        unit: the name of a step, in the plural, as in ``progress 3/20 prompts, 12 s``.
     """
     console = rich_console(stderr=True)
     if console.is_terminal:
@@ -65,10 +65,10 @@ def _lines(unit: str) -> Iterator[Callbacks]:
 
 
 class Bounded:
-    """Passes figures on to be printed: all of them on a terminal, otherwise one every few seconds.
+    """Passes figures on to ``print_``: all of them on a terminal, otherwise one every few seconds.
 
     Args:
-        print_: what prints them.
+        print_: prints a figure.
     """
 
     def __init__(self, print_: Callable[..., None]) -> None:

@@ -13,7 +13,7 @@ from bridge.common.cli.output import one_line, styles
 
 
 class Screen(Console):
-    """A console that shows text as it is: no markup, no emoji codes, and nothing that steers but its own colours."""
+    """A console that shows text unchanged: no markup, no emoji codes, and no control sequences but its own colours."""
 
     def on_broken_pipe(self) -> None:
         """Leave a closed pipe to ``run_program``; rich would end the program with exit code 1."""
@@ -29,7 +29,7 @@ class Screen(Console):
 
 
 class Grid(Table):
-    """Columns without lines between them. No text makes a cell of more lines than its width needs."""
+    """Columns without lines between them. A line break in a text adds no line to its cell."""
 
     def __init__(self, *headings: str | Column, **options: Any) -> None:
         options = {"show_header": bool(headings), **options}
@@ -41,13 +41,13 @@ class Grid(Table):
 
 
 def console(*, err: bool = False, markup: bool = False) -> Screen:
-    """Return the console for rich text. With ``markup`` the caller escapes text from others."""
+    """Return the console for rich text. With ``markup``, the caller must escape text from others."""
     return Screen(**styles(), stderr=err, highlight=False, soft_wrap=True, markup=markup, emoji=False)
 
 
 def _cell(cell: RenderableType | None) -> RenderableType | None:
     if isinstance(cell, str):
-        # What does not fit goes on in the next line: names and commands are there to be copied.
+        # Wrap text that does not fit, and never cut it: people copy names and commands.
         return Text(one_line(cell), overflow="fold")
     if isinstance(cell, Text):
         cell.plain = one_line(cell.plain)

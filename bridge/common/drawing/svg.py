@@ -23,7 +23,7 @@ _STYLE = (
 )
 _HEIGHT, _TOP, _RIGHT, _BOTTOM, _LEFT = 300.0, 12.0, 14.0, 44.0, 66.0
 _LETTER = 6.4
-# Longer names of categories are written above their lines, where there is room for this many characters.
+# Category names longer than the first limit are written above their lines, and cut at the second one.
 _BESIDE, _ABOVE = 14, 64
 _MARK, _APART = 4.0, 5.0
 

@@ -43,7 +43,7 @@ def badges(run: "RunView") -> list[tuple[str, str]]:
     words = [(run.state.replace("_", " "), run.state), (_EVIDENCE[run.evidence.status], run.evidence.status)]
     if run.gate:
         words.insert(1, (f"gate: {run.gate.verdict}", run.gate.verdict))
-    # If a check of the answer fails, its own state and verdict mean nothing.
+    # If a check of the answer failed, the state and verdict in it mean nothing.
     believed = run.evidence.status != "broken"
     return [(word, grade(key) if believed or key == "broken" else "") for word, key in words]
 

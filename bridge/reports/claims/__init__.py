@@ -1,7 +1,7 @@
 """Claims: named statistics of a report's rows, derived by one function.
 
-The engine writes what :func:``derive_claims`` returns into the report, and prints it; the gate derives it again.
-docs/evidence.md defines each one.
+The engine prints the claims of :func:``derive_claims`` and writes them into the report; the gate derives them again.
+docs/evidence.md defines each claim.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ def derive_claims(report: Mapping[str, Any]) -> Claims:
     """Return the claims that a report's rows allow, in the order in which the engine writes them.
 
     Args:
-        report: valid, as parsed JSON; of its sections, ``kind``, ``config``, ``prompts``, ``arms`` and ``rows`` count.
+        report: a valid report as parsed JSON. Only ``kind``, ``config``, ``prompts``, ``arms`` and ``rows`` are used.
     """
     derive = _OF_KIND.get(report["kind"])
     return derive(report) if derive else []

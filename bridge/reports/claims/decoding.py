@@ -1,4 +1,4 @@
-"""Claims about decoding: rates, speed-ups, acceptance, equal tokens and bytes. Warm-up rows count nowhere."""
+"""Claims about decoding: rates, speed-ups, acceptance, equal tokens and bytes. Warm-up rows never count."""
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from bridge.reports.repetition import repeating_arms
 
 Row = Mapping[str, Any]
 
-# What docs/evidence.md requires of figures of time.
+# The least numbers for figures of time, as docs/evidence.md explains.
 LEAST_ROWS, LEAST_REPEATS, LEAST_TOKENS = 5, 3, 32
 
 # Claims that come first in a report.
@@ -57,7 +57,7 @@ class Table:
         return self._medians[arm, rate]
 
     def ratios(self, arm: str, against: str, rate: Callable[[Row], float]) -> list[float]:
-        """Return the ratio of two arms' figures, for each prompt on which the other one has any."""
+        """Return the ratio of two arms' figures, for each prompt on which the second arm has figures."""
         ours, theirs = self.per_prompt(arm, rate), self.per_prompt(against, rate)
         return [ours[prompt] / theirs[prompt] for prompt in ours if theirs.get(prompt)]
 
@@ -76,7 +76,7 @@ class Table:
 
 
 def decode_rate(row: Row) -> float:
-    """Return decoded tokens per second without the first token; 0 if there was no other."""
+    """Return decoded tokens per second, without the first token; 0 if there is no other token."""
     return row["decode_tokens"] / row["decode_s"] if row["decode_tokens"] and row["decode_s"] else 0.0
 
 
@@ -98,10 +98,10 @@ def acceptance_rate(rows: Sequence[Row]) -> float | None:
 
 
 def speculation_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the claims that the rows of a benchmark allow: about time only if enough was timed.
+    """Return the claims that the rows of a benchmark allow; claims about time only if enough was timed.
 
-    With several workloads, there are claims about each if there are claims about all together. Nothing is claimed about
-    the speed or the acceptance of text that repeats itself (:mod:``bridge.reports.repetition``).
+    With several workloads, there are also claims about each one if there are claims about all together. Nothing is
+    claimed about the speed or acceptance of text that repeats itself (:mod:``bridge.reports.repetition``).
     Without ``prompts``, all rows are of one workload.
     """
     rows, arms = report["rows"], report["arms"]
@@ -161,8 +161,8 @@ def paired_speedups(
 ) -> dict[str, dict[str, dict[int, float]]]:
     """Return each candidate's speed relative to the fastest plain loop, by prompt and repeat.
 
-    Plain loops are the stock baseline, one forward pass per token (``verify1``), and the references that draft nothing
-    over the candidate's cache. The fastest one on a prompt is that with the greatest median rate over its repeats.
+    Plain loops are the stock baseline, one forward pass per token (``verify1``), and references that draft nothing over
+    the candidate's cache. The fastest one on a prompt is the one with the greatest median rate over its repeats.
     """
     rates = {
         arm: {prompt: {row["repeat"]: decode_rate(row) for row in some} for prompt, some in prompts.items()}
@@ -264,9 +264,9 @@ def _claim(name: str, value: float, **about: str) -> dict[str, Any]:
 def one_graph_loses(
     claims: Sequence[Mapping[str, Any]], contexts: Mapping[str, int]
 ) -> dict[tuple[str, str], int | None]:
-    """Return for each arm with one graph and each other loop the context from which on the one graph is slower.
+    """Return for each arm with a fused graph, and each other loop, the context from which on the fused graph is slower.
 
-    None means that it is not slower at the longest context. ``contexts`` are the tokens of each workload's prompts.
+    None means that it is not slower at the longest context. ``contexts`` has the prompt length of each workload.
     """
     ratios: dict[tuple[str, str], dict[int, float]] = {}
     for claim in claims:

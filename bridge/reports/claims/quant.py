@@ -1,4 +1,4 @@
-"""Claims about caches at the bits that they store."""
+"""Claims about cache codecs, compared at their stored bits."""
 
 import itertools
 import math
@@ -10,9 +10,9 @@ from bridge.reports import cache_spec
 from bridge.reports.claims.recall import everywhere
 
 Row = Mapping[str, Any]
-EQUAL = 0.05  # of a bit: what counts as equal when one cache is said to err less than another
+EQUAL = 0.05  # bits: rates this close count as equal if one cache is said to err less than another
 OURS, AFFINE = "e8v", "affine"
-WITHIN = 1.5  # of a bit: caches that store this much more are no neighbours
+WITHIN = 1.5  # bits: a cache that stores more than this much more is not a neighbour
 
 DEFINITIONS = {
     "stored_bits_per_value": "eight times the bytes of the arrays of keys and values, scales and all, over the "
@@ -52,7 +52,7 @@ def by_arm(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 def quant_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return each arm's figures, and the quotients of each Voronoi cache's figures over its neighbours'.
 
-    A neighbour is the cache that stores least among those of its kind that store as much or more.
+    A cache's neighbour of another kind is the one that stores least, among those that store at least as much.
     """
     where = everywhere([prompt["id"] for prompt in report["prompts"]])
     arm_figures = by_arm(report)
@@ -95,7 +95,7 @@ def _neighbour(figures: Mapping[str, Mapping[str, float]], arm: str, others: Seq
 
 
 def verdicts(figures: Mapping[str, Mapping[str, float]], arms: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield for each affine cache and each lattice whether the lattice errs less at no more stored bits."""
+    """Yield for each affine cache and each lattice whether the lattice errs less without storing more bits."""
     names = [arm["name"] for arm in arms if arm["role"] == "candidate"]
     kinds = sorted({kind_of(name) for name in names} - {AFFINE})
     for affine, kind in itertools.product([n for n in names if kind_of(n) == AFFINE], kinds):

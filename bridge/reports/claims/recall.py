@@ -43,7 +43,7 @@ def needle_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     where = everywhere([prompt["id"] for prompt in prompts])
     claims = _recall_claims(rows, prompts, arms, where)
     if report["kind"] == kinds.RESTORED and report["config"].get("layers", "full") != "full":
-        # Full-attention layers, which keep everything then, find needles alone.
+        # The full-attention layers keep everything in this case, and find needles by themselves.
         claims = [claim for claim in claims if claim["name"] not in ("recall", "recall_delta")]
     return [*claims, *pace_claims(rows, arms, where), *_prediction_claims(rows, arms, where)]
 
@@ -107,17 +107,17 @@ def share(
 
 
 def everywhere(prompts: Sequence[str]) -> dict[str, Any]:
-    """Return the ``where`` of a claim about all prompts: empty, or the prompt's name if there is only one."""
+    """Return the ``where`` of a claim about all prompts: empty, or the name of the only prompt."""
     return {"prompt": prompts[0]} if len(prompts) == 1 else {}
 
 
 def pace_claims(
     rows: Sequence[Row], arms: Sequence[Mapping[str, Any]], where: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return tokens a second of each arm, and how many times the recomputation's each candidate's are.
+    """Return each arm's tokens per second, and each candidate's ratio to the recomputation's.
 
-    There are none without a warm-up and enough repeats, prompts and tokens, or of answers that repeat themselves. No
-    speed-up over mlx-lm is claimed: what a restored cache answers need not be what the whole one answers.
+    There are no such claims without a warm-up and enough repeats, prompts and tokens, or if answers repeat themselves.
+    No speed-up over mlx-lm is claimed: a restored cache may give other answers than the whole cache.
     """
     if not any(row.get("warmup") for row in rows) or repeating_arms(rows):
         return []

@@ -17,7 +17,7 @@ CONTROLS = ("identity", "poison")
 
 
 def pass_at_1_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return each arm's pass@1, and of an arm with an oracle the share of equal answers. Controls have no claims."""
+    """Return each arm's pass@1 and, if it has an oracle, its share of equal answers. Controls have no claims."""
     problems = [prompt["id"] for prompt in report["prompts"]]
     where = everywhere(problems)
     rows = {(row["arm"], row["prompt"]): row for row in report["rows"]}

@@ -12,7 +12,7 @@ _WORDS = ("no", "one", "two", "three", "four", "five")
 
 
 def why_no_speed(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence if there was too little of an arm to claim its speed, or if answers repeat themselves."""
+    """Yield a sentence if an arm has too few rows to claim its speed, or if answers repeat themselves."""
     table = Table(report["rows"])
     few = next((arm for arm in table.rows if not is_enough(table, arm)), None)
     if few is not None:

@@ -15,7 +15,7 @@ DEFINITIONS = {
 
 
 def verify_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the claims of the rows of one cache; nothing if there are too few repeats."""
+    """Return the claims about the rows of one cache; none if there are too few repeats."""
     passes = passes_of(report["rows"])
     if min(map(len, passes.values()), default=0) < LEAST_ROWS:
         return []

@@ -9,7 +9,7 @@ from bridge.reports.views.loose import Row, items, lines, number, text
 from bridge.reports.views.model import Claim, Table
 from bridge.reports.views.rows import MAX_COLUMNS
 
-# Above this, a code is as large as the plain numbers, and would only compress the rest of the plot.
+# A code with more bits is as large as the plain numbers, and would only squeeze the rest of the plot.
 _MOST_BITS = 9.0
 
 _ACROSS = "stored bits a value"

@@ -72,7 +72,7 @@ def speed_plots(report: Row) -> list[Plot]:
 
 
 def recall(report: Row) -> tuple[list[Table], list[Plot]]:
-    """Return by arm how many prompts of each length were answered with the hidden text, and the table of arms."""
+    """Return tables: for each arm, how many prompts of each length it answered with the hidden text; and the arms."""
     prompts = {text(p.get("id")): p for p in items(report.get("prompts")) if text(p.get("expected"))}
     hits_by_arm: dict[str, dict[float, list[bool]]] = {}
     for arm, mine in _by_arm(report).items():

@@ -1,4 +1,4 @@
-"""What is shown of a report: its claims, and the tables and plots of its kind."""
+"""Selects the parts of a report to show: its claims, and the tables and plots of its kind."""
 
 from collections.abc import Callable
 

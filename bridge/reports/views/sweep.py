@@ -17,7 +17,7 @@ _MEANS = (("sum_squared_error", "sum_squares"), ("sum_kl", "n_positions"), ("sam
 
 
 def verify(report: Row) -> tuple[list[Table], list[Plot]]:
-    """Return milliseconds of a pass over L tokens, by length of the context."""
+    """Return the milliseconds of a pass over L tokens, by length of the context."""
     times: dict[float, dict[float, list[float]]] = {}
     for row in counted(items(report.get("rows"))):
         length, context, seconds = (number(row.get(name)) for name in ("length", "context", "seconds"))
@@ -41,7 +41,7 @@ def verify(report: Row) -> tuple[list[Table], list[Plot]]:
 
 
 def quantised(report: Row) -> tuple[list[Table], list[Plot]]:
-    """Return each cache's figures over all prompts, against its stored bits. Plots join caches of the same kind."""
+    """Return each cache's figures over all prompts, against its stored bits. Plots connect caches of the same kind."""
     cells: list[tuple[Cell, ...]] = []
     for (arm,), rows in grouped(items(report.get("rows")), "arm").items():
         nbytes = _sum([mapping(row.get("memory")) for row in rows], "cache_bytes")
@@ -70,7 +70,7 @@ def quantised(report: Row) -> tuple[list[Table], list[Plot]]:
 
 
 def parity(report: Row) -> tuple[list[Table], list[Plot]]:
-    """Return by prompt on how many drafted tokens two implementations agree."""
+    """Return on how many drafted tokens two implementations agree, by prompt."""
     cells: list[tuple[Cell, ...]] = []
     for (prompt,), rows in grouped(items(report.get("rows")), "prompt").items():
         same = [reference == candidate for row in rows for reference, candidate in _pairs(row)]
