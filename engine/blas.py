@@ -1,6 +1,6 @@
-"""A fast BLAS under MLX's CPU backend on Linux.
+"""Loads a fast BLAS for MLX's CPU backend on Linux.
 
-The Linux wheels of MLX bundle the reference BLAS, one to two orders of magnitude slower in float32 than
+The Linux wheels of MLX bundle the reference BLAS, which is one to two orders of magnitude slower in float32 than
 OpenBLAS. A library that is loaded with ``RTLD_GLOBAL`` comes first when the loader resolves MLX's ``cblas_*``
 symbols, so loading OpenBLAS *before* ``mlx.core`` is imported replaces the bundled one.
 
@@ -8,13 +8,13 @@ The libraries are tried in this order:
 
 1. The library that ``KAKEYA_OPENBLAS`` names, and no other; ``off`` keeps MLX's own.
 2. The one in the package ``scipy-openblas32``, which the ``[cpu]`` extra pins. It comes before the system's
-   because every installation of one release then computes with the same library, which the tests have seen.
-   Later releases of that package prefix their symbols; such a library is passed over.
-3. The system's.
+   library, so that every installation of a release computes with the same, tested library. Later releases of
+   that package prefix their symbols; such a library is skipped.
+3. The system's library.
 
-A library that is absent is never an error; :func:``in_use`` says what is really bound. OpenBLAS reads the number
-of its threads from ``OPENBLAS_NUM_THREADS`` when it is loaded; it can change while a process runs. Accelerate and a
-GPU schedule their work themselves, and MLX's own BLAS has one thread.
+A missing library is never an error; :func:``in_use`` returns the library that is bound. OpenBLAS reads its number of
+threads from ``OPENBLAS_NUM_THREADS`` when it is loaded; the number can be changed later. Accelerate and GPUs schedule
+their work themselves, and MLX's own BLAS has one thread.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ from bridge.common import environment
 VARIABLE = "KAKEYA_OPENBLAS"
 PACKAGE = "scipy_openblas32"
 SYSTEM = "libopenblas.so.0"
-PRODUCT = "cblas_sgemm"  # the name by which MLX calls it
+PRODUCT = "cblas_sgemm"  # the symbol that MLX calls
 # OpenBLAS reads the first of these variables that is set when it is loaded.
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 # OpenBLAS's names for the cores (AVX-512) for which it has kernels for small products.
@@ -72,7 +72,7 @@ class _SymbolInfo(ctypes.Structure):
 
 @cache
 def preload() -> Preload:
-    """Load OpenBLAS for MLX, once a process, before ``mlx.core`` is imported; :mod:``engine.mx`` calls it.
+    """Load OpenBLAS for MLX, once per process, before ``mlx.core`` is imported; :mod:``engine.mx`` calls this.
 
     If ``mlx.core`` was imported before, a ``RuntimeWarning`` says so.
     """
@@ -118,10 +118,10 @@ def _load(name: str) -> str:
 
 
 def in_use() -> Blas:
-    """Say which BLAS MLX is bound to in this process; :mod:``engine.blas_speed`` says how fast it is.
+    """Return the BLAS that MLX is bound to in this process; :mod:``engine.blas_speed`` measures its speed.
 
-    On Linux the answer is the file that holds the ``cblas_sgemm`` which the global symbol scope resolves to:
-    the scope that MLX's own references go through first. Where nothing global provides it, MLX has its own.
+    On Linux, this is the file whose ``cblas_sgemm`` the global symbol scope resolves to, because MLX's references
+    go through this scope first. If nothing global provides the symbol, MLX uses its own BLAS.
     """
     if sys.platform == "darwin":
         return Blas("accelerate")

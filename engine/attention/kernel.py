@@ -1,9 +1,9 @@
-"""Decode attention in one kernel: packed rows in, weighted values out, nothing decoded kept.
+"""Attention for decoding in one kernel, from packed rows to weighted values. No decoded values are kept.
 
-The tokens are split over groups of threads; each group gives its largest score, the sum of its weights and
-its weighted values, and the parts are joined here. Used where the default device has a kernel language, the
-mask is none or causal, and there are few query rows; :func:``engine.attention.packed.attend`` does everything
-else.
+The tokens are split over groups of threads. Each group returns its largest score, the sum of its weights and
+its weighted values, and the parts are joined here. The kernel is used if the default device has a kernel
+language, the mask is None or causal, and there are few query rows. Otherwise
+:func:``engine.attention.packed.attend`` computes attention.
 """
 
 from collections.abc import Callable

@@ -41,7 +41,7 @@ unsigned kk_row = blockIdx.y;
 
 @dataclass(frozen=True)
 class Shape:
-    """What a kernel is compiled for: head sizes of keys and values, and bits of a field."""
+    """The constants of a compiled kernel: head sizes of keys and values, and bits of a field."""
 
     dim: int
     value_dim: int
@@ -54,7 +54,7 @@ class Shape:
 
     @property
     def defines(self) -> str:
-        """The numbers, for the preprocessor."""
+        """The constants as text for the preprocessor."""
         numbers = {"DIM": self.dim, "VALUE_DIM": self.value_dim, "BITS": self.bits, "THREADS": THREADS}
         return "".join(f"#define KK_{name} {number}\n" for name, number in numbers.items())
 

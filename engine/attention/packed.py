@@ -1,10 +1,10 @@
 """Attention over packed keys and values, tile by tile, in the rotated domain.
 
 With H orthonormal, ``q . k = (H q) . (H k)`` and ``sum p v = H^T sum p (H v)``: the query is rotated once,
-the output un-rotated once, and the cache is never un-rotated at all. A tile of tokens is decoded, used by all
-query rows and dropped before the next one is, and a running maximum and sum make the softmax exact over all
-tiles (M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax", 2018). Neither the keys, nor
-the values, nor the scores of the whole cache exist at any time.
+the output is un-rotated once, and the cache is never un-rotated. Each tile of tokens is decoded, used by all
+query rows, and dropped before the next tile is decoded. A running maximum and sum make the softmax exact over
+all tiles (M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax", 2018). So the keys, values
+and scores of the whole cache never exist at once.
 """
 
 from itertools import pairwise
@@ -15,10 +15,10 @@ from engine.attention.views import PackedView
 from engine.mx import mx
 
 TILE = 1024  # tokens decoded at a time
-FEW = 128  # query rows that look at a tile of that size: for more of them, scores take the most memory
+FEW = 128  # the most query rows for tiles of that size: with more rows, scores take the most memory
 MANY_TILE = 256  # tokens decoded at a time for more rows
-ROWS = 384  # query rows a key-value head looks at a time
-LOWEST = -1e30  # the score of what is masked: finite, so that no difference of two is NaN
+ROWS = 384  # query rows of a key-value head at a time
+LOWEST = -1e30  # the score of masked tokens: finite, so that the difference of two is not NaN
 
 
 class _Part(NamedTuple):
@@ -34,7 +34,7 @@ class _Part(NamedTuple):
         return self.position is None or token < self.position + self.shape[2]
 
     def masked(self, scores: mx.array, start: int, stop: int) -> mx.array:
-        """Return the scores of tokens ``start`` to ``stop``. What a row may not see gets the lowest score."""
+        """Return the scores of tokens ``start`` to ``stop``; tokens that a row may not see get the lowest score."""
         mask = None if self.mask is None else self.mask[..., start:stop]
         if self.position is not None and stop > self.position + 1:
             rows = mx.arange(self.position, self.position + self.shape[2])
@@ -79,10 +79,10 @@ def attend(
         scale: factor of the scores.
         mask: None; ``"causal"`` (the rows are the last positions); or an array that broadcasts to ``[batch,
             query heads, rows, length]``: bool (True is seen) or numbers that are added.
-        sinks: a score for each query head that takes weight and has no value, ``[query heads]``.
+        sinks: a score for each query head, ``[query heads]``, that takes weight but has no value.
         softcap: scores become ``softcap * tanh(score / softcap)``, before the mask.
 
-    A row that may see nothing gives zeros.
+    The output of a row that may see nothing is zero.
     """
     rotated = keys.codec.rotate(queries) * scale
     if sinks is None and softcap is None and decode.backend() and decode.fits(queries, keys, values, mask):
@@ -125,7 +125,7 @@ def _attend(
     last = states[-1]
     for start in range(0, length, tile):
         stop = min(start + tile, length)
-        # Everything waits for what is before it, so that only one tile and one part's scores exist at a time.
+        # Each tile waits for the one before it, so that only one tile and one part's scores exist at a time.
         tile_keys = _after(keys, last).rotated(start, stop).swapaxes(-1, -2)
         tile_values = _after(values, last).rotated(start, stop)
         for i, part in enumerate(parts):

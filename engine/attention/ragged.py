@@ -1,9 +1,8 @@
-"""Several sequences in one forward, each over the cache that it has anyway.
+"""Several sequences in one forward pass, each with its own cache.
 
-Their rows lie behind one another in one batch entry. What is the same for all rows (projections, MLPs, the head)
-runs over all of them at once; positions and attention are each sequence's own. So sequences may differ in length, in
-how many rows they bring and in the kind of their caches, they join and leave between any two forwards, and nothing
-is merged, padded or copied.
+The rows of all sequences are concatenated in one batch entry. Projections, MLPs and the head run over all rows at once;
+positions and attention are separate for each sequence. So sequences may differ in length, in their number of rows and
+in the kind of their caches. They can join and leave between any two passes, and nothing is merged, padded or copied.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from engine.mx import mx
 
 
 class Parts:
-    """Stands for one array or mask: keys, values or masks, one per sequence."""
+    """Keys, values or masks, one per sequence, in place of one array or mask."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = list(parts)
@@ -46,7 +45,7 @@ class RaggedCache:
         firsts = [cache.offset for cache in caches]
         self.offset = shared if shared and shared.firsts == firsts else Offsets(firsts, rows)
 
-    def make_mask(self, n: int, *args: Any, **kwargs: Any) -> Parts | None:  # noqa: ARG002 - rows say it
+    def make_mask(self, n: int, *args: Any, **kwargs: Any) -> Parts | None:  # noqa: ARG002 - `rows` has it
         """Return each sequence's own mask, or None if no sequence needs one."""
         pairs = zip(self.caches, self.offset.rows, strict=True)
         masks = [cache.make_mask(rows, *args, **kwargs) for cache, rows in pairs]

@@ -1,8 +1,8 @@
 """Lets mlx-lm's models attend over packed caches.
 
-Their attention calls ``scaled_dot_product_attention``, which each model's module has imported from
-``mlx_lm.models.base``. The name is bound anew there: packed keys go to :mod:``engine.attention.packed``,
-everything else to mlx-lm's function as before, so a model that has been routed runs other caches unchanged.
+The models call ``scaled_dot_product_attention``, which each model's module has imported from
+``mlx_lm.models.base``. That name is replaced in the module: packed keys go to :mod:``engine.attention.packed``,
+everything else to mlx-lm's function as before. So a routed model runs other caches unchanged.
 """
 
 import sys
@@ -31,7 +31,7 @@ def scaled_dot_product_attention(
     mask: mx.array | str | ragged.Parts | None,
     sinks: mx.array | None = None,
 ) -> mx.array:
-    """Attend over arrays as mlx-lm does, over :class:``PackedView`` without decoding it whole."""
+    """Attend over arrays as mlx-lm does, and over a :class:``PackedView`` without decoding all of it at once."""
     if isinstance(keys, ragged.Parts):
         assert mask is None or isinstance(mask, ragged.Parts)  # noqa: S101 - the cache makes both
         own = scaled_dot_product_attention
@@ -45,10 +45,10 @@ def scaled_dot_product_attention(
 
 
 def route(layer: nn.Module) -> bool:
-    """Route the attention of one layer; return whether it can be.
+    """Route the attention of one layer; return whether that is possible.
 
-    False if the layer computes its scores itself (Gemma 2), or keeps something else than keys and values
-    in its cache (multi-head latent attention): such a layer gets decoded arrays.
+    It is not if the layer computes its scores itself (Gemma 2), or caches something other than keys and values
+    (multi-head latent attention). Such a layer gets decoded arrays.
     """
     attentions = [
         module for _, module in layer.named_modules() if "attention" in type(module).__name__.lower()

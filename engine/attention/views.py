@@ -9,8 +9,8 @@ from engine.mx import mx
 class PackedView:
     """Packed keys or values that report the shape ``[batch, heads, length, dim]``.
 
-    :func:``engine.attention.packed.attend`` reads the rows tile by tile. Anything else that is asked of it (a
-    method of an array, a slice) answers from the whole decoded array: right, but large.
+    :func:``engine.attention.packed.attend`` reads the rows tile by tile. Any other use, such as a slice or a method
+    of an array, decodes the whole array: correct, but large.
     """
 
     def __init__(self, rows: mx.array, codec: RowCodec, dtype: mx.Dtype) -> None:

@@ -1,4 +1,4 @@
-"""The codec id: the line that a saved cache carries, so that its rows are read as they were written."""
+"""The codec id: a line in a saved cache, so that its rows are read as they were written."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +9,7 @@ from engine.codec.rows import RowCodec
 from engine.errors import BadInput
 from engine.mx import DTYPES
 
-WHOLE, PACKED = "e8v", "packed"  # keys and values in Voronoi codes of one rate; any others
+WHOLE, PACKED = "e8v", "packed"  # keys and values in Voronoi codes of the same rate; all other pairs
 FORMAT = 1
 
 
@@ -31,7 +31,7 @@ class CodecId:
 
     @classmethod
     def parse(cls, text: str) -> "CodecId":
-        """Return the id that ``text`` writes.
+        """Parse an id.
 
         Raises:
             BadInput: it cannot be read, or is of another format.

@@ -1,4 +1,4 @@
-"""Can a model run over caches of a spec? Tried without computing anything: MLX checks shapes when it queues work."""
+"""Checks whether a model can run over caches of a spec. Nothing is computed: MLX checks shapes when it queues work."""
 
 from typing import Any
 
@@ -19,11 +19,11 @@ ROWS = (2, 1)  # a block, then a single token: some models treat them differentl
 def refusal(model: nn.Module, caches: list[Cache], spec: CacheSpec) -> str | None:
     """Return why a model cannot run over fresh caches of a spec, in one line; None if it can.
 
-    The caches are not to be used afterwards.
+    Do not use the caches afterwards.
     """
     raw = lm_cache.make_prompt_cache(model)
     if _error(model, raw):
-        return None  # it runs over no caches at all: running it says why
+        return None  # it runs over no caches at all; an actual run reports why
     for counterpart, cache in zip(flat(raw), flat(caches), strict=True):
         if getattr(counterpart, "keys", None) is None:
             continue
@@ -37,7 +37,7 @@ def refusal(model: nn.Module, caches: list[Cache], spec: CacheSpec) -> str | Non
 def _error(model: nn.Module, caches: list[Cache]) -> str | None:
     for cache in flat(caches):
         if isinstance(cache, PackedMixin):
-            cache.blank = True  # queuing the search for codes takes long
+            cache.blank = True  # because even queuing the search for codes takes long
     try:
         for rows in ROWS:
             model(mx.zeros((1, rows), mx.int32), cache=caches)

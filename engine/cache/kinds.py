@@ -1,4 +1,4 @@
-"""The one table of cache kinds: by the family of a spec, how caches are made; by class, how they behave.
+"""The tables of cache kinds: how to create caches, by the family of a spec; and how caches behave, by class.
 
 A codec in :data:``engine.codec.kinds.CODECS`` whose specs pack needs no entry: its caches are packed ones.
 """
@@ -52,7 +52,7 @@ def _wrap_classic(cache: Any, spec: CacheSpec, layer: nn.Module, views: bool) ->
 
 
 def _wrap_packed(cache: Any, spec: CacheSpec, layer: nn.Module, views: bool) -> Any:
-    views = views and route(layer)  # without views a layer that works on keys and values itself gets arrays
+    views = views and route(layer)  # a layer that cannot be routed gets decoded arrays instead of views
     if CLASSES[type(cache)].layout == "ring":
         return PackedRotatingKVCache(cache.max_size, cache.keep, spec.text, views=views)
     return PackedKVCache(spec.text, views=views)
@@ -82,16 +82,16 @@ def kind_of(spec: CacheSpec) -> CacheKind:
 
 
 def layout_of(cache: Any) -> Layout:
-    """Return how a cache of mlx-lm's or ours lays out its content; ``unknown`` for other classes."""
+    """Return the layout of a cache of mlx-lm's or ours; ``unknown`` for other classes."""
     known = CLASSES.get(type(cache))
     return known.layout if known else "unknown"
 
 
 def growing(spec: CacheSpec) -> Cache:
-    """Return an empty cache that keeps every position, for a layer whose own keeps the last ones only.
+    """Return an empty cache that keeps every position, for a layer whose own cache keeps only the last ones.
 
     Raises:
-        BadInput: there is none of this spec.
+        BadInput: the spec has no such cache.
     """
     make = kind_of(spec).growing
     if make is None:

@@ -1,7 +1,7 @@
 """KV caches over packed storage: mlx-lm's caches with rows of bytes instead of vectors.
 
-mlx-lm's caches move tokens about along one axis (growing, ring, trimming, padding, merging) and never look
-into them. So each cache here is mlx-lm's own with rows as the tokens, an encoder in front and a view behind.
+mlx-lm's caches only move tokens along one axis (growing, ring, trimming, padding, merging) and never read them.
+So each cache here is mlx-lm's own with rows of bytes as tokens, an encoder before it, and a view after it.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from engine.lm import cache as lm_cache
 from engine.mx import mx
 
 DEFAULT = "e8v@4.25"
-Mixed: Any = lm_cache.KVCache if TYPE_CHECKING else object  # one of mlx-lm's caches stands behind the mixin
+Mixed: Any = lm_cache.KVCache if TYPE_CHECKING else object  # the mixin is combined with a cache of mlx-lm's
 
 
 class PackedMixin(Mixed):
@@ -32,7 +32,7 @@ class PackedMixin(Mixed):
 
     @property
     def codec_id(self) -> str:
-        """What reading the rows takes: format, rate, head sizes and type; empty before the first update."""
+        """The id for reading the rows: format, rate, head sizes and type; empty before the first update."""
         if self.codecs is None:
             return ""
         return str(CodecId(self.spec, tuple(codec.dim for codec in self.codecs), self.dtype))
@@ -47,16 +47,16 @@ class PackedMixin(Mixed):
         self.spec, self.dtype, self.codecs = parsed.spec, parsed.dtype, parsed.codecs
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
-        """Append ``[batch, heads, tokens, dim]`` of each and return all that is held, as views or arrays."""
+        """Append keys and values ``[batch, heads, tokens, dim]``, and return the whole content as views or arrays."""
         super().update_and_fetch(*self.pack(keys, values))
         return self.keys_and_values()
 
     def keys_and_values(self) -> tuple[Any, Any]:
-        """Return all that is held, as views or arrays ``[batch, heads, length, dim]``."""
+        """Return the whole content, as views or arrays ``[batch, heads, length, dim]``."""
         return self.read(*self._rows())
 
     def pack(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Return the rows of keys and values, uint8 ``[batch, heads, tokens, bytes]``, storing nothing."""
+        """Return the rows of keys and values, uint8 ``[batch, heads, tokens, bytes]``, without storing them."""
         if self.codecs is None:
             self.dtype = str(keys.dtype).removeprefix("mlx.core.")
             dims = keys.shape[-1], values.shape[-1]
@@ -74,7 +74,7 @@ class PackedMixin(Mixed):
         return (first, second) if self.views else (first.dense(), second.dense())
 
     def coded(self) -> tuple[int, int, int]:
-        """Return the positions that a codec made, the bytes of their codes, and 0: a codec that fails raises."""
+        """Return the number of encoded positions, the bytes of their codes, and 0 failures: a failing codec raises."""
         if self.codecs is None:
             return 0, 0, 0
         sides = [x for x in (self.keys, self.values) if x.dtype == mx.uint8]
@@ -119,7 +119,7 @@ class PackedMixin(Mixed):
     def encode(
         self, keys: mx.array, values: mx.array, codecs: tuple[RowCodec, RowCodec]
     ) -> tuple[mx.array, mx.array]:
-        """Return the rows of keys and values in these codecs, uint8 ``[batch, heads, tokens, bytes]``."""
+        """Return keys and values as rows of these codecs, uint8 ``[batch, heads, tokens, bytes]``."""
         of_keys, of_values = codecs
         if self.blank:
             sides = zip((keys, values), codecs, strict=True)
@@ -157,7 +157,7 @@ class PackedKVCache(PackedMixin, lm_cache.KVCache):
 
 
 class PackedRotatingKVCache(PackedMixin, lm_cache.RotatingKVCache):
-    """mlx-lm's ring of the last ``max_size`` tokens, the first ``keep`` of all kept, over packed rows."""
+    """mlx-lm's ring over packed rows: the last ``max_size`` tokens, the first ``keep`` of all tokens among them."""
 
     def __init__(self, max_size: int, keep: int = 0, spec: str = DEFAULT, *, views: bool = False) -> None:
         super().__init__(max_size, keep)
@@ -176,7 +176,7 @@ class _BatchMixin(PackedMixin):
 
     @classmethod
     def merge(cls, caches: Sequence[PackedMixin]) -> Self:
-        """Return one left-padded cache of caches with the same codec; empty ones may be among them."""
+        """Merge caches with the same codec into one left-padded cache; some may be empty."""
         filled = [cache for cache in caches if cache.codecs is not None] or caches[:1]
         if len({cache.codec_id for cache in filled}) > 1:
             raise BadInput("caches of different codecs cannot share a batch")

@@ -1,4 +1,4 @@
-"""The protocol of all caches, mlx-lm's and ours: what the engine asks of a cache of an unknown class."""
+"""The protocol of all caches, mlx-lm's and ours: what the engine requires of a cache of unknown class."""
 
 from typing import Any, Protocol
 
@@ -13,15 +13,15 @@ class Attended(Protocol):
 
 
 class Cache(Attended, Protocol):
-    """A layer's keys and values, or whatever else it carries from token to token."""
+    """A layer's keys and values, or other state that it carries from token to token."""
 
     @property
     def state(self) -> Any:
-        """The arrays that are held, in an order of the class's own."""
+        """The stored arrays, in an order that the class defines."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays that are held."""
+        """Bytes of the stored arrays."""
 
     def empty(self) -> bool:
         """Return whether nothing has been stored yet."""

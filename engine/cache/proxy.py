@@ -4,10 +4,10 @@ from typing import Any, ClassVar
 
 
 class CacheProxy:
-    """A proxy of a cache: reads and writes of everything but its own attributes go to the inner cache.
+    """A proxy of a cache: all attributes except its own are read from and written to the inner cache.
 
-    mlx-lm and its models look for methods and attributes of a cache by name, and some models set them. A proxy
-    therefore need not know what its inner cache is, and what a later mlx-lm adds to caches passes through.
+    mlx-lm and its models look for methods and attributes of a cache by name, and some models set them. So a proxy
+    need not know the class of its inner cache, and attributes that a later mlx-lm adds pass through.
 
     A subclass defines the methods that it changes and names the attributes that it keeps::
 

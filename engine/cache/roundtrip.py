@@ -1,6 +1,6 @@
 """The earlier design: any cache, with keys and values encoded and decoded before they are stored.
 
-It shows what a codec does to a model; it saves no memory, since the inner cache holds what came back in full.
+It shows the effect of a codec on a model. It saves no memory, because the inner cache holds the decoded values.
 """
 
 import warnings
@@ -23,11 +23,11 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
     """A cache of mlx-lm's behind a codec; every other attribute is the inner cache's.
 
     Args:
-        inner: the cache that holds what comes back.
-        make_codec: from a head size to something with ``roundtrip``.
-        name: what to call the codec in a saved cache.
-        strict: raise where the codec fails. Otherwise the vectors are stored as they came, ``failed`` counts
-            it, ``last_error`` keeps the reason and a RuntimeWarning says so once.
+        inner: the cache that holds the decoded values.
+        make_codec: returns an object with ``roundtrip`` for a head size.
+        name: the name of the codec in a saved cache.
+        strict: raise if the codec fails. Otherwise the vectors are stored unchanged, ``failed`` counts the
+            failure, ``last_error`` keeps the reason, and a RuntimeWarning is issued once.
 
     Attributes:
         fired: updates that went through the codec.
@@ -45,16 +45,16 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
         self.codecs: dict[int, Any] = {}
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Append the decoded codes of both, and return what the inner cache returns."""
+        """Append keys and values after a round trip through the codec; return the inner cache's result."""
         pair: tuple[mx.array, mx.array] = self.inner.update_and_fetch(*self.pack(keys, values))
         return pair
 
     def read(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Return what attention gets for stored keys and values: the same."""
+        """Return what attention gets for stored keys and values: they are unchanged."""
         return keys, values
 
     def pack(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Return what the inner cache stores: the decoded codes of both."""
+        """Return keys and values as the inner cache stores them: after the round trip."""
         try:
             codecs = [self._codec(x.shape[-1]) for x in (keys, values)]
         except EngineError as error:
@@ -69,7 +69,7 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
         return back
 
     def coded(self) -> tuple[int, int, int]:
-        """Return the positions that the codec made, 0 bytes, since no codes are kept, and its failures."""
+        """Return the number of encoded positions, 0 bytes (no codes are kept), and the codec's failures."""
         lost = self.failed + self.skipped
         return (0 if lost or not self.fired else self.inner.offset), 0, lost
 
@@ -109,7 +109,7 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
 
 
 def codec_maker(name: str) -> Callable[[int], Any]:
-    """Return the maker of codecs that ``e8@q38``, ``d4@q10`` or ``e8v@4.25`` names, from a head size."""
+    """Return a function from a head size to the codec of a name such as ``e8@q38``, ``d4@q10`` or ``e8v@4.25``."""
     spec = parse(name)
     return lambda dim: make_codec(spec, dim)
 

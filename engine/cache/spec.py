@@ -7,7 +7,7 @@ from engine.errors import BadInput
 
 
 def parse(text: str) -> CacheSpec:
-    """Return the spec that ``text`` writes.
+    """Parse a spec.
 
     Raises:
         BadInput: there is no such spec, or it cannot store keys or values alone.

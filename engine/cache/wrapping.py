@@ -1,4 +1,4 @@
-"""The caches of a model that hold keys and values: found also in lists of caches, and replaced by wrappers."""
+"""Finds the caches of a model that hold keys and values, also in lists of caches, and replaces them by wrappers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -12,7 +12,7 @@ KEY_VALUE = (lm_cache.KVCache, lm_cache.RotatingKVCache)
 
 
 def flat(caches: Sequence[Any]) -> Iterator[Any]:
-    """Yield caches, in place of lists of caches what is in them."""
+    """Yield caches; for a list of caches, the caches in it."""
     for cache in caches:
         if isinstance(cache, lm_cache.CacheList):
             yield from flat(cache.caches)
@@ -21,7 +21,7 @@ def flat(caches: Sequence[Any]) -> Iterator[Any]:
 
 
 def with_each(cache: Any, replace: Callable[[Any], Any]) -> Any:
-    """Return what is in place of a cache, or a list with what is in place of each cache in it."""
+    """Return the replacement of a cache or, for a list of caches, the list of replacements."""
     if isinstance(cache, lm_cache.CacheList):
         return lm_cache.CacheList(*(with_each(inner, replace) for inner in cache.caches))
     return replace(cache)

@@ -8,7 +8,7 @@ from engine.checkpoints import files
 
 
 def digest(paths: Iterable[Path], folder: Path) -> str:
-    """Return ``sha256:...`` of files below a folder: of ``<sha256> <path>`` lines, sorted by path."""
+    """Return ``sha256:...`` of the lines ``<sha256> <path>`` of files below a folder, sorted by path."""
     lines = sorted((path.relative_to(folder).as_posix(), files.sha256(path)) for path in paths)
     text = "".join(f"{value} {name}\n" for name, value in lines)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

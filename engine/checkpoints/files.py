@@ -13,11 +13,11 @@ from typing import Any
 from engine.errors import BadInput
 
 INDEX = "model.safetensors.index.json"
-# The first of these files in a folder is the one from which its tokenizer is made, and identifies it.
+# A folder's tokenizer is made from, and identified by, the first of these files that exists.
 VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json")
 MOST_HEADER = 100 << 20
 LFS = b"version https://git-lfs"
-FLOATS = ("F16", "BF16", "F32")  # that loading may convert
+FLOATS = ("F16", "BF16", "F32")  # types that loading may convert
 AGAIN = "download or copy it again"
 # Bytes of an element, by the type's name in the format. Types of less than a byte are not listed.
 BYTES = {
@@ -32,7 +32,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Return ``config.json`` of a model folder.
 
     Raises:
-        BadInput: absent, no JSON object, or without ``model_type``.
+        BadInput: the file is absent, not a JSON object, or without ``model_type``.
     """
     path = folder / "config.json"
     if not path.is_file():
@@ -49,16 +49,16 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def text_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of a configuration that describes the language model, of one with images too."""
+    """Return the part of a configuration that describes the language model; multimodal models have other parts."""
     inner = config.get("text_config")
     return {**config, **inner} if isinstance(inner, dict) else config
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return a model's safetensors files, each checked to be whole.
+    """Return a model's safetensors files, after checking that each is complete.
 
     Raises:
-        BadInput: none there, one that the index names is missing, or one is cut short or no such file.
+        BadInput: there is none, one in the index is missing, or one is truncated or not a safetensors file.
     """
     files = sorted(folder.glob("model*.safetensors"))
     missing = sorted(_indexed(folder) - {path.name for path in files})
@@ -99,7 +99,7 @@ def read_header(path: Path) -> dict[str, dict[str, Any]]:
     """Return the tensors of a safetensors file: ``{name: {"dtype", "shape", "data_offsets"}}``.
 
     Raises:
-        BadInput: a Git LFS pointer, cut short, longer than it says, not such a file, or not readable.
+        BadInput: it is a Git LFS pointer, truncated, longer than its header says, no safetensors file, or unreadable.
     """
     try:
         size = path.stat().st_size

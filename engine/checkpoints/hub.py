@@ -1,4 +1,4 @@
-"""From a reference to a folder: a local one as it is, a hub id through the Hugging Face cache."""
+"""Resolves a reference to a folder: a local folder directly, a hub id through the Hugging Face cache."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from engine.checkpoints.published import meant
 from engine.errors import BadInput, OutOfReach
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
-# No Python and no pickles: only the configuration, the tensors and the tokenizer.
+# Only configuration, tensors and tokenizer are downloaded; no Python code and no pickles.
 WANTED = ["*.json", "model*.safetensors", "tokenizer.model", "*.tiktoken", "*.txt", "*.jinja"]
 
 
@@ -17,13 +17,13 @@ def folder_of(reference: str | Path, *, download: bool = True) -> Path:
     """Return the folder that holds a model.
 
     Args:
-        reference: a local folder, which comes first, or, not as a ``Path``, a hub id ``owner/name``.
-        download: fetch what the cache of huggingface_hub lacks, unless ``HF_HUB_OFFLINE`` is set. False only
-            looks into the cache and never opens a connection.
+        reference: a local folder, which is tried first, or (unless it is a ``Path``) a hub id ``owner/name``.
+        download: fetch files that the cache of huggingface_hub lacks, unless ``HF_HUB_OFFLINE`` is set. False only
+            reads the cache and never opens a connection.
 
     Raises:
-        BadInput: neither such a folder nor such a repository, no network and not in the cache, or a
-            repository that asks for a login.
+        BadInput: there is neither such a folder nor such a repository, there is no network and the cache lacks it,
+            or the repository requires a login.
     """
     folder = local(reference)
     try:
@@ -51,12 +51,12 @@ def _question(name: str) -> str:
 
 
 def may_be_fetched(reference: str) -> bool:
-    """Return whether a reference is no folder here, but may be a repository of the hub."""
+    """Return whether a reference is not a local folder, but may be a repository of the hub."""
     return HUB_ID.fullmatch(reference) is not None and not local(reference).exists()
 
 
 def is_here(hub_id: str) -> bool:
-    """Return whether a repository lies in the hub's cache on this machine, as far as its configuration shows."""
+    """Return whether the hub's cache on this machine has a repository, judging by its configuration file."""
     from huggingface_hub import try_to_load_from_cache
 
     return isinstance(try_to_load_from_cache(hub_id, "config.json"), str)

@@ -29,7 +29,7 @@ PUBLISHED = {
     "qwen3.6-35b-a3b": ("Qwen/Qwen3.6-35B-A3B", "z-lab/Qwen3.6-35B-A3B-DFlash"),
 }
 
-# Targets that nobody has published a drafter for.
+# Targets without a published drafter.
 ALONE = {
     "deepseek-r1-distill-qwen-1.5b": "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
     "deepseek-r1-distill-qwen-7b": "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B",
@@ -65,9 +65,9 @@ WHEELS = {
 
 
 def meant(name: str) -> str | None:
-    """Return the known name or hub id that is nearest to ``name``, None if none is near."""
+    """Return the known name or hub id most similar to ``name``; None if none is similar."""
     ids = [id_ for pair in PUBLISHED.values() for id_ in pair]
     known = {each.casefold(): each for each in (*BUNDLED, *WHEELS, *PUBLISHED, *ALONE, *ids, *ALONE.values())}
-    cutoff = 0.9 if "/" in name else 0.75  # many hub ids are like each other
+    cutoff = 0.9 if "/" in name else 0.75  # many hub ids resemble each other
     near = get_close_matches(name.casefold(), known, n=1, cutoff=cutoff)
     return known[near[0]] if near and known[near[0]] != name else None

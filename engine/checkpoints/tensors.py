@@ -1,4 +1,4 @@
-"""The tensors of a drafter or a restorer on disk: checked before they are read, replaced whole or not at all."""
+"""The tensors of a drafter or restorer on disk: checks them before reading, and replaces files atomically."""
 
 import json
 from collections.abc import Collection
@@ -23,7 +23,7 @@ def load_into(module: nn.Module, folder: Path, dtype: mx.Dtype | None, unused: C
     beside the module's, and that are left there.
 
     Raises:
-        BadInput: weights that are missing, too many, of another shape, no floating-point numbers, or damaged.
+        BadInput: weights are missing, superfluous, of another shape, not floating-point numbers, or damaged.
     """
     paths = files.weight_files(folder)
     _check({name: list(x.shape) for name, x in tree.tree_flatten(module.parameters())}, paths, folder, unused)
@@ -41,7 +41,7 @@ def save(folder: Path, config: dict[str, Any], tensors: dict[str, mx.array]) -> 
     """Write ``config.json`` and ``model.safetensors``.
 
     Raises:
-        BadInput: a folder that cannot be written.
+        BadInput: the folder cannot be written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
