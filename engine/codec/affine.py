@@ -1,4 +1,4 @@
-"""MLX's own affine quantization, in the shape of the other codecs: the baseline they are measured against."""
+"""MLX's own affine quantization, with the interface of the other codecs: their baseline."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from engine.codec.rows import RowCodec
 from engine.errors import BadInput
 from engine.mx import mx
 
-LARGEST = 65504.0  # of half precision
+LARGEST = 65504.0  # the largest number in half precision
 
 
 @dataclass(frozen=True)
@@ -14,10 +14,10 @@ class AffineCodec(RowCodec):
     """``mx.quantize`` at ``bits`` per value, with one half-precision scale and bias for every ``group`` values.
 
     Raises:
-        BadInput: the groups do not divide a vector.
+        BadInput: the vector cannot be divided into groups of this size.
     """
 
-    dim: int  # a multiple of `group`
+    dim: int  # values in a vector: a multiple of `group`
     bits: int
     group: int = 64
     rotated: bool = False  # whether a Hadamard transform comes first, which spreads outliers over the vector
@@ -47,7 +47,7 @@ class AffineCodec(RowCodec):
         return mx.concatenate([part.view(mx.uint8) for part in parts], axis=-1)
 
     def unpack(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
-        """Return the vectors, ``[..., dim]``; the stored halves are widened first, so nothing more is rounded."""
+        """Return the vectors, ``[..., dim]``. Scales and biases are widened first, so nothing more is rounded."""
         side = 2 * self.dim // self.group
         codes, scales, biases = mx.split(rows, [self.row_bytes - 2 * side, self.row_bytes - side], axis=-1)
         scales, biases = (part.view(mx.float16).astype(mx.float32) for part in (scales, biases))

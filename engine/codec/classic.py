@@ -1,9 +1,9 @@
 """The published lattice codec (KakeyaLattice v1.4: D4, v1.5: E8), step for step.
 
-It round-trips vectors and counts bits nominally; :mod:``engine.codec.classic_store`` makes bytes of them. Two
-properties belong to the reference and are kept: about one E8 block in a hundred leaves the lattice in the
-clamp of step 6, and vectors whose norm exceeds half precision (65504) become infinite.
-:mod:``engine.codec.voronoi`` has neither.
+It round-trips vectors and counts bits nominally; :mod:``engine.codec.classic_store`` encodes them as bytes. Two
+properties of the reference are kept: the clamp of step 6 moves about one E8 block in a hundred off the
+lattice, and vectors whose norm exceeds half precision (65504) become infinite.
+:mod:``engine.codec.voronoi`` has neither property.
 """
 
 import math
@@ -16,8 +16,8 @@ from engine.mx import mx
 
 EPS = 2.0**-23  # float32's machine epsilon; as a half it is subnormal but not zero
 SIZES = {"d4": 4, "e8": 8}
-LARGEST_RANGE = 1 << 20  # coordinates have to stay in the range that engine.codec.lattice rounds
-SIDE_BITS = 32  # norm and maximum, a half each
+LARGEST_RANGE = 1 << 20  # so that coordinates stay in the range that engine.codec.lattice can round
+SIDE_BITS = 32  # norm and maximum, in half precision each
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ClassicCodec:
     """Round trip through D4 or E8 points within a cube.
 
     Raises:
-        BadInput: no such code.
+        BadInput: there is no such code.
     """
 
     lattice: str = "e8"  # or `d4`
@@ -42,7 +42,7 @@ class ClassicCodec:
 
     @property
     def bits_per_vector(self) -> int:
-        """Nominal bits of a vector: each block's point count rounded up to whole bits, and two halves."""
+        """Nominal bits of a vector: per block, the logarithm of its number of points, rounded up; and two halves."""
         size = SIZES[self.lattice]
         saved = 1 if self.lattice == "d4" else 0
         block = math.ceil(size * math.log2(2 * self.q_range + 1) - saved)

@@ -1,10 +1,10 @@
 """Stores the published codec's points as bytes, to measure the storage that they need.
 
 The published formula counts ``(2Q + 1)^8`` points of E8 and half of ``(2Q + 1)^4`` of D4. The clamp to the
-cube leaves points that are not of the lattice (halves become integers at its faces, sums become odd), and a
-store that gives every reconstruction back has to have words for them. So a coordinate is one of ``2Q + 2``
-here under E8, with a bit a block for the coset, and one of ``2Q + 1`` under D4; four of them make a number of
-whole bits. That is 0.1 to 0.6 bits a value above the formula, the more the smaller Q is.
+cube creates points outside the lattice (halves become integers at its faces, sums become odd), and a store
+that returns every reconstruction needs words for them. So each coordinate has ``2Q + 2`` values under E8,
+with one bit per block for the coset, and ``2Q + 1`` values under D4; four coordinates form one number of
+whole bits. That takes 0.1 to 0.6 bits per value more than the formula, most for small Q.
 """
 
 import math

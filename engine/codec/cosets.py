@@ -1,14 +1,14 @@
 """Codewords of a block and their labels: the cosets of q E8 in E8, q = 2^bits.
 
-In coordinates ``c = a + p / 2`` (p the parity of 2c, the same for all eight, and the sum of a even) a coset is
-named by p and by a modulo the vectors of q E8: q times an integer vector of even sum, and q (1/2)^8. Adding
-the last one clears the top bit of a_1, the others reduce every a modulo q except that a_8 keeps one bit more,
-and the even sum makes the lowest bit of a_8 redundant. What is left fits eight fields of ``bits`` bits
-exactly:
+In coordinates ``c = a + p / 2`` (p is the parity of 2c, the same for all eight, and the sum of a is even), a
+coset is named by p and by a modulo the vectors of q E8. These are q times an integer vector of even sum, and
+q (1/2)^8. Adding the latter clears the top bit of a_1. The former reduce every a modulo q, except that a_8
+keeps one bit more; the even sum makes the lowest bit of a_8 redundant. The rest fits exactly into eight fields
+of ``bits`` bits:
 
     f_1 = p, a_1 without its top bit;  f_2 .. f_7 = a mod q;  f_8 = (a_8 mod 2q) / 2
 
-so every pattern of bits is a codeword, and no codeword has two patterns.
+So every pattern of bits is a codeword, and no codeword has two patterns.
 """
 
 from engine.codec.lattice import two_largest
@@ -20,19 +20,19 @@ def inside(point: mx.array, q: int) -> mx.array:
     """Return whether points of E8, ``[..., 8, blocks]``, lie in the shifted Voronoi cell of q E8: 1.0 or 0.0.
 
     The cell's walls belong to the 240 minimal vectors. The largest inner product with (+-1, +-1, 0^6) is the
-    sum of the two largest magnitudes; with (+-1/2)^8, which has an even number of minus signs, half of all
-    magnitudes, less the smallest where the signs come out odd. Both have to stay below q.
+    sum of the two largest magnitudes. With (+-1/2)^8, which has an even number of minus signs, it is half the
+    sum of all magnitudes, less the smallest one if the number of minus signs is odd. Both must be below q.
     """
     moved = point - _shift(mx.float32)
     size = mx.abs(moved)
-    # A 0 among them is also the smallest.
+    # If one of them is 0, it is also the smallest, so its sign does not matter.
     negative = (moved.prod(axis=-2, keepdims=True) < 0).astype(mx.float32)
     eight = size.sum(axis=-2, keepdims=True) * 0.5 - negative * size.min(axis=-2, keepdims=True)
     return (mx.maximum(two_largest(size, -2), eight) < q).astype(mx.float32)
 
 
 def label(point: mx.array, bits: int) -> mx.array:
-    """Return the fields of each point's coset, int32 ``[..., 8, blocks]``; points are float32, as many."""
+    """Return the fields of each point's coset, int32 ``[..., 8, blocks]``; points are float32 of the same shape."""
     q = 1 << bits
     doubled = mx.round(point * 2).astype(mx.int32)
     parity = doubled[..., :1, :] & 1
@@ -48,9 +48,9 @@ def label(point: mx.array, bits: int) -> mx.array:
 def point_of(fields: mx.array, bits: int) -> mx.array:
     """Return UNIT times the codeword of each column of fields, int16 ``[..., 8, blocks]``, exactly.
 
-    Fields are int16. The two sublattices q D8 and q D8 + q (1/2)^8 are tried in integers: reduce every
-    coordinate to the middle of its period, move the largest by a period where an odd number of periods was
-    taken away, and keep the shorter. The shift of the cell makes every comparison strict.
+    Fields are int16. Both sublattices, q D8 and q D8 + q (1/2)^8, are tried in integers: reduce every coordinate
+    to the middle of its period; if an odd number of periods was subtracted, move the largest coordinate by one
+    period; keep the shorter result. The shift of the cell makes every comparison strict.
     """
     q = 1 << bits
     period = UNIT * q
@@ -60,7 +60,7 @@ def point_of(fields: mx.array, bits: int) -> mx.array:
     low = (head + middle.sum(axis=-2, keepdims=True).astype(mx.int16)) & 1
     some = mx.concatenate([head, middle, 2 * last + low], axis=-2)
     some = UNIT * some + (UNIT // 2 * parity - _shift(mx.int16))
-    total = some.sum(axis=-2, keepdims=True)  # int32, as all of MLX's sums of int16
+    total = some.sum(axis=-2, keepdims=True)  # int32, like all of MLX's sums of int16
     near = _Reduced(some + period // 2, total + 4 * period, period)
     half = _Reduced(some, total, period)
     take = (half.norm < near.norm).astype(mx.int16)

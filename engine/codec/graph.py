@@ -6,7 +6,7 @@ from engine.codec.scales import exponent_of, power_of_two, step
 from engine.codec.spec import BETA_GAP, LARGEST, SCALE_MAX, SCALE_MIN, SCALE_ZERO, UNIT, Layout, Search
 from engine.mx import mx
 
-INFINITY_BITS = 0x7F800000  # as float32; what is above is NaN
+INFINITY_BITS = 0x7F800000  # infinity as float32; larger values are NaN
 
 
 def encode(x: mx.array, layout: Layout, effort: Search) -> mx.array:
@@ -15,7 +15,7 @@ def encode(x: mx.array, layout: Layout, effort: Search) -> mx.array:
     y = y.T.reshape(8, layout.blocks, -1)
     energy = tree_sum(tree_sum(y * y, 0)[0], 0)
     alive = (energy >= 2.0**-40).astype(mx.int32)
-    safe = y + (1 - alive).astype(mx.float32)  # a zero vector searches on ones, and is dropped
+    safe = y + (1 - alive).astype(mx.float32)  # for a zero vector, search with ones; the result is dropped
     scale, beta, points = search.choose(safe, layout, effort)
     scale = mx.clip(scale + 32 * exponent.T, SCALE_MIN, SCALE_MAX) * alive + SCALE_ZERO * (1 - alive)
     fields = cosets.label(points.reshape(8, -1), layout.bits).reshape(y.shape) * alive

@@ -1,8 +1,8 @@
 """The orthonormal Hadamard rotation that spreads a vector's energy evenly over its coordinates.
 
 Sizes are ``m * 2^k`` with ``m`` one of 1, 12, 20 and 28, which covers head sizes 64, 80, 96, 112, 128, 256
-and 512. The matrix is ``kron(H_m, S)`` with Sylvester's ``S``; for ``m`` = 20 and 28 it is not symmetric, so
-the way back is its transpose.
+and 512. The matrix is ``kron(H_m, S)`` with Sylvester's ``S``. For ``m`` = 20 and 28 it is not symmetric, so
+its inverse is its transpose.
 """
 
 from functools import cache
@@ -11,16 +11,16 @@ from engine import blas
 from engine.errors import BadInput
 from engine.mx import mx
 
-FACTORS = {1: 1, 3: 12, 5: 20, 7: 28}  # odd part of the size -> m
+FACTORS = {1: 1, 3: 12, 5: 20, 7: 28}  # m by the odd part of the size
 LARGEST = 8192
-LEAST = 64  # the smallest size that is rotated by products
+LEAST = 64  # the smallest size that is rotated by matrix products
 
 
 def factor(dim: int) -> int:
     """Return ``m`` for a size ``m * 2^k``.
 
     Raises:
-        BadInput: there is no such ``m``. MLX itself is not asked: some sizes it cannot do it accepts.
+        BadInput: there is no such ``m``. (MLX itself accepts some sizes that it cannot transform.)
     """
     rest = dim
     while dim > 0 and rest % 2 == 0:
@@ -35,16 +35,16 @@ def factor(dim: int) -> int:
 
 
 def rotate(x: mx.array) -> mx.array:
-    """Return ``H x`` along the last axis, float32. :func:``factor`` says which sizes there are."""
+    """Return ``H x`` along the last axis, float32. See :func:``factor`` for the possible sizes."""
     return mx.hadamard_transform(x.astype(mx.float32))
 
 
 def rotate_quickly(x: mx.array) -> mx.array:
-    """Return ``H x`` along the last axis, whose size is a power of two, rounded otherwise than by :func:``rotate``.
+    """Return ``H x`` along the last axis, whose size is a power of two, with other rounding than :func:``rotate``.
 
-    H is the Kronecker product of two Hadamard matrices. Where a BLAS multiplies small matrices well, two products take
-    a third of the time of MLX's transform. There is a product for each vector, so that its result does not depend on
-    how many there are.
+    H is the Kronecker product of two Hadamard matrices. If the BLAS multiplies small matrices well, two products take
+    a third of the time of MLX's transform. Each vector has a product of its own, so that its result does not depend on
+    the number of vectors.
     """
     dim = x.shape[-1]
     if dim < LEAST or mx.default_device().type != mx.cpu or not blas.has_small_kernels():

@@ -1,4 +1,4 @@
-"""The codecs by the family of their specs: the only table to add a codec to."""
+"""The codecs, by the family of their specs. This is the only table of codecs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +11,8 @@ from engine.codec.voronoi import VoronoiCodec
 
 Make = Callable[[CacheSpec, int, str], Any]
 
-# Maps a spec, a head size and the name of the vectors' type to a codec: a RowCodec if the spec packs, else an
-# object with `roundtrip`.
+# A function from a spec, a head size and the name of the vectors' type to a codec: a RowCodec if the spec packs,
+# otherwise an object with `roundtrip`.
 CODECS: dict[str, Make] = {
     "raw": lambda _, dim, dtype: RawCodec(dim, dtype),
     "e8v": lambda spec, dim, _: VoronoiCodec(
@@ -24,9 +24,9 @@ CODECS: dict[str, Make] = {
 
 
 def make_codec(spec: CacheSpec, dim: int, dtype: str = "float32") -> Any:
-    """Return the codec of a spec for vectors of ``dim`` values that come as ``dtype``.
+    """Return the codec of a spec for vectors of ``dim`` values of type ``dtype``.
 
     Raises:
-        BadInput: there is none for this head size.
+        BadInput: the codec does not exist for this head size.
     """
     return CODECS[spec.family](spec, dim, dtype)

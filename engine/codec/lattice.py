@@ -1,8 +1,8 @@
 """Nearest points of D4, D8 and E8, vectorised for MLX.
 
-A batch of points is ``[..., n, blocks]``: coordinates on the last axis but one, so that every reduction over
-a point's coordinates runs over whole rows of neighbouring blocks. On a CPU, MLX takes long over ``round``,
-``floor``, ``where``, ``argmax`` and casts of truth values; sums, products and operations on bits replace them.
+A batch of points is ``[..., n, blocks]``. Coordinates are on the second last axis, so that every reduction over
+a point's coordinates runs over whole rows of neighbouring blocks. On a CPU, MLX is slow at ``round``, ``floor``,
+``where``, ``argmax`` and casts of booleans, so sums, products and bit operations replace them.
 
 Source: J. H. Conway and N. J. A. Sloane, "Fast quantizing and decoding algorithms for lattice quantizers and
 codes", IEEE Transactions on Information Theory 28 (1982), algorithms 2 (D_n) and 5 (E8).
@@ -10,9 +10,9 @@ codes", IEEE Transactions on Information Theory 28 (1982), algorithms 2 (D_n) an
 
 from engine.mx import mx
 
-# Added to a float32 below 2^22, this leaves the nearest integer (ties to even) in the low bits.
+# If this is added to a float32 below 2^22, the low bits are the nearest integer (ties to even).
 ROUNDER = 1.5 * 2.0**23
-# Bits of a float32: its sign, and its magnitude without what :attr:`Rounded.key` adds.
+# Bits of a float32: the sign; and the magnitude, without the bits that :attr:`Rounded.key` sets.
 SIGN, REST = 1 << 31, 0x7FFFFFF8
 
 
@@ -33,7 +33,7 @@ class Rounded:
         self.total = moved.view(mx.uint32).sum(axis=-2, keepdims=True)
 
     def moved(self, key: mx.array, step: mx.array, all_steps: mx.array | None = None) -> mx.array:
-        """Return the points after a step of one coordinate each, and if given one of all coordinates.
+        """Return the points after one coordinate of each, and optionally all coordinates, took a step.
 
         ``key`` is that of the coordinate that moves. Steps, float32, are positive towards the point that was rounded;
         ``all_steps`` adds to ``step``. All are ``[..., 1, blocks]``.
@@ -45,7 +45,7 @@ class Rounded:
 
 
 def tree_sum(x: mx.array, axis: int) -> mx.array:
-    """Sum one axis by halves, keeping it; the order of additions is part of the codec's definition."""
+    """Sum one axis by halves, and keep it. The order of additions is part of the codec's definition."""
     while (size := x.shape[axis]) > 1:
         if size % 2:
             first, second, last = mx.split(x, [size // 2, size - 1], axis=axis)
@@ -58,7 +58,7 @@ def tree_sum(x: mx.array, axis: int) -> mx.array:
 
 
 def two_largest(size: mx.array, axis: int) -> mx.array:
-    """Return the sum of the two largest of eight sizes along an axis, keeping it."""
+    """Return the sum of the two largest of eight sizes along an axis, and keep the axis."""
     first, second = mx.split(size, 2, axis=axis)
     top, below = mx.maximum(first, second), mx.minimum(first, second)
     while top.shape[axis] > 1:
@@ -80,8 +80,8 @@ def nearest_d(z: mx.array) -> mx.array:
 def nearest_e8(z: mx.array) -> tuple[mx.array, mx.array]:
     """Return the nearest points of E8 to ``[..., 8, blocks]`` and squared distances, ``[..., 1, blocks]``.
 
-    E8 is D8 and D8 shifted by one half; the integer coset wins a tie. A coordinate that rounding to integers moves by
-    ``r`` is moved by ``1/2 - |r|`` the other way by rounding to halves, so that one rounding does for both cosets.
+    E8 consists of D8 and D8 shifted by one half; the integer coset wins ties. If rounding to integers moves a
+    coordinate by ``r``, rounding to halves moves it by ``1/2 - |r|`` the other way. So one rounding serves both cosets.
     """
     rounded = Rounded(z)
     most, least = (find(rounded.key, axis=-2, keepdims=True) for find in (mx.max, mx.min))

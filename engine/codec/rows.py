@@ -1,4 +1,4 @@
-"""What packed caches store rows with, and vectors as they come: the side of a cache that is not coded."""
+"""The interface of codecs for packed caches; and the raw codec, for the side of a cache that is not coded."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from engine.mx import DTYPES, mx
 
 
 class RowCodec(ABC):
-    """A codec that packed caches can store one side in: keys or values, as rows of bytes.
+    """A codec with which packed caches store keys or values as rows of bytes.
 
-    Inner products and weighted sums are the same with the rotation on, so attention works there. A codec without a
-    rotation inherits the last three methods.
+    Inner products and weighted sums do not change under the rotation, so attention works on rotated vectors. A codec
+    without a rotation inherits the last three methods.
     """
 
     dim: int  # values in a vector
@@ -22,7 +22,7 @@ class RowCodec(ABC):
 
     @abstractmethod
     def pack(self, x: mx.array) -> mx.array:
-        """Return the rows of ``[..., dim]`` of any float type, uint8 ``[..., row_bytes]``."""
+        """Return the rows, uint8 ``[..., row_bytes]``, of vectors ``[..., dim]`` of any float type."""
 
     @abstractmethod
     def unpack(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
@@ -33,7 +33,7 @@ class RowCodec(ABC):
         return self.unpack(rows)
 
     def rotate(self, x: mx.array) -> mx.array:
-        """Return ``[..., dim]`` with the codec's rotation, an orthonormal one, float32."""
+        """Return ``[..., dim]`` after the codec's orthonormal rotation, float32."""
         return x.astype(mx.float32)
 
     def unrotate(self, y: mx.array) -> mx.array:
@@ -46,7 +46,7 @@ class RawCodec(RowCodec):
     """Rows hold the values themselves."""
 
     dim: int
-    dtype: str  # by name
+    dtype: str  # name of the type
 
     @property
     def row_bytes(self) -> int:

@@ -1,8 +1,8 @@
 """Scales on a logarithmic grid: k stands for 2^(k / 32).
 
-A grid shared by both betas of a block lets the encoder's search use every evaluation twice, spans all of
-float32 (half precision ends at 65504) and makes codes of x and 2^n x the same but for n. Nothing here calls
-``log`` or ``exp``, whose last bits differ between machines.
+Both betas of a block share the grid, so the encoder's search can use every evaluation twice. The grid spans all
+of float32 (half precision ends at 65504), and the codes of x and 2^n x differ only in the scale. Nothing here
+calls ``log`` or ``exp``, whose last bits differ between machines.
 """
 
 from engine.codec.spec import OCTAVE, STEPS

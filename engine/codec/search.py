@@ -1,9 +1,8 @@
 """The encoder's choices: a scale for the vector, a beta for each block, a codeword near each block.
 
-A block's error is smallest where its scale is as fine as the region allows, and whether the region holds it
-is a matter of luck at any one scale; so many scales are tried, and the one with the smallest total error is
-taken. What is tried is the encoder's own affair (:data:``engine.codec.spec.EFFORTS``): a row means the same
-whoever wrote it.
+A block's error is smallest if its scale is as fine as the shaping region allows. Whether the region contains
+the block at a given scale is a matter of luck. So many scales are tried, and the one with the smallest total
+error is used. The choice of trials (:data:``engine.codec.spec.EFFORTS``) does not affect the meaning of a row.
 """
 
 from typing import NamedTuple
@@ -14,16 +13,16 @@ from engine.codec.scales import scale_of_square, step
 from engine.codec.spec import BETA_GAP, OCTAVE, Guess, Layout, Search, safe_margin
 from engine.mx import mx
 
-COLUMNS = 2048  # blocks that are tried together, of one or several scales
+COLUMNS = 2048  # blocks (of one or several scales) that are tried together
 OUTSIDE = 2.0**60  # added to the squared distance of a block that has no codeword near it
-NEVER = 2.0**100  # an error that is larger than any
+NEVER = 2.0**100  # an error larger than any real one
 
 
 def best_points(z: mx.array, q: int, shrinks: tuple[float, ...]) -> tuple[mx.array, mx.array, mx.array]:
-    """Return a codeword near each column of ``[8, blocks]``, its squared distance ``[1, blocks]``, and what fits.
+    """Return a codeword near each column of ``[8, blocks]``, its squared distance, and whether the nearest point fits.
 
-    The nearest point of E8 will do if it is a codeword, which the last array says, 1.0 or 0.0 ``[1, blocks]``; else the
-    points near the shrunk column are tried.
+    The latter two are ``[1, blocks]``; the last one is 1.0 if the nearest point of E8 is a codeword, otherwise 0.0. In
+    that case, the points near the shrunk column are tried.
     """
     point, far = nearest_e8(z)
     fits = inside(point, q)
@@ -41,8 +40,8 @@ def best_points(z: mx.array, q: int, shrinks: tuple[float, ...]) -> tuple[mx.arr
 def choose(y: mx.array, layout: Layout, search: Search) -> tuple[mx.array, mx.array, mx.array]:
     """Return the scale ``[1, n]`` and the beta bits ``[blocks, n]``, int32, and the codewords of ``y``.
 
-    ``y`` is float32 ``[8, blocks, n]``: rotated vectors, of ordinary size (energy from 2^-40 to 2^40). They are on the
-    last axis, so that everything runs over long rows.
+    ``y`` is float32 ``[8, blocks, n]``: ``n`` rotated vectors with an energy between 2^-40 and 2^40. They are on the
+    last axis, so that all operations run over long rows.
     """
     energies = tree_sum(y * y, 0)[0]
     energy = tree_sum(energies, 0)

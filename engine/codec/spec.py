@@ -1,4 +1,4 @@
-"""What fixes the Voronoi code: constants that the MLX codec, its NumPy twin and the kernels share.
+"""The definition of the Voronoi code: constants that the MLX codec, its NumPy twin and the kernels share.
 
 A *packed row* holds one vector of ``dim`` values at ``bits`` bits: a 16-bit scale, one beta bit for each
 block of eight, and eight ``bits``-bit fields for each block. ``docs/codec.md`` explains the mathematics.
@@ -21,9 +21,9 @@ LARGEST = 2.0**100  # magnitudes saturate here, so that no sum over a vector ove
 BETA_GAP = 16  # a block with its beta bit set is coarser by this many steps: a factor of the square root of 2
 
 # The shaping region is the Voronoi cell of q E8, shifted by SHIFT / 16 so that no lattice point lies on its
-# boundary: distinct numbers of odd sum have no integer inner product with any of the 240 minimal vectors.
+# boundary: the shift, distinct numbers of odd sum, has no integer inner product with any of the 240 minimal vectors.
 SHIFT = (0, 1, 2, 3, 4, 5, 6, 8)
-UNIT = 16  # of SHIFT; a half-integer point times UNIT, minus SHIFT, is exact in integers
+UNIT = 16  # the denominator of SHIFT: a half-integer point times UNIT, minus SHIFT, is an exact integer
 
 
 def safe_margin(q: int) -> int:
@@ -36,20 +36,20 @@ def safe_margin(q: int) -> int:
 
 @dataclass(frozen=True)
 class Guess:
-    """How a scale is judged without coding: whether a block fits follows from its largest inner product.
+    """How to judge a scale without coding: a block's largest inner product says how likely the block fits.
 
-    A block whose largest inner product with a minimal vector, over the scale, is ``room`` below q fits as often as not,
-    surely if it is ``ramp / 2`` smaller, and never if it is as much larger.
+    Take a block's largest inner product with a minimal vector, divided by the scale. If it is ``q - room``, every other
+    block fits; if it is ``ramp / 2`` less, all blocks fit; if it is ``ramp / 2`` more, none fits.
     """
 
     room: float  # rounding and the shift move a point
     ramp: float
-    # Steps from the likeliest scale to those that a vector is coded at, each with and without the beta bits.
+    # Steps from the likeliest scale to the scales that are tried, each with and without the beta bits.
     offsets: tuple[int, ...]
-    # Squared error of a block that fits neither with nor without its beta bit, over that of one that fits.
+    # Squared error of a block that fits neither with nor without its beta bit, relative to a block that fits.
     lost: float = 100.0
-    # A vector whose error is above this share of its energy is also coded at a scale that surely holds all its blocks.
-    # Only a vector that has lost a block errs by more than its energy.
+    # A vector whose error exceeds this share of its energy is also tried at a scale at which all its blocks surely fit.
+    # The error exceeds the whole energy only if a block did not fit.
     spare: float = 1.0
 
 
@@ -65,9 +65,9 @@ class Search:
     guess: Guess | None = None  # if given, scales are judged by it, and only the likeliest are tried
 
     def ramps(self, q: int) -> tuple[tuple[float, float], ...]:
-        """Return for each scale of the grid where a block's product, over the finest scale, begins and ends to miss.
+        """Return for each scale of the grid the largest product at which all blocks fit, and the least at which none does.
 
-        The grid goes on to the scales that blocks have with their beta bits.
+        Products are relative to the finest scale. The grid includes the scales of blocks with their beta bit set.
         """
         assert self.guess is not None  # noqa: S101 - only a guess has ramps
         units = [2.0 ** (i * self.stride / OCTAVE) for i in range(self.count + BETA_GAP // self.stride)]
@@ -75,10 +75,11 @@ class Search:
         return tuple((unit * (middle - half), unit * (middle + half)) for unit in units)
 
     def expectation(self, q: int, blocks: int) -> tuple[tuple[float, float, float], ...]:
-        """Return for each scale what makes an expected error, up to a factor, of the sums of products on its ramps.
+        """Return for each scale three numbers that turn sums of products on its ramps into a relative expected error.
 
-        They are a constant, the factor of the sum at this scale, and of the sum with the beta bits. A block that misses
-        the cell with its beta bit also misses without it. Its error is then lost, or that of a coarser step.
+        They are a constant, the factor of the sum at this scale, and the factor of the sum with the beta bits. A block
+        that does not fit with its beta bit does not fit without it either. Its error is then ``lost``, otherwise that
+        of a coarser step.
         """
         assert self.guess is not None  # noqa: S101 - likewise
         ramps, reach = self.ramps(q), BETA_GAP // self.stride
@@ -115,7 +116,7 @@ EFFORTS = {
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things lie in a packed row of bytes."""
+    """The layout of a packed row of bytes."""
 
     dim: int  # values in a vector; a multiple of 8
     bits: int  # bits of a field; q = 2^bits
@@ -128,7 +129,7 @@ class Layout:
 
     @property
     def q(self) -> int:
-        """The nesting ratio: q^8 codewords a block."""
+        """The nesting ratio: a block has q^8 codewords."""
         return 1 << self.bits
 
     @property
@@ -143,7 +144,7 @@ class Layout:
 
     @property
     def planes(self) -> tuple[tuple[int, int], ...]:
-        """The fields' bits in widths that divide a byte: pairs of (width, lowest bit), widest first.
+        """The fields' bits, split into widths that divide a byte: pairs (width, lowest bit), widest first.
 
         A plane of width w has ``dim w / 8`` bytes; value i is at bits ``w (i // bytes)`` of byte ``i %
         bytes``.

@@ -12,7 +12,7 @@ from engine.codec.spec import EFFORTS, Layout
 from engine.errors import BadInput
 from engine.mx import mx
 
-TOGETHER = 8 * encoder.COLUMNS  # values coded together: bounds the encoder's temporary memory
+TOGETHER = 8 * encoder.COLUMNS  # values that are coded together, to bound the encoder's temporary memory
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,8 @@ class VoronoiCodec(RowCodec):
             integer part b decides; at dim 128 the rate is exactly b + 1/4.
         effort: how hard the encoder searches: ``fast``, ``normal`` or ``best``. Not part of the format.
 
-    Any finite input is coded to about the same relative error, whatever its size: the scale spans float32.
-    NaN counts as 0, and magnitudes beyond 2^100, infinities among them, as 2^100. Vectors below 2^-100 become
-    zero.
+    The relative error is about the same for finite input of any size, because the scale spans float32. NaN counts
+    as 0. Magnitudes beyond 2^100, including infinity, count as 2^100. Vectors below 2^-100 become zero.
 
     Raises:
         BadInput: no such code.
@@ -47,7 +46,7 @@ class VoronoiCodec(RowCodec):
 
     @cached_property
     def layout(self) -> Layout:
-        """Where things lie in a packed row."""
+        """The layout of a packed row."""
         return Layout(self.dim, int(self.bits))
 
     @property
@@ -72,14 +71,14 @@ class VoronoiCodec(RowCodec):
         return mx.concatenate(chunks).reshape(*x.shape[:-1], self.row_bytes)
 
     def unpack(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
-        """Return ``[..., dim]``; values that ``dtype`` cannot hold become its largest."""
+        """Return ``[..., dim]``; values that are too large for ``dtype`` become its largest."""
         y = self.unpack_rotated(rows)
         x = hadamard.unrotate(y) if y.size else y
         largest = mx.finfo(dtype).max
         return x if dtype == mx.float32 else mx.clip(x, -largest, largest).astype(dtype)
 
     def unpack_rotated(self, rows: mx.array) -> mx.array:
-        """Return the vectors with the rotation still on, float32: codewords times their steps."""
+        """Return the vectors, still rotated, float32: codewords times their steps."""
         if rows.shape[-1] != self.row_bytes or rows.dtype != mx.uint8:
             raise BadInput(f"rows of {rows.shape[-1]} bytes ({rows.dtype}), this codec has {self.row_bytes}")
         if not rows.size:

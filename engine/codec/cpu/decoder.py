@@ -1,7 +1,7 @@
 """Decodes rows in NumPy: the numbers of :func:``engine.codec.cosets.point_of``, bit for bit, with less work.
 
-Coordinates are kept in units that make a period of the lattice 2^8, or 2^16 for more than four bits. An integer of that
-many bits then holds each of them reduced, without a single operation: it wraps around.
+Coordinates are in units in which a period of the lattice is 2^8, or 2^16 for more than four bits. So an integer of 8 or
+16 bits reduces a coordinate without any operation, because it wraps around.
 """
 
 from typing import Any
@@ -12,10 +12,10 @@ from engine.codec.cpu.encoder import COLUMNS, steps_of
 from engine.codec.cpu.lattice import fold
 from engine.codec.spec import BETA_GAP, SCALE_MAX, SCALE_MIN, SCALE_ZERO, SHIFT, UNIT, Layout
 
-# Integers that hold a coordinate modulo a period, signed and unsigned, and signed ones of twice as many bits.
+# Types for a coordinate modulo a period, signed and unsigned, and a signed type of twice as many bits.
 _SHORT: tuple[Any, Any, Any] = (np.int8, np.uint8, np.int16)
 _LONG: tuple[Any, Any, Any] = (np.int16, np.uint16, np.int32)
-_MOST_SHORT = 4  # bits of the widest code whose coordinates fit the short ones
+_MOST_SHORT = 4  # bits of the widest code whose coordinates fit into the short types
 
 
 def decode(rows: np.ndarray, layout: Layout) -> np.ndarray:
@@ -67,10 +67,10 @@ def _block_steps(flat: np.ndarray, layout: Layout) -> np.ndarray:
 def point_of(fields: np.ndarray, bits: int) -> np.ndarray:
     """Return UNIT times the codeword of each column of fields, int16 or int32 ``[8, columns]``.
 
-    With x the coordinates reduced modulo the period P, the candidates are x and x moved by half a period each, so all
-    follows from the magnitudes of x: their sum S, the largest M and the smallest m. The second candidate is nearer if
-    ``2 P - S + 2 m odd2 < odd1 (P - 2 M)``. ``odd`` says whether an odd number of periods was taken away, which costs
-    a further one at the coordinate that it hurts least.
+    Let x be the coordinates reduced modulo the period P. The candidates are x, and x with each coordinate moved by half
+    a period, so the magnitudes of x suffice: their sum S, the largest M and the smallest m. The second candidate is
+    nearer if ``2 P - S + 2 m odd2 < odd1 (P - 2 M)``. ``odd`` says whether an odd number of periods was subtracted. If
+    so, one more is subtracted from the coordinate that it hurts least.
     """
     signed, unsigned, wide = _SHORT if bits <= _MOST_SHORT else _LONG
     width = np.iinfo(unsigned).bits
@@ -85,7 +85,7 @@ def point_of(fields: np.ndarray, bits: int) -> np.ndarray:
     x ^= take.astype(unsigned) << top
     moves = size == np.where(take, least, most)
     moves &= np.where(take, odd_half, odd).astype(bool)
-    # XOR with -period flips every bit from the period's up: it takes a period from x, or adds one to a negative x.
+    # XOR with -period flips the period's bit and all higher ones: it subtracts a period, or adds one if x is negative.
     points: np.ndarray = x.view(signed).astype(wide)
     points ^= moves * wide(-period)
     points >>= width - bits - 4
@@ -103,7 +103,7 @@ def _reduced(fields: np.ndarray, bits: int, unsigned: Any) -> tuple[np.ndarray, 
     x[7] += x[7]
     x[7] |= fold(np.bitwise_xor, x[:7]) & 1
     shift: np.ndarray = np.array(SHIFT, unsigned)[:, None] << unsigned(more)
-    # Half of x plus half a period, rounded down: its top bit is the parity of the periods.
+    # (x + period / 2) / 2, rounded down: the top bit is the parity of the periods.
     halved: np.ndarray = x * unsigned(8 << more)  # NumPy shifts bytes slowly
     halved += (parity << (more + 2)) + unsigned(1 << (width - 2))
     halved -= (shift + unsigned(1)) >> 1

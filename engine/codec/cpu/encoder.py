@@ -1,7 +1,7 @@
 """Encodes vectors in NumPy: the choices of :mod:``engine.codec.search``, bit for bit.
 
-NumPy passes over memory faster than MLX's CPU backend, and blocks that need more work than others can be
-picked out.
+NumPy passes over memory faster than MLX's CPU backend, and it can select the blocks that need more work than
+others.
 """
 
 from typing import NamedTuple
@@ -13,10 +13,10 @@ from engine.codec.cpu.lattice import LIMIT, fold, inside, largest_product, neare
 from engine.codec.spec import Guess, Layout, Search, safe_margin
 from engine.mx import mx
 
-# Blocks, of one or several scales, that are handled together: their arrays stay in a core's cache.
+# Blocks (of one or several scales) that are processed together, so that their arrays stay in a core's cache.
 COLUMNS = 12288
 OUTSIDE = np.float32(2.0**60)
-# From -126 octaves.
+# All steps from -126 octaves up.
 _STEPS = np.ldexp(np.array(spec.STEPS, np.float32), np.arange(-126, 126)[:, None]).ravel()
 _MARKS = np.array([2.0 ** (j / 16) for j in range(1, 16)], np.float32)
 
@@ -33,7 +33,7 @@ def _encode(x: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
     energy = fold(np.add, fold(np.add, y * y))
     alive = energy >= np.float32(2.0**-40)
     if not alive.all():
-        y += ~alive  # a zero vector searches on ones, and is dropped
+        y += ~alive  # for a zero vector, search with ones; the result is dropped
     best = _choose(y, layout, search)
     scale = np.clip(best.scale + spec.OCTAVE * exponents, spec.SCALE_MIN, spec.SCALE_MAX)
     scale = np.where(alive, scale, spec.SCALE_ZERO)
@@ -180,7 +180,7 @@ class _Blocks:
         return points.reshape(8, *errors.shape), errors
 
     def pairs(self, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the same and the beta bits, which blocks may set whose nearest point is outside without."""
+        """Return the same, and the beta bits. Only blocks whose nearest point is outside without it may set theirs."""
         scaled = self._scaled(scales)
         points, far, outside = self._near(scaled)
         shape = (len(scales), *self.y.shape[1:])

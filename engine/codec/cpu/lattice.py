@@ -11,7 +11,7 @@ ROUNDER = np.float32(1.5 * 2.0**23)
 REST = np.uint32(0x7FFFFFF8)
 NUMBERS = np.arange(7, -1, -1, dtype=np.uint32)[:, None]
 SHIFTS = np.array(SHIFT, np.int16)[:, None]
-# Coordinates beyond are outside any cell, and sums of eight of them times 16 would overflow int16.
+# Larger coordinates are outside of any cell, and sums of eight of them times 16 would overflow int16.
 LIMIT = 240
 
 
@@ -36,7 +36,7 @@ def nearest(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     whole = square + odd.astype(np.float32) * (1 - 2 * most.view(np.float32))
     half = square + (2 - hurt) + odd_half.astype(np.float32) * (2 * least.view(np.float32))
     take = half < whole
-    # Twice the way of the chosen coordinate, and of all: towards the point that was rounded.
+    # Twice the step of the chosen coordinate, and below of all coordinates, towards the unrounded point.
     step = np.where(take, -2 * odd_half.astype(np.int8), 2 * odd.astype(np.int8))
     np.equal(keys, np.where(take, least, most), out=moves.view(np.bool_))
     moves *= step
