@@ -65,7 +65,7 @@ class Search:
     guess: Guess | None = None  # if given, scales are judged by it, and only the likeliest are tried
 
     def ramps(self, q: int) -> tuple[tuple[float, float], ...]:
-        """Return for each scale of the grid the largest product at which all blocks fit, and the least at which none does.
+        """Return for each scale of the grid the largest product at which all blocks fit, and the least where none does.
 
         Products are relative to the finest scale. The grid includes the scales of blocks with their beta bit set.
         """

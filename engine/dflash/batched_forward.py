@@ -14,7 +14,7 @@ from engine.dflash.target.taps import Tapped
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
 
-CLOSE = 1e-2  # of the largest logit: a joint forward that is wrong is off by far more
+CLOSE = 1e-2  # tolerance, relative to the largest logit: a wrong joint forward pass is off by far more
 KNOWN = (lm_cache.KVCache, lm_cache.RotatingKVCache)
 
 
@@ -99,5 +99,5 @@ def _refusal(target: nn.Module, model: nn.Module) -> str | None:
         off = mx.abs(model(last, cache=layers) - mx.concatenate(alone, axis=1)).max()
         size = mx.abs(mx.concatenate(alone, axis=1)).max()
         return None if (off <= CLOSE * size).item() else "together its sequences get other logits than alone"
-    except Exception as error:  # noqa: BLE001 - models of many kinds: whatever it is, they run one by one
+    except Exception as error:  # noqa: BLE001 - models fail in many ways; their sequences then run one by one
         return f"it cannot run several sequences at once: {' '.join(str(error).split())}"

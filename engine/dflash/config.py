@@ -1,12 +1,12 @@
-"""What a drafter's published ``config.json`` says, read strictly and written back under the same keys.
+"""The configuration of a drafter: reads a published ``config.json`` strictly, and writes it with the same keys.
 
-The layout is that of the DFlash checkpoints (https://github.com/z-lab/dflash): a Qwen3 configuration, and
-under ``dflash_config`` what only a drafter has. Keys that change nothing in this engine are ignored; keys that
-ask for something it does not have are refused.
+The layout is that of the DFlash checkpoints (https://github.com/z-lab/dflash): a Qwen3 configuration, with the
+drafter's own keys under ``dflash_config``. Keys that change nothing in this engine are ignored; keys that
+request a feature that it lacks are refused.
 
-DSpark checkpoints come in two layouts: DeepSpec's own (``Qwen3DSparkModel``), with every key at the top and blocks in
-which the last committed token's row predicts the first draft; and ``DSparkDraftModel``, whose keys may also stand under
-``dflash_config``, and of which checkpoints with either kind of block are published.
+DSpark checkpoints come in two layouts. DeepSpec's own (``Qwen3DSparkModel``) has every key at the top level, and blocks
+in which the last committed token's row predicts the first draft. ``DSparkDraftModel`` may have its keys under
+``dflash_config`` too, and is published with either kind of block.
 """
 
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -15,13 +15,13 @@ from typing import Any
 from engine.dflash.shape import DFLASH, DFLASH2, DFLASH2_COUNTS, DSPARK, FULL, HEADS, SLIDING, Shape
 from engine.errors import BadInput
 
-# Keys under dflash_config; the others stand at the top.
+# Keys under dflash_config; all others are at the top level.
 NESTED = ("mask_token_id", "target_layer_ids", "embed_scale", "input_embedding_scale", "output_multiplier")
 KNOWN = (DFLASH, DFLASH2, DSPARK)
 EITHER = ("block_size", "final_logit_softcapping", *HEADS)  # in either place
 NATIVE = "Qwen3DSparkModel"
 ANCHOR = "sample_from_anchor"
-# What this engine's DSpark does; a key with any other value asks for something else.
+# The variant of DSpark that this engine has: any other value of these keys is refused.
 DSPARK_ONLY: dict[str, Any] = {
     "markov_head_type": "vanilla",
     "projector_type": "dspark",
@@ -53,8 +53,8 @@ class DraftConfig(Shape):
         """Read the published keys of a JSON file, which errors call ``source``.
 
         Raises:
-            BadInput: a key is missing, of the wrong type, or contradicts another; an architecture, a layer
-                type or a feature that this engine does not have.
+            BadInput: a key is missing, has the wrong type, or contradicts another; or this engine does not have
+                the architecture, a layer type or a feature.
         """
         try:
             return cls(**_published(_without_dspark_keys(data)))

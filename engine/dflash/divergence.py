@@ -1,12 +1,12 @@
-"""Where two decodings of one prompt part, and whether rounding explains it.
+"""Finds where two decodings of one prompt differ, and whether rounding explains that.
 
-A block of rows and a single row go through other kernels, which add in another order. Keys and values then
-differ in their last bits, and so do logits. Two tokens whose logits are closer than that can change places:
-a tie. Any other difference is a fault, whatever the type.
+Blocks of rows and single rows use different kernels, which add in different orders. So keys and values differ in
+their last bits, and so do logits. Two tokens whose logits differ by less than that can change places: a tie. Any
+other difference is a fault, whatever the type.
 
-A library that computes each row by itself adds in one order however many rows there are, and the runs then agree
-in every bit. That does not make its logits exact: another correct loop may still round a sum otherwise. No logits
-are therefore taken to be finer than one unit in the last place of the largest of them.
+A library that computes each row by itself always adds in the same order, so both decodings agree in every bit. But
+its logits are not exact either: another correct loop may round a sum differently. So the resolution of logits is
+never assumed to be finer than one unit in the last place of the largest logit.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ from engine.cache.protocol import Cache
 from engine.dflash.target.small_gemm import with_products
 from engine.mx import mx, nn, number
 
-SLACK = 4.0  # a tie may be this many times as wide as the difference that was seen
-# Rows at once, to see how far rounding moves logits. Our loop computes even one row by other products than mlx-lm.
+SLACK = 4.0  # a tie may be this many times as wide as the observed difference
+# Block sizes to measure how far rounding moves logits. Even for one row, our loop's products differ from mlx-lm's.
 BLOCKS = (1, 2, 3, 8, 4, 5, 6, 7, 9, 11, 13, 16)
 
 
@@ -56,11 +56,11 @@ def classify(
 ) -> Divergence | None:
     """Return how two greedy decodings of a prompt differ; None if they do not.
 
-    The common part is run again on fresh caches, token by token and in blocks: that shows how much rounding
-    moves the logits of this model, on this machine, with these caches, at this position. Where caches round, a last
-    bit seldom moves a stored value, and then by a whole step, so sizes are tried until one explains the margin. Blocks
-    are computed as our loop computes them, single rows as mlx-lm does. The caches have to be of the kind that was
-    decoded on, and ``chunk`` tokens of the prompt are read at once, as for the decoding.
+    The common part is computed again on fresh caches, token by token and in blocks. That shows how much rounding
+    moves the logits of this model, on this machine, with these caches, at this position. If caches round, a last bit
+    seldom changes a stored value, but then by a whole step; so block sizes are tried until one explains the margin.
+    Blocks are computed as in our loop, single rows as in mlx-lm. The caches must be of the kind of the decoding, and
+    ``chunk`` tokens of the prompt are read at once, as for the decoding.
     """
     at = first_difference(ours, theirs)
     if at is None:
@@ -88,7 +88,7 @@ def last_logits(
 ) -> mx.array:
     """Return the logits ``[vocabulary]`` after one or more ``ids``, in the type that they were computed in.
 
-    The first ``prompt`` ids are the prompt, read ``chunk`` at once. Its last one begins the decoding, ``rows`` at once.
+    The first ``prompt`` ids are the prompt, read ``chunk`` at once. From its last token on, ``rows`` are run at once.
     """
     tokens = mx.array(list(ids))[None]
     ends = [*range(0, prompt - 1, chunk), *range(prompt - 1, len(ids), rows), len(ids)]

@@ -19,17 +19,17 @@ from engine.dflash.stops import Stops
 from engine.dflash.target.cpu_fast_path import quick_copy, with_early_eval
 from engine.mx import integers, mx, nn, on_cpu, tree
 
-# How a round's graphs are computed, and how often the host waits. See `stream_generate`.
+# The ways to compute a round's graphs, which differ in how often the host waits. See `stream_generate`.
 LOOPS = ("lazy", "fused", "two-phase", "eager")
 _DRAFTS_FIRST = ("two-phase", "eager")
 
-BLOCK = 16  # rows to verify at once where no draft model says
-FRESH = 256  # tokens after which MLX's free buffers are given back, as mlx-lm does
+BLOCK = 16  # rows to verify at once without a draft model
+FRESH = 256  # tokens after which MLX's free buffers are released, as in mlx-lm
 FREED = 512  # the same for tokens of a prompt
 
 
 def evaluates_early(loop: str) -> bool:
-    """Return whether a loop lets layers begin as they are built. One graph is there to be compared with."""
+    """Return whether a loop starts to compute layers while the graph is built; ``fused`` does not, for comparison."""
     return loop != "fused" and on_cpu()
 
 
@@ -52,10 +52,10 @@ def _untapped(model: nn.Module, tokens: mx.array, cache: list[Any]) -> tuple[mx.
 class Run:
     """One generation.
 
-    Between rounds the caches hold every token that was committed but the last, ``pending``, which the next
-    round's forward begins with. So the prompt's last token is pending at first, and the last token of the
-    answer is never computed. The caches may hold earlier tokens. At most ``room`` tokens are committed, in rounds of at
-    most as many rows as ``blocks`` says (see :func:``blocks_of``), computed as ``loop`` says, one of :data:``LOOPS``.
+    Between rounds the caches hold all committed tokens except the last one, ``pending``, with which the next round's
+    forward pass begins. So the prompt's last token is pending at first, and the answer's last token is never computed.
+    The caches may hold earlier tokens too. At most ``room`` tokens are committed. ``blocks`` limits the rows of a round
+    (see :func:``blocks_of``), and ``loop`` is one of :data:``LOOPS``.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Run:
         self._model = rollback.prepare(quick_copy(target))
         if evaluates_early(loop):
             self._model = with_early_eval(self._model)
-        # Not a method of this object: a reference to itself would keep the caches until the garbage collector runs.
+        # Not a method: a reference cycle would keep the caches alive until the garbage collector runs.
         self._forward: Callable[..., tuple[mx.array, mx.array | None]] = (
             proposer.tap(self._model) if proposer else partial(_untapped, self._model)
         )
@@ -96,7 +96,7 @@ class Run:
         The caches hold the first ``start`` of the ids already.
 
         Yields:
-            How many of the ids the caches hold now. Exhaust it: what follows the last chunk begins the answer.
+            How many of the ids are in the caches now. Exhaust the iterator: its end prepares the answer.
         """
         prompt = mx.array(list(ids), mx.int32)[None]
         for at in range(start, len(ids) - 1, chunk):
@@ -109,7 +109,7 @@ class Run:
             yield end
         self.pending = prompt[:, -1:]
         self.policy.begin()
-        if self.lookup:  # not observed: what a model writes repeats itself far more than what it reads
+        if self.lookup:  # matches in a prompt are not observed: answers repeat themselves far more than prompts
             self.lookup.feed(ids)
         self._prefill = self.clock.restart()
 
@@ -120,7 +120,7 @@ class Run:
 
     @property
     def match(self) -> int:
-        """How many tokens agree with the looked-up match."""
+        """How many of the last tokens agree with the looked-up match."""
         return self.lookup.length if self.lookup else 0
 
     @property
@@ -129,7 +129,7 @@ class Run:
         return self.policy.wants_drafts(self.room, self.blocks[0], self.match)
 
     def propose(self, plan: RoundPlan) -> tuple[mx.array, mx.array | None]:
-        """Return drafts ``[1, n]``, on the device, and the distributions that they were drawn from."""
+        """Return drafts ``[1, n]``, on the device, and the distributions from which they were drawn."""
         if plan.drafter == "lookup" and self.lookup is not None:
             return mx.array([self.lookup.propose(plan.size)], mx.int32), None
         if self.proposer is None:
@@ -166,7 +166,7 @@ class Run:
         return len(proposed), last, proposed
 
     def advance(self, tokens: mx.array) -> mx.array:
-        """Return logits of tokens ``[1, L]`` that stay whatever they lead to."""
+        """Run tokens ``[1, L]`` that are kept in any case; return their logits."""
         logits: mx.array
         logits, taps = self.rollback.advance(self._forward, tokens)
         self._feed(taps)
@@ -188,7 +188,7 @@ class Run:
         self._feed(None if taps is None else taps[:, :rows])
 
     def take(self, tokens: Sequence[int]) -> tuple[tuple[int, ...], str]:
-        """Commit tokens up to the first stop or the limit; return them and the text that is final now."""
+        """Commit tokens up to the first stop or the limit; return them, and the text that became final."""
         cut = self.stops.take(tokens)
         if self.room // FRESH != (self.room - len(cut.tokens)) // FRESH:
             mx.clear_cache()  # rounds of many sizes leave buffers of many sizes behind
@@ -215,7 +215,7 @@ class Run:
         """Return the round's step; the policy learns from the round.
 
         ``match`` is the looked-up match's length when the round was planned. ``accepted`` counts the drafts that the
-        target agreed with, those behind a stop too; ``verified`` those that it verified, if not all of them.
+        target agreed with, also those after a stop. ``verified`` is the number of verified drafts, if not all were.
         """
         timing, prefill = self.clock.stop(), self._prefill
         self._prefill = 0.0
@@ -238,7 +238,7 @@ class Run:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Leave the caches as a whole number of rounds left them, however the block ends."""
+        """When the block ends for any reason, leave the caches as they are between two rounds."""
         try:
             yield
         finally:
@@ -273,13 +273,13 @@ class Clock:
         return passed
 
     def lap(self, name: str) -> None:
-        """Book the time since the last lap as ``draft``, ``verify`` or ``wait``."""
+        """Record the time since the last lap as ``draft``, ``verify`` or ``wait``."""
         now = time.perf_counter()
         self._laps[name] = self._laps.get(name, 0.0) + now - self._last
         self._last = now
 
     def stop(self) -> Timing:
-        """Return the round's laps; the rest since it began is overhead."""
+        """Return the round's laps; all other time since it began is overhead."""
         total = time.perf_counter() - self._start
         draft, verify, wait = (self._laps.get(name, 0.0) for name in ("draft", "verify", "wait"))
         return Timing(draft, verify + wait, max(0.0, total - draft - verify - wait), wait)

@@ -1,7 +1,7 @@
-"""Letting a stretch of work finish before Ctrl-C is heard.
+"""Delays Ctrl-C until a piece of work is finished.
 
-Python raises KeyboardInterrupt between any two instructions of the main thread, so also between two layers'
-caches. Other threads never see it.
+Python raises KeyboardInterrupt between any two instructions of the main thread, so also between the updates of two
+layers' caches. Other threads never get it.
 """
 
 import signal
@@ -15,10 +15,10 @@ Item = TypeVar("Item")
 
 @contextmanager
 def deferred() -> Iterator[Callable[[], None]]:
-    """Hold Ctrl-C back for a block; a handler that is not Python's own is left alone.
+    """Delay Ctrl-C during a block. A handler that is not Python's own is left alone.
 
     Yields:
-        What raises KeyboardInterrupt if Ctrl-C came meanwhile.
+        A function that raises KeyboardInterrupt if Ctrl-C came meanwhile.
     """
     signals: list[tuple[Any, ...]] = []
 
@@ -39,14 +39,14 @@ def deferred() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def postponed() -> Iterator[None]:
-    """Hold Ctrl-C back until the end of a block."""
+    """Delay Ctrl-C until the end of a block."""
     with deferred() as pass_on:
         yield
     pass_on()
 
 
 def whole(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield items, each made without interruption: Ctrl-C is heard when the item has been given out."""
+    """Yield items. Each is computed without interruption: Ctrl-C takes effect after the item was yielded."""
     while True:
         with deferred() as pass_on:
             item = next(items, None)

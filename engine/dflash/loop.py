@@ -44,46 +44,46 @@ def stream_generate(
     prefill_chunk: int = 512,
     loop: str = "lazy",
 ) -> Generator[Step, None, None]:
-    """Decode after a prompt, with several tokens per round if drafts are accepted. Closing it early is safe.
+    """Decode after a prompt, with several tokens per round if drafts are accepted. Closing the iterator early is safe.
 
-    Whatever drafts and policies do, the tokens are the target's: greedy, those of plain decoding on the same
-    kind of cache, except for rounding; sampled, of the target's distribution. A block rounds otherwise than single
-    rows. In a packed cache, a key or value between two codes may then get the other code, which can change a token
-    if two are nearly as likely. Afterwards, and whenever the iterator is closed,
-    the caches hold the prompt and all tokens that were given out but the last. Ctrl-C in a round is heard when
-    the round's step has been given out; while the prompt is read, between two chunks of it.
+    Drafts and policies never change the target's tokens. Greedy tokens equal those of plain decoding on the same
+    kind of cache, except for rounding; sampled tokens follow the target's distribution. A block rounds otherwise than
+    single rows. In a packed cache, a key or value between two codes may then get the other code, which can change a
+    token if two are nearly equally likely. Afterwards, and whenever the iterator is closed, the caches hold the prompt
+    and all yielded tokens except the last. Ctrl-C takes effect after the current round's step was yielded or, while the
+    prompt is read, between two chunks.
 
     Args:
         target: an mlx-lm model.
         draft: a drafter for it (:func:``engine.dflash.load_draft``), or None.
-        tokenizer: what encodes the prompt and decodes the answer; None with a prompt of ids gives no text.
-        prompt: text or token ids, at least one. It continues what ``caches`` hold.
-        max_tokens: the most tokens to decode, at least 1. It ends earlier where the model's context does.
-        block_size: the most rows to verify at once, the last committed token's among them; 1 decodes plainly.
-            None takes the drafter's own for its drafts, and up to 16 for drafts that are looked up.
+        tokenizer: encodes the prompt and decodes the answer; None, with a prompt of ids, returns no text.
+        prompt: text or token ids, at least one. It continues the content of ``caches``.
+        max_tokens: the most tokens to decode, at least 1. The end of the model's context ends decoding earlier.
+        block_size: the most rows to verify at once, including the last committed token's; 1 decodes plainly.
+            None uses the drafter's own size for its drafts, and up to 16 for looked-up drafts.
         temperature: 0 is greedy.
-        caches: of :func:``engine.cache.make_caches``; None makes raw ones. They are advanced.
-        seed: draws are then repeatable. Decisions of the adaptive policy are part of them, so with a
-            temperature it then goes by nominal costs instead of measured ones.
+        caches: of :func:``engine.cache.make_caches``; None creates raw ones. They are advanced.
+        seed: makes draws repeatable. They depend on the adaptive policy's decisions, so with a seed and a
+            temperature it uses nominal costs instead of measured ones.
         top_p: see :class:``Sampling``.
         top_k: see :class:``Sampling``.
         min_p: see :class:``Sampling``.
-        stop: strings that end the answer, themselves left out.
-        stop_tokens: tokens that end it, given out as its last; None takes the tokenizer's.
+        stop: strings that end the answer, and are not part of it.
+        stop_tokens: tokens that end the answer, as its last token; None uses the tokenizer's.
         rollback: see :func:``engine.dflash.rollback.rollback_for``.
         lookup: whether to draft from the text itself too.
-        adaptive: whether to choose drafter and block by what pays; False always drafts the whole block. A
-            policy may be given, to go on with what it has learnt.
+        adaptive: whether to choose drafter and block size by their benefit; False always drafts the whole block. An
+            existing policy continues with what it has learned.
         prefill_chunk: tokens of the prompt to run at once.
-        loop: how a round's graphs are computed. The tokens do not depend on it. ``lazy`` queues the draft, then
-            the verification behind it, and waits once. ``fused`` computes both as one graph and waits once.
-            ``two-phase`` waits for the draft before it queues the verification, so that timings tell the two
-            apart. ``eager`` also waits for each of the target's choices, one after another; greedy only. On a
-            CPU all but ``fused`` let the target's layers begin as they are built.
+        loop: how a round's graphs are computed, without effect on the tokens. ``lazy`` queues the draft, then
+            the verification after it, and waits once. ``fused`` computes both as one graph and waits once.
+            ``two-phase`` waits for the draft before it queues the verification, so that both can be timed.
+            ``eager`` also waits for each of the target's choices, one after another; greedy only. On a CPU,
+            all except ``fused`` start to compute the target's layers while the graph is built.
 
     Raises:
-        BadInput: a value out of its range, an empty prompt, one that does not fit the model's context or has tokens
-            that the model lacks, a drafter for another target.
+        BadInput: a value is out of its range; the prompt is empty, does not fit the model's context, or has tokens
+            that the model lacks; or the drafter is for another target.
     """
     sampling = Sampling(temperature, top_k, top_p, min_p)
     ids = encode(tokenizer, prompt)
@@ -153,10 +153,10 @@ def speculate(run: Run, plan: RoundPlan) -> Step:
 
 
 def plain(run: Run, plan: RoundPlan, going: Callable[[], bool] = lambda: True) -> Iterator[Step]:
-    """Decode token by token, each forward queued before the token that it follows is read.
+    """Decode token by token. Each forward pass is queued before the previous token is read.
 
-    Such a forward is an open round: it is taken back where its token turns out to be the last. ``going`` tells before
-    each token but the first whether to decode it.
+    Such a pass is an open round: it is taken back if its token turns out to be the last. ``going`` is called before
+    each token except the first, and returns whether to decode it.
     """
     token, _ = run.sampler.draw(run.advance(run.pending)[:, -1])
     for remaining in range(plan.size - 1, -1, -1):

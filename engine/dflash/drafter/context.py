@@ -1,7 +1,7 @@
-"""What a drafter remembers of the accepted tokens: keys and values of each of its layers.
+"""A drafter's context: the keys and values of the accepted tokens, in each of its layers.
 
-Only accepted tokens are ever kept, so nothing has to be taken back. A block's own keys and values are written
-behind them for as long as the block is computed, and the next write covers them.
+Only accepted tokens are kept, so nothing has to be taken back. While a block is computed, its own keys and values
+are written after the kept ones, and the next write overwrites them.
 """
 
 from engine.mx import mx
@@ -13,17 +13,17 @@ class LayerContext:
     """Keys and values of one layer, ``[1, heads, positions, head_dim]``, oldest first.
 
     Args:
-        window: of a sliding layer, which keeps ``window - 1`` positions: what a block's first row sees beside
-            itself. None keeps all.
+        window: the window of a sliding layer, which keeps the ``window - 1`` positions that a block's first row
+            sees besides itself. None keeps all positions.
     """
 
     def __init__(self, window: int | None) -> None:
         self.keep = None if window is None else window - 1
-        self.buffers: list[mx.array] = []  # of keys and of values, once there are any
+        self.buffers: list[mx.array] = []  # keys and values, once there are any
         self.start = self.end = 0  # the kept positions within the buffers
 
     def put(self, keys: mx.array, values: mx.array, n_new: int) -> tuple[mx.array, mx.array]:
-        """Append ``n_new`` positions and lay the rest behind them for this once; return all that is visible.
+        """Append ``n_new`` positions, with the rest after them for this call only; return all visible positions.
 
         Keys, rotated, and values are ``[1, heads, n_new + rows of the block, head_dim]``.
         """
@@ -69,7 +69,7 @@ class DraftContext:
         self.layers = [LayerContext(window) for window in windows]
 
     def copy(self) -> "DraftContext":
-        """Return a copy that shares nothing that either changes."""
+        """Return an independent copy."""
         copied = DraftContext([], self.offset)
         copied.layers = [layer.copy() for layer in self.layers]
         return copied

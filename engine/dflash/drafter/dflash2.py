@@ -1,8 +1,8 @@
-"""What DFlash2 adds: convolutions around each layer's two halves, and a selector that picks the drafts.
+"""The additions of DFlash2: convolutions around each layer's two halves, and a selector that picks the drafts.
 
 The layout is that of the ``dflash`` package. A grouped dynamic convolution mixes each row with the rows
-before it, under a kernel that is the sum of a fixed one and one that the row itself chooses. The selector
-looks at the best tokens of each row and adds to their logits how well they follow the token before them.
+before it. Its kernel is the sum of a fixed one and one that depends on the row. The selector takes the best
+tokens of each row, and adds to their logits a score of how well they follow the previous token.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def convolve(x: mx.array, base: mx.array, dynamic: mx.array) -> mx.array:
 
 
 class GroupedDynamicConv(nn.Module):
-    """Two convolutions, before and after a half layer, whose kernels the rows before it choose."""
+    """Two convolutions, before and after a half layer; their kernels depend on the rows before it."""
 
     def __init__(self, config: DraftConfig) -> None:
         super().__init__()
@@ -97,8 +97,8 @@ class CandidateSelector(nn.Module):
         and ``pick`` leads from scores ``[batch, 1, k]`` to indices ``[batch, 1]``.
         """
         candidates, unary = best(logits, self.top_k)
-        # The query of a row, [batch, n, k, rank]; multiplied by the predecessor's code, it is the edge's
-        # score.
+        # The query of a row, [batch, n, k, rank]. Its product with the predecessor's code is the score of the
+        # pair.
         projected = self.hidden_projection(hidden)[:, :, None] * self.successor_codebook[candidates]
         tokens, scores = [before[:, None]], []
         for row in range(hidden.shape[1]):

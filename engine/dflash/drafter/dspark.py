@@ -1,9 +1,9 @@
-"""What DSpark adds: a low-rank Markov head that makes a block sequential, and a head that says how sure it is.
+"""The additions of DSpark: a low-rank Markov head that makes a block sequential, and a head for confidences.
 
-The layout is that of the published checkpoints. The logits of each draft gain a term that depends on the token
-before it, ``markov_w2(markov_w1[token])``, so a block is drafted token by token, over logits that one pass made.
-The confidence of a draft, the sigmoid of a linear map of its state and of the code of the token before it, is known
-before the draft is chosen: where a block ends never depends on a draft that is cut, so sampling stays exact.
+The layout is that of the published checkpoints. The logits of each draft gain a term that depends on the previous
+token, ``markov_w2(markov_w1[token])``. So a block is drafted token by token, over logits from one pass. The
+confidence of a draft is the sigmoid of a linear map of its state and of the previous token's code. It is known before
+the draft is chosen, so the end of a block never depends on a draft that is cut, and sampling stays exact.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from engine.mx import integers, mx, nn
 
 
 class MarkovHead(nn.Module):
-    """The term that a token adds to the logits of the next, of rank ``markov_rank``."""
+    """The term of rank ``markov_rank`` that a token adds to the logits of the next token."""
 
     def __init__(self, config: DraftConfig) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class MarkovHead(nn.Module):
     def draft(
         self, logits: mx.array, before: mx.array, pick: Callable[[mx.array], mx.array]
     ) -> tuple[mx.array, mx.array, mx.array]:
-        """Return tokens ``[1, n]``, logits ``[1, n, vocabulary]``, and the codes before each, ``[1, n, rank]``.
+        """Return tokens ``[1, n]``, logits ``[1, n, vocabulary]``, and each previous token's code, ``[1, n, rank]``.
 
         The body's logits are ``[1, n, vocabulary]``, ``before`` is the token before the first draft, ``[1]``, and
         ``pick`` leads from logits ``[1, 1, vocabulary]`` to tokens ``[1, 1]``.
@@ -38,7 +38,7 @@ class MarkovHead(nn.Module):
 
 
 class ConfidenceHead(nn.Module):
-    """How likely the target is to accept each draft, given that it accepts those before."""
+    """Estimates how likely the target is to accept each draft if it accepts all drafts before it."""
 
     def __init__(self, config: DraftConfig) -> None:
         super().__init__()
@@ -53,6 +53,6 @@ class ConfidenceHead(nn.Module):
 
 
 def confident(confidences: mx.array, threshold: float) -> int:
-    """Return how many drafts stand before the first one below the threshold, at least 1. Waits for the device."""
+    """Return the number of drafts before the first one below the threshold, at least 1. Waits for the device."""
     sure = mx.cumprod((confidences[0] >= threshold).astype(mx.int32))
     return max(1, *integers(sure.sum()[None]))

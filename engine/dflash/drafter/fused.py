@@ -1,4 +1,4 @@
-"""Matrices with the same input, concatenated: one product in place of several."""
+"""Concatenates matrices with the same input: one product instead of several."""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from engine.mx import mx, nn, tree
 
 
 class FusedLayers:
-    """The layers' projections as a few matrices; the layers' own parameters become views of them.
+    """The layers' projections as a few matrices; the layers' own parameters become views of these.
 
     Where a projection is not a plain matrix (a quantized one, an adapter), the layers' own are called instead.
     The views share memory with the matrices, so that nothing is held twice. Once a parameter is replaced, as

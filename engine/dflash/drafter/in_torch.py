@@ -1,7 +1,7 @@
 """The drafter's layers in torch: a second implementation, for training and for comparison with MLX.
 
-Embeddings and head stay the target's own, on MLX's side; what crosses between the libraries is counted. Torch is
-optional: importing this without it raises MissingPackage.
+Embeddings and head are the target's, in MLX; arrays that cross between the libraries are counted. Torch is optional:
+importing this module without it raises MissingPackage.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ VERSION = str(torch.__version__)
 
 
 class TorchLayers:
-    """The arithmetic of the layers, over weights by their published names; ``dtype`` is that of matrix products."""
+    """The arithmetic of the layers, over weights by their published names, with matrix products in ``dtype``."""
 
     def __init__(
         self, config: DraftConfig, weights: dict[str, torch.Tensor], device: str, dtype: torch.dtype
@@ -127,13 +127,13 @@ class TorchLayers:
 
 @dataclass
 class Crossings:
-    """What went from one library to the other: arrays, and their bytes."""
+    """Counts the arrays that went from one library to the other, and their bytes."""
 
     count: int = 0
     nbytes: int = 0
 
     def clear(self) -> None:
-        """Begin a run."""
+        """Reset the counts."""
         self.count = self.nbytes = 0
 
 
@@ -143,7 +143,7 @@ class TorchDrafter:
     The weights of ``draft`` are copied, in float32, to a device of torch; None is the best one.
 
     Raises:
-        BadInput: a drafter of the second kind, or a device that torch does not find here.
+        BadInput: the drafter is a DFlash2 or DSpark one, or torch does not find the device.
     """
 
     def __init__(self, draft: Drafter, device: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A drafter's layers: Qwen3 blocks whose keys and values also come from outside, and how their rows see."""
+"""A drafter's layers: Qwen3 blocks with keys and values from outside too; and the masks of their rows."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -19,7 +19,7 @@ def add_norm(x: mx.array, update: mx.array | None, norm: nn.RMSNorm) -> tuple[mx
 
 
 def swiglu(gate_up: mx.array) -> mx.array:
-    """Return ``silu(gate) * up`` of both side by side on the last axis."""
+    """Return ``silu(gate) * up``; ``gate_up`` has both side by side on the last axis."""
     gate, up = mx.split(gate_up, 2, axis=-1)
     return gate * mx.sigmoid(gate) * up
 
@@ -42,9 +42,9 @@ def norm_rotate(
 def block_mask(context: int, rows: int, window: int | None, *, causal: bool) -> mx.array | str | None:
     """Return the mask of a block of rows over ``context`` visible positions and the block itself.
 
-    Causal rows see only earlier rows of the block. Under a window a row sees the context's positions that are
-    less than ``window`` before its own; the block it sees whole. The context before the window is expected to
-    have been dropped, so that this answer repeats once the window is full.
+    Causal rows see only earlier rows of the block. With a window, a row sees context positions less than ``window``
+    before its own, and the whole block. The context before the window must have been dropped, so that the result
+    stays the same once the window is full.
     """
     if window is None or context + rows <= window:
         return "causal" if causal else None
@@ -55,7 +55,7 @@ def block_mask(context: int, rows: int, window: int | None, *, causal: bool) -> 
 
 
 class DraftLayer(qwen3.TransformerBlock):
-    """One layer; who calls it says how rows attend and how the MLP's two inputs are made."""
+    """One layer; the caller determines how rows attend, and how the MLP's two inputs are computed."""
 
     def __call__(
         self, x: mx.array, update: mx.array | None, attend: Rows, gate_up: Rows

@@ -1,9 +1,9 @@
 """The DFlash drafter: a few layers that read the target's hidden states and draft a block at once.
 
 The layout is that of the published checkpoints and of the ``dflash`` package. A block is the last committed
-token and ``n`` mask tokens, embedded by the target's own table. Its keys and values stand behind those of the
-accepted tokens, which come from the target's layer outputs (the taps): concatenated, sent through ``fc`` and
-``hidden_norm`` once, then through each layer's key and value projection. The target's head reads the drafts.
+token and ``n`` mask tokens, embedded by the target's own table. Its keys and values follow those of the accepted
+tokens. The latter come from the target's layer outputs (the taps), which are concatenated and pass through ``fc``
+and ``hidden_norm`` once, then through each layer's key and value projection. The target's head reads the drafts.
 
     draft = load_draft(folder)                      # the weights; shared by all generations
     bound = draft.bind(target)                      # one for each generation
@@ -64,10 +64,10 @@ class Drafter(nn.Module):
         self._fused: FusedLayers | None = None
 
     def fused(self) -> FusedLayers:
-        """Return the layers' matrices side by side, rebuilt if a parameter was replaced.
+        """Return the layers' fused matrices, rebuilt if a parameter was replaced.
 
-        One thread at a time: the layers' parameters become views of what is made, and MLX lets no other
-        thread finish what one has begun.
+        One thread at a time: the layers' parameters become views of the new matrices, and in MLX no other thread
+        can finish what one thread has begun.
         """
         with _FUSING:
             form = form_of(self)
@@ -80,9 +80,9 @@ class Drafter(nn.Module):
 
         Args:
             target: an mlx-lm model.
-            embed_scale: factor of the target's embeddings; None is what the checkpoint says, see
-                :func:``engine.dflash.target.embeddings.embed_scale_of``. (The ``dflash`` package takes the target's
-                attribute ``embed_scale``, Gemma 4's square root of the hidden size, or 1.)
+            embed_scale: factor of the target's embeddings; None uses the checkpoint's, see
+                :func:``engine.dflash.target.embeddings.embed_scale_of``. (The ``dflash`` package uses the target's
+                attribute ``embed_scale``, which is the square root of the hidden size in Gemma 4, or 1.)
 
         Raises:
             BadInput: the drafter was made for another target.
@@ -106,7 +106,7 @@ class BoundDrafter:
         self.scale = self.config.head_dim**-0.5
 
     def make_cache(self, offset: int = 0) -> DraftContext:
-        """Return an empty context; the first token that it will take in is at position ``offset``."""
+        """Return an empty context, whose first token will be at position ``offset``."""
         return DraftContext([self.config.window(i) for i in range(self.config.num_hidden_layers)], offset)
 
     def absorb(self, taps: mx.array, context: DraftContext) -> None:
@@ -130,17 +130,17 @@ class BoundDrafter:
         n_drafts: int,
         pick: Callable[[mx.array], mx.array] | None = None,
     ) -> Proposal:
-        """Draft the tokens after ``bonus``. Nothing is computed before it is read.
+        """Draft the tokens after ``bonus``. Nothing is computed before a result is read.
 
         Args:
-            bonus: the last committed token, whose taps are not known yet: a number, or an array of one.
-            taps: of the tokens committed since the last call and before ``bonus``, as in :meth:``absorb``; None
-                if there are none.
-            context: advanced by the taps, not by the block.
-            n_drafts: how many tokens to draft, 1 or more; the block has one row more, save where a configuration
-                says ``sample_from_anchor``.
-            pick: from logits ``[1, rows, choices]`` to indices ``[1, rows]``; None takes the largest. DFlash2
-                and DSpark call it once a row, since what a row picks changes the next row's logits.
+            bonus: the last committed token, whose taps are not known yet: a number, or an array with one token.
+            taps: of the tokens that were committed since the last call and before ``bonus``, as in :meth:``absorb``;
+                None if there are none.
+            context: is advanced by the taps, not by the block.
+            n_drafts: how many tokens to draft, 1 or more. The block has one row more, except with
+                ``sample_from_anchor``.
+            pick: from logits ``[1, rows, choices]`` to indices ``[1, rows]``; None picks the largest. DFlash2
+                and DSpark call it for each row, because a row's pick changes the next row's logits.
         """
         hidden = self.states(bonus, taps, context, n_drafts)
         raw = self.embeddings.logits(hidden)
@@ -154,7 +154,7 @@ class BoundDrafter:
             has_head = self.config.enable_confidence_head
             sure = self.drafter.confidence_head(hidden[None], codes) if has_head else None
             return Proposal(tokens, logits, confidences=sure)
-        # The cap keeps the order, so greedy decoding does not need it.
+        # The soft cap does not change the order, so greedy decoding does not need it.
         tokens = mx.argmax(raw, axis=-1)[None] if pick is None else pick(logits)
         return Proposal(tokens, logits)
 
@@ -200,7 +200,7 @@ class BoundDrafter:
         """Return the positions of taps.
 
         Raises:
-            BadInput: taps of another shape than ``[1, new, chosen * hidden]``.
+            BadInput: the shape of taps is not ``[1, new, chosen * hidden]``.
         """
         if taps is None:
             return 0
@@ -213,7 +213,7 @@ class BoundDrafter:
 
 
 class Block(NamedTuple):
-    """What one generation drafts from; see :meth:``BoundDrafter.propose``."""
+    """The inputs for one generation's drafts; see :meth:``BoundDrafter.propose``."""
 
     bound: BoundDrafter
     bonus: int | mx.array
@@ -223,13 +223,13 @@ class Block(NamedTuple):
 
 
 def states_of(blocks: Sequence[Block]) -> list[mx.array]:
-    """Return the normed rows of each block's drafts, ``[n_drafts, hidden]``; the contexts take in the taps.
+    """Return the normed rows of each block's drafts, ``[n_drafts, hidden]``; the taps are added to the contexts.
 
-    The layers run once over the rows of all blocks, which share a drafter. Only attention runs for each block, over its
-    own context.
+    The layers run once over the rows of all blocks, which share a drafter. Only attention runs for each block apart,
+    over its own context.
 
     Raises:
-        BadInput: nothing to draft, or taps of another shape.
+        BadInput: there is nothing to draft, or taps have another shape.
     """
     if any(block.n_drafts < 1 for block in blocks):
         raise BadInput(f"{min(block.n_drafts for block in blocks)} tokens to draft", "1 or more")
@@ -245,7 +245,7 @@ def states_of(blocks: Sequence[Block]) -> list[mx.array]:
         """Return cosines and sines of some rows of each block."""
         return [mx.concatenate(list(map(cut, side, news))) for side in zip(*tables, strict=True)]
 
-    before: list[list[mx.array]] = []  # keys and values of the taps, by block
+    before: list[list[mx.array]] = []  # keys and values of each block's taps
     if taps := [block.taps.squeeze(0) for block in blocks if block.taps is not None and block.taps.size]:
         pair = first.context_of(mx.concatenate(taps), *joined(lambda table, new: table[:new]))
         before = [list(mx.split(x, _ends(news), axis=2)) for x in pair]

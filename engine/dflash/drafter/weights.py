@@ -1,4 +1,4 @@
-"""Drafters on disk: ``config.json`` and safetensors, read strictly and written so that others read them."""
+"""Drafters on disk, as ``config.json`` and safetensors: reads them strictly, and writes files that others can read."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from engine.dflash.drafter.model import Drafter
 from engine.errors import BadInput
 from engine.mx import DTYPES, mx, tree
 
-# What DeepSpec's checkpoints repeat of the target, which this engine reads from the target itself.
+# Copies of the target's tensors in DeepSpec's checkpoints. This engine uses the target's own tensors instead.
 COPIES = ("embed_tokens.weight", "lm_head.weight")
 
 
@@ -18,7 +18,7 @@ def load_draft(source: str | Path, dtype: mx.Dtype | None = None) -> Drafter:
     The weights are held in ``dtype``, None keeps the file's. On a CPU float32 is the fast one.
 
     Raises:
-        BadInput: there is no such drafter, its configuration is not one (see :mod:``engine.dflash.config``), or
+        BadInput: there is no such drafter, its configuration is invalid (see :mod:``engine.dflash.config``), or
             its weights are damaged or do not fit it.
     """
     folder = hub.folder_of(source)
@@ -34,7 +34,7 @@ def save_draft(drafter: Drafter, folder: str | Path, dtype: str = "bfloat16") ->
     """Write ``config.json`` and ``model.safetensors``; each is replaced whole or not at all.
 
     Raises:
-        BadInput: no such dtype, weights that are not plain matrices, or a folder that cannot be written.
+        BadInput: there is no such dtype, weights are not plain matrices, or the folder cannot be written to.
     """
     if dtype not in DTYPES:
         raise BadInput(f"no dtype {dtype!r}", ", ".join(DTYPES))

@@ -1,1 +1,1 @@
-"""Who proposes the next tokens, and how many: the drafter, the text itself, or neither."""
+"""Proposes the next tokens, with the drafter or from the text so far, and decides how many, if any."""

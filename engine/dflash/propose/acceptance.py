@@ -1,4 +1,4 @@
-"""How many drafts tend to be accepted."""
+"""Estimates how many drafts will be accepted."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ class Acceptance:
     """Recent probability, by position, that a draft is accepted if all drafts before it were.
 
     Args:
-        prior: the estimate for the first place before anything was seen. Each later place inherits the estimate of the
-            one before, its miss rate scaled by ``misses``.
+        prior: the first place's estimate before any observation. Each later place inherits the previous place's
+            estimate, its miss rate scaled by ``misses``.
         misses: see ``prior``.
         places: which positions share a place: the last position of each; those beyond have one more.
     """
@@ -23,10 +23,10 @@ class Acceptance:
         self.prior, self.misses, self._places = prior, misses, places
         self._hits = [0.0] * (len(self._places) + 1)
         self._tries = [0.0] * (len(self._places) + 1)
-        self._expected: dict[int, list[float]] = {}  # by start, for each number of drafts
+        self._expected: dict[int, list[float]] = {}  # cached expectations by start, for each number of drafts
 
     def learn(self, proposed: int, accepted: int, start: int = 0) -> None:
-        """Count one round: the first ``accepted`` of ``proposed`` drafts stayed, the next did not."""
+        """Count one round: the first ``accepted`` of ``proposed`` drafts were accepted, the next one was not."""
         for i in range(min(accepted + 1, proposed)):
             at = self._at(start + i)
             self._tries[at] = self.memory * self._tries[at] + 1

@@ -1,12 +1,12 @@
 """Decides which drafter proposes tokens in the next round, if any, and how many.
 
-A round is worth its committed tokens a second: ``(1 + expected accepted) / cost``. What is expected comes from
-what was accepted lately, the cost from what rounds took. If no round is worth more than plain decoding, plain decoding
-runs, pipelined and as fast as without a drafter.
+The worth of a round is its committed tokens per second: ``(1 + expected accepted) / cost``. The expectation comes from
+recently accepted drafts, the cost from the times of rounds. If no round is worth more than plain decoding, plain
+decoding runs, pipelined and as fast as without a drafter.
 
-An account bounds what a wrong estimate can cost. It counts in plain steps: a round adds the tokens that it commits and
-takes what the round cost. While it is overdrawn, no round runs. It begins with one step and grows by :data:``SHARE`` of
-a step with each token, so an answer takes at most the time of plain decoding, that share more, one step and one round.
+An account bounds the loss from wrong estimates. Its unit is a plain step. A round adds the tokens that it commits, and
+subtracts its cost. While the account is negative, no round runs. It begins with one step and grows by :data:``SHARE``
+of a step with each token. So an answer takes at most this share more time than plain decoding, one step and one round.
 """
 
 from collections.abc import Iterable
@@ -16,12 +16,12 @@ from math import ceil, inf
 from engine.dflash.propose.acceptance import Acceptance
 from engine.dflash.propose.costs import PLAIN, Measured, Nominal
 
-SIZES = (1, 2, 3, 5, 7, 11, 15)  # drafts a round; few sizes, since each has its own kernels and costs
-SURE = 2  # tokens that have to agree before a match is used unasked
-LENGTHS = (1, 2, 3, 5, 8, 16)  # of matches that are believed alike: up to each, and beyond
-GAIN = 1.05  # times as fast as plain decoding, or it is not worth it: less is within the noise
-SHARE = 0.03  # of a plain step for each token: what rounds may lose
-TRIALS = 0.01  # the same for rounds that are expected to lose, to learn whether drafts pay by now
+SIZES = (1, 2, 3, 5, 7, 11, 15)  # drafts per round; only a few sizes, because each has its own kernels and costs
+SURE = 2  # tokens that have to agree before a fixed policy uses a match
+LENGTHS = (1, 2, 3, 5, 8, 16)  # upper bounds of the groups of match lengths that share an estimate
+GAIN = 1.05  # a round pays if it is at least this many times as fast as plain decoding: less may be noise
+SHARE = 0.03  # of a plain step per token: the loss that rounds may cause
+TRIALS = 0.01  # the same for trials, which are expected to lose and show whether drafts pay by now
 CREDIT = 1.0  # plain steps that an answer's rounds may lose before it has tokens
 
 
@@ -43,15 +43,15 @@ class Policy:
         }
 
     def begin(self) -> None:
-        """A generation begins. What earlier ones taught is kept."""
+        """Begin a generation. Estimates from earlier ones are kept."""
 
     def choose(self, room: int, block: int, match: int, *, model: int) -> RoundPlan:
         """Return the next plan.
 
         Args:
             room: tokens that may still be committed, at least 1.
-            block: the most rows that the target is to verify at once.
-            match: how many tokens agree with the looked-up match; 0 without one.
+            block: the most rows that the target may verify at once.
+            match: how many of the last tokens agree with the looked-up match; 0 without one.
             model: the most rows of a block of the draft model; 0 without one.
         """
         raise NotImplementedError
@@ -61,12 +61,12 @@ class Policy:
         raise NotImplementedError
 
     def observe_matches(self, met: Iterable[tuple[int, bool]]) -> None:
-        """Record the lengths of matches and whether they predicted the next token of the answer, used or not."""
+        """Record for matches, used or not, their length and whether they predicted the answer's next token."""
         for length, right in met:
             self.accepted["lookup"].learn(1, int(right), length)
 
     def learn(self, plan: RoundPlan, match: int, accepted: int, seconds: float) -> None:  # noqa: ARG002
-        """Record the outcome and the cost of one round, or of one plain step. Matches are observed, not learnt here."""
+        """Record the outcome and cost of a round or plain step. Matches are recorded by ``observe_matches`` instead."""
         if plan.drafter == "dflash":
             self.accepted["dflash"].learn(plan.size, accepted)
 
@@ -92,8 +92,8 @@ class Adaptive(Policy):
     """Chooses the plan with the highest estimated worth, and keeps the account; see the module.
 
     Args:
-        costs: measured by default; :class:``Nominal`` makes the same decisions every time. The account is then kept in
-            nominal costs, and bounds nothing where real ones are higher.
+        costs: measured by default; :class:``Nominal`` makes the same decisions every time. The account then uses
+            nominal costs, and sets no bound if real costs are higher.
     """
 
     def __init__(self, costs: Nominal | None = None) -> None:
@@ -106,7 +106,7 @@ class Adaptive(Policy):
         self._used: dict[str, int] = {}  # drafter -> the number of its last round
 
     def begin(self) -> None:
-        """See :class:``Policy``. An earlier answer's losses count on, its gains do not."""
+        """See :class:``Policy``. Of an earlier answer's balance, at most ``CREDIT`` steps, gained or lost, remain."""
         self.costs.begin()
         self._credit = max(-CREDIT, min(self._credit, CREDIT))
 

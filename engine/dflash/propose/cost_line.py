@@ -1,25 +1,25 @@
-"""What rounds cost in plain steps: a line over the number of drafts, fitted to measurements by least squares."""
+"""The cost of rounds in plain steps: a line over the number of drafts, fitted to measurements by least squares."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-BEND = 7  # drafts from which one more may cost less: many rows use a processor better than few
+BEND = 7  # drafts after which each further one may cost less: many rows use a processor better than few
 FEATURES = 4
 
 Cost = Callable[[str, int], float]
 
 
 class CostLine:
-    """A line with a bend over the drafts of a round, and what a draft model adds to it.
+    """The cost as a line with a bend over the number of drafts, plus a constant for a draft model.
 
-    One line for all sizes forgets what a busy moment made of one of them, and says of each what the others took.
-    Nominal costs count as a few measurements, in the proportion that rounds have shown.
+    With one line for all sizes, a busy moment distorts no single size for long, and each size profits from
+    measurements of the others. Nominal costs count as a few measurements, scaled by what rounds have cost so far.
     """
 
-    memory = 0.96  # what a measurement is worth after one more
-    prior, weight = (("lookup", 0), ("lookup", BEND), ("dflash", BEND)), 0.5  # measurements each
-    # The difference of two rounds beyond the bend, which is nominal until something is known of it.
+    memory = 0.96  # the factor by which each new measurement reduces the weight of earlier ones
+    prior, weight = (("lookup", 0), ("lookup", BEND), ("dflash", BEND)), 0.5  # each counts as half a measurement
+    # The slope beyond the bend, as the difference of two rounds; nominal until it was measured.
     beyond = (0.0, 0.0, 8.0, 0.0)
 
     def __init__(self, nominal: Cost) -> None:
@@ -27,7 +27,7 @@ class CostLine:
         self._sums = np.zeros((FEATURES, FEATURES + 1))
         self._dearer = np.array(
             [0.02, 0.02]
-        )  # sums for how many times the nominal cost beyond a plain step rounds have
+        )  # sums for the ratio of measured to nominal costs, both less one plain step
         self._without, self._with = self._points(0.0), self._points(1.0)
         self._fit()
 
@@ -43,7 +43,7 @@ class CostLine:
         self._fit()
 
     def forget(self, most: float) -> None:
-        """Let the measurements so far count as no more than so many."""
+        """Let the measurements so far count as at most ``most`` measurements."""
         share = min(1.0, most / max(self._sums[0, 0], most))
         self._sums, self._dearer = share * self._sums, share * self._dearer
 

@@ -1,4 +1,4 @@
-"""What rounds cost: nominally, or as they were measured."""
+"""The cost of a round, nominal or measured."""
 
 import sys
 from collections import deque
@@ -10,10 +10,10 @@ PLAIN = "none"
 
 
 class Nominal:
-    """Costs in plain steps that depend on nothing measured, so that decisions can be repeated.
+    """Costs in plain steps that do not depend on measurements, so that decisions can be repeated.
 
-    The figures are those of a model of a few million parameters on a CPU: a twelfth of a step for each row more,
-    two fifths for a draft.
+    The figures come from a model of a few million parameters on a CPU: each further row costs a twelfth of a step,
+    and a draft two fifths.
     """
 
     row, draft = 0.08, 0.4
@@ -31,22 +31,22 @@ class Nominal:
         return sys.maxsize
 
     def learn(self, drafter: str, drafts: int, seconds: float) -> float:  # noqa: ARG002
-        """Record what a round or a plain step took; return what it counts for, in plain steps."""
+        """Record the time of a round or plain step; return the cost that counts, in plain steps."""
         return 1.0 if drafter == PLAIN else self.of(drafter, drafts)
 
     def begin(self) -> None:
-        """A generation begins, perhaps over a context of another length."""
+        """Begin a generation, perhaps over a context of another length."""
 
 
 class Pace:
-    """Seconds of a plain step, measured by the run.
+    """The seconds of a plain step, measured in runs of several steps.
 
     Each plain step queues the next one's work, so what a single one takes may be two steps' work, or none.
     """
 
-    sample = 2  # steps of a run at least
-    agree = 1.25  # times as long, or as short: a run that differs by more is measured again
-    last = 3  # runs whose median counts
+    sample = 2  # the least steps of a run
+    agree = 1.25  # a run that differs from the median by more than this factor is measured again
+    last = 3  # the median of this many runs counts
 
     def __init__(self) -> None:
         self.due = True  # whether a run has to be measured before the next round
@@ -64,7 +64,7 @@ class Pace:
         return self.sample - self._steps if self.due else 0
 
     def end_run(self) -> None:
-        """Take in a run, if there was one. A run that fits no earlier one has to be repeated."""
+        """Record the run, if there was one. A run that does not agree with earlier ones has to be repeated."""
         if not self._steps:
             return
         pace, usual = self._seconds / self._steps, self.seconds
@@ -82,27 +82,27 @@ class Pace:
 
 
 class Measured(Nominal):
-    """Costs as they were measured.
+    """Measured costs.
 
-    The unit is a plain step. A generation begins with a run of them, because a step costs more over a longer context.
-    Another run follows after many rounds, and after a round that does not fit the others.
+    The unit is a plain step. A generation begins with a run of plain steps, because they cost more over a longer
+    context. Another run follows after many rounds, and after a round with an unexpected cost.
 
-    A round that is dearer than expected may be a busy moment. It counts in part, until another round confirms it.
-    Blocks grow with the largest one that was measured.
+    A round may be more expensive than expected only because the machine was busy for a moment. It counts only in part,
+    until another round confirms its cost. The largest measured block bounds the size of the next ones.
     """
 
-    again = 64  # rounds between runs of plain steps, at most
-    carried_over = 16.0  # measurements, as which all count at most when the next generation begins
+    again = 64  # the most rounds between two runs of plain steps
+    carried_over = 16.0  # when a generation begins, all earlier measurements count as at most this many
     changed = 4.0  # the same when costs have changed
-    first = 3  # drafts of the first round
-    doubtful = 0.5  # plain steps, at least, by which a round exceeds what was expected if it is doubted
+    first = 3  # the most drafts of the first round
+    doubtful = 0.5  # a round is doubted only if it exceeds the expected cost by at least this many plain steps
 
     def __init__(self) -> None:
         self._pace, self._line = Pace(), CostLine(super().of)
         self._rounds = 0  # since the last run of plain steps
-        # Kind of round -> drafts of a doubted round, its cost, and the part of this that counts.
+        # By kind of round: the drafts of a doubted round, its cost, and the part of the cost that counts.
         self._doubts: dict[tuple[str, bool], tuple[int, float, float]] = {}
-        self._largest: dict[str, int] = {}  # drafter -> drafts of its largest round
+        self._largest: dict[str, int] = {}  # by drafter: the drafts of its largest round
 
     def stale(self) -> int:
         """Return how many plain steps have to be measured before the next round."""
@@ -119,13 +119,13 @@ class Measured(Nominal):
         return max(self.first, 2 * self._largest.get(drafter, 0) + 1)
 
     def begin(self) -> None:
-        """Let the rounds so far count for little: a context has its own costs."""
+        """Reduce the weight of the rounds so far, because costs depend on the context."""
         self._pace.end_run()
         self._pace.due = True
         self._line.forget(self.carried_over)
 
     def learn(self, drafter: str, drafts: int, seconds: float) -> float:
-        """Record what a round or a plain step took; return what it counts for, in plain steps."""
+        """Record the time of a round or plain step; return the cost that counts, in plain steps."""
         if drafter == PLAIN:
             self._pace.learn(seconds)
             self._rounds = 0
@@ -134,7 +134,7 @@ class Measured(Nominal):
         expected = self.of(drafter, drafts)
         unit = self._pace.seconds or seconds / expected
         self._rounds += 1
-        if self._rounds >= self.again or seconds * Pace.agree < unit:  # a round contains a plain step's work
+        if self._rounds >= self.again or seconds * Pace.agree < unit:  # no round is quicker than a plain step
             self._pace.due = True
         return self._judge(drafter, drafts, max(1.0, seconds / unit), expected)
 
@@ -154,7 +154,7 @@ class Measured(Nominal):
                 rest = steps - counted
             self._enter(drafter, earlier, counted + rest)
         elif took < expected - max(self.doubtful, (expected - 1) / 2):
-            self._line.forget(self.changed)  # nothing makes a round cheap by chance
+            self._line.forget(self.changed)  # a round is never cheap by chance
         self._enter(drafter, drafts, took)
         return took + rest
 

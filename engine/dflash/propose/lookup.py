@@ -11,8 +11,8 @@ NGRAM = 3
 class Lookup:
     """An index over the committed tokens, with O(1) cost per token.
 
-    A match is an earlier position whose last tokens equal the newest ones. It is found by ``ngram`` tokens, or else by
-    fewer. It is kept while it predicts the next token correctly, and replaced by a match that agrees for longer.
+    A match is an earlier position whose preceding tokens equal the newest ones. It is searched with ``ngram`` tokens,
+    then with fewer. It is kept while it predicts the next token correctly, and replaced by one that agrees for longer.
 
     A short match is often wrong; the caller decides whether to propose what follows it.
     """
@@ -21,11 +21,11 @@ class Lookup:
         self.tokens: list[int] = []  # all that were given to `feed`
         self.length = 0  # how many of the last tokens agree with the match, as far as is known; 0 without one
         self._next = 0  # the position that the match predicts next
-        # For each size, the longest first: an n-gram -> the position after its last occurrence.
+        # For each size, the longest first: the position after the last occurrence of each n-gram.
         self._after: dict[int, dict[tuple[int, ...], int]] = {n: {} for n in range(ngram, 0, -1)}
 
     def feed(self, tokens: Iterable[int]) -> list[tuple[int, bool]]:
-        """Append committed tokens; return the length of each match at them, and whether it predicted the token."""
+        """Append committed tokens; return for each one with a match the match's length, and whether it was right."""
         met = []
         for token in tokens:
             if self.length:

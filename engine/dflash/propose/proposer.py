@@ -19,8 +19,8 @@ Drafts = tuple[mx.array, mx.array | None]
 class Proposer:
     """A drafter bound to a target, with the context of one generation.
 
-    Taps are taken in with the next draft, which reads them anyway; while nothing is drafted they wait, a
-    bounded number of rows of them. The first ``start`` tokens in the target's caches are never seen.
+    Taps are read together with the next draft. While nothing is drafted, a limited number of rows of taps wait. The
+    first ``start`` tokens in the target's caches are never seen.
 
     Raises:
         BadInput: the drafter was made for another target.
@@ -34,24 +34,24 @@ class Proposer:
         self._waiting: list[mx.array] = []
 
     def tap(self, model: nn.Module) -> Callable[..., tuple[mx.array, mx.array]]:
-        """Return a call like the model's that gives logits and taps."""
+        """Return a function that is called like the model, and returns logits and taps."""
         return Tapped(model, self.config.target_layer_ids).forward
 
     def feed(self, taps: mx.array) -> None:
-        """Take in the taps ``[1, rows, chosen * hidden]`` of committed tokens, now or with the next draft."""
+        """Read the taps ``[1, rows, chosen * hidden]`` of committed tokens, now or with the next draft."""
         self._waiting.append(taps)
         if sum(part.shape[1] for part in self._waiting) >= WAITING:
             mx.async_eval(self.context.state)
 
     @property
     def context(self) -> DraftContext:
-        """What the drafter has read, with nothing left to wait; to be kept as a copy."""
+        """The context after reading all waiting taps. Copy it to keep it."""
         if (waited := self.waited()) is not None:
             self.bound.absorb(waited, self.unread)
         return self.unread
 
     def restore(self, context: DraftContext) -> None:
-        """Go on from a context that was kept: a copy, which this generation then writes to."""
+        """Continue with a copy of a kept context."""
         self._waiting, self.unread = [], context
 
     @property
@@ -91,13 +91,13 @@ class Proposer:
         return tokens, drawn_from
 
     def waited(self) -> mx.array | None:
-        """Return the taps that wait, ``[1, rows, chosen * hidden]``, which then wait no longer."""
+        """Return the waiting taps, ``[1, rows, chosen * hidden]``, and clear them."""
         parts, self._waiting = self._waiting, []
         return mx.concatenate(parts, axis=1) if parts else None
 
 
 class Wanted(NamedTuple):
-    """What one generation wants: ``n`` drafts after its last committed token ``pending``, ``[1, 1]``."""
+    """A generation's request for ``n`` drafts after its last committed token ``pending``, ``[1, 1]``."""
 
     proposer: Proposer
     pending: mx.array
@@ -116,8 +116,8 @@ def can_share(proposers: Sequence[Proposer | None]) -> TypeGuard[Sequence[Propos
 def batched_drafts(wanted: Sequence[Wanted]) -> list[Drafts]:
     """Return each drafter's drafts and their distributions, as :meth:``Proposer.propose`` does.
 
-    The drafter's layers run once over all blocks. What comes out differs from a draft alone by rounding, which changes
-    what is proposed now and then, and never what the target makes of it.
+    The drafter's layers run once over all blocks. The results differ from single drafts by rounding, which changes a
+    proposal now and then, but never the target's choice.
     """
     embeddings = wanted[0].proposer.bound.embeddings
     hidden = states_of([Block(p.bound, pending, p.waited(), p.unread, n) for p, pending, n, _ in wanted])

@@ -1,4 +1,4 @@
-"""Taking rejected tokens back out of any cache: late commit, trimming, recomputation and carrying."""
+"""Removes rejected tokens from any cache, by late commit, trimming, recomputation or carrying."""
 
 from engine.dflash.rollback.choose import KINDS, rollback_for
 from engine.dflash.rollback.rollback import Rollback

@@ -1,8 +1,8 @@
-"""Rollback by carrying: the older way, from mlx-lm's caches as they are, kept to compare with.
+"""Rollback by carrying: the older way, which works with mlx-lm's own caches and is kept for comparison.
 
-Before each forward every cache is noted. Where a block is kept in part all caches go back, and the tokens
-that were kept are run again at the head of the next forward, a tail in front of the new block. That works
-for any model, recurrent ones too, and costs a forward over everything that was kept in part.
+Every cache is saved before each forward pass. If only a part of a block is kept, all caches are restored, and the
+kept tokens (the tail) are run again at the beginning of the next pass, before the new block. This works for any
+model, also for recurrent ones, and costs another pass over the tokens of each partly kept block.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,9 +13,9 @@ from engine.cache.protocol import Cache
 from engine.dflash.rollback.rollback import Part, Rollback, check_growth
 from engine.mx import mx, tree
 
-# What to save of a cache. What lies behind the offset of a growing one is never read.
+# The attributes to save, by the cache's layout. Entries after the offset of a growing cache are never read.
 NAMES = {"growing": ("offset",), "ring": ("keys", "values", "offset", "_idx"), "states": ("cache",)}
-TAIL = 16  # a longer tail goes through the model by itself, and is done with
+TAIL = 16  # a longer tail is run through the model at once, in a pass of its own
 
 
 class Carry:
@@ -43,14 +43,14 @@ class Carry:
         self._before = {}
 
     def abandon(self) -> None:
-        """Put the cache back."""
+        """Restore the cache."""
         for name, value in self._before.items():
             setattr(self._inner, name, value)
         self._before = {}
 
 
 class Carrying(Rollback):
-    """See :class:``Rollback``, and this module. A round is never shared: a tail belongs in front of its block."""
+    """See :class:``Rollback``, and this module. Rounds are never shared, because a tail must precede its block."""
 
     def __init__(self, parts: Sequence[Part], caches: list[Cache], used: list[Cache]) -> None:
         super().__init__(parts, caches, used)

@@ -72,7 +72,7 @@ def rollback_for(caches: list[Cache], kind: str = "auto", model: nn.Module | Non
     ``late``.
 
     Raises:
-        BadInput: no such kind, a cache of a class that is not known, or one that the kind cannot take back.
+        BadInput: there is no such kind, a cache's class is unknown, or the kind cannot roll a cache back.
     """
     if kind not in KINDS:
         raise BadInput(f"no rollback {kind!r}", ", ".join(KINDS))

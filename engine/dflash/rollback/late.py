@@ -1,8 +1,8 @@
 """Rollback by committing late: a block's keys and values stay outside the cache until they are accepted.
 
-The forward sees cache and block joined, each row through the window that one-token decoding would give it.
-What is rejected never reaches the cache, so there is nothing to undo: a ring may wrap in the middle of a
-block, and no more than window and block outlives the forward.
+The forward pass sees cache and block joined; each row has the same window as in one-token decoding. Rejected
+tokens never reach the cache, so there is nothing to undo: a ring may wrap in the middle of a block, and only
+window and block stay in memory after the pass.
 """
 
 from typing import Any
@@ -61,7 +61,7 @@ class Late(CacheProxy, own=("stand_in", "block", "_coded")):
         self.block = keys, values
 
     def keys_and_values(self) -> Pair:
-        """Return all that the rows of this round may see."""
+        """Return all keys and values that the rows of this round may see."""
         parts = [part for part in (self._stored_rows(), self.block) if part is not None]
         keys, values = (mx.concatenate(list(pair), axis=2) for pair in zip(*parts, strict=True))
         return self._coded.read(keys, values) if self._coded is not None else (keys, values)
@@ -103,7 +103,7 @@ class Late(CacheProxy, own=("stand_in", "block", "_coded")):
 
 
 class LateGrowing(Late):
-    """For growing caches. Joining copies the whole cache in each round, so trimming is cheaper."""
+    """For growing caches. Joining copies the whole cache in each round, so trimming costs less."""
 
     def _stored_rows(self) -> Pair | None:
         cache = self.inner
@@ -118,11 +118,11 @@ class LateGrowing(Late):
 class LateRing(Late, own=("_ahead",)):
     """For ring caches: accepted tokens are inserted as if they had been decoded one by one, slot for slot.
 
-    A block of one token goes in at once, at the cost of plain decoding. The slot it takes is free, or held the
-    token that has just left the window for good: going back takes a step back of the writing position.
+    A block of one token is stored at once, at the cost of plain decoding. Its slot is free, or held the token that has
+    just left the window for good. So a rollback only moves the writing position back by one.
     """
 
-    _ahead = False  # whether a single token has been written
+    _ahead = False  # whether a single token was stored already
 
     def _take(self, keys: mx.array, values: mx.array) -> None:
         if self._ahead:
@@ -158,9 +158,9 @@ class LateRing(Late, own=("_ahead",)):
     def make_mask(self, n: int, window_size: int | None = None, return_array: bool = False) -> Any:
         """Return a mask for ``n`` rows over the ring's slots, in the ring's order, and then the block.
 
-        A row sees what one-token decoding would have in the ring at its position: the first ``keep`` tokens
-        and the last ``max_size - keep``, its own among them; of these the last ``window_size`` if that is
-        given.
+        A row sees the tokens that one-token decoding would have in the ring at its position: the first ``keep``
+        and the last ``max_size - keep`` including its own. If ``window_size`` is given, it sees only the last
+        ``window_size`` of these.
         """
         ring = self.inner
         if n == 1:
@@ -187,7 +187,7 @@ class LateRing(Late, own=("_ahead",)):
         return ring.keys, ring.values
 
     def positions(self) -> np.ndarray:
-        """Return which token each slot holds, ``[slots]``."""
+        """Return the position of the token in each slot, ``[slots]``."""
         ring = self.inner
         size = 0 if ring.keys is None else ring.keys.shape[2]
         if ring.offset <= size:

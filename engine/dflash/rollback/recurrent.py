@@ -1,14 +1,13 @@
 """Rollback of recurrent states by recomputation: gated delta nets, Mamba and their like.
 
-A state has taken in every token of a block and cannot give one back. So the layers' states from before the
-block are kept (references: models put new states in place of old ones and never write into them), and so
-are the inputs of the modules that read and write them. Where a block is kept in part, these modules run
-again from there over the inputs of what was kept, and their outputs are thrown away. MLX computes what is
-asked for only, so that costs, for ``n`` kept tokens and each such layer, the projections that feed the state
-and ``n`` steps of the recurrence: no output projection, no attention, no MLP, no head. A block that is kept
-whole costs nothing.
+A state cannot give back a token that it has absorbed. So two things are kept: the layers' states before the block
+(as references, because models replace states and never write into them), and the inputs of the modules that read
+and write them. If only a part of a block is kept, these modules run again from the kept states over the kept
+tokens' inputs, and their outputs are dropped. MLX computes only what is needed. So ``n`` kept tokens cost, in each
+such layer, the projections that feed the state and ``n`` steps of the recurrence, but no output projection,
+attention, MLP or head. A block that is kept whole costs nothing.
 
-Which module that is shows at run time: the innermost call that was given the cache and read or wrote a state.
+The module is identified at run time: the innermost call that was given the cache and read or wrote a state.
 """
 
 import inspect
@@ -61,7 +60,7 @@ class Recompute(lm_cache.ArraysCache):
 
     @property
     def lengths(self) -> None:
-        """None: there is one sequence, without padding."""
+        """Always None: there is one sequence, without padding."""
 
     left_padding = lengths
 
@@ -70,20 +69,20 @@ class Recompute(lm_cache.ArraysCache):
         self._open.append(Call(run, args, kwargs))
 
     def leave(self) -> None:
-        """End the call that began last: save it if it touched a state, otherwise the calls within it."""
+        """End the innermost open call: record it if it touched a state, otherwise the calls within it."""
         call = self._open.pop()
         noted = [call] if call.touched else call.inner
         (self._open[-1].inner if self._open else self.calls).extend(noted)
 
     def begin(self) -> None:
-        """Keep the states."""
+        """Save the states."""
         self._restart(self.inner.cache)
 
     def check(self, rows: int, keep: int) -> None:
-        """Queue the states after the first ``keep`` of the ``rows`` tokens, beside the cache.
+        """Queue the states after the first ``keep`` of the ``rows`` tokens, without changing the cache.
 
         Raises:
-            RollbackError: no module has handed its inputs over, or one cannot run again by itself.
+            RollbackError: no module has recorded its inputs, or one cannot run again by itself.
         """
         if not self.calls:
             raise RollbackError(
@@ -112,7 +111,7 @@ class Recompute(lm_cache.ArraysCache):
         self._restart([])
 
     def abandon(self) -> None:
-        """Put the states back."""
+        """Restore the states."""
         self.inner.cache = self._before
         self._restart([])
 
@@ -132,9 +131,9 @@ class Recompute(lm_cache.ArraysCache):
 
 
 def recorded(module: Any) -> Any:
-    """Return a clone of a model whose modules that take a cache tell a :class:``Recompute`` when they run.
+    """Return a clone of a model in which modules that take a cache notify a :class:``Recompute`` when they run.
 
-    The modules on the way are copied, their parameters shared; the model itself stays as it is.
+    The modules on the path to them are copied, and parameters are shared; the model itself does not change.
     """
 
     def replace(inner: nn.Module) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Rollback of a round: the caches take a forward over L tokens and keep only the first n of them."""
+"""Rollback of a round: caches store a forward pass over L tokens, and keep only the first n of them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -26,7 +26,7 @@ class Part(Protocol):
         """Raise RollbackError if the first ``keep`` of ``rows`` tokens cannot be kept; do not change the cache."""
 
     def commit(self, rows: int, keep: int) -> None:
-        """Keep the first ``keep`` of the ``rows`` tokens of the forward, after :meth:``check`` of the same."""
+        """Keep the first ``keep`` of the ``rows`` tokens, after :meth:``check`` with the same arguments."""
 
     def abandon(self) -> None:
         """Return to the state at ``begin``, after a forward pass that may have failed anywhere."""
@@ -39,9 +39,9 @@ def check_growth(cache: Any, before: int, rows: int) -> None:
 
 
 class Rollback:
-    """Caches that a forward may be taken back from.
+    """Caches from which a forward pass can be removed.
 
-    One generation's use, with ``rollback = rollback_for(caches, kind)``::
+    Use for one generation, with ``rollback = rollback_for(caches, kind)``::
 
         model = rollback.prepare(target)            # the target itself, or a clone over the same parameters
         logits = rollback.advance(model, chunk)     # the prompt, and steps without a draft: all of it stays
@@ -59,7 +59,7 @@ class Rollback:
     def __init__(self, parts: Sequence[Part], caches: list[Cache], used: list[Cache]) -> None:
         self.parts = list(parts)
         self.caches = caches
-        self._stand_ins = used  # what the model takes in a round
+        self._stand_ins = used  # the model's caches during a round
         names = {part.name for part in parts}
         self.name = "+".join(sorted(names))  # such as `late+trim`
         self._recomputes = "recompute" in names
@@ -70,8 +70,8 @@ class Rollback:
     def prepare(self, model: Model) -> Model:
         """Return the model to run: the original, unless layers have to expose their inputs.
 
-        Tap the result, not the model. Parameters are shared and their names unchanged; the model given is
-        left as it was.
+        Tap the result instead of the given model, which does not change. Parameters are shared under the same
+        names.
         """
         self._prepared = model
         return recorded(model) if self._recomputes else model
@@ -87,7 +87,7 @@ class Rollback:
         The model is what :meth:``prepare`` gave, or anything over it with the same call.
 
         Raises:
-            RollbackError: the round before was neither committed nor abandoned.
+            RollbackError: the previous round was neither committed nor abandoned.
         """
         return model(tokens, cache=self.open(tokens.shape[1]))
 
@@ -102,9 +102,9 @@ class Rollback:
         """Close the round: its first ``keep`` tokens stay. Reads nothing from the device.
 
         Raises:
-            RollbackError: no round is open, ``keep`` is not in 0 to L, or a cache does not hold what it has
-                to, such as that of a layer that was not run. The round stays open, so that abandoning it takes
-                all caches back to where it began. Only after a trim that was refused they are not to be used.
+            RollbackError: no round is open, ``keep`` is not between 0 and L, or a cache has not stored the pass, for
+                example because its layer was not run. The round stays open, so that abandoning it restores all
+                caches. Only after a failed trim, the caches must not be used any more.
         """
         rows = self._rows
         if rows is None:
@@ -116,7 +116,7 @@ class Rollback:
         self._commit(rows, keep)
 
     def abandon(self) -> None:
-        """Close an open round and keep none of its tokens. The forward pass may have failed halfway."""
+        """Close an open round and keep none of its tokens. Its forward pass may have failed halfway."""
         if self._rows is None:
             return
         self._rows = None
