@@ -1,8 +1,8 @@
-"""Choosing tokens: greedy, or sampled without changing the target's distribution whatever was drafted.
+"""Chooses tokens: greedily, or by sampling from the target's exact distribution, whatever was drafted.
 
-The rule is speculative sampling (Leviathan et al. 2023, Chen et al. 2023): a draft d, drawn from q, is kept
-with probability min(1, p(d) / q(d)); at the first that is not kept, the token comes from the residual
-max(p - q, 0), normalised. A draft that was not drawn but looked up has q = 1 at itself.
+The rule is speculative sampling (Leviathan et al. 2023, Chen et al. 2023). A draft d, drawn from q, is accepted
+with probability min(1, p(d) / q(d)). At the first rejected draft, the token comes from the normalised residual
+max(p - q, 0). A draft that was looked up and not drawn has q = 1 at itself.
 """
 
 import secrets
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from engine.errors import BadInput
 from engine.mx import mx
 
-COLDEST = 1e-30  # by less, float32 cannot divide
+COLDEST = 1e-30  # the least temperature by which float32 can divide
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Sampling:
     def probabilities(self, logits: mx.array) -> mx.array:
         """Return float32 probabilities ``[..., vocabulary]`` of logits."""
         scores = logits.astype(mx.float32)
-        # The logits are at most 0, so that a small temperature gives the likeliest token instead of
+        # Shift the logits to at most 0, so that a small temperature gives the likeliest token instead of
         # infinities.
         scores = (scores - scores.max(axis=-1, keepdims=True)) / max(self.temperature, COLDEST)
         if 0 < self.top_k < scores.shape[-1]:
@@ -58,7 +58,7 @@ class Sampling:
 
 
 class Sampler:
-    """Draws with its own key, independent of other generations and the global state.
+    """Draws with its own random key, independent of other generations and of global state.
 
     The same seed, logits and drafts give the same tokens; None draws a seed.
     """
@@ -75,7 +75,7 @@ class Sampler:
     def draw(self, logits: mx.array) -> tuple[mx.array, mx.array | None]:
         """Return tokens ``[...]`` for logits ``[..., vocabulary]``, and the distributions that they were drawn from.
 
-        The second is None if nothing was drawn (greedy): :meth:``accept`` takes it as it is.
+        The second is None if nothing was drawn (greedy). Pass it to :meth:``accept`` unchanged.
         """
         if self.greedy:
             return mx.argmax(logits, axis=-1), None
@@ -111,8 +111,8 @@ class Sampler:
                 drawn_from = (mx.arange(target.shape[-1]) == chosen).astype(mx.float32)
             proposed = mx.pad(drawn_from, [(0, 0), (0, 1), (0, 0)])
             residual = mx.maximum(remainder - _row(proposed, accepted), 0)
-            # If p and q are equal except for rounding, a draft is never refused, but the row is computed all
-            # the same.
+            # If p and q are equal except for rounding, a draft is never rejected, but the row is computed
+            # anyway.
             remainder = mx.where(residual.sum(axis=-1, keepdims=True) > 0, residual, remainder)
         return accepted, self._categorical(remainder)
 

@@ -1,4 +1,4 @@
-"""What a drafter's configuration consists of; :mod:``engine.dflash.config`` reads, checks and writes it."""
+"""The fields of a drafter's configuration; :mod:``engine.dflash.config`` reads, checks and writes it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
@@ -51,7 +51,7 @@ def _identity(x: Any) -> bool:
     return isinstance(x, dict) and _strings((*x, *x.values()))
 
 
-# Types of fields, each with a value's test, and what it has to be.
+# Types of fields, each with a test of its values, and a description of valid values.
 Count = Annotated[int, _whole(1), "a whole number of at least 1"]
 Whole = Annotated[int, _whole(0), "a whole number"]
 Window = Annotated[int | None, _optional(_whole(2)), "a whole number of at least 2"]
@@ -131,7 +131,7 @@ class Shape:
 
     @property
     def cuts(self) -> bool:
-        """Whether the confidence head may shorten a block, for which drafting waits for the device."""
+        """Whether the confidence head may shorten a block. Drafting then has to wait for the device."""
         return self.enable_confidence_head and self.confidence_threshold > 0
 
     @property
@@ -140,7 +140,7 @@ class Shape:
         return self.block_size + self.sample_from_anchor
 
     def causal(self, layer: int) -> bool:
-        """Return whether rows of a block see only earlier rows of it in this layer."""
+        """Return whether a block's rows see only earlier rows of the block in this layer."""
         return self.layer_types[layer] == SLIDING if self.is_causal is None else self.is_causal
 
     def window(self, layer: int) -> int | None:

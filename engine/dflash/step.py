@@ -1,4 +1,4 @@
-"""The result of one round of decoding, and the sums of many."""
+"""The result of one round of decoding, and sums over rounds."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.cache.protocol import Cache
 
-# Fewer accepted than this share of so many drafts are worth a warning.
+# After this many drafts, a smaller share of accepted ones leads to a warning.
 WATCHED_DRAFTS, LEAST_ACCEPTED = 200, 0.05
 
 
@@ -94,9 +94,9 @@ class Stats:
     def as_dict(self) -> dict[str, Any]:
         """Return the sums and their ratios; a ratio without a denominator is None.
 
-        ``tau`` is committed tokens a verify step, the target's own token counted. ``tokens_per_step`` is the
-        same over all steps, plain ones too. ``acceptance`` is accepted drafts of proposed ones. The shares are
-        of the decoding time, as :class:``Timing`` divides it.
+        ``tau`` is the number of committed tokens per verify step, including the target's own token.
+        ``tokens_per_step`` is the same over all steps, including plain ones. ``acceptance`` is accepted drafts over
+        proposed ones. The shares are parts of the decoding time, as in :class:``Timing``.
         """
         return {
             "tokens": self.tokens,
@@ -121,20 +121,20 @@ class Stats:
 
 
 class AcceptanceWatch:
-    """Counts the drafts of a draft model. Prompt lookup does not count: it is often wrong where nothing repeats."""
+    """Counts a draft model's drafts. Prompt lookup does not count: it is often wrong if nothing repeats."""
 
     def __init__(self) -> None:
         self._proposed = self._accepted = 0
         self._warned = False
 
     def add(self, step: Step) -> str | None:
-        """Count a step; return the warning the first time that it is due."""
+        """Count a step; return a warning once it is due, but only the first time."""
         if step.drafter == "dflash":
             return self.count(step.proposed, step.accepted)
         return None
 
     def count(self, proposed: int, accepted: int) -> str | None:
-        """Count drafts of a draft model; return the warning the first time that it is due."""
+        """Count drafts of a draft model; return a warning once it is due, but only the first time."""
         self._proposed += proposed
         self._accepted += accepted
         if (
@@ -157,7 +157,7 @@ def ratio(part: float, whole: float) -> float | None:
 
 
 def live_bytes(caches: Sequence[Cache]) -> int:
-    """Return the bytes of the arrays that caches hold. mlx-lm's quantized cache cannot say it while it is empty."""
+    """Return the bytes of the arrays in caches. An empty quantized cache of mlx-lm cannot tell its own."""
     return sum(_live(cache) for cache in caches)
 
 

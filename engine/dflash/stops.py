@@ -1,8 +1,8 @@
-"""Where an answer ends: stop tokens and stop strings.
+"""Finds the end of an answer: stop tokens and stop strings.
 
-A stop string can begin in one token and end in another, and a block can run past it. So tokens are looked at
-one by one, as plain decoding would see them: the answer ends with the token that completes a stop, and text
-that might still become a stop string waits.
+A stop string can begin in one token and end in another, and a block can go beyond it. So tokens are examined one
+by one, as in plain decoding: the answer ends with the token that completes a stop, and text that may still become
+a stop string is held back.
 """
 
 from collections.abc import Collection, Sequence
@@ -65,7 +65,7 @@ class Stops:
         return Cut(tuple(tokens[: end + stopped]), text + (self.flush() if stopped else ""), stopped)
 
     def flush(self) -> str:
-        """Return the text that was held back, at the end of the answer; nothing after a stop string."""
+        """At the end of the answer, return the text that was held back; nothing after a stop string."""
         if self._text is None:
             return ""
         text, self._waiting = self._waiting + self._text.flush(), ""
@@ -81,7 +81,7 @@ class Stops:
 
 
 def ends_of(tokenizer: Tokenizer | None) -> frozenset[int]:
-    """Return the tokens that end an answer, by the tokenizer: one number or several."""
+    """Return the tokens that end an answer according to the tokenizer, which has one or several."""
     ids = getattr(tokenizer, "eos_token_ids", None)
     if ids is None:
         ids = getattr(tokenizer, "eos_token_id", None)

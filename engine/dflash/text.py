@@ -8,7 +8,7 @@ from itertools import groupby
 from engine.tokens import Tokenizer
 
 UNFINISHED = "\ufffd"
-PENDING = 3  # the most U+FFFD that one unfinished character shows as: a byte each, of four
+PENDING = 3  # an unfinished character of four bytes is decoded to at most this many U+FFFD, one per byte
 CONTEXT, LONG = 8, 32
 BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # the name of a token for one byte in SentencePiece's vocabularies
 
@@ -16,18 +16,18 @@ BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # the name of a token for one byte i
 class Detokenizer:
     """Decodes a stream of tokens with any tokenizer that has ``decode``.
 
-    The last few tokens are decoded anew with each addition, since what a token reads as can depend on the ones
-    before it (leading spaces, the bytes of one character). How tokens are grouped makes no difference.
+    The last few tokens are decoded again with each addition, because a token's text can depend on the tokens before it
+    (leading spaces, the bytes of one character). The grouping of tokens makes no difference.
 
-    The bytes of tokens that stand for one byte each are decoded here: tokenizers turn a whole run of such tokens into
-    U+FFFD as long as its last character is unfinished, also the characters that were complete before.
+    Tokens that stand for one byte each are decoded here. Tokenizers turn a whole run of such tokens into U+FFFD while
+    its last character is unfinished, even the complete characters before.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._window: list[int] = []
-        self._given = 0  # characters of the window's text that were given out
-        # By token, of the tokens so far; None for tokens that stand for no byte.
+        self._given = 0  # characters of the window's text that were already returned
+        # The byte of each token so far; None for tokens that stand for no byte.
         self._bytes: dict[int, int | None] = {}
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._in_bytes = False  # whether the last token stands for a byte

@@ -1,1 +1,1 @@
-"""What the loop does to a target: taps, its embedding and head, rotary tables, clones."""
+"""How the loop uses a target: taps, embedding and head, rotary tables, clones."""

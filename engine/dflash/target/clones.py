@@ -1,4 +1,4 @@
-"""Clones of models with some modules replaced: parameters are shared, and the model itself does not change."""
+"""Clones models with some modules replaced: parameters are shared, and the model itself does not change."""
 
 import copy
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from engine.mx import nn
 
 
 def with_replaced(module: Any, replace: Callable[[nn.Module], nn.Module]) -> Any:
-    """Return a module, or a list of modules, with some modules replaced; the same object if nothing is.
+    """Return a module, or a list of modules, with some modules replaced; the same object if none is replaced.
 
     Only what is on the way to a replaced module is copied. ``replace`` leads from a module to the one in its place, or
     to itself. It is called from the inside outwards, with a copy if something within the module was replaced.
@@ -30,7 +30,7 @@ def with_replaced(module: Any, replace: Callable[[nn.Module], nn.Module]) -> Any
 
 
 def as_kind(module: nn.Module, kind: type[nn.Module]) -> nn.Module:
-    """Return a clone of a module as one of another class."""
+    """Return a clone of a module that belongs to another class."""
     clone = copy.copy(module)
     clone.__class__ = kind
     return clone

@@ -1,4 +1,4 @@
-"""Limits of a target: how many tokens it can read, and which. Every decoding loop asks here."""
+"""Limits of a target: how many tokens it can read, and which ones. All decoding loops use them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from engine.checkpoints import files
 from engine.errors import BadInput
 from engine.mx import mx, nn
 
-# The names in configurations of the most tokens of prompt and answer together, the most frequent name first.
+# Configurations' names for the maximum length of prompt and answer together, the most frequent name first.
 NAMES = (
     *("max_position_embeddings", "n_positions", "model_max_length", "max_sequence_length", "max_seq_length"),
     *("max_seq_len", "max_context_length", "context_length", "seq_length", "seq_len", "n_ctx", "ctx_len"),
@@ -18,12 +18,12 @@ _NOTED = "_kakeya_context"  # attribute of a loaded model
 
 
 def note_context(target: nn.Module, config: Mapping[str, Any]) -> None:
-    """Keep a model's context as its configuration states it; mlx-lm drops the names that it does not know."""
+    """Store the context length from a model's configuration in the model: mlx-lm drops names that it does not know."""
     setattr(target, _NOTED, _stated(files.text_config(dict(config))))
 
 
 def context_of(target: nn.Module) -> int | None:
-    """Return the most tokens of prompt and answer together; None if neither configuration nor model says."""
+    """Return the most tokens of prompt and answer together; None if neither configuration nor model tells it."""
     arguments = _vars(getattr(target, "args", None))
     inner = {**arguments, **_vars(arguments.get("text_config"))}
     lengths = [getattr(target, _NOTED, None) or _stated(inner)]
@@ -47,7 +47,7 @@ def logits_of(target: nn.Module) -> int:
 
 
 def check_context(target: nn.Module, name: str, tokens: int) -> None:
-    """Refuse more tokens than a model was made for (BadInput)."""
+    """Raise BadInput for more tokens than the model's context allows."""
     most = context_of(target)
     if most is not None and tokens > most:
         raise BadInput(
@@ -56,7 +56,7 @@ def check_context(target: nn.Module, name: str, tokens: int) -> None:
 
 
 def check_ids(target: nn.Module, ids: Sequence[int]) -> None:
-    """Refuse token ids for which a model has no embedding: MLX would read past the table (BadInput)."""
+    """Raise BadInput for token ids without an embedding: MLX would read past the table."""
     known = tokens_of(target)
     wrong = next((token for token in ids if not 0 <= token < known), None)
     if wrong is not None:
@@ -64,10 +64,10 @@ def check_ids(target: nn.Module, ids: Sequence[int]) -> None:
 
 
 def room(target: nn.Module, tokens: int) -> int | None:
-    """Return how many tokens fit behind these of a prompt and the caches before it; None if any number does.
+    """Return how many tokens fit after the ``tokens`` of caches and prompt; None if there is no limit.
 
     Raises:
-        BadInput: none fits.
+        BadInput: no further token fits.
     """
     most = context_of(target)
     if most is not None and tokens >= most:

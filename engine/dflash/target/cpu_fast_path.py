@@ -1,9 +1,9 @@
-"""What makes a target quicker on a CPU: a copy that computes the same, but for rounding, and layers that begin early.
+"""Makes a target faster on a CPU: a copy with the same results, except for rounding; and layers that begin early.
 
-MLX computes what it is asked for, and the host asks for a round's outcome once the whole pass is built. For a small
-model on a CPU building takes a tenth of a round or more, in which the device waits. So each layer's output is asked for
-as soon as it is built. What is computed stays the same. A GPU is left alone: there its buffers of commands are handed
-over while a pass is built anyway, and nothing more was measured.
+MLX computes lazily, and the host evaluates a round's outcome only after the whole graph was built. For a small model on
+a CPU, building takes a tenth of a round or more, while the device waits. So each layer's output is evaluated as soon as
+its graph is built. The results do not change. This is not done on a GPU: there, command buffers are submitted while the
+graph is built anyway, and no further gain was measured.
 """
 
 from typing import Any
@@ -14,20 +14,20 @@ from engine.dflash.target.taps import LayerWrapper, find_layers, hidden_of, with
 from engine.errors import BadInput
 from engine.mx import mx, nn, on_cpu
 
-# Passes over more rows, such as those of a prompt, take far longer than they take to build.
+# For passes over more rows, such as a prompt's, the time for building is negligible.
 ROWS = 64
 
 
 def quick_copy(target: nn.Module) -> nn.Module:
     """Return a copy with rotary tables and this machine's products over few rows; on a GPU the target itself.
 
-    It is for one generation, see :func:``engine.dflash.target.rotary.with_tables``.
+    Use the copy for one generation only, see :func:``engine.dflash.target.rotary.with_tables``.
     """
     return with_products(with_tables(target))
 
 
 class EarlyEval(LayerWrapper):
-    """Calls a layer, and lets the device begin."""
+    """Calls a layer, and lets the device start to compute it."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the layer's result, and start computing it."""
@@ -39,9 +39,9 @@ class EarlyEval(LayerWrapper):
 
 
 def with_early_eval(model: nn.Module) -> nn.Module:
-    """Return a model of the same figures and weights whose layers are computed as soon as they are built.
+    """Return a model with the same weights and results whose layers are computed as soon as their graph is built.
 
-    On a GPU, and where the layers are not found, it is the model itself, which is left as it is in any case.
+    On a GPU, or if the layers are not found, return the model itself. The model never changes.
     """
     if not on_cpu():
         return model
@@ -49,5 +49,5 @@ def with_early_eval(model: nn.Module) -> nn.Module:
         path, layers = find_layers(model)
     except BadInput:
         return model
-    # The last one is evaluated together with the results that depend on it.
+    # The last layer is evaluated together with the results that depend on it.
     return with_layers(model, path, [*map(EarlyEval, layers[:-1]), layers[-1]])

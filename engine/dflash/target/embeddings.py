@@ -11,8 +11,8 @@ from engine.dflash.target.taps import LayerWrapper, find_layers, with_layers
 from engine.errors import BadInput
 from engine.mx import mx, nn, number
 
-_TOKENS = (1, 2, 3, 4)  # to compute a factor from
-_NEAR, _DIGITS = 0.01, 3  # half types round each value by up to 0.4 %
+_TOKENS = (1, 2, 3, 4)  # tokens with which the factor is computed
+_NEAR, _DIGITS = 0.01, 3  # tolerance and precision: half types round each value by up to 0.4 %
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TargetEmbeddings:
 
     @classmethod
     def of(cls, target: nn.Module) -> "TargetEmbeddings":
-        """Find them in an mlx-lm model.
+        """Find these parts in an mlx-lm model.
 
         Raises:
             BadInput: the model has no layers or no embedding table where mlx-lm's models have them.
@@ -40,7 +40,7 @@ class TargetEmbeddings:
                 f"{type(target).__module__} keeps no embed_tokens beside its layers", "another target"
             )
         heads = [module["lm_head"] for module in on_the_way if module.get("lm_head") is not None]
-        # The table's own factor, if it has one, else the model's: only one of them applies.
+        # Only one factor applies: the table's own if it has one, otherwise the model's.
         scales = [module.embed_scale for module in (embed, inner) if hasattr(module, "embed_scale")]
         return cls(
             embed, float(scales[0]) if scales else 1.0, heads[0] if heads else embed.as_linear, len(layers)
@@ -62,10 +62,9 @@ class TargetEmbeddings:
 def embed_scale_of(config: DraftConfig, embeddings: TargetEmbeddings) -> float:
     """Return the factor by which a drafter reads the target's embedding rows.
 
-    A checkpoint that says it (``dflash_config.embed_scale``) is believed. One that was trained here and does not say
-    it was trained with the target's own factor. A published one that does not say it takes the rows as they are:
-    measured with the published drafters for Gemma, plain rows let 0.158 of the drafts be accepted, and scaled ones
-    0.003.
+    If the checkpoint has a factor (``dflash_config.embed_scale``), it counts. Otherwise a drafter that was trained by
+    this engine was trained with the target's own factor, and a published one reads plain rows: of the drafts of the
+    published drafters for Gemma, 0.158 were accepted with plain rows, and 0.003 with scaled rows.
     """
     if config.embed_scale is not None:
         return config.embed_scale
@@ -73,9 +72,9 @@ def embed_scale_of(config: DraftConfig, embeddings: TargetEmbeddings) -> float:
 
 
 class DraftEmbeddings:
-    """The same embeddings and head, changed as a drafter's configuration says.
+    """The target's embeddings and head, adapted to a drafter's configuration.
 
-    ``embed_scale`` is the factor of the target's embeddings in place of :func:``embed_scale_of``.
+    ``embed_scale`` replaces the factor from :func:``embed_scale_of``.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class DraftEmbeddings:
         return rows if self.scale == 1 else rows * self.scale
 
     def logits(self, states: mx.array) -> mx.array:
-        """Return the logits of normed states, still without the soft cap, which keeps their order."""
+        """Return the logits of normed states, without the soft cap, which does not change their order."""
         logits = self.embeddings.head(states)
         return logits if self.config.output_multiplier == 1 else logits * self.config.output_multiplier
 
@@ -113,10 +112,10 @@ class _First(LayerWrapper):
 
 
 def factor_of(target: nn.Module) -> float:
-    """Return the target's factor: its attribute if it has one, otherwise computed from its first layer's input.
+    """Return the target's factor: its attribute if it has one, otherwise the factor in its first layer's input.
 
     Most models with a factor, such as Gemma 2 and 3, have no attribute for it. Returns 1 if the first layer's input is
-    not a multiple of the rows.
+    not a multiple of the embedding rows.
     """
     embeddings = TargetEmbeddings.of(target)
     if embeddings.embed_scale != 1:

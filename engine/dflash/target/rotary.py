@@ -1,8 +1,8 @@
-"""Rotary position embeddings from tables: the same figures, without computing angles in every layer and round.
+"""Rotary position embeddings from tables: the same values, without computing angles in every layer and round.
 
-On a GPU MLX's embedding is one kernel. On a CPU it is fifteen small operations, a tenth of the time that a small
-model takes for a token: there a target runs as a copy that reads tables. (Compiling them would save a little more;
-but MLX compiles for a CPU with its C++ compiler, which a first answer would wait for by many seconds.)
+On a GPU, MLX's embedding is one kernel. On a CPU, it is fifteen small operations, a tenth of a small model's time
+for a token. So a target runs there as a copy that reads tables. (Compiled operations would save a little more, but
+MLX compiles for a CPU with the C++ compiler, and the first answer would have to wait for many seconds.)
 """
 
 from collections.abc import Callable
@@ -13,17 +13,17 @@ from engine.dflash.target.clones import as_kind, with_replaced
 from engine.lm import rope_utils
 from engine.mx import mx, nn, on_cpu
 
-PAGE = 1024  # positions of which a table is made at a time
+PAGE = 1024  # positions for which a table is computed at a time
 
 
 def rotate(x: mx.array, cos: mx.array, sin: mx.array) -> mx.array:
-    """Return ``x`` with its last axis' halves rotated, by a table's rows that broadcast to it."""
+    """Return ``x`` with the halves of its last axis rotated, by rows of a table that broadcast to it."""
     half = x.shape[-1] // 2
     return x * cos + mx.concatenate([x[..., half:], x[..., :half]], axis=-1) * sin
 
 
 class Rotations:
-    """Cosines and sines of positions, whatever kind of rotary embedding they come from.
+    """Cosines and sines of positions, from any kind of rotary embedding.
 
     ``rope`` rotates halves, from ``[1, 1, rows, dim]`` and an ``offset``; all of a head's ``dim`` values are rotated.
     """
@@ -32,11 +32,11 @@ class Rotations:
         self.rope = rope
         self.unit = mx.array([1.0] * (dim // 2) + [0.0] * (dim // 2))
         self.page = (0, 0, self.unit, self.unit)  # first position, positions, cosines, sines
-        self.last = (0, 0, self.unit, self.unit)  # likewise, of what was asked for last: every layer asks
+        self.last = (0, 0, self.unit, self.unit)  # the same of the last request, which every layer repeats
 
     @classmethod
     def of(cls, config: DraftConfig) -> "Rotations":
-        """Return those of a drafter's configuration."""
+        """Return the rotations of a drafter's configuration."""
         rope = rope_utils.initialize_rope(
             config.head_dim,
             base=config.rope_theta,
@@ -49,7 +49,7 @@ class Rotations:
     def at(self, start: int, rows: int) -> tuple[mx.array, mx.array]:
         """Return cosines and sines, ``[rows, dim]`` each, of the positions from ``start``.
 
-        They are what :func:``rotate`` takes: the same for both halves, but the first half's sines are negative.
+        In the form for :func:``rotate``: the same values for both halves, but with negative sines in the first half.
         """
         if self.last[:2] == (start, rows):
             return self.last[2:]
@@ -68,7 +68,7 @@ class Rotations:
 
 
 class TableRope(nn.RoPE):
-    """MLX's embedding, from a table that all layers of its kind share."""
+    """MLX's embedding, with a table that all layers of the same kind share."""
 
     def __call__(self, x: mx.array, offset: Any = 0) -> mx.array:
         """See :class:``mlx.nn.RoPE``; whatever the table lacks is computed as there."""
@@ -79,10 +79,10 @@ class TableRope(nn.RoPE):
 
 
 def with_tables(model: nn.Module) -> nn.Module:
-    """Return a model of the same figures, bit for bit, and the same weights; on a GPU the model itself.
+    """Return a model with the same weights and bit-identical outputs; on a GPU the model itself.
 
-    The model itself is left as it is. What is returned is for one generation: tables are kept in it that another
-    thread must not finish.
+    The given model does not change. Use the result for one generation only: in MLX, no other thread can finish the
+    tables in it.
     """
     if not on_cpu():
         return model

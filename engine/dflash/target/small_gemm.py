@@ -1,12 +1,12 @@
-"""Matrix products over few rows, such as decoding and verification make, in the form that costs OpenBLAS least.
+"""Matrix products over few rows, as in decoding and verification, in the form that is fastest with OpenBLAS.
 
-MLX asks for ``x @ W.T``. For so few rows, OpenBLAS spends most of the time on copying ``W`` into another order, each
-time anew. Two forms avoid that. Both are for float32 on an x86 CPU; everything else is computed as before.
+MLX computes ``x @ W.T``. With few rows, OpenBLAS spends most of the time on copying ``W`` into another order, for each
+product again. Two forms avoid that. Both are for float32 on an x86 CPU; everything else is computed as before.
 
-``tiled``: ``W`` is kept once more as tiles, ``[outputs / n, inputs, n]``. Each makes a product small enough for those
-    kernels of OpenBLAS that read the factors as they are, and is read in the order in which it lies in memory. Only
+``tiled``: a second copy of ``W`` in tiles, ``[outputs / n, inputs, n]``. The product with a tile is small enough for
+    kernels of OpenBLAS that read the factors without copying them, and reads the tile in the order of memory. Only
     cores with AVX-512 have these kernels.
-``turned``: ``(W @ x.T).T``, for which less is copied. It needs no memory.
+``turned``: ``(W @ x.T).T``, which copies less and needs no memory.
 """
 
 import math
@@ -19,10 +19,10 @@ from engine import blas
 from engine.dflash.target.clones import as_kind, with_replaced
 from engine.mx import mx, nn, on_cpu
 
-ROWS = 32  # the most rows that are few
+ROWS = 32  # at most this many rows count as few
 TILES = (64, 32, 16)  # outputs of a tile
-# The most multiplications for which OpenBLAS uses its kernels for small products, and the most rows of a tile
-# that stays below that: as many as a round usually has.
+# The most multiplications for which OpenBLAS uses its kernels for small products; and the usual number of rows of
+# a round, for which tiles stay below that.
 _SMALL, _USUAL = 100**3, 16
 _X86 = ("x86_64", "AMD64")
 SHARE = 8  # a copy may take an eighth of the machine's memory
@@ -68,7 +68,7 @@ class Matrix:
         outputs, inputs = self.weight.shape
         size = tile_of(inputs)
         end = outputs // size * size
-        with _COPYING:  # MLX lets no other thread finish what one has begun
+        with _COPYING:  # in MLX, no other thread can finish what one thread has begun
             tiles = mx.contiguous(self.weight[:end].reshape(-1, size, inputs).swapaxes(1, 2))
             rest = self.weight[end:]
             mx.eval(tiles, rest)
@@ -97,18 +97,18 @@ _KINDS: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: _Linear, nn.Embeddi
 
 
 def form_of(model: nn.Module) -> str:
-    """Return the form of a model's products over few rows. Marked and too large models keep their weights once."""
+    """Return the form of a model's products over few rows. Marked or too large models keep only one copy of weights."""
     once = vars(model).get("_kept_once", False) or _matrix_bytes(model) > host.memory_bytes() // SHARE
     return "turned" if form() == "tiled" and once else form()
 
 
 def keep_once(model: nn.Module) -> None:
-    """Mark a model, so that its weights are never kept twice, because memory is scarce."""
+    """Mark a model so that its weights are never copied, because memory is scarce."""
     model._kept_once = True  # noqa: SLF001 - not an array, so no parameter
 
 
 def bytes_of_copies(model: nn.Module) -> int:
-    """Return the most bytes that tiles of a model take."""
+    """Return the most bytes that the tiles of a model can take."""
     return _matrix_bytes(model) if form_of(model) == "tiled" else 0
 
 
@@ -118,10 +118,10 @@ def _matrix_bytes(model: nn.Module) -> int:
 
 
 def with_products(model: nn.Module) -> nn.Module:
-    """Return a model of the same weights whose products over few rows have the form that :func:``form_of`` says.
+    """Return a model with the same weights whose products over few rows have the form of :func:``form_of``.
 
-    Its results differ from the model's only by rounding. The model does not change, but it keeps the tiles for the
-    next copy. If nothing is gained, the model itself is returned.
+    Its results differ from the given model's only by rounding. The given model does not change, but keeps the tiles for
+    the next copy. If nothing is gained, it is returned itself.
     """
     own = form_of(model)
     if own == "plain":

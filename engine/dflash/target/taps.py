@@ -1,8 +1,8 @@
 """Records the outputs of selected layers of a target, in addition to its logits.
 
-A shallow copy of the model is run: the modules on the way to the list of layers are copied without their
-weights, and in the copied list the chosen layers stand inside recorders. The model itself is never touched,
-and every generation has a copy of its own, so concurrent generations do not see each other's.
+A shallow copy of the model is run: the modules on the path to the list of layers are copied without their
+weights, and in the copied list, recorders wrap the selected layers. The model itself never changes. Every
+generation has its own copy, so concurrent generations do not see each other's outputs.
 """
 
 import copy
@@ -15,7 +15,7 @@ from engine.mx import mx, nn
 
 
 class LayerWrapper:
-    """Stands for a layer in a copy of a model. All attributes but its own are the layer's."""
+    """Replaces a layer in a copy of a model. All attributes except its own are the layer's."""
 
     def __init__(self, layer: nn.Module) -> None:
         self._layer = layer
@@ -45,7 +45,7 @@ class Recorder(LayerWrapper):
 def hidden_of(returned: Any) -> mx.array:
     """Return the hidden states in a layer's result.
 
-    Layers of some models return more, such as keys and values to share: the hidden states come first.
+    Layers of some models return more, such as shared keys and values; the hidden states come first.
     """
     while isinstance(returned, tuple):
         returned = returned[0]
@@ -54,13 +54,13 @@ def hidden_of(returned: Any) -> mx.array:
 
 
 class Tapped:
-    """A model whose forward also returns the outputs of chosen layers.
+    """A model whose forward pass also returns the outputs of selected layers.
 
-    One generation at a time runs through a ``Tapped``; making one costs nothing.
+    Use a ``Tapped`` for one generation at a time; creating one costs nothing.
 
     Args:
-        model: an mlx-lm model, left as it is. Its weights are shared: what changes there is seen here.
-        layer_ids: counted from 0, in the order in which their outputs are wanted.
+        model: an mlx-lm model, which does not change. Its weights are shared, so later changes to them count here.
+        layer_ids: counted from 0, in the order of the returned outputs.
 
     Raises:
         BadInput: the model's layers are not found, or one of the ids is not among them.
@@ -91,15 +91,15 @@ class Tapped:
 
 
 def find_layers(model: nn.Module) -> tuple[tuple[str, ...], list[nn.Module]]:
-    """Return the attribute names that lead to a model's list of layers, the list's own last, and the list.
+    """Return the attribute names that lead to a model's list of layers (the list's own name last), and the list.
 
     Raises:
-        BadInput: the model says no layers, or keeps them where they cannot be found.
+        BadInput: the model has no list of layers, or it cannot be found.
     """
     layers = getattr(model, "layers", None)
     if isinstance(model, nn.Module) and layers:
         waiting: list[tuple[tuple[str, ...], nn.Module]] = [((), model)]
-        for path, module in waiting:  # breadth first: it grows while it is walked
+        for path, module in waiting:  # breadth first: the list grows during the loop
             for name, value in module.items():
                 if isinstance(value, list) and len(value) == len(layers):
                     if all(a is b for a, b in zip(value, layers, strict=True)):
