@@ -2,9 +2,9 @@
 
 EngineError            1   something the user can act on: one line, and how to fix it
 +-- MissingPackage     1   a package of the engine's extras is absent or cannot be loaded
-+-- BadInput           2   a file, an array, a spec or an option that cannot be used as asked
-|   +-- OutOfReach     3   the same, and another attempt may succeed: the hub did not answer
-+-- RollbackError      1   a cache could not be taken back to the tokens that were kept
++-- BadInput           2   a file, an array, a spec or an option cannot be used
+|   +-- OutOfReach     3   the same, but another attempt may succeed: the hub did not answer
++-- RollbackError      1   a cache could not be rolled back to the kept tokens
 """
 
 from bridge.common.errors import ExitCode, KakeyaError
@@ -22,7 +22,7 @@ class EngineError(KakeyaError):
 
     def __init__(self, message: str, fix: str = "") -> None:
         super().__init__(message, fix=fix)
-        # The full text: the base class cuts long text, because others may have written it, and the reason
+        # Keep the full text. The base class cuts long text, which others may have written; here, the reason
         # often follows a long path.
         self.args, self.message, self.fix = (message,), message, fix
 
@@ -32,16 +32,16 @@ class MissingPackage(EngineError):  # noqa: N818 - reads as what it is
 
 
 class BadInput(EngineError):  # noqa: N818
-    """A file, an array, a spec or an option that cannot be used as asked."""
+    """A file, an array, a spec or an option cannot be used."""
 
     exit_code = ExitCode.USAGE
 
 
 class OutOfReach(BadInput):
-    """A model that is not here, on a hub that did not answer."""
+    """A model is not on this machine, and the hub did not answer."""
 
     exit_code = ExitCode.INFRASTRUCTURE
 
 
 class RollbackError(EngineError):
-    """A cache could not be taken back to the tokens that were kept."""
+    """A cache could not be rolled back to the kept tokens."""

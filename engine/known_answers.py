@@ -24,7 +24,7 @@ LIMITS = {
 
 
 def check() -> dict[str, object]:
-    """Compute everything; return the errors, and as ``ok`` whether all are what rounding explains."""
+    """Compute all; return the errors, and as ``ok`` whether rounding explains all of them."""
     exact = _matmul_is_exact()
     row = mx.arange(128, dtype=mx.float32)[None]
     packed = mx.quantize(row, group_size=64, bits=8)
@@ -39,7 +39,7 @@ def check() -> dict[str, object]:
 
 
 def sliced_dequantize_error() -> float:
-    """Return how far dequantizing a slice is from slicing what was dequantized; NaN counts as infinity."""
+    """Return how far a dequantized slice differs from the slice of the dequantized whole; NaN counts as infinity."""
     worst = 0.0
     for bits in (4, 8):
         codes, scales, biases = mx.quantize(_waves(KEY_HEADS, CAPACITY, DIM), group_size=GROUP, bits=bits)

@@ -1,8 +1,8 @@
-"""The engine's one door to mlx-lm, which imports MLX itself: :mod:``engine.mx`` has to come first.
+"""The only module that imports mlx-lm. Mlx-lm imports MLX itself, so :mod:``engine.mx`` has to be imported before.
 
-Importing this takes a second (mlx-lm loads transformers), so modules reach for it when they need it. Transformers
-would load torch as well wherever that is installed, which takes longer than all the rest, and mlx-lm has no use for
-it: torch is kept out unless it was there before. :mod:``engine.train.with_torch``, which needs both, comes first.
+Importing this module takes a second (mlx-lm loads transformers), so other modules import it only when they need it.
+Transformers would load torch too if that is installed, which takes longer than all the rest, and mlx-lm does not use
+it. So torch is kept out unless it is loaded already. :mod:``engine.train.with_torch`` needs both, and loads it first.
 """
 
 import sys

@@ -1,10 +1,10 @@
-"""The engine's one door to MLX: ``from engine.mx import mx, nn``.
+"""The only module that imports MLX: use ``from engine.mx import mx, nn``.
 
-A fast BLAS is loaded first; imported the other way round it would have no effect. The lint rules ban
-``import mlx`` everywhere else in this package.
+It first loads a fast BLAS, which would have no effect after MLX. The lint rules ban ``import mlx`` everywhere else
+in this package.
 
-MLX's types say of a value on the host that it may be complex, or a list of lists: :func:``number`` and
-:func:``integers`` say what it is here.
+According to MLX's types, a value on the host may be complex, or a list of lists. :func:``number`` and
+:func:``integers`` return the types that this engine needs.
 """
 
 from pathlib import Path
@@ -29,10 +29,10 @@ except ImportError as error:
 
 __all__ = ["DTYPES", "integers", "load", "mx", "nn", "number", "on_cpu", "optimizers", "tree"]
 
-optimizers: Any = _optimizers  # untyped
-tree: Any = _tree  # its types are unions of all that a tree may be
+optimizers: Any = _optimizers  # has no types
+tree: Any = _tree  # its types are unions of everything that a tree may be
 
-# The types that weights and rows are stored in, and that models compute in, by the name in their files.
+# The types in which weights and rows are stored and models compute, by their names in files.
 DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 
 

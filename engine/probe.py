@@ -1,6 +1,6 @@
 """Checks whether this machine can run the engine: facts and problems.
 
-Works where MLX is not installed at all: that is then the problem it names.
+It also works without MLX, whose absence is then the reported problem.
 """
 
 import platform
@@ -76,7 +76,7 @@ def _attempt(result: Probe, name: str, package: str, look: Callable[[Probe], Non
         absent = host.version(package) is None
         message = f"{name} is not installed" if absent else f"{name} cannot be loaded"
         result.problems.append(Problem(message, error.message, f"install it {install.how()}"))
-    except Exception as error:  # noqa: BLE001 - whatever breaks in a foreign library is the finding
+    except Exception as error:  # noqa: BLE001 - any error of a foreign library is the result
         reason = f"{type(error).__name__}: {error}".strip()
         message = f"{name} is installed but does not work"
         result.problems.append(

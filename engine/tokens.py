@@ -1,4 +1,4 @@
-"""What the engine asks of a tokenizer: mlx-lm's wrapper has it."""
+"""The interface that the engine requires of a tokenizer, which mlx-lm's wrapper has."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol, overload
@@ -56,10 +56,10 @@ def encode_chat(tokenizer: Tokenizer, turns: Sequence[Mapping[str, Any]], **opti
 
 
 def encode(tokenizer: Tokenizer | None, prompt: str | Sequence[int]) -> list[int]:
-    """Return the prompt's token ids; a text that begins with the tokenizer's opening token gets no second.
+    """Return the prompt's token ids. A text that begins with the tokenizer's opening token does not get a second one.
 
     Raises:
-        BadInput: it is empty, no text that can be written in UTF-8, or text without a tokenizer.
+        BadInput: the prompt is empty, cannot be written in UTF-8, or is text without a tokenizer.
     """
     if isinstance(prompt, str):
         if tokenizer is None:

@@ -1,8 +1,7 @@
-"""Controls: caches that give attention other values than were stored, at known positions.
+"""Controls: caches that return changed values to attention, at known positions.
 
-They change what ``update_and_fetch`` returns, which is what attention reads: there is no attribute that a
-library might overlook. An identity control shows that the machinery alone changes nothing, noise shows that
-the place is read.
+They change the result of ``update_and_fetch``, which attention reads, so no library can overlook them. An identity
+control shows that the machinery alone changes nothing. Noise shows that attention reads these positions.
 """
 
 from collections.abc import Callable
@@ -30,7 +29,7 @@ class ControlCache(CacheProxy, own=("change", "stop", "injected_positions")):
         self.injected_positions = 0  # positions that were stored changed
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Append both, changed before ``stop``, and return what the inner cache returns."""
+        """Append keys and values, changed at positions before ``stop``; return the inner cache's result."""
         count = max(0, min(keys.shape[2], self.stop - self.inner.offset))
         self.injected_positions += count
         rows: tuple[mx.array, mx.array] = self.inner.update_and_fetch(
@@ -45,14 +44,14 @@ class ControlCache(CacheProxy, own=("change", "stop", "injected_positions")):
 
 
 def same(x: mx.array) -> mx.array:
-    """Return keys or values as they are."""
+    """Return keys or values unchanged."""
     return x
 
 
 def noise(seed: int) -> Change:
-    """Return a change to Gaussian noise that has the mean and the variance of each head's channels.
+    """Return a change to Gaussian noise with the mean and variance of each head's channels.
 
-    Each call draws anew, and the same calls draw the same.
+    Each call draws new noise. The same sequence of calls always draws the same.
     """
     key = mx.random.key(seed)
 
@@ -67,7 +66,7 @@ def noise(seed: int) -> Change:
 
 
 def control_caches(model: nn.Module, change: Change, stop: int) -> list[Cache]:
-    """Return the model's own caches, each that holds keys and values behind a :class:``ControlCache``.
+    """Return the model's own caches; caches of keys and values are wrapped in a :class:``ControlCache``.
 
     Raises:
         BadInput: no layer keeps keys and values by itself.

@@ -1,4 +1,4 @@
-"""Counters that show what caches did, read from the caches themselves after a run."""
+"""Counters of what caches did, read from the caches themselves after a run."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,13 +11,13 @@ from engine.lm import cache as lm_cache
 def counters(caches: Sequence[Cache]) -> dict[str, int]:
     """Return the ``counters`` of a report's row.
 
-    - ``injected_positions``: over all layers, positions that went into the cache as a codec, a control or a
-      reconstruction made them (sliding layers may have dropped some since);
-    - ``raw_positions``: the other ones;
-    - ``packed_bytes``: of the arrays that hold codes;
-    - ``codec_failures``: updates that a codec did not do;
-    - ``evicted_positions``: that a restored cache has let go, and ``injected_reads``: how often attention read
-      one of them as it was given back.
+    - ``injected_positions``: over all layers, positions whose keys and values a codec, control or reconstruction
+      changed (sliding layers may have dropped some since);
+    - ``raw_positions``: all other positions;
+    - ``packed_bytes``: bytes of the arrays of codes;
+    - ``codec_failures``: updates on which a codec failed;
+    - ``evicted_positions``: positions that a restored cache evicted, and ``injected_reads``: how often attention
+      read one of them as restored.
     """
     every = [(cache, *_look(cache)) for cache in flat(caches)]
     raw = (getattr(cache, "offset", 0) - getattr(cache, "evicted", coded) for cache, coded, _, _ in every)

@@ -1,8 +1,8 @@
 """Needles in padding: one secret code between numbered notes, and a question for it at the end.
 
-The stimulus (the wording of note, needle and question, and the prefixes of the codes) is that of
-``inference_engine/v04/niah_eval.py`` in https://github.com/FluffyAIcode/Kakeya-LLM-Inference-engine, so
-that recall compares with the figures published there. How prompts are sized and where needles stand is our own.
+The wording of note, needle and question, and the prefixes of the codes, are those of
+``inference_engine/v04/niah_eval.py`` in https://github.com/FluffyAIcode/Kakeya-LLM-Inference-engine, so that
+recall can be compared with the figures published there. The sizes of prompts and positions of needles are ours.
 """
 
 import itertools
@@ -66,7 +66,7 @@ def make(
     prompts. With ``chat``, they ask as a user's message, without ``Answer:``. ``on_made`` is called after each prompt.
 
     Raises:
-        BadInput: a length that not even two notes and the question fit into, or more prompts than codes.
+        BadInput: a length is too short for two notes and the question, or there are more prompts than codes.
     """
     rng = random.Random(seed)  # noqa: S311 - prompts, no secrets
     count = len(lengths) * len(depths) * samples
@@ -104,7 +104,7 @@ def _make(
 
 
 def directly(needles: Sequence[Needle]) -> list[Needle]:
-    """Return needles that ask for the code and nothing else; their texts are not encoded again."""
+    """Return needles that ask only for the code; their texts are not encoded again."""
     return [
         replace(needle, prompt=replace(needle.prompt, text=needle.prompt.text + DIRECTLY))
         for needle in needles
@@ -112,9 +112,9 @@ def directly(needles: Sequence[Needle]) -> list[Needle]:
 
 
 def workload(needles: Sequence[Needle], name: str = WORKLOAD) -> prompts.Workload:
-    """Return needles as a workload, with the texts that all of its prompts begin and end with."""
+    """Return needles as a workload, with the common beginning and end of its prompts' texts."""
     texts = [needle.prompt.text for needle in needles]
-    several = len(texts) > 1  # one prompt shares its text with none
+    several = len(texts) > 1  # a single prompt has no shared text
     shared = {
         "shared_prefix": _shared(texts) if several else "",
         "shared_suffix": _shared([text[::-1] for text in texts])[::-1] if several else "",

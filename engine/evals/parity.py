@@ -1,8 +1,8 @@
 """Drafter parity: two implementations, or two types, draft from the same inputs step by step.
 
-The target writes a greedy continuation once, token by token, and its taps are kept. Both drafters then walk
-along it like the draft-verify loop: a round commits the reference's drafts that equal the continuation, and the
-token after them. Both drafters get the same inputs.
+The target writes a greedy continuation once, token by token, and its taps are kept. Both drafters then follow it
+as in the draft-verify loop: a round commits the reference's drafts that equal the continuation, and the token
+after them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ CHUNK = 512
 
 
 class Drafted(NamedTuple):
-    """A block's tokens, and the logits they were chosen from, ``[drafts, vocabulary]``; None if not known."""
+    """A block's tokens, and the logits from which they were chosen, ``[drafts, vocabulary]``; None if unknown."""
 
     tokens: list[int]
     logits: mx.array | None
@@ -65,7 +65,7 @@ def sides_of(pair: Pair, against: str, dtype: str) -> tuple[Side, Side]:
         dtype: ``float16`` or ``bfloat16``.
 
     Raises:
-        BadInput: no drafter, or the package is not installed.
+        BadInput: there is no drafter, or the package is not installed.
         MissingPackage: torch is not installed.
     """
     if pair.draft is None:
@@ -103,7 +103,7 @@ def _own(
     draft, target = pair.draft, pair.target
     if dtype is not None:
         draft = load_draft(pair.parts["draft"].folder, dtype=DTYPES[dtype])
-        draft.config = pair.draft.config  # with the pair's factor of the embeddings
+        draft.config = pair.draft.config  # has the pair's factor of the embeddings
         target = pair.another_target()
         target.set_dtype(DTYPES[dtype])
         loop = f"{loop} {dtype}"
@@ -128,7 +128,7 @@ def _own(
 
 
 def check_package() -> None:
-    """See that the dflash package is installed (BadInput)."""
+    """Raise BadInput if the dflash package is not installed."""
     if util.find_spec("dflash") is None:
         fix = f"compare with float32, or install it {install.how(install.PARITY)}"
         raise BadInput("the dflash package is not installed", fix)
@@ -159,7 +159,7 @@ def _package(pair: Pair) -> Side:
 
 
 def walk(target: nn.Module, layers: Sequence[int], ids: Sequence[int], count: int) -> Walk:
-    """Decode ``count`` tokens greedily, one at a time, and keep the taps of layers."""
+    """Decode ``count`` tokens greedily, one at a time, and keep the taps of some layers."""
     tapped, caches = Tapped(target, list(layers)), lm_cache.make_prompt_cache(target)
     parts: list[mx.array] = []
     for at in range(0, len(ids), CHUNK):
@@ -175,9 +175,9 @@ def walk(target: nn.Module, layers: Sequence[int], ids: Sequence[int], count: in
 
 
 def rounds(walked: Walk, sides: Sequence[Side], block: int, most: int) -> Iterator[dict[str, Any]]:
-    """Yield a row, but for its prompt, for each of at most ``most`` blocks that both sides draft along a continuation.
+    """Yield a row (without the prompt's id) for each of at most ``most`` blocks that both sides draft.
 
-    ``block`` is the number of tokens of a block, the committed one among them.
+    ``block`` is the number of tokens of a block, including the committed one.
     """
     drafters = [side.make(None) for side in sides]
     at, read = 0, 0
@@ -200,7 +200,7 @@ def rounds(walked: Walk, sides: Sequence[Side], block: int, most: int) -> Iterat
 
 
 def accepted(rows: Sequence[Row]) -> int:
-    """Return how many of the candidate's drafts the target accepts: in each block, those before the first wrong one."""
+    """Return how many of the candidate's drafts the target accepts: all before the first wrong one of each block."""
     firsts = [(first_difference(row["candidate"], row["target"]), len(row["target"])) for row in rows]
     return sum(count if at is None else at for at, count in firsts)
 
@@ -221,9 +221,9 @@ def job(
     pair: Pair, sides: tuple[Side, Side], prompts: Sequence[Prompt], config: dict[str, Any],
     *, block: int, blocks: int,
 ) -> Job:  # fmt: skip
-    """Return the job that lets both sides draft together on every prompt, which is encoded.
+    """Return the job in which both sides draft on every encoded prompt.
 
-    ``block`` is the number of tokens of a block, the committed one among them; ``blocks`` is the most on a prompt.
+    ``block`` is the number of tokens of a block, including the committed one; ``blocks`` limits the blocks of a prompt.
     """
 
     def measure(turn: Turn[tuple[Side, Side], Prompt]) -> Iterator[Row]:

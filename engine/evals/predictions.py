@@ -1,4 +1,4 @@
-"""How far a cache moves a model's predictions within a prompt: the divergence, which is finer than recall."""
+"""Measures how far a cache moves a model's predictions within a prompt: a finer measure than recall."""
 
 from functools import lru_cache
 from typing import Any
@@ -14,7 +14,7 @@ def log_probabilities(
 ) -> mx.array:
     """Return the log-probabilities after the tokens from ``behind`` on, float32 ``[tokens - behind, vocabulary]``.
 
-    ``tokens``, int ``[1, n]``, are read ``chunk`` at a time; ``behind`` is a multiple of it.
+    ``tokens``, int ``[1, n]``, are read ``chunk`` at a time; ``behind`` must be a multiple of ``chunk``.
     """
     parts = []
     for start in range(0, tokens.shape[1], chunk):
@@ -26,7 +26,7 @@ def log_probabilities(
 
 
 def distance(raw: mx.array, other: mx.array) -> dict[str, Any]:
-    """Return the distance of log-probabilities ``[positions, vocabulary]`` from the raw cache's, summed."""
+    """Return the summed distance of log-probabilities ``[positions, vocabulary]`` from the raw cache's."""
     kl = mx.maximum((mx.exp(raw) * (raw - other)).sum(axis=-1), 0)
     same_top = mx.argmax(raw, axis=-1) == mx.argmax(other, axis=-1)
     return {

@@ -1,7 +1,7 @@
 """Compares caches at their stored bits: the error of keys and values, and its effect on the next token.
 
-Every cache is given the same captured keys and values, which shows bits and error, and then serves the model
-itself over the same text, which shows how far its predictions move from those of the raw cache.
+Every cache stores the same captured keys and values, which shows its bits and error. Then the model runs over it on
+the same text, which shows how far predictions move from those with the raw cache.
 """
 
 from collections.abc import Callable, Sequence
@@ -140,7 +140,7 @@ def reference(model: nn.Module, tokens: mx.array, arm: CacheArm) -> Reference:
 
 
 def score(model: nn.Module, tokens: mx.array, arm: CacheArm, known: Reference) -> dict[str, Any]:
-    """Return a row without its names: bits and error on the captured vectors, and the model's predictions."""
+    """Return a row without its names: bits and error for the captured vectors, and figures of the predictions."""
     fresh = arm.make(None)
     error = energy = 0.0
     count = 0
@@ -169,17 +169,17 @@ def _as_stored(x: mx.array, cache: Any) -> mx.array:
 
 
 def distance(raw: mx.array, other: mx.array, tokens: mx.array) -> dict[str, Any]:
-    """Return the distance of log-probabilities ``[tokens - 1, vocabulary]`` from those of the raw cache, summed."""
+    """Return the summed distance of log-probabilities ``[tokens - 1, vocabulary]`` from those of the raw cache."""
     nll = -mx.take_along_axis(other, tokens[0, 1:, None], axis=-1)
     return {**predictions.distance(raw, other), "sum_nll": number(nll.sum())}
 
 
 def job(pair: Pair, arms: Sequence[CacheArm], workloads: Sequence[Workload], config: dict[str, Any]) -> Job:
-    """Return the job that scores every cache, the raw one first, on every text, which is encoded."""
+    """Return the job that scores every cache, the raw one first, on every encoded text."""
     model = pair.target
     prompts = [prompt for workload in workloads for prompt in workload.prompts]
 
-    @lru_cache(maxsize=1)  # of the text that is being scored
+    @lru_cache(maxsize=1)  # for the current text
     def known(ids: tuple[int, ...]) -> Reference:
         return reference(model, mx.array(ids)[None], arms[0])
 
@@ -190,7 +190,7 @@ def job(pair: Pair, arms: Sequence[CacheArm], workloads: Sequence[Workload], con
         KIND,
         sections(pair, workloads, arms, oracle=False),
         config,
-        # Nothing is timed, so each text's rows stand in the order of the arms.
+        # Nothing is timed, so each text's rows are in the order of the arms.
         turns=[turn for prompt in prompts for turn in interleave(arms, [prompt])],
         names=lambda turn: {"arm": turn.arm.name, "prompt": turn.prompt.id},
         measure=measure,
@@ -198,7 +198,7 @@ def job(pair: Pair, arms: Sequence[CacheArm], workloads: Sequence[Workload], con
 
 
 def windows(text: str, tokenizer: Tokenizer, tokens: int, most: int) -> list[Prompt]:
-    """Split a text into at most ``most`` pieces of a given number of tokens; a short rest and repeats are left out.
+    """Split a text into at most ``most`` pieces of ``tokens`` tokens; a short rest and repeated pieces are left out.
 
     Raises:
         BadInput: the text is shorter than one piece.
@@ -220,10 +220,10 @@ def windows(text: str, tokenizer: Tokenizer, tokens: int, most: int) -> list[Pro
 
 
 def cut(prompts: Sequence[Prompt], tokens: int) -> list[Prompt]:
-    """Return the prompts, each cut to a given number of tokens.
+    """Return the prompts, each cut to ``tokens`` tokens.
 
     Raises:
-        BadInput: one is too short to say anything.
+        BadInput: a prompt is too short to measure anything.
     """
     short = [prompt.id for prompt in prompts if len(prompt.ids) < LEAST]
     if short:

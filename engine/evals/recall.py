@@ -1,4 +1,4 @@
-"""Needle recall: whether a model finds one code in padding, with each cache as with the raw one."""
+"""Needle recall: measures whether a model finds a code in padding, with each cache and with the raw one."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ NeedleArm = Arm[list[Cache]]
 
 KIND = kinds.RECALL
 BASELINE, IDENTITY, POISON = "raw", "identity", "poison"
-TRY = 4  # tokens that show whether a model takes a cache at all
+TRY = 4  # tokens to test whether a model can use a cache at all
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,12 @@ class Tried(NamedTuple):
 
 
 def usable(model: nn.Module, specs: Iterable[str], boundary: int) -> tuple[dict[str, Tried], dict[str, str]]:
-    """Try caches on a model: return those that it can use, and why it cannot use the others.
+    """Try caches on a model: return the caches that it can use, and why it cannot use the others.
 
-    The raw cache, which every model can use, is among neither.
+    Neither result has the raw cache, which every model can use.
 
     Raises:
-        BadInput: no such cache, or the model can use none of them.
+        BadInput: there is no such cache, or the model can use none of them.
     """
     specs = tuple(specs)
     usable_specs: dict[str, Tried] = {}
@@ -141,7 +141,7 @@ def _attempt(model: nn.Module, spec: str, boundary: int) -> Tried:
 def row(
     turn: Turn[NeedleArm, Needle], pair: Pair, most: int, *, ends: bool = True, warmup: bool = False
 ) -> Row:
-    """Let an arm answer a prompt with at most ``most`` tokens; return the row, but for its names.
+    """Let an arm answer a prompt with at most ``most`` tokens; return the row without its names.
 
     With ``ends`` False, no token ends the answer.
     """
@@ -179,7 +179,7 @@ def job(
         return [answer | (predictions(turn) if predictions else {})]
 
     def finish(measured: list[Row]) -> None:
-        """Explain where the exact values lead to other tokens: attention adds them in another order."""
+        """Explain differing tokens of exact values, which attention may add in another order."""
         exact = {arm.name for arm in arms if arm.role in ("baseline", "identity")}
         some = [row for row in measured if row["arm"] in exact]
         explain(some, arms, [needle.prompt for needle in needles], pair, plan.config()["chunk"])

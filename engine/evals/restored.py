@@ -1,4 +1,4 @@
-"""Restored prefill: whether a model finds needles in evicted positions after these are restored."""
+"""Restored prefill: measures whether a model finds needles in evicted positions after these were restored."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ KIND = kinds.RESTORED
 RECOMPUTE_LOOP = "engine.bench.recompute"
 EVICTED, LEARNED, SHUFFLED = "evicted", "restored learned", "shuffled"
 
-# From a prompt and a layer to where attention gets that layer's evicted positions.
+# A function from a prompt, and then from a layer, to the source of that layer's evicted positions.
 Sources = Callable[[Needle], Callable[[int], Source | None]]
 
 
@@ -62,11 +62,11 @@ def arms_of(
 ) -> tuple[list[NeedleArm], dict[str, str]]:
     """Return the arms, and the arms that are left out, with the reason.
 
-    The arms are the whole cache, evicted positions given back from each spec and as learned, and the controls.
-    All read prompts in the same chunks. ``identity`` gives back what was evicted, ``poison`` noise, ``evicted``
-    nothing, ``shuffled`` what the restorer makes of the prompt's tokens in another order.
+    The arms are the whole cache, positions restored from each spec and by the restorer, and the controls. All read
+    prompts in the same chunks. ``identity`` restores the exact values, ``poison`` noise, ``evicted`` nothing, and
+    ``shuffled`` the restorer's values for the prompt's tokens in another order.
 
-    A ``restorer`` was made for this model.
+    The ``restorer`` must have been made for this model.
 
     Raises:
         BadInput: the model has no full-attention layer, or can use none of the caches.
@@ -111,7 +111,7 @@ def arms_of(
 
 
 def recompute(model: nn.Module, oracle: str) -> Arm[list[Cache]]:
-    """Return the arm that reads the whole text again for each token, as a measure of what caching saves."""
+    """Return the arm that reads the whole text again for each token, to measure the gain of caching."""
 
     def decode(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
         context = list(ids)
@@ -128,7 +128,7 @@ def recompute(model: nn.Module, oracle: str) -> Arm[list[Cache]]:
 
 
 def layers_for(model: nn.Module, restorer: Restorer | DraftedRestorer | None) -> str:
-    """Return the layers to restore: ``sliding`` if a restorer was made for a model's sliding layers, else ``full``."""
+    """Return the layers to restore: ``sliding`` if the restorer was made for sliding layers, otherwise ``full``."""
     return "sliding" if restorer is not None and _fits(restorer, model, sliding=True) else "full"
 
 
@@ -172,7 +172,7 @@ def _learned(
 
 
 def reachable(needles: Sequence[Needle], plan: RestoredPlan) -> list[str]:
-    """Return the ids of prompts whose needle is never evicted, so that nothing has to be put back."""
+    """Return the ids of prompts whose needle is never evicted, so that nothing has to be restored."""
     return [
         needle.prompt.id for needle in needles if (1 - needle.depth) * needle.question_at < 2 * plan.window
     ]

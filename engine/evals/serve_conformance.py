@@ -1,8 +1,8 @@
 """Tests all combinations of drafts, caches, cached prompts, clients and grammars on this machine's models.
 
 Each cell's answers are compared, by the digests of their tokens, with the answers to a single client without drafts and
-prefix cache. Where they part, the row says how near the two tokens' logits are: a pass over several rows rounds
-otherwise than one over a single row. Requests enter at the HTTP routes as JSON, but no port is opened.
+prefix cache. If two answers differ, the row says how near the logits of the two tokens are, because a pass over several
+rows rounds otherwise than one over a single row. Requests enter at the HTTP routes as JSON, but no port is opened.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ SCHEMA = {
     "required": ["path", "lines"],
     "additionalProperties": False,
 }
-# The common beginning of all questions of a form, so that its blocks are cached. Each question has its own last line.
+# All questions of a form begin with this text, so that its blocks are cached. Only their last lines differ.
 COMMON = {
     "free": "def read_lines(path):\n    with open(path) as stream:\n        return stream.readlines()\n\n\n"
     * 4,
@@ -151,7 +151,7 @@ async def _answers(
             for answer in await asyncio.gather(*pending):
                 report.add(answer.row)
                 answers.append(answer)
-        report.flush()  # rows of clients at once began together
+        report.flush()  # the rows of concurrent clients began together
         on_cell()
     return answers
 
@@ -189,8 +189,8 @@ async def _answer(server: Server, matrix: Matrix, cell: Cell, question: int, beg
 def tell_partings(answers: Sequence[Answer], resident: Resident) -> None:
     """Add ``divergence`` to each row whose tokens differ from those of the first answer to its question.
 
-    It says at which token they part, and how close the logits of the two tokens are there. It is None if one answer is
-    the beginning of the other.
+    It has the position of the first difference, and how close the logits of the two tokens are there. It is None if one
+    answer is the beginning of the other.
     """
 
     @functools.cache

@@ -1,4 +1,4 @@
-"""What a cache stores: kept in half precision under a float32 model, counted array by array, and read back."""
+"""Measures what a cache stores: in half precision for a float32 model, counted array by array, and read back."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -23,12 +23,12 @@ HOLDERS: tuple[Any, ...] = (
 class HalfCache(CacheProxy):
     """A cache proxy that stores float16 for a float32 model.
 
-    On the CPU half types compute slowly, and a float32 cache would make every codec look better than it is:
-    the uncompressed one takes 32 bits a value, and mlx-lm's quantized one keeps float32 scales.
+    On the CPU, half types compute slowly. But a float32 cache would make every codec look better than it is: an
+    uncompressed one takes 32 bits per value, and mlx-lm's quantized one stores float32 scales.
     """
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
-        """Append both in half precision; what comes back is widened, but for codes."""
+        """Append keys and values in half precision; return the result widened, except for codes."""
         wide = keys.dtype
         stored = self.inner.update_and_fetch(keys.astype(mx.float16), values.astype(mx.float16))
         widened: tuple[Any, Any] = tree.tree_map(
@@ -75,7 +75,7 @@ def _behind(cache: Any) -> Iterator[Any]:
 
 
 def read_back(cache: Any, keys: mx.array, values: mx.array) -> list[mx.array]:
-    """Give a fresh cache keys and values, ``[1, heads, tokens, dim]``, and return what attention would read."""
+    """Store keys and values, ``[1, heads, tokens, dim]``, in a fresh cache, and return what attention would read."""
     return [_dense(x, cache) for x in cache.update_and_fetch(keys, values)]
 
 

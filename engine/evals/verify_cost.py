@@ -44,9 +44,9 @@ class FilledCache:
             mx.eval([cache.state for cache in self.caches])
 
     def measure(self, ids: Sequence[int]) -> tuple[float, float]:
-        """Return when a pass over ``ids`` began, by the performance counter, and how many seconds it took.
+        """Return when a pass over ``ids`` began, by the performance counter, and its seconds.
 
-        It ends when the likeliest token of each row is on the host, and is then taken back.
+        It ends when the likeliest token of each row is on the host. Then the pass is rolled back.
         """
         tokens = mx.array(list(ids))[None]
         mx.eval(tokens)
@@ -58,17 +58,17 @@ class FilledCache:
 
 
 class Pass(NamedTuple):
-    """What takes turns: a pass over a number of tokens, over caches of one spec."""
+    """A pass over a number of tokens with caches of one spec. Passes take turns."""
 
     cache: str
     length: int
 
 
 def job(pair: Pair, sweep: Sweep, threads: Threads | None = None) -> Job:
-    """Return the job that times every pass, with a report for each spec; ``sequence`` in their rows is the order.
+    """Return the job that times every pass, with a report for each spec; ``sequence`` in the rows is their order.
 
-    On each context, lengths and caches take turns; the order moves on by one from repeat to repeat, and
-    repeat 0 warms up. The tokens are Python code, for what a mixture of experts does depends on them.
+    On each context, lengths and caches take turns. The order moves on by one with each repeat, and repeat 0 warms
+    up. The tokens are Python code, because the work of a mixture of experts depends on the tokens.
     """
     passes = [Pass(spec, length) for length in sweep.lengths for spec in sweep.caches]
     turns = [
@@ -77,7 +77,7 @@ def job(pair: Pair, sweep: Sweep, threads: Threads | None = None) -> Job:
     bundled = prompts.encode(prompts.read(), pair.tokenizer, chat=False)
     text = cycle([i for prompt in bundled for i in prompt.ids])
     contexts: dict[int, list[int]] = {}
-    passed: dict[Turn[Pass, int], tuple[int, list[int]]] = {}  # which pass a turn is, and over what
+    passed: dict[Turn[Pass, int], tuple[int, list[int]]] = {}  # each turn's number and its tokens
     for number, turn in enumerate(turns):
         if turn.prompt not in contexts:
             contexts[turn.prompt] = list(islice(text, turn.prompt))
@@ -87,7 +87,7 @@ def job(pair: Pair, sweep: Sweep, threads: Threads | None = None) -> Job:
     def measure(turn: Turn[Pass, int]) -> list[Row]:
         context = turn.prompt
         if context not in filled:
-            filled.clear()  # those of the context before
+            filled.clear()  # drop the caches of the previous context
             filled[context] = {spec: FilledCache(pair, spec, contexts[context]) for spec in sweep.caches}
         number, ids = passed[turn]
         started, seconds = filled[context][turn.arm.cache].measure(ids)

@@ -1,3 +1,3 @@
-"""The ``dflash`` package as an engine over caches of ours."""
+"""Uses the ``dflash`` package with this engine's caches."""
 
 NAME = "dflash-package"  # in options and reports

@@ -1,6 +1,6 @@
-"""The package, loaded for a pair, and its answers over our caches.
+"""The ``dflash`` package, loaded for a pair, and its answers over our caches.
 
-It leaves hooks on the target that it is given, so it gets a model object of its own over the same arrays.
+It leaves hooks on its target, so it gets a model object of its own over the same arrays.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -25,7 +25,7 @@ class NotInjectedError(EngineError):
 
 
 def load_drafter(pair: Pair) -> tuple[Any, Any]:
-    """Return the package's module, and a pair's drafter that it loads from the same folder in the type of ours."""
+    """Return the package's module, and the pair's drafter as the package loads it, in the type of ours."""
     from dflash import model_mlx
 
     with replaced(model_mlx, "snapshot_download", lambda *_, **__: str(pair.parts["draft"].folder)):
@@ -38,11 +38,11 @@ class Package:
     """The package with a pair's target and drafter, whose folder it loads anew, in the type of ours.
 
     Attributes:
-        decision: how it takes caches.
-        nbytes: what its own copy of the drafter takes.
+        decision: how the package gets caches.
+        nbytes: the bytes of its own copy of the drafter.
 
     Raises:
-        NotInjectedError: it is not installed, the pair has no drafter, or it takes no caches.
+        NotInjectedError: the package is not installed or cannot use our caches, or the pair has no drafter.
     """
 
     def __init__(self, pair: Pair) -> None:
@@ -61,7 +61,7 @@ class Package:
     def stream(
         self, ids: Sequence[int], caches: list[Cache], most: int, *, chunk: int, **sampling: float
     ) -> Generator[Any, None, None]:
-        """Yield the package's responses; the first of them when the prompt has been read.
+        """Yield the package's responses; the first one comes when the prompt has been read.
 
         The caches are fresh, ``most`` is the number of tokens at most, ``chunk`` that of the prompt to run at once, and
         ``sampling`` is ``temperature``, ``top_p`` and ``top_k``. NotInjectedError if the package would roll these
@@ -83,7 +83,7 @@ class Package:
 
 
 def check_options(*, guided: bool, min_p: float, drawn_by_seed: bool) -> None:
-    """Raise NotInjectedError for options of an answer that the package lacks."""
+    """Raise NotInjectedError for options that the package does not have."""
     if guided or min_p:
         raise NotInjectedError("it has no grammars, penalties, biases, log-probabilities or min_p")
     if drawn_by_seed:
@@ -95,10 +95,10 @@ def rounds(
 ) -> Iterator[Step]:
     """Yield the steps of an answer; see :meth:``Package.stream``.
 
-    The package fills the run's caches, which are fresh. The run, whose clock runs, handles stops and text.
+    The package fills the run's caches, which must be fresh. The run, whose clock must run, handles stops and text.
 
     Raises:
-        EngineError: before the first step: the package does not use these caches.
+        EngineError: before the first step, if the package does not use these caches.
     """
     responses = package.stream(ids, run.caches, most, chunk=chunk, **sampling)
     first = True
@@ -128,7 +128,7 @@ def rounds(
 def check_caches(caches: Sequence[Any]) -> None:
     """Raise NotInjectedError for caches that the package's rollback does not know.
 
-    Its rollback of recurrent states patches their class for everybody; behind a wrapper it does not see a ring.
+    Its rollback of recurrent states patches their class for all users, and it does not recognize a wrapped ring.
     """
     for cache in caches:
         if isinstance(cache, KakeyaLatticeMLXCache):
@@ -151,8 +151,8 @@ def _verify(times_taken: int, caches: Sequence[Any], prompt: int) -> None:
 def steps(responses: Iterator[Any], block: int, most: int) -> Iterator[Step]:
     """Turn the package's responses into steps.
 
-    The first token comes from the prompt. A round proposes a block less its first row, or what room there is;
-    its ``accepted`` counts the target's own token, and the last response may hold none at all.
+    The first token comes from the prompt. A round proposes a block without its first row, or as much as there is
+    room for. ``accepted`` in a response counts the target's own token too. The last response may have no token.
     """
     count = 0
     for response in responses:

@@ -1,6 +1,6 @@
 """Passes our caches to the package: chooses a way that the installed version supports, and checks that it worked.
 
-The package makes its caches itself. What it looks up for that is replaced for the length of one call, for one model
+The package creates its caches itself. The attribute that it uses for that is replaced during one call, for one model
 object: the target. The drafter's caches stay the package's own.
 """
 
@@ -14,7 +14,7 @@ from engine.cache.protocol import Cache
 
 MAKE_CACHE, PROMPT_CACHE, NONE = "model-make-cache", "module-prompt-cache", "none"
 MAKER = "make_prompt_cache"
-_PATCHING = threading.RLock()  # a module's name is everybody's
+_PATCHING = threading.RLock()  # the attributes of a module are shared by all threads
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Decision:
 
 @dataclass
 class Injection:
-    """How often the package took the caches."""
+    """Counts how often the package took the caches."""
 
     times_taken: int = 0
 
@@ -66,7 +66,7 @@ def injected(decision: Decision, package: Any, target: Any, caches: Sequence[Cac
 
 @contextmanager
 def replaced(holder: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace an attribute until the end of the block; one that was only inherited is inherited again."""
+    """Replace an attribute until the end of the block. Afterwards, an inherited attribute is inherited again."""
     own = name in vars(holder)
     before = getattr(holder, name)
     setattr(holder, name, value)

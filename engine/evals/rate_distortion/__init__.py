@@ -1,1 +1,1 @@
-"""How much error a codec makes at how many bits."""
+"""Measures the error and the stored bits of codecs."""

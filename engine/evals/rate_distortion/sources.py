@@ -1,4 +1,4 @@
-"""The vectors on which codecs are compared: seeded data, or keys and values as a model makes them."""
+"""The vectors on which codecs are compared: seeded data, or keys and values from a model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 OUTLIER_CHANNELS = 2
 OUTLIER_FACTOR = 20.0
 DISTRIBUTIONS = ("gaussian", "t4", "outliers")
-CHUNK = 512  # tokens of a text at a time
-TOKENS = 4096  # of a text; each gives a vector for every key-value head and layer
+CHUNK = 512  # tokens of a text to run at a time
+TOKENS = 4096  # tokens of a text; each gives a vector for every key-value head and layer
 
 
 def draw(distribution: str, n_vectors: int, dim: int, seed: int) -> np.ndarray:
-    """Return float32 ``[n_vectors, dim]``, every value one that half precision represents.
+    """Return float32 ``[n_vectors, dim]`` with values that half precision can represent.
 
     Half precision is what an uncompressed cache holds, so it is where a codec's error is counted from. Distributions
     are ``gaussian`` (unit variance); ``t4`` (Student's t with 4 degrees of freedom, heavy tails); ``outliers``
@@ -63,7 +63,7 @@ def capture_from(name: str, text: Path, most: int, seed: int = 0) -> dict[str, n
     """Load a model by any name that :func:``engine.models.load`` takes, and :func:``capture`` from the start of a text.
 
     Raises:
-        BadInput: no such model, or a text that cannot be read or is empty.
+        BadInput: there is no such model, or the text is empty or cannot be read.
     """
     from engine.models import load
     from engine.mx import mx

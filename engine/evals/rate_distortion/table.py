@@ -31,9 +31,9 @@ class RatePlan:
     effort: str  # of the Voronoi encoder
 
 
-# From vectors, ``[n, dim]``, to the decoded ones and the bytes that they were stored in.
+# A function from vectors, ``[n, dim]``, to the decoded vectors and the number of stored bytes.
 Run = Callable[[mx.array], tuple[mx.array, float]]
-# What a row says of a codec, and the codec. ``nominal``: the bits are the formula's, nothing is stored.
+# A row's fields about a codec, and the codec. With ``nominal``, the bits come from a formula, and nothing is stored.
 Entry = tuple[dict[str, Any], Run]
 
 
@@ -51,10 +51,10 @@ def table(
 ) -> list[dict[str, Any]]:
     """Return one row for each codec and each array of vectors, ``[n, dim]``.
 
-    ``rel_mse`` is the mean over vectors of ``||x - x'||^2 / ||x||^2``, ``rel_mse_stderr`` the standard error
-    of that mean; ``stored_bits_per_value`` is eight times the bytes of the packed arrays over the number of
-    values; ``limit`` is 2^-2R at that rate: what no code can beat on Gaussian data; ``started_s`` is in seconds since
-    the call. ``on_start`` gets the number of rows, and ``on_row`` each row once it is there.
+    ``rel_mse`` is the mean over vectors of ``||x - x'||^2 / ||x||^2``, and ``rel_mse_stderr`` the standard error of
+    that mean. ``stored_bits_per_value`` is eight times the bytes of the packed arrays over the number of values.
+    ``limit`` is 2^-2R at that rate, which no code can beat on Gaussian data. ``started_s`` is in seconds since the
+    call. ``on_start`` gets the number of rows, and ``on_row`` each completed row.
     """
     on_start(sum(len(list(entries(array.shape[-1], plan))) for array in data.values()))
     rows, began = [], time.perf_counter()

@@ -1,8 +1,8 @@
-"""Runs one module from standard input within limits, and prints how it ended. A script; it needs no other module.
+"""A script without other modules: runs a module from standard input within limits, and prints how it ended.
 
-Its arguments are the seconds of processor time, the bytes of memory, and the folder to work in. It cannot write to
-files or start processes. What it prints is ``passed``, or ``error`` with the name of the exception; a module that ends
-its process has no result.
+Its arguments are the seconds of processor time, the bytes of memory, and the working folder. It cannot write to files
+or start processes. It prints ``passed``, or ``error`` with the name of the exception. If the module ends the process,
+there is no result.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import sys
 
 
 def main() -> None:
-    """Run the module and report; nothing that it prints reaches anyone."""
+    """Run the module and report the result; the module's own output is dropped."""
     seconds, memory, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     module = sys.stdin.read()
     report, nowhere = os.dup(1), os.open(os.devnull, os.O_RDWR)
@@ -21,12 +21,12 @@ def main() -> None:
     os.chdir(folder)
     limits = {"CPU": seconds, "AS": memory, "FSIZE": 0, "NPROC": 0, "NOFILE": 16, "CORE": 0}
     for name, most in limits.items():
-        with contextlib.suppress(ValueError, OSError):  # a system that lacks this limit, or allows less
+        with contextlib.suppress(ValueError, OSError):  # the system may lack this limit, or allow less
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
     outcome = "passed"
     try:
         exec(compile(module, "solution.py", "exec"), {"__name__": "__main__"})  # noqa: S102 - the job of this script
-    except BaseException as error:  # noqa: BLE001 - also a call of exit(), which ends the tests
+    except BaseException as error:  # noqa: BLE001 - includes exit(), which ends the tests
         outcome = f"error {type(error).__name__}"
     os.write(report, outcome.encode("utf-8", "replace"))
     os._exit(0)

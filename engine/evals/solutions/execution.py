@@ -1,7 +1,7 @@
-"""Runs code that a model wrote, in a process of its own. Only a process that is confined itself may do that.
+"""Runs code that a model wrote, in a process of its own. Only a confined process may do that.
 
-The process has limits on time, memory, files and processes. They are not a sandbox: what keeps the code from the
-machine and from the network is the sandbox around the whole job, and :func:``check_confined`` refuses to go on without.
+The new process has limits on time, memory, files and processes. They are not a sandbox. The sandbox around the whole
+job keeps the code from the machine and the network, and :func:``check_confined`` raises an error without it.
 """
 
 import ctypes
@@ -19,13 +19,13 @@ from engine.errors import EngineError
 
 CPU_S, WALL_S, MEMORY_BYTES = 5, 15.0, 1 << 30
 _CHILD = Path(__file__).with_name("child.py")
-# An address that belongs to nobody (RFC 5737). No packet is sent: it is only asked whether there is a way to it.
+# An address that belongs to nobody (RFC 5737). No packet is sent: connecting only shows whether there is a route.
 _FAR = ("192.0.2.1", 9)
 _FIX = "run it through a runner, which confines its jobs: kakeya measure pass-at-1 --out DIR"
 
 
 class Result(NamedTuple):
-    """How a solution fared: ``error`` is the exception's name, or says that there was no result."""
+    """The result of a solution. ``error`` is the exception's name, or says that there was no result."""
 
     passed: bool
     error: str | None
@@ -42,10 +42,10 @@ def run_tests(module: str) -> Result:
 
 
 def check_confined() -> None:
-    """See that this process cannot harm the machine.
+    """Check that this process cannot harm the machine.
 
     Raises:
-        EngineError: it can do what code of a model must not do.
+        EngineError: it can do something that a model's code must not do.
     """
     ability = next(abilities(), None)
     if ability is not None:
@@ -53,7 +53,7 @@ def check_confined() -> None:
 
 
 def abilities() -> Iterator[str]:
-    """Yield what this process can do that code of a model must not."""
+    """Yield what this process can do that a model's code must not be able to do."""
     if sys.platform == "linux":
         wanted = {"NoNewPrivs": 1, "Seccomp": 2, "CapEff": 0}
         status = dict(

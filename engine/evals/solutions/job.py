@@ -1,7 +1,7 @@
 """pass@1: a model solves each problem once, greedily, with several caches, with and without drafts.
 
-Plain decoding is our loop without drafts; that it gives mlx-lm's tokens is what ``bench spec`` shows. Drafts are made
-in every round, so that the comparison does not depend on what paid on the machine.
+Plain decoding is our loop without drafts; ``bench spec`` shows that its tokens are mlx-lm's. With drafts, every round
+drafts, so that the comparison does not depend on which drafts pay on this machine.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -74,7 +74,7 @@ def _arm(pair: Pair, cache: str, *, drafts: bool, chat: bool) -> SolvingArm:
 
 
 def solve(arm: SolvingArm, prompt: Prompt, most: int) -> Row:
-    """Return the answer of an arm: its tokens, its text, and, of an arm that drafts, its rounds."""
+    """Return an arm's answer: its tokens, its text and, if the arm drafts, its rounds."""
     if arm.decode is None:
         raise TypeError(f"the arm {arm.name} does not decode")
     with arm.attention():
@@ -92,7 +92,7 @@ def job(
     pair: Pair, arms: Sequence[SolvingArm], posed: Sequence[Problem], config: dict[str, Any],
     *, most: int, chat: bool,
 ) -> Job:  # fmt: skip
-    """Return the job with which every arm solves every problem in at most ``most`` tokens.
+    """Return the job in which every arm solves every problem in at most ``most`` tokens.
 
     With ``chat``, problems are asked as a user's message.
     """

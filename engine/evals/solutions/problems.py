@@ -1,4 +1,4 @@
-"""HumanEval's problems (Chen et al. 2021, arXiv:2107.03374): how they are asked, and what is run of an answer."""
+"""HumanEval's problems (Chen et al. 2021, arXiv:2107.03374): their prompts, and the code to run from an answer."""
 
 import gzip
 import json
@@ -11,9 +11,9 @@ from engine.measure.prompts import Prompt, encode, published_file
 from engine.tokens import Tokenizer
 
 NAME = "humaneval"
-# What ends a continued function: the next statement at the top level, as in the paper.
+# Strings that end a continued function: the next statement at the top level, as in the paper.
 STOPS = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint", "\n```")
-# What a model that chats is asked, around the problem's own text.
+# The chat message around a problem's own text.
 PREFIX = "Complete this Python function. Answer with the whole function in one code block.\n\n```python\n"
 SUFFIX = "\n```"
 # Of a line, in the order of a Problem's own.
@@ -51,9 +51,9 @@ def read(most: int | None = None) -> list[Problem]:
 
 
 def prompts_of(problems: Sequence[Problem], tokenizer: Tokenizer, *, chat: bool) -> list[Prompt]:
-    """Return what the model reads: with ``chat`` a user's message, else the text itself without its last newline.
+    """Return the prompts: with ``chat`` a user's message, otherwise the text itself without its last newline.
 
-    Without it, the model's next token holds the newline and the indentation, as it does in text that models learn from.
+    So the model's next token has the newline and the indentation together, as in training texts.
     """
     texts = {p.id: f"{PREFIX}{p.text.strip()}{SUFFIX}" if chat else p.text.rstrip() for p in problems}
     encoded = encode([Prompt(name, text) for name, text in texts.items()], tokenizer, chat=chat)
@@ -63,8 +63,8 @@ def prompts_of(problems: Sequence[Problem], tokenizer: Tokenizer, *, chat: bool)
 def program(problem: Problem, answer: str, *, chat: bool) -> str:
     """Return the module that is run: the answer's code, the problem's tests, and their call.
 
-    Of a chat, that is the first code block that defines the function, behind the problem's imports and helpers; else
-    the continued text.
+    In a chat, the answer's code is the first code block that defines the function, after the problem's imports and
+    helpers; otherwise it is the continued text.
     """
     code = problem.text.rstrip() + answer
     if chat:

@@ -30,7 +30,7 @@ from engine.tokens import Tokenizer
 
 OUR_LOOP = "engine.dflash.stream_generate"
 NATIVE, VERIFY1, INCREMENTAL = "native", "verify1", "incremental"
-# Also ``torch``: the draft model with its layers in torch; and ``rescaled``: with the other factor of embeddings.
+# There are also ``torch``: the draft model with layers in torch; and ``rescaled``: with the other embedding factor.
 DRAFTERS = ("dflash", "lookup", "adaptive")
 RESCALED = "rescaled"
 MODEL_ALONE = {"dflash", "torch", RESCALED}
@@ -68,7 +68,7 @@ def is_stock(cache: str) -> bool:
 
 
 def native(pair: Pair, cache: str, *, ends: bool = True) -> SpeculationArm:
-    """mlx-lm's own generation, over a cache of its own: a baseline. Over another one: a reference, named after it.
+    """mlx-lm's own generation. Over a cache of mlx-lm's it is a baseline; over another one, a reference named after it.
 
     With ``ends`` False, no token ends an answer.
     """
@@ -142,7 +142,7 @@ def speculative(pair: Pair, drafter: str, rollback: str, plan: SpeculationPlan, 
 
 
 def endless(tokenizer: Tokenizer) -> Tokenizer:
-    """Return a copy of mlx-lm's wrapper to which no token ends an answer."""
+    """Return a copy of mlx-lm's wrapper for which no token ends an answer."""
     copied = copy.copy(tokenizer)
     vars(copied)["_eos_token_ids"] = set()  # the wrapper has a setter, which its protocol here does not show
     return copied
@@ -152,7 +152,7 @@ def _ours(
     pair: Pair, name: str, role: str, cache: str, draft: Any, config: dict[str, Any], *, ends: bool
 ) -> SpeculationArm:
     stops = {} if ends else {"stop_tokens": ()}
-    policy = Adaptive() if config["adaptive"] else False  # as a server keeps what it has learnt
+    policy = Adaptive() if config["adaptive"] else False  # kept between runs, as a server keeps it
 
     def start(ids: Sequence[int], most: int, caches: list[Cache], **more: Any) -> Iterator[Step]:
         options = {**config, **stops, **more, "adaptive": policy}
@@ -187,9 +187,9 @@ def _over(pair: Pair, cache: str) -> dict[str, Any]:
 def package_arm(pair: Pair, block: int | None) -> SpeculationArm | None:
     """The ``dflash`` package; None if it is not installed or the pair has no drafter.
 
-    It leaves hooks on the target that it is given, so it gets a model object of its own over the same arrays. It
-    takes no caches, and makes them through a name in its module; for the length of a run that name leads to a
-    function that notes what it makes. ``block`` is the most rows to verify at once; None takes the drafter's own.
+    It leaves hooks on its target, so it gets a model object of its own over the same arrays. It creates its caches
+    itself, with a function in its module. During a run, that function is replaced by one that records the caches.
+    ``block`` is the most rows to verify at once; None uses the drafter's own number.
     """
     # A block of one token drafts nothing, which the package does not support.
     if pair.draft is None or block == 1 or util.find_spec("dflash") is None:
@@ -218,7 +218,7 @@ def package_arm(pair: Pair, block: int | None) -> SpeculationArm | None:
         PACKAGE,
         "reference",
         "dflash.model_mlx.stream_generate",
-        lambda _: [],  # the package makes its own
+        lambda _: [],  # the package creates its own
         start,
         oracle=NATIVE,
         patches=(f"dflash.model_mlx.{MAKER}",),

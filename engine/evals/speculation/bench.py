@@ -37,14 +37,14 @@ from engine.mx import integers, mx, number
 
 WORKLOAD = "prompts"
 SAME = "both scalings of the embeddings are the same: the target multiplies them by 1"
-DIGITS = 7  # of a second: what a clock tells of a round
+DIGITS = 7  # decimal places of a round's seconds
 
 
 def arms_of(pair: Pair, plan: SpeculationPlan) -> tuple[list[SpeculationArm], dict[str, str]]:
     """Return the arms of a plan, and the arms that are left out, with the reason.
 
-    Where the plan's cache is none of mlx-lm's own, the baselines keep the raw one, and mlx-lm's generation over
-    the plan's is there beside them: what ours over that cache has to repeat.
+    If the plan's cache is not one of mlx-lm's own, the baselines keep the raw cache. Then mlx-lm's generation over the
+    plan's cache is a further arm, whose tokens our loop over that cache has to repeat.
     """
     stock = plan.cache if is_stock(plan.cache) else "raw"
     ends = not plan.fixed_length
@@ -77,7 +77,7 @@ def arms_of(pair: Pair, plan: SpeculationPlan) -> tuple[list[SpeculationArm], di
 
 
 def further(arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], plan: SpeculationPlan) -> Further:
-    """Return what follows: repeats until times and speed-ups are steady, and drafting arms once more with a profile."""
+    """Return further turns: repeats until times and speed-ups are steady, then each drafting arm with a profile."""
     sections = [arm.section() for arm in arms]
     most = plan.max_repeats or plan.repeats
     more = until_steady(arms, prompts, plan.repeats, most, lambda measured: has_tight(measured, sections))
@@ -95,7 +95,7 @@ def further(arms: Sequence[SpeculationArm], prompts: Sequence[Prompt], plan: Spe
 def has_tight(measured: Sequence[rows.Row], arms: Sequence[dict[str, Any]]) -> bool:
     """Return whether each candidate's speed-up over the fastest plain loop is known within 5 %.
 
-    What counts is how the paired quotients of all prompts and repeats spread about the median of their prompt.
+    This depends on how the paired quotients of all prompts and repeats spread around their prompt's median.
     """
     for prompts in paired_speedups(Table(measured), arms).values():
         spread = [
@@ -131,7 +131,7 @@ def explain(
     pair: Pair,
     chunk: int = rows.CHUNK,
 ) -> None:
-    """Add to each row that diverges from its oracle the position, and how close the oracle's logits were there.
+    """Add to each row that differs from its oracle the position, and how close the oracle's logits are there.
 
     ``chunk`` is how many tokens of a prompt were read at once.
     """
@@ -182,14 +182,14 @@ def divergence_section(
 
 
 def acceptance_warning(measured: Sequence[rows.Row]) -> str | None:
-    """Return a warning if hardly any draft of the draft model was accepted in the arms that use it alone."""
+    """Return a warning if hardly any drafts were accepted in the arms that draft only with the draft model."""
     drafting = [row for row in measured if row["arm"].split("/")[0] == "dflash"]
     proposed, accepted = (sum(sum(row[name]) for row in drafting) for name in ("drafted", "accepted"))
     return AcceptanceWatch().count(proposed, accepted)
 
 
 def faults(measured: Sequence[rows.Row], arms: Sequence[SpeculationArm]) -> list[str]:
-    """Return where our own arms decoded other tokens than they have to, without a near tie to explain it."""
+    """Return where our own arms decoded wrong tokens that no near tie explains."""
     ours = {arm.name: arm.oracle for arm in arms if arm.loop == OUR_LOOP}
     return sorted(
         {
@@ -201,10 +201,10 @@ def faults(measured: Sequence[rows.Row], arms: Sequence[SpeculationArm]) -> list
 
 
 def rounds(steps: Sequence[Step], *, times: bool = False) -> dict[str, Any]:
-    """Return what each round did, and the sums; the package's first token comes from the prompt, no round.
+    """Return the figures of each round, and their sums; the package's first token comes from the prompt, not a round.
 
-    With ``times``, also what each round took: ``draft`` and ``verify`` until they were queued or, if the loop waits for
-    the draft, computed; ``wait`` for the outcome.
+    With ``times``, also return each round's times: ``draft`` and ``verify`` until they were queued or, if the loop
+    waits for the draft, computed; and ``wait`` for the outcome.
     """
     verified = [step for step in steps if step.tokens and step.drafter != "prefill"]
     drafters = [step.drafter for step in verified]
@@ -228,7 +228,7 @@ def rounds(steps: Sequence[Step], *, times: bool = False) -> dict[str, Any]:
 
 
 def shares(steps: Sequence[Step]) -> dict[str, float]:
-    """Return which shares of the time went into drafting, verifying and the rest."""
+    """Return the shares of time for drafting, verifying and the rest."""
     parts = {
         name: sum(getattr(step.timing, name) for step in steps) for name in ("draft", "verify", "overhead")
     }
@@ -245,12 +245,12 @@ def speculation(
     kind: str = kinds.SPEC_BENCH,
     threads: Threads | None = None,
 ) -> tuple[Job, list[SpeculationArm]]:
-    """Return the job that measures speculative decoding beside plain decoding, and its arms.
+    """Return the job that measures speculative and plain decoding, and its arms.
 
     ``kind`` is ``kakeya.spec-bench`` or ``kakeya.acceptance``: the same measurement of one workload or of several.
 
     Raises:
-        BadInput: nothing drafts: the pair has no drafter, or no cache of the model can be rolled back so.
+        BadInput: no arm drafts, because the pair has no drafter, or the model's caches cannot be rolled back.
     """
     arms, left_out = arms_of(pair, plan)
     if not any(arm.role == "candidate" for arm in arms):
@@ -270,7 +270,7 @@ def baseline(
     """Return the job that measures only mlx-lm's own generation and one forward pass per token.
 
     Raises:
-        BadInput: the cache is none of mlx-lm's own.
+        BadInput: the cache is not one of mlx-lm's own.
     """
     if not is_stock(plan.cache):
         raise BadInput(
