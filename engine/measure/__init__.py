@@ -1,1 +1,1 @@
-"""One harness for all that measures: arms, schedule, rows, journal, report."""
+"""The harness of all measurements: arms, schedule, rows, journal, report."""

@@ -1,4 +1,4 @@
-"""The arms of a comparison: systems with names and roles, each of which starts afresh on every prompt, in turns."""
+"""The arms of a comparison: named systems that take turns, each with a fresh state for every prompt."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +12,7 @@ from engine.dflash.step import Step
 Fresh = TypeVar("Fresh")
 A = TypeVar("A")
 P = TypeVar("P")
-# Maps token ids, the most tokens and caches to steps. All of it is timed.
+# A function from token ids, the most tokens and caches to steps. All of its time counts.
 Decode = Callable[[Sequence[int], int, list[Cache]], Iterator[Step]]
 
 
@@ -35,7 +35,7 @@ class Arm(Generic[Fresh]):
     counted: Callable[[], Mapping[str, int]] = dict
 
     def section(self, *, oracle: bool = True) -> dict[str, Any]:
-        """Return its entry in a report; kinds that compare with no other arm have no ``oracle``."""
+        """Return its entry in a report; kinds without comparisons of arms have no ``oracle``."""
         names = ("name", "role", "loop", "cache", *(("oracle",) if oracle else ()))
         about = {"patches": list(self.patches), "options": dict(self.options)}
         return {name: getattr(self, name) for name in names} | about

@@ -1,4 +1,4 @@
-"""Runs a measurement: its turns one after the other, their rows into a journal, the journal into a report."""
+"""Runs a measurement: runs its turns one after the other, saves their rows in a journal, and writes the report."""
 
 import gc
 import itertools
@@ -20,16 +20,16 @@ from engine.measure.threads import CHOSEN
 from engine.models import Pair
 
 Sections = dict[str, Any]
-ONLY = ""  # the name of the only report of most jobs
+ONLY = ""  # the report's name in jobs that write only one
 
 
 def config_of(plan: Any) -> Sections:
-    """Return the ``config`` of a report: the fields of a plan, a dataclass, as JSON has them."""
+    """Return the ``config`` of a report: the fields of a plan (a dataclass) as JSON values."""
     return {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(plan).items()}
 
 
 def by_turn(turn: Turn[Any, Any]) -> Row:
-    """Return the fields that identify the row of a turn: its arm, its prompt and which repeat it is."""
+    """Return the fields that identify a turn's row: arm, prompt and number of the repeat."""
     return {"arm": turn.arm.name, "prompt": turn.prompt.id, "repeat": turn.repeat}
 
 
@@ -106,7 +106,7 @@ def run_all(
         reports[job.report_of(row)].add(row, is_new=False)
     total = 0
     gc.collect()
-    gc.freeze()  # what is there now stays, so that collecting before each run is quick
+    gc.freeze()  # exempt all present objects, so that collecting garbage before each run is quick
     try:
         for turns in itertools.chain([job.turns], job.further(journal.rows)):
             total += len(turns)
@@ -133,7 +133,7 @@ def run_all(
 
 
 def run(job: Job, out: Path | None = None, *callbacks: Callable[..., None]) -> tuple[Sections, Journal]:
-    """Measure, and return the one report and the journal to close; arguments are those of :func:``run_all``."""
+    """Measure, and return the only report and the journal, to be closed. See :func:``run_all`` for the arguments."""
     reports, journal = run_all(job, out, *callbacks)
     (report,) = reports.values()
     return report, journal

@@ -1,7 +1,7 @@
 """Saves rows to disk while they are measured, so that an interrupted run continues where it stopped.
 
-JSON lines beside the report: what the run is, then one row each, flushed as they come. The file goes when the
-report is written.
+The journal is a file of JSON lines beside the report: a description of the run, then the rows, flushed one by one. It
+is removed when the report is written.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ class Journal:
 
     Args:
         out: the report's file; the journal is ``<out>.rows.jsonl``. None keeps the rows in memory only.
-        run: everything that decides what is measured. A journal of another run is refused.
-        key: the fields by which a row is known.
+        run: everything that determines the measurement. A journal of another run is refused.
+        key: the fields that identify a row.
         chosen: options that the run chose by itself, which :func:``chosen_before`` returns after an interruption.
 
     Raises:
-        BadInput: a journal of another run lies there, or it cannot be read or written.
+        BadInput: there is a journal of another run, or the file cannot be read or written.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Bytes of caches, counted from the arrays that are alive."""
+"""Counts the bytes of caches from their live arrays."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ def live(caches: Sequence[Cache], peak: int | None = None) -> dict[str, Any]:
 
 
 def section(layers: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the ``memory`` of layers: neighbours that are alike are one entry with their ``count``."""
+    """Return the ``memory`` of layers: equal neighbours become one entry with a ``count``."""
     runs = [(layer, len([*run])) for layer, run in itertools.groupby(layers)]
     return {
         "counted": "live_arrays",

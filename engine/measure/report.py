@@ -19,7 +19,7 @@ from bridge.reports.claims import derive_claims
 from engine.errors import BadInput
 from engine.measure import provenance
 
-EVERY_S = 1.0  # at most so often, the digest of the rows so far is printed
+EVERY_S = 1.0  # the shortest interval between two printed digests of the rows so far
 
 
 def run_id() -> str | None:
@@ -29,12 +29,12 @@ def run_id() -> str | None:
 
 
 class OpenReport:
-    """A report that is being measured. Its header is fixed now, and its rows are added as they are measured.
+    """A report that is being measured. Its header is fixed at the beginning; rows are added one by one.
 
     Args:
         kind: the report's kind, such as ``kakeya.codec-rd``.
         config: every option of the run, so that it can be repeated.
-        sections: what else the kind has: ``models``, ``workloads``, ``prompts``, ``arms``.
+        sections: the kind's other sections: ``models``, ``workloads``, ``prompts``, ``arms``.
     """
 
     def __init__(self, kind: str, config: Mapping[str, Any], **sections: Any) -> None:
@@ -53,7 +53,7 @@ class OpenReport:
         self._print(f"{digests.REPORT} {self._digest}")
 
     def add(self, row: Mapping[str, Any], *, is_new: bool = True) -> None:
-        """Add the digest of a row. ``is_new`` is False for a row that an earlier, interrupted run left."""
+        """Add the digest of a row. ``is_new`` is False for a row of an earlier, interrupted run."""
         (self._digest,) = digests.row_digests([_as_written(row)], self._digest)
         self._count += 1
         if is_new and time.monotonic() - self._last >= EVERY_S:
@@ -91,7 +91,7 @@ def _as_written(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(path: Path, report: Mapping[str, Any]) -> None:
-    """Write a report whole or not at all; its folder is made. NaN and infinities are a bug (ValueError)."""
+    """Write a report atomically, and create its folder. NaN and infinities are a bug (ValueError)."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(path) as part:

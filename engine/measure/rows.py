@@ -12,7 +12,7 @@ from engine.measure import memory
 from engine.measure.arm import Arm
 from engine.mx import mx
 
-CHUNK = 512  # tokens of a prompt at once
+CHUNK = 512  # tokens of a prompt to run at once
 
 Row = dict[str, Any]
 
@@ -26,11 +26,11 @@ def decode(
     *,
     profile: bool = False,
 ) -> tuple[Row, list[Step]]:
-    """Decode once after a prompt; return a run's row, but for its names, and the steps that it was made from.
+    """Decode once after a prompt; return a run's row without names, and its steps.
 
-    ``decode_s`` is the time from the first token to the last, and ``decode_tokens`` are those but the first. A
-    loop whose first round gives several tokens has that whole round in ``decode_s``, or some of its tokens
-    would count as decoded in no time.
+    ``decode_s`` is the time from the first token to the last; ``decode_tokens`` counts all tokens except the first.
+    If the first round of a loop gives several tokens, ``decode_s`` includes that whole round: otherwise some tokens
+    would take no time.
 
     The token of ``ends`` that ended the answer is among the row's. ``caches`` are fresh ones, or an empty list that the
     loop fills with those it makes itself. With ``profile``, drafting and verifying are told apart.
@@ -41,16 +41,16 @@ def decode(
     _rest()
     mx.reset_peak_memory()
     steps: list[Step] = []
-    at: list[float] = []  # seconds until each step was there
+    at: list[float] = []  # seconds until the end of each step
     with arm.attention():
         stream = begin(ids, most, caches)
         started = time.perf_counter()
         for step in stream:
             at.append(time.perf_counter() - started)
             steps.append(step)
-            if step.tokens and step.tokens[-1] in ends:  # whether or not the loop itself stops there
+            if step.tokens and step.tokens[-1] in ends:  # even if the loop itself goes on
                 break
-        del stream  # which closes it
+        del stream  # this closes it
     mx.eval([array for cache in caches for array in memory.arrays(cache)])
     tokens = [token for step in steps for token in step.tokens]
     end = at[max(i for i, step in enumerate(steps) if step.tokens)]

@@ -1,4 +1,4 @@
-"""Whether equal runs took about equally long, and further repeats if they did not, or if a figure is not known well."""
+"""Checks whether equal runs took about equally long, and repeats them if not, or if a figure is not precise enough."""
 
 import statistics
 from collections import defaultdict
@@ -12,10 +12,10 @@ from engine.measure.rows import Row
 
 Further = Callable[[Sequence[Row]], Iterator[list[Turn[Any, Any]]]]
 
-TIGHT = 0.05  # the share of a figure by which the bounds of its median may differ from it
+TIGHT = 0.05  # the bounds of a median may differ from it by at most this share
 # The largest ratio of equal prefills and of equal decoding rates that the gate accepts.
 SPREADS = (3.0, 2.0)
-# No further repeat begins this many seconds after the start, so that a run with a deadline keeps its results.
+# No further repeat begins later than this many seconds after the start, so that a run meets its deadline.
 BEGINS_WITHIN = 1800.0
 # If rows are steady, extra repeats for precision begin only within this multiple of the configured repeats'
 # time.

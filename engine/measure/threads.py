@@ -1,7 +1,7 @@
-"""The number of BLAS threads for a measurement: measured on the loaded model, unless somebody has set it.
+"""Chooses the number of BLAS threads for a measurement, by measuring the loaded model, unless the user sets it.
 
-More threads than a small model needs make it slower and its speed uneven, because they compete with Python for the
-processors. All arms of a report run with one number, which the plain loop decides.
+Too many threads make a small model slower and its speed uneven, because they compete with Python for the processors.
+All arms of a report use the same number, which is measured with the plain loop.
 """
 
 import statistics
@@ -19,10 +19,10 @@ from engine.errors import BadInput
 from engine.models import Pair
 from engine.mx import mx
 
-SECONDS = 1.2  # what calibration may take; of a large model, one short run per number of threads
-RUN_S = 0.05  # of one short run
-MOST_TOKENS = 16  # of one short run
-WITHIN = 0.95  # a smaller number is preferred unless its speed is clearly below this share of the fastest
+SECONDS = 1.2  # time for calibration; with a large model, there is one short run per number of threads anyway
+RUN_S = 0.05  # seconds of one short run
+MOST_TOKENS = 16  # the most tokens of one short run
+WITHIN = 0.95  # fewer threads are preferred unless their speed is clearly below this share of the fastest
 CHOSEN = ("threads", "threads_by", "threads_rates")  # entries of a report's configuration
 TEXT = "import os\n\n\ndef main():\n"
 
@@ -54,7 +54,7 @@ def choose(pair: Pair, requested: int | None = None, recorded: Mapping[str, Any]
     ``requested`` is the option ``--threads``, ``recorded`` what an interrupted run of the same measurement chose.
 
     Raises:
-        BadInput: ``requested`` is more than the machine has, or nothing can be set here.
+        BadInput: ``requested`` is more than the machine has, or the number cannot be set here.
     """
     most = blas.most_threads() if mx.default_device().type == mx.cpu else None
     if most is None:
@@ -117,7 +117,7 @@ def _rates(pair: Pair, counts: Sequence[int]) -> dict[int, list[float]]:
             for count in counts:
                 blas.use_threads(count)
                 samples[count].append(tokens / _seconds(loop, tokens))
-            if tokens == 1:  # the first round says how many tokens a short run has
+            if tokens == 1:  # the first round's speed determines the tokens of a short run
                 pace = statistics.median(rates[0] for rates in samples.values())
                 tokens = max(1, min(MOST_TOKENS, int(RUN_S * pace)))
                 samples = samples if tokens == 1 else {count: [] for count in counts}

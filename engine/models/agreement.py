@@ -1,7 +1,8 @@
-"""Whether a loaded model computes a block of rows as it computes single rows.
+"""Checks whether a loaded model computes a block of rows with the same results as single rows.
 
-Speculative decoding verifies drafts in blocks, and plain decoding computes one row at a time. Where both give the same
-tokens, drafts change no greedy answer. Kernels of half precision and of quantized weights may round blocks otherwise.
+Speculative decoding verifies drafts in blocks, and plain decoding computes one row at a time. If both give the same
+tokens, drafts do not change greedy answers. Kernels for half precision and quantized weights may round blocks
+differently.
 """
 
 from dataclasses import asdict, dataclass
@@ -17,17 +18,17 @@ from engine.errors import BadInput
 from engine.mx import mx, nn, number
 
 CONTEXT, COMPARED = 8, 4
-STRIDE = 7919  # a prime: tokens from all over the vocabulary
+STRIDE = 7919  # a prime, so that tokens come from all parts of the vocabulary
 
 
 @dataclass(frozen=True)
 class Agreement:
     """How a block compares with single rows over the same tokens, on a raw cache."""
 
-    rows: int  # of the block
-    compared: int  # its first rows, which were computed singly too
-    same_tokens: bool  # whether the likeliest token is the same in each of them
-    difference: float | None  # the largest of a logit; None if logits are not finite
+    rows: int  # rows of the block
+    compared: int  # how many of its first rows were also computed singly
+    same_tokens: bool  # whether the likeliest token of each compared row is the same
+    difference: float | None  # the largest difference of a logit; None if logits are not finite
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -44,7 +45,7 @@ def measure_agreement(
 ) -> Agreement | None:
     """Run one block and a few single rows; return how they compare, or None if the model verifies no blocks.
 
-    Without ``block_size``, a block has the rows that decoding verifies with ``draft`` and, if wished, prompt lookup.
+    Without ``block_size``, a block has as many rows as decoding verifies with ``draft`` and (with ``lookup``) lookups.
     """
     rows = block_size or max(draft.config.verified_rows if draft else 1, BLOCK if lookup else 1)
     if rows == 1:

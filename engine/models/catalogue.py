@@ -1,7 +1,7 @@
 """The catalogue of models: all that have a name, rules for their channels, and figures published with the codec.
 
-The perplexity changes are from the codec's own report: keys and values of all layers, context 2,048, 32 passages. A
-figure belongs to its channel alone; nothing is inferred from it for another model, codec or boundary.
+The perplexity changes are from the codec's own report: keys and values of all layers, context 2,048, 32 passages. Each
+figure holds only for its channel; nothing is inferred from it for another model, codec or boundary.
 """
 
 from dataclasses import dataclass, field
@@ -22,10 +22,10 @@ class Entry:
     """A model of the catalogue."""
 
     name: str  # its short name
-    boundary: int = 0  # how many layers have to stay raw at either end for any cache but `raw`
+    boundary: int = 0  # how many layers at either end have to stay raw with any cache except `raw`
     # The change of perplexity in percent with its error, by cache spec and boundary.
     measured: dict[tuple[str, int], str] = field(default_factory=dict)
-    thinks: bool = False  # whether its chat template can switch thinking off, which its drafter needs
+    thinks: bool = False  # whether its chat template can disable thinking, as its drafter requires
 
     @property
     def target(self) -> str:
@@ -34,12 +34,12 @@ class Entry:
 
     @property
     def draft(self) -> str | None:
-        """The drafter's hub id, None if none was published."""
+        """The drafter's hub id; None if none was published."""
         return PUBLISHED[self.name][1] if self.name in PUBLISHED else None
 
     @property
     def why_boundary(self) -> str:
-        """Why a boundary below :attr:``boundary`` is refused."""
+        """The reason for refusing a boundary below :attr:``boundary``."""
         return (
             f"{self.name} needs a boundary of at least {self.boundary} with any cache but raw: with all layers coded "
             "its perplexity grows more than thirtyfold"
@@ -109,7 +109,7 @@ def entry(reference: str) -> Entry | None:
 
 
 def offered(reference: str) -> tuple[str, ...]:
-    """Return the caches to offer for a model, if it takes them."""
+    """Return the caches to offer for a model, if it can use them."""
     return SUGGESTED if entry(reference) is None else (*SUGGESTED, LONG, ADVANCED)
 
 

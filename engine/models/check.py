@@ -1,6 +1,6 @@
-"""Can a target and its drafter be used on this machine? Told from their files or by running them, never by downloading.
+"""Checks whether a target and its drafter can be used here, from their files or by running them. Downloads nothing.
 
-Importing this imports no MLX, and neither does looking at files alone.
+Importing this module does not import MLX, and checking only files does not either.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class _Part:
     reference: str | None = None  # a folder or a hub id
     folder: Path = Path()
     config: dict[str, Any] = field(default_factory=dict)
-    about: Answer = field(default_factory=dict)  # what its files say; empty if they cannot be read
+    about: Answer = field(default_factory=dict)  # facts from its files; empty if they cannot be read
     error: str | None = None
     fix: str | None = None
 
@@ -36,17 +36,17 @@ class _Part:
 
     @contextmanager
     def tried(self, failing: str, fix: str) -> Iterator[None]:
-        """Keep whatever goes wrong inside as this part's error."""
+        """Record any error in the block as this part's error."""
         try:
             yield
         except EngineError as error:
             self.error, self.fix = error.message, error.fix or None
-        except Exception as error:  # noqa: BLE001 - whatever a damaged model does to a library is the answer
+        except Exception as error:  # noqa: BLE001 - any error that a damaged model causes in a library is the result
             reason = " ".join(str(error).split())
             self.error, self.fix = f"{self.id} {failing}: {type(error).__name__}: {reason}", fix
 
     def read(self) -> None:
-        """Read the configuration, and see that the weights are whole."""
+        """Read the configuration, and check that the weights are complete."""
         self.folder = hub.folder_of(self.reference or self.id, download=False)
         self.config = files.read_config(self.folder)
         weights = files.weight_files(self.folder)
@@ -62,17 +62,17 @@ class _Part:
 
 
 def check(name: str, draft: str | Literal[False] | None = None, *, only_files: bool = False) -> Answer:
-    """Load a target, its tokenizer and its drafter, run one token through each, and say how that went.
+    """Load a target, its tokenizer and its drafter, run one token through each model, and return the results.
 
     Nothing is downloaded: a hub id has to be in the hub's cache on this machine. Names are those that
     :func:``engine.models.load`` takes. With ``only_files``, only see that the files are there, whole and fit each
     other, without MLX.
 
     Returns:
-        ``ok``; ``target`` and ``draft``, each with ``id``, ``ok``, ``error``, ``fix``, and if its files can be read
-        with ``folder``, ``architecture``, ``layers`` and ``weight_bytes``; ``error`` and ``fix`` of the first of
-        them that is wrong. ``draft`` is None without a drafter, and errors are None if all is well. A drafter whose
-        target is wrong is still read and loaded, but not run.
+        ``ok``; ``target`` and ``draft``; and ``error`` and ``fix`` of the first of these that is wrong. Both have
+        ``id``, ``ok``, ``error`` and ``fix`` and, if the files can be read, ``folder``, ``architecture``, ``layers``
+        and ``weight_bytes``. ``draft`` is None without a drafter, and errors are None if all is well. If the target
+        is wrong, its drafter is still read and loaded, but not run.
     """
     environment.set_offline()
     target, drafter = _read(name, draft)

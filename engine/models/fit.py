@@ -1,4 +1,4 @@
-"""Does a drafter belong to a target? Told from the two configurations, before anything is decoded."""
+"""Checks from their configurations whether a drafter belongs to a target, before anything is decoded."""
 
 import hashlib
 from typing import Any
@@ -13,13 +13,13 @@ FIX = "give the drafter that was trained for this target"
 def check_fit(draft: dict[str, Any], target: dict[str, Any], tokenizer: Tokenizer | None = None) -> None:
     """Refuse a drafter made for another target, by their ``config.json`` and, if known, the target's tokenizer.
 
-    It taps the outputs of named target layers, embeds with the target's table and scores with its head: the
-    number of layers, the width and the vocabulary have to be the target's. A drafter that was trained here also
-    says which architecture and which tokenizer it was made for; a published one does not. With another target of
-    the same shape it proposes badly, and what the target then writes is still its own.
+    A drafter taps the outputs of named target layers, embeds with the target's table and scores with its head. So
+    the number of layers, the width and the vocabulary have to be the target's. A drafter that was trained by this
+    engine also names the architecture and the tokenizer of its target; a published one does not. With another
+    target of the same shape, its proposals are bad, but the target's answer does not change.
 
     Raises:
-        BadInput: naming what does not fit.
+        BadInput: something does not fit; the message names it.
     """
     refuse_drafter(target)
     text = files.text_config(target)
@@ -34,7 +34,7 @@ def check_fit(draft: dict[str, Any], target: dict[str, Any], tokenizer: Tokenize
                 f"the drafter was made for a target with {made_for} {noun}, and this one has {has}", FIX
             )
     record, kind = draft.get("made_for"), text["model_type"]
-    if not isinstance(record, dict):  # None in published drafters; anything else is refused when it is loaded
+    if not isinstance(record, dict):  # None in published drafters; loading refuses anything else
         return
     if record.get("model_type", kind) != kind:
         recorded = record["model_type"]
@@ -57,7 +57,7 @@ def _vocabulary(tokenizer: Tokenizer) -> str:
 
 
 def refuse_drafter(config: dict[str, Any]) -> None:
-    """Refuse a drafter's configuration where a target's belongs (BadInput)."""
+    """Raise BadInput if a target's configuration is in fact a drafter's."""
     if "dflash_config" in config:
         raise BadInput(
             "the target's folder holds a drafter", "give the target's folder, and this one as its draft"

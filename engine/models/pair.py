@@ -24,19 +24,19 @@ from engine.tokens import Tokenizer
 class Part:
     """The source of one model of a pair."""
 
-    id: str  # as it is named: the bundled pair, a folder or a hub id
+    id: str  # its name: a bundled pair, a folder or a hub id
     folder: Path
     config: dict[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """What :func:``load`` returns. Unpacks into target, draft and tokenizer."""
+    """The result of :func:``load``. Unpacks into target, draft and tokenizer."""
 
     target: nn.Module = field(repr=False)  # mlx-lm's model, evaluated
     draft: Any = field(repr=False)  # the drafter, or None
     tokenizer: Tokenizer = field(repr=False)  # mlx-lm's `TokenizerWrapper`
-    name: str  # what was asked for
+    name: str  # the requested name
     parts: dict[str, Part]  # `target`; `draft` with a drafter, `reconstruction` with a restorer
     restorer: Any = field(default=None, repr=False)  # of evicted keys and values, if it was asked for
 
@@ -47,7 +47,7 @@ class Pair:
     def chats(self) -> bool:
         """Whether prompts are chat turns: the model has a chat template, and is not one of the tiny pairs.
 
-        Those were trained to continue text, and know turns from questions for needles alone.
+        The tiny pairs were trained to continue text, and know turns only from questions for needles.
         """
         tiny = self.parts["target"].folder.parent.name in PAIRS
         return bool(self.tokenizer.has_chat_template) and not tiny
@@ -65,9 +65,9 @@ class Pair:
         return self
 
     def rescaled(self) -> "Pair | None":
-        """Return the pair with the drafter's other factor: the target's if it reads plain rows, else 1.
+        """Return the pair with the drafter's other factor: the target's if it reads plain rows, otherwise 1.
 
-        Returns None if there is no drafter or both factors are the same. This pair stays as it is.
+        Returns None if there is no drafter or both factors are the same. This pair does not change.
         """
         if self.draft is None:
             return None
@@ -107,13 +107,13 @@ def load(
             folder that holds ``target/`` and ``draft/``, a folder with a model, or a hub id.
         draft: the drafter's folder or hub id. None: the one that comes with the name, if any; False: none.
         dtype: ``float32``, ``float16``, ``bfloat16`` or ``stored``. None: float32 on the CPU, where half
-            types are slow, and as it is stored elsewhere.
-        restore: the restorer's folder. None: the one that comes with the name, if any; False: none. One that reads the
-            drafter is loaded with it, even if ``draft`` is False.
-        download: fetch from the hub what its cache on this machine lacks.
+            types are slow, and the stored type elsewhere.
+        restore: the restorer's folder. None: the one that comes with the name, if any; False: none. If the restorer
+            reads the drafter, the drafter is loaded for it even if ``draft`` is False.
+        download: fetch files from the hub that its cache on this machine lacks.
 
     Raises:
-        BadInput: nothing there, something missing, damaged or not fitting; the message says what.
+        BadInput: a part is missing or damaged, or parts do not fit each other; the message says which.
     """
     source = registry.find(name, draft, restore)
     if source.restore and not source.draft and drafted.is_drafted(source.restore):

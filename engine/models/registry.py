@@ -1,6 +1,6 @@
-"""The names that models go by: the bundled pairs, and published targets with the drafter made for each.
+"""The names of models: the bundled pairs, and published targets with the drafter made for each.
 
-Nothing here loads anything, so that a command line can show the names without MLX.
+This module loads nothing, so that a command line can show the names without MLX.
 """
 
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ from engine.checkpoints.hub import local
 from engine.checkpoints.published import ALONE, BUNDLED, CHATS, PUBLISHED, WHEELS
 from engine.errors import BadInput
 
-DATA = Path(__file__).with_name("data")  # in a source tree
-PACKAGE = "kakeya_bridge_models"  # the same files, where the engine was installed from wheels
-# The files without which a bundled pair cannot be loaded.
+DATA = Path(__file__).with_name("data")  # the models' folder in a source tree
+PACKAGE = "kakeya_bridge_models"  # the package with the same files, if the engine was installed from wheels
+# The files that are needed to load a bundled pair.
 _NEEDED = {
     "target": ("config.json", "model*.safetensors", "tokenizer.json", "tokenizer_config.json"),
     "draft": ("config.json", "model*.safetensors"),
@@ -26,13 +26,13 @@ _NEEDED = {
 class Source:
     """The sources of a pair: references to the target, its drafter and its restorer, folders or hub ids."""
 
-    name: str  # what was asked for
+    name: str  # the requested name
     target: str  # never empty
-    draft: str | None  # None if no drafter belongs to it
-    restore: str | None = None  # the restorer's folder; None if none belongs to it, or none is wanted
+    draft: str | None  # None without a drafter
+    restore: str | None = None  # the restorer's folder; None if there is none, or none is wanted
 
     def parts(self) -> list[tuple[str, str, str]]:
-        """Return role, id and reference of each model: reports name a known pair, not where it lies."""
+        """Return role, id and reference of each model. The id of a known pair is its name, not its folder."""
 
         def id_of(reference: str) -> str:
             path = Path(reference)
@@ -55,7 +55,7 @@ def find(
     with; the restorer also a folder that holds ``restore/``.
 
     Raises:
-        BadInput: a bundled pair that this installation does not hold, or an empty name.
+        BadInput: the name is empty, or this installation does not have the bundled pair.
     """
     source = _named(str(name))
     if restore is not None:
@@ -66,7 +66,7 @@ def find(
 
 
 def drafter(draft: str | Path) -> str | None:
-    """Return the reference to a drafter, which is given as to :func:``find``."""
+    """Return the reference to a drafter, which is named as in :func:``find``."""
     if str(draft) in (*BUNDLED, *WHEELS, *PUBLISHED):
         return _named(str(draft)).draft
     return _inner(draft, "draft")
@@ -101,7 +101,7 @@ def _named(name: str) -> Source:
     folder = local(name)
     if not _is_dir(folder / "target"):
         return Source(name, name, None)
-    # A job in a sandbox gets a model of `models get` by its path: it sees nothing else of the user's home.
+    # A job in a sandbox gets a fetched model by its path, because it sees nothing else of the user's home.
     return _pair(folder.name if folder.name in WHEELS else name, folder)
 
 
@@ -133,12 +133,12 @@ def fetched(name: str) -> Path:
 
 
 def is_fetched(name: str) -> bool:
-    """Return whether a model of ``WHEELS`` is installed. It is put there only when it is complete."""
+    """Return whether a model of ``WHEELS`` is installed. Its folder exists only if it is complete."""
     return (fetched(name) / "target" / "config.json").is_file()
 
 
 def is_bundled_here(name: str) -> bool:
-    """Tell whether this installation holds the bundled model ``name``: every file that loading it needs."""
+    """Return whether this installation has every file that is needed to load the bundled model ``name``."""
     return all(
         any((data() / name / part).glob(pattern))
         for part, needed in _NEEDED.items()

@@ -12,9 +12,9 @@ from engine.models.fit import refuse_drafter
 from engine.mx import DTYPES, mx, nn, on_cpu, tree
 
 STORED = "stored"
-# Embeddings are padded to a round number of rows: published models leave up to two in a hundred unused.
+# Embeddings are padded to a round number of rows: in published models, up to 2 % of them are unused.
 MOST_UNUSED = 0.1
-MOST_WITHOUT = 0.01  # tokens added to a tokenizer, such as one for images, but not to the embeddings
+MOST_WITHOUT = 0.01  # the most tokens (such as one for images) in the tokenizer but not in the embeddings
 
 
 def chosen_dtype(name: str | None) -> mx.Dtype | None:
@@ -32,14 +32,14 @@ def chosen_dtype(name: str | None) -> mx.Dtype | None:
 
 
 def load_target(folder: Path, dtype: mx.Dtype | None) -> tuple[nn.Module, dict[str, Any]]:
-    """Load an mlx-lm model strictly: each of its tensors is in the files, and nothing else.
+    """Load an mlx-lm model strictly: the files must have each of its tensors, and nothing else.
 
     Returns the model, evaluated, and its configuration as mlx-lm completed it. Floating-point tensors become ``dtype``,
     or stay as stored if it is None.
 
     Raises:
-        BadInput: a file is missing or cut short; mlx-lm does not know the architecture; a drafter in place of
-            a target; a tensor is missing, is too many or has another shape; the configuration does not do.
+        BadInput: a file is missing or truncated; mlx-lm does not know the architecture; it is a drafter and not a
+            target; a tensor is missing, superfluous or has another shape; or the configuration is unusable.
     """
     config = files.read_config(folder)
     refuse_drafter(config)
@@ -98,10 +98,10 @@ def _cast(model: nn.Module, dtype: mx.Dtype) -> None:
 
 
 def load_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
-    """Return mlx-lm's wrapper of the tokenizer in ``folder``; code that a folder brings along is not run.
+    """Return mlx-lm's wrapper of the tokenizer in ``folder``. Code in the folder is never run.
 
     Raises:
-        BadInput: no tokenizer, one that cannot be read, or one with another vocabulary.
+        BadInput: the tokenizer is missing, cannot be read, or has another vocabulary.
     """
     path = files.vocabulary_file(folder)
     try:
