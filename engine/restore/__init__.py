@@ -1,4 +1,4 @@
-"""Restored prefill: caches that evict all but a sink and a window, and give attention evicted positions back."""
+"""Restored prefill: caches that evict all but a sink and a window, and restore evicted positions for attention."""
 
 from engine.restore.cache import RestoredCache, restored_caches
 from engine.restore.sources import Compressed, Exact, Learned, Noise, Source

@@ -1,9 +1,9 @@
-"""A cache that keeps a sink and a window, and hands attention evicted positions as a source gives them.
+"""A cache that keeps a sink and a window, and passes evicted positions to attention as a source restores them.
 
-The reconstruction is part of what ``update_and_fetch`` returns, and that is what attention reads: mlx-lm runs
-as it is installed, and there is nothing that it could overlook. Eviction happens between forward passes: a
-chunk of the prompt sees itself, the window before it and the sink as they are, all else only as it was given
-back. Chunks as long as the window keep that near to what a token at a time would see.
+The reconstruction is part of the result of ``update_and_fetch``, which attention reads. So the installed mlx-lm
+runs unchanged, and cannot overlook it. Eviction happens between forward passes: a chunk of the prompt sees itself,
+the window before it and the sink exactly, and all else only as restored. If chunks are as long as the window, this
+is near to what each token would see by itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,9 +24,9 @@ class RestoredCache:
     nothing back. ``sliding`` is how far back a token of this layer sees, itself counted; None sees everything.
 
     Attributes:
-        offset: tokens that have been through.
-        evicted: positions that have left.
-        injected_positions: evicted ones that the last attention read as the source made them.
+        offset: number of tokens so far.
+        evicted: number of evicted positions.
+        injected_positions: how many restored positions the last forward pass read.
         injected_reads: the sum of these over all forward passes.
     """
 
@@ -42,7 +42,7 @@ class RestoredCache:
         return () if self.source is None else (self.source,)
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Evict old positions, append both, and return sink, restored positions, window and new positions."""
+        """Evict old positions, append new ones, and return sink, restored positions, window and new positions."""
         self._evict()
         self.offset += keys.shape[2]
         window = (keys, values) if self._window is None else joined(self._window, (keys, values))
@@ -80,10 +80,10 @@ class RestoredCache:
     def make_mask(
         self, rows: int, window_size: int | None = None, return_array: bool = False
     ) -> mx.array | str | None:
-        """Return the mask of ``rows`` new ones, which see everything that is returned, themselves causally.
+        """Return the mask of ``rows`` new rows, which see all returned positions, and each other causally.
 
-        Those of a sliding layer see as far back as the model has them see: what is held or given back farther away is
-        hidden.
+        Rows of a sliding layer see only as far back as in the model: positions farther back are masked, stored or
+        restored.
         """
         if window_size != self.sliding:
             cache = f"a cache for {self.sliding or 'all'}"
@@ -107,25 +107,25 @@ class RestoredCache:
         return (at[None] <= new[:, None]) & (at[None] > new[:, None] - window)
 
     def size(self) -> int:
-        """Return the positions that are held here."""
+        """Return the number of stored positions."""
         return 0 if self.keys is None else self.keys.shape[2]
 
     @property
     def state(self) -> list[mx.array]:
-        """The arrays that are held here, to be evaluated."""
+        """The stored arrays, for evaluation."""
         return list(self._window or ())
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays that are held here."""
+        """Bytes of the stored arrays."""
         return sum(x.nbytes for x in self.state)
 
     def empty(self) -> bool:
-        """Return whether nothing has been through."""
+        """Return whether there were no tokens yet."""
         return self.keys is None
 
     def is_trimmable(self) -> bool:
-        """Return that tokens cannot be rolled back: the positions evicted for them are gone."""
+        """Return False: tokens cannot be rolled back, because the positions that were evicted for them are gone."""
         return False
 
 
@@ -153,7 +153,7 @@ def restored_caches(
     *,
     sliding: bool = False,
 ) -> list[Cache]:
-    """Return a cache a layer: those of one kind evict and restore, all others stay the model's own.
+    """Return one cache per layer: layers of one kind evict and restore, all others keep the model's own caches.
 
     The first ``sink`` and the last ``window`` positions stay; ``source`` returns what restores the cache of an index.
     With ``sliding``, sliding layers are restored, while full-attention ones keep their exact keys and values. BadInput

@@ -1,7 +1,7 @@
-"""f_theta: reconstructs the keys and values of a target's layers from those that its drafter computes of the text.
+"""f_theta: reconstructs the keys and values of a target's layers from those that its drafter computes for the text.
 
-The drafter's layers run over the token embeddings alone, without the target's layer outputs; each position sees those
-before it. Their raw keys and values, side by side, are mapped to a state that all restored layers share, and from it to
+The drafter's layers run only over the token embeddings, without the target's layer outputs; each position sees earlier
+ones. Their raw keys and values, side by side, are mapped to a state that all restored layers share, and this state to
 each layer's raw keys and values. Both maps are linear.
 """
 
@@ -40,7 +40,7 @@ class DraftedConfig:
 
 
 class DraftedRestorer(nn.Module):
-    """The weights, and the drafter that they read (whose weights are not among them)."""
+    """The weights, and the drafter whose outputs they read (its weights are separate)."""
 
     kind = "kakeya-drafted-restorer"
 
@@ -66,7 +66,7 @@ class DraftedRestorer(nn.Module):
 def features(drafter: BoundDrafter, ids: mx.array) -> mx.array:
     """Return the raw keys and values of all of a drafter's layers, ``[length, layers * 2 * kv heads * head_dim]``.
 
-    The ids begin with the first position of a text.
+    The ids must start at the first position of a text.
     """
     config, length = drafter.config, ids.shape[0]
     width = 2 * config.num_key_value_heads * config.head_dim
@@ -87,7 +87,7 @@ def features(drafter: BoundDrafter, ids: mx.array) -> mx.array:
 
 
 class Drafted:
-    """One prompt as a restorer sees it: one state for each of its positions."""
+    """One prompt in a restorer's form: one state for each position."""
 
     def __init__(self, restorer: DraftedRestorer, ids: Sequence[int]) -> None:
         # In a closure, because weights do not count as bytes of a cache.
@@ -114,7 +114,7 @@ def drafted_sources(
 
 
 def is_drafted(folder: str | Path) -> bool:
-    """Tell whether a folder holds such a restorer, which needs the target's drafter."""
+    """Return whether a folder contains such a restorer, which needs the target's drafter."""
     path = Path(folder) / CONFIG
     return path.is_file() and files.read_config(Path(folder))["model_type"] == DraftedRestorer.kind
 

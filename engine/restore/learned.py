@@ -1,4 +1,4 @@
-"""A target with its restorer: which layers are restored, and a source for each."""
+"""A target with its restorer: the restored layers, and a source for each."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,7 +16,7 @@ PARTS = ("input_layernorm", "self_attn")
 
 
 def embed_of(target: nn.Module) -> Embed:
-    """Return a target's table, from ids to rows."""
+    """Return a target's embedding function, from ids to rows."""
     return TargetEmbeddings.of(target).embed
 
 
@@ -29,14 +29,14 @@ def blocks(target: nn.Module, layers: Sequence[int]) -> list[nn.Module]:
 
 
 def project(block: nn.Module, x: mx.array) -> Pair:
-    """Return a layer's raw keys and values, ``[rows, length, heads * dim]``, of its input."""
+    """Return a layer's raw keys and values, ``[rows, length, heads * dim]``, for its input."""
     x, attention = block.input_layernorm(x), block.self_attn
     keys, to_values = attention.k_proj(x), attention.get("v_proj")
     return keys, keys if to_values is None else to_values(x)
 
 
 def config_for(target: nn.Module, digest: str, *, width: int, dilations: Sequence[int]) -> RestorerConfig:
-    """Return the shape of a restorer for all full-attention layers of a model, whose weights have ``digest``."""
+    """Return the shape of a restorer for all full-attention layers of a model with weights of this ``digest``."""
     return RestorerConfig(
         hidden_size=embed_of(target)(mx.zeros((1,), mx.int32)).shape[-1],
         layers=restored_layers(target),
@@ -60,7 +60,7 @@ def check(restorer: Restorer, target: nn.Module) -> None:
 def learned_sources(restorer: Restorer, target: nn.Module, ids: Sequence[int]) -> Callable[[int], Learned]:
     """Return a function from the index of a restored layer to a fresh source for it.
 
-    The restorer has to fit the model (:func:``check``). What comes after the prompt of ``ids`` is kept as it is.
+    The restorer has to fit the model (:func:``check``). Positions after the prompt ``ids`` are kept unchanged.
     """
     layers = restorer.config.layers
     reconstruction, modules = Reconstruction(restorer, embed_of(target), ids), blocks(target, layers)

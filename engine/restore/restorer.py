@@ -1,9 +1,9 @@
 """The learned restorer: reconstructs the inputs of a target's layers at evicted positions from the token ids.
 
-It reads the target's own embeddings of the text, mixes each position with the few dozen before it by gated
-causal convolutions, and adds to the embedding what it expects each layer's input to hold besides. The layer's
-own norm and projections make keys and values of that. What a target's layers know of a position from farther
-back is out of its reach.
+It reads the target's own embeddings of the text, and mixes each position with a few dozen earlier ones by gated
+causal convolutions. For each layer, it adds to the embedding an estimate of the rest of the layer's input. The
+layer's own norm and projections turn this into keys and values. It cannot reconstruct what a target's layers take
+from positions farther back.
 
     restorer = Restorer(config)
     rows = normed(embed(tokens))              # [rows, length, hidden]
@@ -44,7 +44,7 @@ class RestorerConfig:
 
 
 class Convolution(nn.Module):
-    """``x + down(silu(gate) * up)`` with gate and up from some positions of the normed ``x``."""
+    """``x + down(silu(gate) * up)``, with gate and up computed from some positions of the normed ``x``."""
 
     def __init__(self, config: RestorerConfig, dilation: int) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Restorer(nn.Module):
         self.norm = nn.RMSNorm(config.width)
         self.kept = [Scale(config.hidden_size) for _ in config.layers]
         self.added = [nn.Linear(config.width, config.hidden_size) for _ in config.layers]
-        for layer in self.added:  # it begins with the embedding alone
+        for layer in self.added:  # so that it adds nothing to the embedding at first
             layer.weight, layer.bias = mx.zeros_like(layer.weight), mx.zeros_like(layer.bias)
 
     def states(self, rows: mx.array) -> mx.array:
@@ -98,17 +98,17 @@ class Restorer(nn.Module):
         return normed
 
     def inputs(self, i: int, rows: mx.array, states: mx.array) -> mx.array:
-        """Return the ``i``-th restored layer's input but for its scale, ``[rows, length, hidden]``."""
+        """Return the ``i``-th restored layer's input, except for its scale, ``[rows, length, hidden]``."""
         return self.kept[i](rows.astype(states.dtype)) + self.added[i](states)
 
 
 def normed(rows: mx.array) -> mx.array:
-    """Return embeddings divided by their root mean square, so that the scale a model gives them is no matter."""
+    """Return embeddings divided by their root mean square, so that their scale in a model does not matter."""
     return mx.fast.rms_norm(rows, None, 1e-12)
 
 
 class Reconstruction:
-    """One prompt as a restorer sees it: all that is kept of its evicted positions is one state each."""
+    """One prompt in a restorer's form: for each evicted position, only one state is kept."""
 
     def __init__(self, restorer: Restorer, embed: Embed, ids: Sequence[int]) -> None:
         # In a closure, because weights do not count as bytes of a cache.

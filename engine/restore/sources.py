@@ -1,4 +1,4 @@
-"""Where the keys and values of evicted positions come back from."""
+"""The sources that restore the keys and values of evicted positions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -10,10 +10,10 @@ Pair = tuple[mx.array, mx.array]
 
 
 class Source(Protocol):
-    """What a cache asks for the evicted positions of its layer.
+    """Restores the evicted positions of a cache's layer.
 
-    Keys and values are ``[1, heads, positions, dim]`` as a cache holds them: normed, rotated to their absolute
-    positions. Pieces come in order and follow one another.
+    Keys and values are ``[1, heads, positions, dim]`` in the form of caches: normed, and rotated to their absolute
+    positions. They arrive in order and without gaps.
     """
 
     def take(self, start: int, keys: mx.array, values: mx.array) -> None:
@@ -37,7 +37,7 @@ class Exact:
         self.values: mx.array | None = None
 
     def take(self, start: int, keys: mx.array, values: mx.array) -> None:  # noqa: ARG002
-        """Keep both."""
+        """Keep keys and values."""
         if self.keys is None or self.values is None:
             self.keys, self.values = keys, values
         else:
@@ -72,7 +72,7 @@ class Compressed:
         self.inner, self._dtype = inner, mx.float32
 
     def take(self, start: int, keys: mx.array, values: mx.array) -> None:  # noqa: ARG002
-        """Encode both."""
+        """Encode keys and values."""
         self._dtype = keys.dtype
         self.inner.update_and_fetch(keys, values)
 
@@ -103,12 +103,12 @@ class Learned:
         self.inner, self.stop, self.caches = Exact(), stop, owned
         self.start: int | None = None
         self.count = 0
-        # In a closure: the bytes of a cache are those of its arrays, and weights do not count.
+        # A closure, because the weights must not count as bytes of the cache, whose arrays are counted.
         self._cached = lambda start, stop, like: as_cached(attention, reconstruct(start, stop), like, start)
         self._like: Pair | None = None
 
     def take(self, start: int, keys: mx.array, values: mx.array) -> None:
-        """Count as many positions as will have to be made, and keep those that were not of the prompt."""
+        """Count the positions that have to be reconstructed, and keep those after the prompt."""
         if self.start is None:
             self.start, self._like = start, (_empty(keys), _empty(values))
         count = keys.shape[2] if self.stop is None else max(0, min(keys.shape[2], self.stop - start))
@@ -129,7 +129,7 @@ def _empty(x: mx.array) -> mx.array:
 
 
 def as_cached(attention: nn.Module, raw: Pair, like: Pair, start: int) -> Pair:
-    """Return raw projections ``[rows, positions, heads * dim]`` as the layer's cache would hold them.
+    """Return raw projections ``[rows, positions, heads * dim]`` in the form of the layer's cache.
 
     They begin at position ``start``, and get the shapes and types of keys and values ``[rows, heads, any, dim]``.
     """

@@ -1,4 +1,4 @@
-"""Restorers on disk: ``config.json`` and ``model.safetensors``, made for certain models and refused for any other."""
+"""Restorers on disk: ``config.json`` and ``model.safetensors``. Each is loaded only for the models it was made for."""
 
 from collections.abc import Callable
 from dataclasses import MISSING, asdict, fields
@@ -21,12 +21,12 @@ Config = TypeVar("Config")
 
 
 def target_digest(folder: Path) -> str:
-    """Return ``sha256:...`` of a target's weights, by which a restorer knows it."""
+    """Return ``sha256:...`` of a target's weights, which identifies it for restorers."""
     return digests.digest(files.weight_files(folder), folder)
 
 
 def save_restorer(restorer: Any, folder: Path) -> None:
-    """Write a restorer of either kind in half precision; its files are replaced whole or not at all."""
+    """Write a restorer of either kind in half precision; its files are replaced atomically."""
     weights = {name: x.astype(mx.float16) for name, x in tree.tree_flatten(restorer.parameters())}
     config = {"model_type": restorer.kind, **asdict(restorer.config), "dtype": "float16"}
     tensors.save(folder, config, weights)
@@ -47,7 +47,7 @@ def load_restorer(folder: Path, target: Path, dtype: mx.Dtype | None = None) -> 
 
 
 def check_digest(folder: Path, role: str, wanted: str, digest: str, fix: str) -> None:
-    """Refuse a restorer that was made for another model (BadInput)."""
+    """Raise BadInput if a restorer was made for another model."""
     if wanted != digest:
         message = f"the restorer in {folder} was made for another {role}"
         raise BadInput(f"{message}: {wanted[:19]}, not {digest[:19]}", fix)

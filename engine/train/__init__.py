@@ -1,1 +1,1 @@
-"""Training: the recipe of the bundled tiny family, and drafters for any model that mlx-lm loads."""
+"""Training of drafters and restorers for any model that mlx-lm loads."""

@@ -1,4 +1,4 @@
-"""Steps of a module's weights in MLX: Muon for the matrices, AdamW for the rest."""
+"""Optimizes a module's weights in MLX: Muon for the matrices, AdamW for the rest."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ S = TypeVar("S", bound=Schedule)
 class TrainedWeights(Learner, Generic[S]):
     """Weights that are trained in place, and their optimizer.
 
-    ``loss`` gets what :meth:``step`` gets; it returns the loss and then figures to report.
+    ``loss`` gets the arguments of :meth:``step``; it returns the loss, followed by figures to report.
     """
 
     suffix = ".safetensors"
@@ -30,7 +30,7 @@ class TrainedWeights(Learner, Generic[S]):
         self.value_and_grad = nn.value_and_grad(model, loss)
 
     def step(self, number: int, *given: object) -> list[float]:
-        """Take step ``number`` of the plan; return the loss and the figures from before it."""
+        """Take step ``number`` of the plan; return the loss and the figures before the step."""
         factor = self.plan.rate(number)
         for optimizer, rate in zip(self.optimizer.optimizers, self.plan.rates, strict=True):
             optimizer.learning_rate = rate * factor

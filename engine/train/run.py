@@ -15,8 +15,8 @@ from engine.errors import BadInput
 
 MATRIX = 2  # dimensions of a matrix: Muon's, where the rest is AdamW's
 
-Source = Callable[[np.random.Generator, int], np.ndarray]  # gives so many rows of ids, `[rows, length]`
-Batches = Callable[[int], Any]  # from a step to what is learned from; the same, however often the run stopped
+Source = Callable[[np.random.Generator, int], np.ndarray]  # returns a number of rows of ids, `[rows, length]`
+Batches = Callable[[int], Any]  # returns the batch of a step: the same one, however often the run was interrupted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +45,9 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan(Schedule):
-    """How long and how fast. One step is ``rows`` rows.
+    """The settings of a training. One step uses ``rows`` rows.
 
-    The target reads ``pool`` rows at a time, and each serves ``uses`` steps.
+    The target reads ``pool`` rows at a time, and each row is used in ``uses`` steps.
     """
 
     rows: int
@@ -84,7 +84,7 @@ class Learner(Protocol):
 
 
 class Reader(Learner, Protocol):
-    """A learner that trains on its target's states."""
+    """A learner that trains on its target's outputs."""
 
     def read(self, rows: np.ndarray) -> Any:
         """Let the target read ``rows`` ``[rows, length]``; return a batch."""
@@ -94,9 +94,9 @@ L = TypeVar("L", bound=Learner)
 
 
 class Pool:
-    """Batches of rows that a target has read: it reads ``pool`` rows at a time, and each serves ``uses`` steps.
+    """Batches of rows that a target has read: it reads ``pool`` rows at a time, and each is used in ``uses`` steps.
 
-    ``read`` lets the target read rows ``[rows, length]``, and returns what is learned from.
+    ``read`` lets the target read rows ``[rows, length]``, and returns the data to learn from.
     """
 
     def __init__(self, read: Callable[[np.ndarray], Any], source: Source, plan: TrainingPlan) -> None:

@@ -1,4 +1,4 @@
-"""What trains with torch has in common: the import, threads, the type of products, the optimizers, a step."""
+"""Shared by learners in torch: the import, threads, the type of products, the optimizers, a step."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that torch does not find here (BadInput)."""
+    """Raise BadInput for a device that torch does not find on this machine."""
     if device == "cuda" and not torch.cuda.is_available():
         raise BadInput("torch finds no CUDA device on this machine", "leave --device out to use the CPU")
 
@@ -43,9 +43,9 @@ def use_threads(count: int) -> None:
 
 
 def product_dtype(device: str) -> torch.dtype:
-    """Return the quicker type for matrix products: bfloat16, or float32 on a CPU without instructions for it.
+    """Return the faster type for matrix products: bfloat16, or float32 on a CPU without instructions for bfloat16.
 
-    Such a CPU takes fifty times as long for a product in bfloat16.
+    On such a CPU, a product in bfloat16 takes fifty times as long.
     """
     if device == "cpu" and not torch.cpu._is_avx512_bf16_supported():  # noqa: SLF001 - torch has no public name
         return torch.float32
@@ -53,11 +53,11 @@ def product_dtype(device: str) -> torch.dtype:
 
 
 class SingleMuon(torch.optim.Muon):
-    """Torch's Muon with its iterations in float32. Torch's own are in bfloat16 on any device."""
+    """Torch's Muon, but with iterations in float32: torch's own iterate in bfloat16 on any device."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # noqa: ARG002 - what optimizers take
-        """See :class:``torch.optim.Muon``; gradients have to be there."""
+        """See :class:``torch.optim.Muon``; gradients must have been computed."""
         for group in self.param_groups:
             for weight in group["params"]:
                 momentum = group["momentum"]
@@ -98,7 +98,7 @@ def muon_and_adamw(
 ) -> list[torch.optim.Optimizer]:
     """Return Muon over ``matrices`` and AdamW over ``others``.
 
-    ``decay`` is that of the matrices' weights, and ``scaling`` says how Muon's rate follows a matrix's shape:
+    ``decay`` is the weight decay of the matrices. ``scaling`` is how Muon's rate depends on a matrix's shape:
     ``original`` or ``match_rms_adamw``.
     """
     muon = SingleMuon if product_dtype(matrices[0].device.type) is torch.float32 else torch.optim.Muon
@@ -126,7 +126,7 @@ class TrainedTorchWeights(Learner, Generic[S]):
         self.weights, self.optimizers, self.plan, self.device = weights, optimizers, plan, device
 
     def step(self, number: int, loss: torch.Tensor) -> float:
-        """Take step ``number`` of the plan down from ``loss``, and return the loss."""
+        """Take step ``number`` of the plan with the gradients of ``loss``, and return the loss."""
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.weights.values(), self.plan.clip)
         for optimizer, rate in zip(self.optimizers, self.plan.rates, strict=True):

@@ -1,1 +1,1 @@
-"""What models are trained on."""
+"""The data on which models are trained."""

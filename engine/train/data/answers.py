@@ -1,4 +1,4 @@
-"""What a run makes once and reads again when it goes on, such as an instruct model's answers to prompts."""
+"""Data that a run creates once and reads again when it is resumed, such as an instruct model's answers."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -8,7 +8,7 @@ import numpy as np
 
 from bridge.common.whole_files import written_whole
 
-BATCH = 96  # prompts answered at a time, of nearly the same length
+BATCH = 96  # prompts of similar length that are answered at a time
 
 Writer = Callable[[Sequence[Sequence[int]]], list[list[int]]]
 
@@ -19,7 +19,7 @@ def stream(
     path: Path,
     say: Callable[[int], None] = lambda _: None,
 ) -> np.ndarray:
-    """Return each prompt with its answer, one after the other, uint32; made once, then read from ``path``.
+    """Return all prompts with their answers, concatenated, uint32; created once, then read from ``path``.
 
     The prompts are token ids, with the chat template around them. ``writer`` loads what answers some of them, if they
     are not answered yet; an answer that came to its end ends with the model's closing token. ``say`` gets the number
@@ -43,7 +43,7 @@ def stream(
 def cached_array(path: Path, make: Callable[[], np.ndarray]) -> np.ndarray:
     """Return the result of ``make``; it is written to the ``.npy`` file ``path`` once, and then read from it."""
     if path.exists():
-        # An earlier version may have left the file cut off.
+        # An earlier version may have left a truncated file.
         with suppress(ValueError, EOFError):
             stored: np.ndarray = np.load(path)
             return stored

@@ -1,8 +1,8 @@
-"""The text of the tiny family: Python sources whose licences allow it, found in the running interpreter.
+"""Python sources of the running interpreter, as text for training, if their licences allow it.
 
-The standard library, and packages that this project installs anyway, each under a permissive licence
-(:data:``PACKAGES``). Files are ordered by their digest, not by their path, so that which are held out depends
-on nothing but their content.
+These are the standard library, and packages that this project installs anyway under permissive licences
+(:data:``PACKAGES``). Files are ordered by their digest and not by path, so that the choice of held-out files
+depends only on their content.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from engine.errors import BadInput
 
-# Distributions by their licence, as their metadata state it. Others are not read, even if they are installed.
+# Distributions by licence, as in their metadata. Others are not read, even if they are installed.
 PACKAGES = {
     "MIT": (
         "anyio", "attrs", "build", "charset-normalizer", "execnet", "filelock", "h11", "hatchling", "jsonschema",
@@ -27,12 +27,12 @@ PACKAGES = {
     "BSD-2-Clause": ("import-linter", "Pygments"),
     "Apache-2.0 OR BSD-2-Clause": ("packaging",),
 }  # fmt: skip
-PACKAGE_CAP = 2_500_000  # bytes of one package, so that no one style prevails
+PACKAGE_CAP = 2_500_000  # the most bytes of one package, so that no single style dominates
 FILE_SIZES = (400, 200_000)
-LONG_LINE = 30  # characters, from which on a shared line says something
-HELD_OUT = 32  # files of the standard library
+LONG_LINE = 30  # a shared line counts as a repetition only if it has at least this many characters
+HELD_OUT = 32  # held-out files of the standard library
 
-# Tables, tests and translations: text that teaches a model little about code.
+# Folders with tables, tests and translations, which teach a model little about code.
 _SKIPPED = {"test", "tests", "_vendor", "idlelib", "lib2to3", "encodings", "pydoc_data", "site-packages"}
 _SKIPPED_NAMES = ("unistring.py", "uts46data.py", "idnadata.py")
 
@@ -53,7 +53,7 @@ class File:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Files to train on, and files that nothing is trained on."""
+    """Files to train on, and held-out files."""
 
     train: tuple[File, ...]
     held_out: tuple[File, ...]
@@ -105,7 +105,7 @@ def capped(files: list[File], cap: int) -> list[File]:
 
 
 def without_repeats(train: list[File], held_out: list[File]) -> Iterator[File]:
-    """Drop files that repeat another, or share much of their text with a held-out one."""
+    """Drop files that repeat another file, or share much of their text with a held-out one."""
     digests = {file.digest for file in held_out}
     lines = {line for file in held_out for line in _long_lines(file)}
     for file in train:

@@ -7,8 +7,8 @@ import numpy as np
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
 
-# The share of rows that greedy decoding writes. The rest is sampled at temperatures between 0.4 and 1, because greedy
-# text of a small model runs into loops.
+# The share of rows that are decoded greedily. The rest is sampled at temperatures between 0.4 and 1, because a small
+# model's greedy text runs into loops.
 GREEDY = 0.75
 BATCH = 64  # rows that are written at a time
 
@@ -22,7 +22,7 @@ def rows(
     seed: int = 0,
     say: Callable[[int], None] = lambda _: None,
 ) -> np.ndarray:
-    """Return ``openings`` ``[count, P]`` with what the model writes after them, ``[count, length]`` of uint32.
+    """Return ``openings`` ``[count, P]`` with the model's continuations, ``[count, length]`` of uint32.
 
     Of each batch's openings, the last ``shortest`` to P tokens are used, one length a batch; None stands for P. ``say``
     gets the number of rows written so far.

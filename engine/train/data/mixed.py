@@ -1,4 +1,4 @@
-"""Rows of text and of generated retrieval tasks, in any tokenizer: what a restorer learns from."""
+"""The training data of a restorer: rows of text and of generated retrieval tasks, for any tokenizer."""
 
 import random
 
@@ -8,8 +8,8 @@ from engine.tokens import Tokenizer
 from engine.train.data import tasks, text
 from engine.train.run import Source
 
-SHORT = 120  # tokens that one task fills
-FILLER = 6000  # tokens of text that a task takes its lines from
+SHORT = 120  # tokens of one task
+FILLER = 6000  # tokens of text from which a task takes its lines
 
 
 def source(tokenizer: Tokenizer, ids: np.ndarray, *, task_share: float, length: int) -> Source:

@@ -1,14 +1,14 @@
 """Generated tasks that teach a small model to recall: named values, needles in text and in code, copying.
 
-Each task is a list of ``(text, weight)``: the weight of the loss on that text. Answers count, the filler
-around them counts little: it is random, or learned from real code.
+Each task is a list of ``(text, weight)`` with the weight of the loss on that text. Answers count. The filler around
+them counts little, because it is random, or can be learned from real code.
 """
 
 import random
 import string
 from collections.abc import Callable, Sequence
 
-TURN, TURN_END = "<|im_start|>", "<|im_end|>"  # of ChatML
+TURN, TURN_END = "<|im_start|>", "<|im_end|>"  # the marks of ChatML
 Piece = tuple[str, float]
 Maker = Callable[[random.Random, int, Sequence[str]], list[Piece]]
 Mix = tuple[tuple[Maker, float], ...]  # kinds of tasks, and the share of each
@@ -22,7 +22,7 @@ WORDS = tuple(
 )
 ANSWER, FILLER = 2.0, 0.1
 IN_TURNS = 0.3  # the share of notes in ChatML turns
-OF_CODE = 0.5  # the share of copying whose text is code
+OF_CODE = 0.5  # the share of copying tasks whose text is code
 
 
 def code(rng: random.Random) -> str:
@@ -78,7 +78,7 @@ def needles_in_code(rng: random.Random, size: int, lines: Sequence[str]) -> list
 
 
 def copying(rng: random.Random, size: int, lines: Sequence[str]) -> list[Piece]:
-    """A stretch of code or of random names, then the same again."""
+    """A piece of code or of random names, twice."""
     if rng.random() < OF_CODE:
         start = rng.randrange(max(1, len(lines) - 100))
         text = "\n".join(lines[start : start + max(2, size // 24)])
@@ -93,7 +93,7 @@ TASKS: Mix = ((named_values, 0.25), (notes, 0.3), (needles_in_code, 0.3), (copyi
 
 
 def draw(rng: random.Random, size: int, lines: Sequence[str], mix: Mix = TASKS) -> list[Piece]:
-    """Return one task of about ``size`` tokens; ``lines`` are those of some source file."""
+    """Return one task of about ``size`` tokens; ``lines`` come from some source file."""
     makers, weights = zip(*mix, strict=True)
     pieces: list[Piece] = rng.choices(makers, weights)[0](rng, size, lines)
     return pieces

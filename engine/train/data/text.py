@@ -1,4 +1,4 @@
-"""The rows of text that a drafter learns from: people's, and the target's own."""
+"""The training data of a drafter: rows of text by people and by the target itself."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,15 +13,15 @@ from engine.train.data.answers import cached_array
 from engine.train.run import Source
 
 SUFFIXES = (".md", ".py", ".rst", ".txt")
-SHORTEST, LONGEST = 32, 192  # tokens of an opening that the target goes on from
-LONG = 0.25  # the share of text that comes in longer rows, so that far context is seen too
+SHORTEST, LONGEST = 32, 192  # tokens of an opening that the target continues
+LONG = 0.25  # the share of text in longer rows, so that the drafter also sees long contexts
 LONG_FACTOR = 2.4
 
 
 def token_ids(tokenizer: Tokenizer, paths: Sequence[Path], path: Path) -> np.ndarray:
-    """Return the texts as one stream of token ids, uint32; made once, then read from ``path``.
+    """Return the texts as one stream of token ids, uint32; created once, then read from ``path``.
 
-    Without ``paths``, files and folders, the text is this machine's Python sources.
+    ``paths`` are files and folders. Without any, the text is this machine's Python sources.
     """
 
     def make() -> np.ndarray:
@@ -43,7 +43,7 @@ def written_rows(
     seed: int,
     say: Callable[[int], None] = lambda _: None,
 ) -> np.ndarray:
-    """Return ``count`` rows ``[count, length]`` that the target wrote; made once, then read from ``path``."""
+    """Return ``count`` rows ``[count, length]`` that the target wrote; created once, then read from ``path``."""
 
     def make() -> np.ndarray:
         longest = min(LONGEST, length // 2)
@@ -79,13 +79,13 @@ def source(ids: np.ndarray, written: np.ndarray, *, share: float, length: int) -
 
 
 def check_length(ids: np.ndarray, length: int, noun: str = "a row") -> None:
-    """Raise BadInput if the text has no ``noun`` of ``length`` tokens."""
+    """Raise BadInput if the text is too short for ``noun`` of ``length`` tokens."""
     if len(ids) <= length:
         raise BadInput(f"the text has {len(ids)} tokens, fewer than {noun} of {length}", "give more text")
 
 
 def windows(ids: np.ndarray, length: int, rng: np.random.Generator, count: int) -> np.ndarray:
-    """Return ``count`` random stretches of a stream of token ids, ``[count, length]`` int32."""
+    """Return ``count`` random pieces of a stream of token ids, ``[count, length]`` int32."""
     starts = rng.integers(0, len(ids) - length, count)
     return np.stack([ids[start : start + length] for start in starts]).astype(np.int32)
 

@@ -1,9 +1,9 @@
-"""A drafter's forward for training: many blocks of one row at once, each seeing only what precedes it.
+"""A drafter's forward pass for training: many blocks of one row at once. Each sees only the text before it.
 
-At decoding a block is one row of queries over a cache. Here every row of text gives many anchors: at anchor
-``a`` the block is ``[token a, mask, ..., mask]`` at positions ``a .. a + block - 1`` and sees the taps of the
-positions before ``a``, as if the text up to there had just been committed, and of itself what the decoder lets
-it see: all of it, or in a causal layer no later row.
+In decoding, a block is one row of queries over a cache. In training, each row of text gives many anchors. The block
+at anchor ``a`` is ``[token a, mask, ..., mask]`` at positions ``a .. a + block - 1``. It sees the taps of the
+positions before ``a``, as if the text up to there had just been committed. Its rows see each other as in decoding:
+all of them, or in a causal layer only earlier ones.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from engine.mx import mx, nn
 
 @dataclass(frozen=True)
 class Batch:
-    """What the target says about some rows of text."""
+    """The target's outputs for some rows of text."""
 
     tokens: mx.array  # `[rows, length]` int32
     taps: mx.array  # `[rows, length, taps * hidden]`, the outputs of the tapped layers

@@ -1,4 +1,4 @@
-"""Initialize a drafter: its shape from its target's and its first weights, or another's weights to go on from."""
+"""Initializes a drafter: a new one with a shape for its target, or an existing one for further training."""
 
 from collections.abc import Sequence
 from pathlib import Path

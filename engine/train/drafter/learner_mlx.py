@@ -1,4 +1,4 @@
-"""Train a drafter in MLX, for any target that mlx-lm loads."""
+"""Trains a drafter in MLX, for any target that mlx-lm loads."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from engine.train.optimizer import TrainedWeights
 
 
 def read(tapped: Tapped, rows: np.ndarray) -> Batch:
-    """Let the target read ``rows`` ``[rows, length]``: taps, and its most probable successors."""
+    """Return the target's taps and most probable next tokens for ``rows`` ``[rows, length]``."""
     tokens = mx.array(rows.astype(np.int32))
     logits, taps = tapped.forward(tokens, None)
     logits = logits.astype(mx.float32)
@@ -28,7 +28,7 @@ def read(tapped: Tapped, rows: np.ndarray) -> Batch:
 
 
 class MlxLearner(TrainedWeights[DrafterPlan]):
-    """A drafter that learns in place, from a target of mlx-lm that stays as it is."""
+    """Trains a drafter in place. The target, a model of mlx-lm, does not change."""
 
     def __init__(self, draft: Drafter, target: nn.Module, plan: DrafterPlan) -> None:
         super().__init__(draft, self.loss, plan)
@@ -44,13 +44,13 @@ class MlxLearner(TrainedWeights[DrafterPlan]):
         return read(self.tapped, rows)
 
     def learn(self, batch: Batch, step: int) -> dict[str, float]:
-        """Take one step; return the loss and the tau before it."""
+        """Take one step; return the loss and tau before the step."""
         anchors = mx.array(self.plan.places(step, batch.tokens.shape[1]))
         loss, tau = self.step(step, batch, anchors)
         return {"loss": loss, "tau": tau}
 
     def loss(self, batch: Batch, anchors: mx.array) -> tuple[mx.array, mx.array]:
-        """Return the loss and the tau of the training blocks (committed tokens a verify step, greedily)."""
+        """Return the loss and tau of the training blocks (committed tokens per verify step, greedily)."""
         plan = self.plan
         states = hidden_states(self.draft, self.embeddings.embed, batch, anchors, plan.block, self.rotations)
         rows, count, slots, width = states.shape

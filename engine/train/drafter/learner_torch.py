@@ -1,8 +1,8 @@
-"""Train a drafter in torch, for targets that transformers loads too.
+"""Trains a drafter in torch, for targets that transformers loads too.
 
-It computes what :mod:``engine.train.drafter.learner_mlx`` computes (a test compares loss and gradients), faster on
-a CPU, and runs on CUDA. The target reads in float32, as it will when decoding here; the drafter learns in float32,
-and its matrices are multiplied in bfloat16 if that is quicker.
+It computes the same as :mod:``engine.train.drafter.learner_mlx`` (a test compares loss and gradients), is faster on a
+CPU, and also runs on CUDA. The target runs in float32, as in decoding with this engine. The drafter is trained in
+float32, and its matrices are multiplied in bfloat16 if that is faster.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,12 +27,12 @@ from engine.train.with_torch import (
     transformers,
 )
 
-STRIDE = 16  # a shortlist has every so many-th token of the vocabulary beside the likely ones
+STRIDE = 16  # besides the likely tokens, a shortlist has every 16th token of the vocabulary
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What the target says about some rows of text; :class:``engine.train.drafter.blocks.Batch`` in torch."""
+    """The target's outputs for some rows of text: :class:``engine.train.drafter.blocks.Batch`` in torch."""
 
     tokens: torch.Tensor
     taps: torch.Tensor
@@ -80,7 +80,7 @@ def _load(folder: Path, device: str, dtype: torch.dtype, **options: str) -> Any:
 
 
 class TorchLearner(TrainedTorchWeights[DrafterPlan]):
-    """A drafter that gets at the end what was learnt, from a target that transformers reads.
+    """Trains a drafter, which gets the weights at the end, for a target that transformers reads.
 
     ``embed_scale`` is the factor of :class:``engine.dflash.target.embeddings.DraftEmbeddings``, ``dtype`` that of the
     drafter's matrix products; None for what is quicker on the device.
@@ -115,7 +115,7 @@ class TorchLearner(TrainedTorchWeights[DrafterPlan]):
 
     @torch.no_grad()
     def read(self, rows: np.ndarray) -> Batch:
-        """Let the target read ``rows`` ``[rows, length]``: taps, and its most probable successors."""
+        """Return the target's taps and most probable next tokens for ``rows`` ``[rows, length]``."""
         tokens = torch.from_numpy(rows.astype(np.int64)).to(self.device)
         taps: dict[int, torch.Tensor] = {}
 
@@ -135,7 +135,7 @@ class TorchLearner(TrainedTorchWeights[DrafterPlan]):
         return Batch(tokens, chosen.to(self.dtype), ids, scores.softmax(-1))
 
     def learn(self, batch: Batch, step: int) -> dict[str, float]:
-        """Take one step; return the loss and the tau before it."""
+        """Take one step; return the loss and tau before the step."""
         anchors = self.plan.places(step, batch.tokens.shape[1]).astype(np.int64)
         loss, tau = self.loss(batch, torch.from_numpy(anchors).to(self.device), step)
         return {"loss": self.step(step, loss), "tau": float(tau)}
@@ -146,9 +146,9 @@ class TorchLearner(TrainedTorchWeights[DrafterPlan]):
         self.draft.update(tree.tree_unflatten(learnt))
 
     def loss(self, batch: Batch, anchors: torch.Tensor, step: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss and the tau of the training blocks (committed tokens a verify step, greedily).
+        """Return the loss and tau of the training blocks (committed tokens per verify step, greedily).
 
-        A shortlist holds the batch's ``top_ids`` and every ``STRIDE``-th token, others at each ``step``.
+        A shortlist has the batch's ``top_ids`` and every ``STRIDE``-th token, from another offset at each ``step``.
         """
         plan, slots = self.plan, self.plan.block - 1
         states = self._hidden_states(batch, anchors)

@@ -1,8 +1,8 @@
-"""What a DFlash drafter learns, with either library.
+"""The recipe for training a DFlash drafter, for both libraries.
 
-The target reads rows of text, written by people and by itself, and says what it would have written after
-each position. The drafter learns to say the same, several positions ahead at once. No gradient goes through
-the target; its embedding and head serve the drafter as they are.
+The target reads rows of text, written by people and by itself, and predicts the next token at each position. The
+drafter learns to predict the same, several positions ahead at once. No gradient goes through the target; its
+embedding and head are used unchanged.
 """
 
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ import numpy as np
 
 from engine.train import run
 
-TOP = 24  # probabilities of the target that are kept a position
+TOP = 24  # the target's largest probabilities that are kept per position
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrafterPlan(run.TrainingPlan):
-    """How long and how fast. One step is ``rows`` rows with ``anchors`` blocks each.
+    """The settings of a training. One step uses ``rows`` rows with ``anchors`` blocks each.
 
-    The target reads ``pool`` rows at a time, and each serves ``uses`` steps with other anchors.
+    The target reads ``pool`` rows at a time, and each row is used in ``uses`` steps with other anchors.
     """
 
     rows: int = 8
     anchors: int = 64
     block: int = 8
-    decay: float = 4.0  # slot j of a block weighs exp(-j / decay)
-    shortlist: bool = False  # compare with the tokens that the target thinks of in the batch, and some others
-    off_path: float = 0.1  # the weight of slots behind one where the text is not what the target would write
+    decay: float = 4.0  # slot j of a block has the weight exp(-j / decay)
+    shortlist: bool = False  # compute the loss only over the target's likely tokens in the batch, and some others
+    off_path: float = 0.1  # the weight of slots after the first one where the text differs from the target's choice
 
     def places(self, step: int, length: int) -> np.ndarray:
         """Return the starts of a step's blocks in rows of ``length``: ``[rows, anchors]`` int32, sorted.

@@ -1,4 +1,4 @@
-"""Fit a restorer that reads the drafter: ridge regression, then the best map of lower rank, in closed form."""
+"""Fits a restorer that reads the drafter: ridge regression, then the best map of lower rank, in closed form."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,7 +11,7 @@ from engine.mx import mx, nn
 from engine.restore.drafted import DraftedConfig, DraftedRestorer, features
 from engine.restore.learned import blocks, project
 
-RIDGE = 1e-4  # of the mean energy of an input
+RIDGE = 1e-4  # relative to the mean energy of an input
 
 
 def fit(
@@ -24,9 +24,9 @@ def fit(
     digests: tuple[str, str],
     on_row: Callable[[], None] = lambda: None,
 ) -> DraftedRestorer:
-    """Return a restorer of a target's layers, least in squared error of raw keys and values.
+    """Return a restorer of a target's layers with the least squared error of raw keys and values.
 
-    Of all maps of this rank, the best is the ridge regression, projected to the principal directions of what it gives.
+    The best map of a given rank is the ridge regression, projected to the principal directions of its results.
 
     ``rank`` is the size of a position's state, at most that of the drafter's keys and values; ``digests`` are those of
     both models' weights. The rows are token ids of texts; ``on_row`` is called after each.
@@ -63,7 +63,7 @@ def fit(
 
 
 class Wanted:
-    """What a target's layers make of a text: their raw keys and values."""
+    """The raw keys and values of a target's layers for a text."""
 
     def __init__(self, target: nn.Module, layers: Sequence[int]) -> None:
         self._layers, self._blocks = layers, blocks(target, layers)

@@ -1,8 +1,8 @@
-"""Train a restorer for any target that mlx-lm loads.
+"""Trains a restorer for any target that mlx-lm loads.
 
-The target reads rows of text as they are. The restorer learns to give the keys and values that its layers hold
-(their error), and to leave what the target then says unchanged when it reads the rows again with everything
-behind its window as the restorer gives it (the divergence). No gradient goes to the target's weights.
+The target reads rows of text exactly. Then it reads them again with all positions before its window as the restorer
+gives them. The restorer learns to match the exact keys and values (the error), and to leave the target's predictions
+unchanged in the second reading (the divergence). The target's weights get no gradient.
 """
 
 from collections.abc import Sequence
@@ -23,19 +23,19 @@ from engine.train.optimizer import TrainedWeights
 
 @dataclass(frozen=True, kw_only=True)
 class RestorerPlan(run.TrainingPlan):
-    """How long and how fast. One step is ``rows`` rows of ``length`` tokens."""
+    """The settings of a training. One step uses ``rows`` rows of ``length`` tokens."""
 
     rows: int = 2
     length: int = 512
-    alone: int = 0  # the first steps learn the error alone, which costs a third of a step with both
-    sink: int = 4  # first positions that stay
-    window: int = 64  # last positions that stay, and the length of a chunk
-    # What a nat of it weighs beside the error, which is 1 for a restorer that gives zeros.
+    alone: int = 0  # this many first steps learn only the error, at a third of the cost of learning both
+    sink: int = 4  # number of first positions that stay
+    window: int = 64  # number of last positions that stay, and the length of a chunk
+    # The weight of a nat of divergence, relative to the error, which is 1 for a restorer that returns zeros.
     divergence: float = 4.0
 
 
 class Read(NamedTuple):
-    """What a target says of rows: their normed embeddings, each layer's keys and values, and its logits."""
+    """A target's results for rows: normed embeddings, each layer's keys and values, and logits."""
 
     tokens: mx.array
     embedded: mx.array
@@ -57,11 +57,11 @@ class RestorerLearner(TrainedWeights[RestorerPlan]):
         self.blocks, self.embed = blocks(target, self.layers), embed_of(target)
 
     def learn(self, batch: Read, step: int) -> dict[str, float]:
-        """Take one step; return the loss, the error and the divergence before it."""
+        """Take one step; return the loss, the error and the divergence before the step."""
         return dict(zip(("loss", "error", "divergence"), self.step(step, batch, step), strict=True))
 
     def read(self, rows: np.ndarray) -> Read:
-        """Let the target read rows ``[rows, length]`` as they are."""
+        """Let the target read rows ``[rows, length]`` exactly."""
         tokens, caches = mx.array(rows.astype(np.int32)), lm_cache.make_prompt_cache(self.target)
         logits = self.target(tokens, cache=caches)
         exact = [caches[i].keys_and_values() for i in self.layers]
@@ -81,7 +81,7 @@ class RestorerLearner(TrainedWeights[RestorerPlan]):
         return loss, mx.stop_gradient(error), mx.stop_gradient(divergence)
 
     def restored_pairs(self, rows: Read) -> list[Pair]:
-        """Return the restored keys and values of all positions of all its layers, in their stored form."""
+        """Return the restored keys and values of all positions in all restored layers, in the form of caches."""
         states, pairs = self.restorer.states(rows.embedded), []
         for i, (block, exact) in enumerate(zip(self.blocks, rows.exact, strict=True)):
             raw = project(block, self.restorer.inputs(i, rows.embedded, states))
@@ -100,7 +100,7 @@ class RestorerLearner(TrainedWeights[RestorerPlan]):
 
 
 class WholeRows:
-    """One layer's cache, in mlx-lm's protocol, for one forward over whole rows as a restored prefill reads them.
+    """One layer's cache, in mlx-lm's protocol, to run whole rows at once as a restored prefill would read them.
 
     In chunks as long as the window, a token sees its own chunk and the one before it as they are, and the sink; what
     lies between is what a source gives. So every position is returned twice, as it is and as it is given, and the mask
@@ -113,7 +113,7 @@ class WholeRows:
         self.pair, self.sink, self.window = pair, sink, window
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> Pair:
-        """Return both as they are and, behind them, as they are given."""
+        """Return the exact keys and values, followed by the restored ones."""
         given_keys, given_values = self.pair
         return mx.concatenate([keys, given_keys], axis=2), mx.concatenate([values, given_values], axis=2)
 
@@ -123,7 +123,7 @@ class WholeRows:
         window_size: int | None = None,
         return_array: bool = True,  # noqa: ARG002 - it is always one
     ) -> mx.array:
-        """Return which of the doubled positions each one sees, ``[length, 2 * length]``."""
+        """Return which of the exact and restored positions each position sees, ``[length, 2 * length]``."""
         if window_size is not None:
             raise BadInput("a sliding layer cannot be restored", "leave its own cache to it")
         at = mx.arange(rows)
