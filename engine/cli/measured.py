@@ -12,7 +12,7 @@ from bridge.common.cli.progress import progress
 from bridge.common.whole_files import written_whole
 
 Sections = dict[str, Any]
-WIDTH = 100  # of tables, if the terminal is narrower or there is none
+WIDTH = 100  # the least width of tables, also without a terminal
 
 
 def carry_out(
@@ -34,15 +34,15 @@ def carry_out(
 
 
 def tell_left_out(arms: dict[str, str]) -> None:
-    """Say on standard error which arms are left out, and why."""
+    """Print on standard error which arms are left out, and why."""
     for name, reason in arms.items():
         click.echo(f"left out: {name}: {reason}", err=True)
 
 
 def choose_threads(pair: Any, requested: int | None, out: Path | None) -> Any:
-    """Choose and set the BLAS threads, and say on standard error which; see :mod:``engine.measure.threads``.
+    """Choose, set and print (on standard error) the number of BLAS threads; see :mod:``engine.measure.threads``.
 
-    An interrupted run of the report ``out`` keeps the number that it began with.
+    An interrupted run of the report ``out`` keeps its number.
     """
     from engine.measure import threads
     from engine.measure.journal import chosen_before
@@ -55,7 +55,7 @@ def choose_threads(pair: Any, requested: int | None, out: Path | None) -> Any:
 
 
 def show_tables(report: Sections, claims: Collection[str] = ()) -> None:
-    """Print the tables of a report as ``kakeya report`` does, and its claims of some names over all prompts."""
+    """Print the tables of a report as ``kakeya report`` does, and its claims with some names over all prompts."""
     from bridge.reports.views.kinds import claims_in, shown
     from bridge.reports.views.rows import claims_tables
     from bridge.reports.views.terminal import rich_table

@@ -37,7 +37,7 @@ fixed_length = flag("--fixed-length", "Decode --max-tokens tokens, past the natu
 
 
 def repeats(default: int, more: str = "") -> Decorator:
-    """Return ``--repeats``, with ``more`` behind its help, and ``--max-repeats``."""
+    """Return ``--repeats``, with ``more`` after its help, and ``--max-repeats``."""
     count = click.IntRange(1, 100)
     return options(
         option("--repeats", count, default, help=f"Runs of each arm and prompt.{more}"),

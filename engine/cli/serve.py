@@ -11,7 +11,7 @@ from bridge.common.cli.commands import EXISTING_FILE, FOLDER, flag, option
 from engine.cli.types import DTYPES
 
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(i?b)?", re.IGNORECASE)
-DEFAULT, DRAFTING = "tiny-chat", "tiny"  # what is served if no model is named
+DEFAULT, DRAFTING = "tiny-chat", "tiny"  # the models that are served by default, without and with a drafter
 WITHOUT_DRAFTER = ("auto", "none", "lookup")
 SCALES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -117,7 +117,7 @@ def command(
         if options["draft"] not in ("auto", "dflash"):
             raise click.UsageError("--enable-dflash and --draft exclude each other")
         options["draft"] = "dflash"
-    if not models:  # the bundled model that answers has no drafter
+    if not models:  # the bundled chat model has no drafter
         models = (DEFAULT,) if options["draft"] in WITHOUT_DRAFTER else (DRAFTING,)
     key = _key(api_key_file)
     from bridge.reports.cache_spec import parse

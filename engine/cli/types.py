@@ -8,7 +8,7 @@ import click
 
 from bridge.reports.cache_spec import split_list
 
-# What a model computes in; "stored" is the type of its files. Plain names, so that `--help` does not load MLX.
+# The types in which a model can compute; "stored" is the type of its files. Names only, so that `--help` needs no MLX.
 DTYPES = ("float32", "float16", "bfloat16", "stored")
 MOST_SCALE = 1e6
 
@@ -40,7 +40,7 @@ def _between_commas(text: str) -> Iterable[str]:
 
 
 def _cache_specs(text: str) -> Iterable[str]:
-    specs = split_list(text)  # `k=...,v=...` is one of them
+    specs = split_list(text)  # keeps `k=...,v=...` together
     if not specs:
         raise ValueError("there is no cache spec in it")
     return specs

@@ -1,4 +1,4 @@
-"""The routes."""
+"""The routes of the server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,8 +24,8 @@ from engine.serve.protocol import ChatRequest, CompletionRequest, Loose, parse
 from engine.serve.server import OVERDUE, Server
 
 REF = "#/components/schemas/{model}"
-BEGIN_SECONDS = 5.0  # in which a stream's request may still be refused with its own HTTP status
-AT_ONCE = 0.5  # seconds in which its answers may
+BEGIN_SECONDS = 5.0  # within this time, a stream's request may still be refused with its own HTTP status
+AT_ONCE = 0.5  # the same for its answers
 
 
 def make_app(server: Server) -> FastAPI:
@@ -136,7 +136,7 @@ async def _stream(request: Request, server: Server, dialect: Dialect, body: Any)
     beginning = asyncio.create_task(_in_time(server, dialect.begin(server, body)))
 
     def cancel() -> None:
-        """End the answers, or whatever they wait for."""
+        """End the answers, or the work for which they wait."""
         if not beginning.cancel() and not beginning.cancelled() and beginning.exception() is None:
             beginning.result().pending.cancel()
 

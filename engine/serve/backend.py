@@ -1,7 +1,7 @@
-"""What the HTTP layer knows of an engine: :class:``Backend``, which answers jobs on loaded models.
+"""The interface between the HTTP layer and an engine: :class:``Backend``, which answers jobs on loaded models.
 
-Dialects, formats and routes import this file and no engine. A second engine implements :class:``Backend``, fills in
-:class:``Model``, and is named in :mod:``engine.serve.main``:
+Dialects, formats and routes import this file and no engine. To add an engine, implement :class:``Backend``, fill in
+:class:``Model``, and name the engine in :mod:``engine.serve.main``:
 
 - load a model: :meth:``Backend.load``; its text in tokens and back: :meth:``Model.encode``, :meth:``Model.decode``
 - prefill a prompt, and step to the answer's end: :meth:``Backend.submit``. The tokens that a step may choose are the
@@ -27,9 +27,9 @@ from engine.serve.settings import Settings
 from engine.tokens import Tokenizer, encode
 
 DRAFTS = ("auto", "none", "lookup", "dflash", PACKAGE)
-ENDING = 10.0  # seconds in which a backend should end once it is closed
+ENDING = 10.0  # seconds within which a closed backend should end
 STUCK = 60.0  # seconds without a sign of life after which it counts as stuck
-SHRINKS = 3  # how many characters Unicode normalization can turn into one, by and large
+SHRINKS = 3  # about how many characters Unicode normalization can turn into one
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Options:
 
     @property
     def drawn_by_seed(self) -> bool:
-        """Whether a seed has to give the same tokens again."""
+        """Whether the same seed must give the same tokens."""
         return self.seed is not None and self.temperature > 0
 
 
@@ -73,7 +73,7 @@ class Piece:
     """The output of one round of the request's answer ``index``."""
 
     index: int
-    text: str  # what is final now
+    text: str  # the text that became final
     tokens: int  # number of committed tokens
     # For each of these tokens (token, logprob, [(token, logprob), ...]); None if not requested.
     logprobs: list[tuple[int, float, list[tuple[int, float]]]] | None = None
@@ -116,13 +116,13 @@ class Model:
     """A loaded model, as the HTTP layer knows it. Any thread may read it."""
 
     name: str  # in requests
-    tokenizer: Tokenizer  # mlx-lm's wrapper, or what has its methods
+    tokenizer: Tokenizer  # mlx-lm's wrapper, or an object with its methods
     context: int  # maximum tokens of prompt and answer together
     tokens: int  # number of token ids that it can read
     vocabulary: int  # number of logits per row
     nbytes: int = 0  # of its weights
     layers: int = 0
-    caches: tuple[str, ...] = ("raw",)  # the specs of those offered that it can use
+    caches: tuple[str, ...] = ("raw",)  # the offered cache specs that it can use
     drafted: bool = False  # whether it has a drafter
     loaded: int = field(default_factory=lambda: int(time.time()))  # Unix time in seconds
     used: float = field(default_factory=time.monotonic)  # when a request last needed it
@@ -135,12 +135,12 @@ class Model:
 
     @cached_property
     def template(self) -> Template:
-        """The chat template, for whoever holds the lock."""
+        """The chat template. The caller must hold the lock."""
         return Template(self.tokenizer)
 
     @cached_property
     def longest(self) -> int:
-        """The most characters that a text can have and still fit the context."""
+        """The most characters of a text that may fit into the context."""
         return SHRINKS * self.context * max(map(len, self.tokenizer.get_vocab()))
 
     def encode(self, text: str, *, begins: bool = False) -> list[int]:
@@ -160,7 +160,7 @@ class Model:
             return [int(token) for token in self.tokenizer.encode(text, add_special_tokens=False)]
 
     def check(self, ids: Sequence[int], param: str) -> None:
-        """Refuse tokens for which the model has no embedding (ApiError 400)."""
+        """Raise ApiError 400 for tokens without an embedding in the model."""
         if not all(0 <= token < self.tokens for token in ids):
             message = f"The prompt holds a token that this model, which has {self.tokens}, does not have."
             raise ApiError(400, message, param=param, code="invalid_value")
@@ -177,7 +177,7 @@ class Memory:
 
     caches: int = 0  # of the answers that are being decoded
     prefixes: int = 0  # of kept prompts
-    # What else the backend measures, by its name in /v1/kakeya/stats.
+    # The backend's other measurements, by their names in /v1/kakeya/stats.
     device: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -186,7 +186,7 @@ class Health:
     """The state of a backend."""
 
     beat: float = 0.0  # time of its last sign of life, by time.monotonic
-    silent: float = 0.0  # seconds since then; 0 while something runs that may take long
+    silent: float = 0.0  # seconds since the last sign of life; 0 during work that may take long
     running: bool = True  # whether it has not ended yet
     failure: str | None = None  # why it ended by itself; None if it did not
     trouble: str | None = None  # why no request can be served now; None if nothing is known to be wrong

@@ -1,4 +1,4 @@
-"""The names of models in requests, and channels: one name for a model and its cache, such as ``tiny@e8-q38-b2``."""
+"""The names of models in requests, and channels: names of a model with a cache, such as ``tiny@e8-q38-b2``."""
 
 import re
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ def _spec(variant: str) -> str:
 def names_of(references: Sequence[str]) -> dict[str, str]:
     """Return the references by the models' names in requests.
 
-    A folder is called by its own name, preceded by the names of the folders above it as far as another model needs it.
+    A folder's name is its own, preceded by names of the folders above it as far as needed to distinguish models.
     """
     paths = {each: Path(each).expanduser() for each in references}
     full = {each: str(path.resolve()) if path.is_dir() else each for each, path in paths.items()}

@@ -18,7 +18,7 @@ ANTHROPIC_KINDS = {413: "request_too_large"}
 
 
 class ApiError(Exception):
-    """A refused request: HTTP status, what is wrong, the field that it is about, and a code for programs."""
+    """A refused request: HTTP status, message, the field that is wrong, and a code for programs."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ def unsupported(name: str, param: str | None = None) -> ApiError:
 def too_long(text: str, context: int) -> ApiError:
     """Return the error for a text that the model's context cannot hold.
 
-    Agents shorten the conversation, instead of sending it again, if they read Anthropic's "prompt is too long" or
-    OpenAI's "This model's maximum context length is". Anthropic's form of an error has no code for that.
+    Agents shorten the conversation, instead of sending it again, if the message has Anthropic's "prompt is too long" or
+    OpenAI's "This model's maximum context length is". Anthropic's error format has no code for that.
     """
     limit = f"This model's maximum context length is {context} tokens, with the answer."
     message = f"The prompt is too long: {text}. {limit}"

@@ -35,7 +35,7 @@ def model(server: Server, name: str) -> dict[str, Any]:
 
 
 def health(server: Server) -> dict[str, Any]:
-    """Return the answer to ``GET /health``: 503 if it has a reason why no request can be served."""
+    """Return the answer to ``GET /health``: 503 if no request can be served, with the reason."""
     engine, state = server.engine, server.engine.health()
     reason = state.trouble
     if reason is None and not state.loading and state.unloadable.keys() >= {*server.names.values()}:
@@ -92,7 +92,7 @@ def _entry(server: Server, name: str) -> dict[str, Any]:
 
 
 def catalogued(name: str, reference: str, resident: Model | None = None) -> dict[str, Any]:
-    """Return a model's channels with their published figures. Of an unknown model, only loading tells the others."""
+    """Return a model's channels with their published figures. Models outside the catalogue must be loaded for more."""
     known = catalogue.entry(reference)
     specs = catalogue.offered(reference) if known or reference in BUNDLED else (RAW,)
     specs = specs if resident is None else resident.caches

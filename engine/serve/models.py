@@ -25,7 +25,7 @@ from engine.serve.settings import drafter_of
 CONTEXT = 1 << 17  # assumed context length if neither a model nor its configuration names one
 WIDTHS = ("hidden_size", "n_embd", "d_model", "model_dim")
 
-POLICIES = 16  # kinds of answers (caches, drafter) whose policies are kept
+POLICIES = 16  # the most kinds of answers (caches, drafter) whose policies are kept
 
 
 @dataclass(eq=False, kw_only=True)
@@ -34,11 +34,12 @@ class Resident(Model):
 
     pair: Pair
     joint: BatchedForward = field(repr=False)  # computes the rounds of several answers together
-    agreement: Agreement | None = None  # whether blocks compute what single rows do; None if it verifies none
+    agreement: Agreement | None = None  # whether blocks give the results of single rows; None if it verifies no blocks
     # Counts the drafter's drafts of all answers.
     watch: AcceptanceWatch = field(default_factory=AcceptanceWatch, init=False, repr=False)
     package: Package | None = field(default=None, init=False, repr=False)
-    # The estimates about drafts from earlier answers of a kind: alone, and beside others. For the engine's thread.
+    # For a kind of answers, two policies with estimates about drafts: for answers alone, and beside others. Only the
+    # engine's thread uses them.
     policies: Callable[[Hashable], tuple[Adaptive, Adaptive]] = field(
         default_factory=lambda: lru_cache(POLICIES)(lambda _: (Adaptive(), Adaptive())),
         init=False,
@@ -60,16 +61,16 @@ class Resident(Model):
 
     @property
     def width(self) -> int:
-        """Size of a hidden state; by its usual names, else a guess that is too large."""
+        """Size of a hidden state, by its usual names; otherwise a guess that is too large."""
         config = files.text_config(self.pair.parts["target"].config)
         return int(next((config[name] for name in WIDTHS if name in config), self.vocabulary))
 
 
 def load_resident(name: str, draft: str, dtype: str | None, *, once: bool = False) -> Resident:
-    """Load a model, named by a name, a folder or a hub id, with its drafter; BadInput if it is not there or not whole.
+    """Load a model by name, folder or hub id, with its drafter; BadInput if it is missing or incomplete.
 
-    ``draft`` is ``auto``, ``dflash``, ``lookup``, ``none``, or a drafter's folder or hub id. If ``once``, no weight is
-    kept twice, for speed.
+    ``draft`` is ``auto``, ``dflash``, ``lookup``, ``none``, or a drafter's folder or hub id. With ``once``, weights are
+    not copied for speed.
     """
     pair = load(name, drafter_of(draft), dtype=dtype)
     if draft in ("dflash", PACKAGE) and pair.draft is None:
@@ -116,7 +117,7 @@ def tree_bytes(model: nn.Module) -> int:
 
 
 def expected_weights(name: str, draft: str, dtype: str | None) -> int:
-    """Return the bytes of a model's weights in memory, each kept once, from its files; see :func:``load_resident``."""
+    """Return the bytes of a model's weights in memory, without copies, from its files; see :func:``load_resident``."""
     chosen = chosen_dtype(dtype)
     folders = [hub.folder_of(reference) for _, _, reference in registry.find(name, drafter_of(draft)).parts()]
     return sum(files.loaded_bytes(folder, chosen.size if chosen else None) for folder in folders)

@@ -22,7 +22,7 @@ EXTENSIONS = (
 MOST_TOKENS = 1 << 20
 BIGGEST = 1 << 63
 
-# How pydantic names the types of a field that takes several.
+# Pydantic's names for the types of a field that accepts several types.
 TYPE = re.compile(r"^(str|int|float|bool)$|[\[-]")
 
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
@@ -164,7 +164,7 @@ class Overrides(BaseModel):
 
 
 def parse(kind: type[Loose], body: bytes | dict[str, Any]) -> Any:
-    """Parse a body, or check what one of another API was translated to; ApiError 400 for an invalid value."""
+    """Parse a body, or check one that was translated from another API; ApiError 400 for an invalid value."""
     try:
         return kind.model_validate_json(body) if isinstance(body, bytes) else kind.model_validate(body)
     except ValidationError as error:
@@ -172,7 +172,7 @@ def parse(kind: type[Loose], body: bytes | dict[str, Any]) -> Any:
 
 
 def refuse(request: Loose, names: Sequence[str]) -> None:
-    """Refuse a request with one of these fields that it does not know (ApiError 400), unless the field does nothing."""
+    """Raise ApiError 400 if a request has one of these unknown fields, unless the field's value has no effect."""
     for name in names:
         if (request.model_extra or {}).get(name) not in (None, False, 0, [], ""):
             raise unsupported(name)
@@ -201,7 +201,7 @@ def overrides(values: Any) -> Overrides:
 def _refusal(error: ValidationError, status: int, within: str = "") -> ApiError:
     """Return the first validation error in the form of OpenAI's errors."""
     errors = error.errors(include_url=False, include_context=False, include_input=False)
-    # A field that takes several types has an error for each. The one about the value says more than "not a string".
+    # A field that accepts several types has an error for each. An error about the value is better than "not a string".
     first = next((each for each in errors if not each["type"].endswith("_type")), errors[0])
     first = first if first["loc"][:1] == errors[0]["loc"][:1] else errors[0]
     parts = (part for part in (within, *map(str, first["loc"])) if part and not TYPE.search(part))

@@ -20,14 +20,14 @@ from engine.serve.settings import Settings
 
 SEEDS = (1 << 63) - 1
 DEFAULT_TEMPERATURE = 1.0  # OpenAI's
-OVERDUE = 5.0  # seconds after a request's deadline in which the engine's thread should have ended it itself
+OVERDUE = 5.0  # seconds after a request's deadline by which the engine's thread should have ended it
 
 
 @dataclass(frozen=True)
 class Chosen:
     """The choice of a request's ``model`` and ``x_kakeya``."""
 
-    requested: str  # the name, which the answer repeats
+    requested: str  # the requested name, which the answer repeats
     reference: str  # the model to load
     cache: str  # the cache spec
     boundary: int  # layers left raw
@@ -134,8 +134,8 @@ class Server:
 class Outbox:
     """Events on their way from the backend's thread to the queues of the event loop, with one wake-up for all of them.
 
-    Waking the loop costs a system call and a change of threads, more than an event. Whoever puts events in wakes the
-    loop when it has put in all that are ready. The loop is the one in which :meth:``open`` was called.
+    Waking the loop takes a system call and a change of threads, which cost more than an event. So the backend wakes the
+    loop after it has added all events that are ready. The loop is the one in which :meth:``open`` was called.
     """
 
     def __init__(self) -> None:
@@ -144,33 +144,33 @@ class Outbox:
         self._woken = False
 
     def open(self) -> None:
-        """Hand events to the running loop from now on."""
+        """From now on, deliver events to the running loop."""
         self._loop = asyncio.get_running_loop()
 
     def put(self, queue: "asyncio.Queue[Any]", event: Any) -> None:
-        """Add an event for a queue; from the backend's thread. It arrives after the next :meth:``wake``."""
+        """Add an event for a queue, in the backend's thread. It arrives after the next :meth:``wake``."""
         self._events.append((queue, event))
 
     def wake(self) -> None:
-        """Have what was put in delivered, if the loop is not about to do so already; from the backend's thread."""
+        """Have the loop deliver the events, unless it is about to do so already. Call it in the backend's thread."""
         if not self._events or self._woken or self._loop is None:
             return
-        self._woken = True  # before the call, since the loop may deliver before it returns
+        self._woken = True  # before the call, because the loop may deliver before the call returns
         try:
             self._loop.call_soon_threadsafe(self._deliver)
-        except RuntimeError:  # the loop is closed: nobody reads any more
+        except RuntimeError:  # the loop is closed, so nobody reads events any more
             self._woken = False
             self._events.clear()
 
     def _deliver(self) -> None:
-        self._woken = False  # first: what is put in from here on needs a wake-up of its own
+        self._woken = False  # first, because events that are added from now on need another wake-up
         while self._events:
             queue, event = self._events.popleft()
             queue.put_nowait(event)
 
 
 class PendingAnswer:
-    """``n`` answers to each prompt of a request, on their way; ApiError 429 if there is no room for them."""
+    """``n`` pending answers to each prompt of a request; ApiError 429 if the queue has no room for them."""
 
     def __init__(
         self, server: Server, chosen: Chosen, prompts: list[list[int]], options: Options, n: int
@@ -179,7 +179,7 @@ class PendingAnswer:
         self.prompt_tokens = sum(map(len, prompts))
         self._events: asyncio.Queue[Piece | Failed] = asyncio.Queue()
         self._first: Piece | Failed | None = None
-        # Awaited before pieces() waits for what is not there yet; set by whoever holds something back.
+        # Called and awaited before pieces() has to wait for more; set by callers that hold back events.
         self.waits: Callable[[], Awaitable[None]] | None = None
         self._deadline = time.monotonic() + server.settings.request_seconds
         emit, self.jobs = partial(server.outbox.put, self._events), []
@@ -202,7 +202,7 @@ class PendingAnswer:
             raise self._first.error
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """Yield the pieces of all answers as they come; raise what one of them fails with."""
+        """Yield the pieces of all answers as they come; raise the error of an answer that fails."""
         while self._left:
             if self._first is None and self._events.empty() and self.waits is not None:
                 await self.waits()

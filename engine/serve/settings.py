@@ -13,7 +13,7 @@ MB = 1 << 20
 class Settings:
     """The server's settings. Sizes are in bytes. Each limit bounds the cost of a client's request."""
 
-    models: tuple[str, ...] = ("tiny-chat",)  # names, folders or hub ids that may be asked for
+    models: tuple[str, ...] = ("tiny-chat",)  # names, folders or hub ids that requests may name
     cache: str = "raw"  # the cache spec of requests that name none
     boundary: int = 0  # how many of the first and last layers of such caches stay raw
     draft: str = "auto"  # one of backend.DRAFTS, or the reference to a drafter
@@ -25,18 +25,18 @@ class Settings:
     origins: tuple[str, ...] = ()  # web origins that may call from a browser
     max_queue: int = 64  # answers that may wait
     max_active: int = 8  # answers that are decoded at the same time
-    max_tokens: int = 8192  # of an answer whose request names no limit
+    max_tokens: int = 8192  # limit of an answer whose request names none
     max_body: int = 4 * MB
-    body_seconds: float = 30.0  # in which a client has to send a request
-    write_seconds: float = 60.0  # in which a client has to read a piece of its answer
-    request_seconds: float = 600.0  # for a request, waiting included
-    drain_seconds: float = 60.0  # for running requests after SIGTERM
+    body_seconds: float = 30.0  # time for a client to send a request
+    write_seconds: float = 60.0  # time for a client to read a piece of its answer
+    request_seconds: float = 600.0  # time for a request, including its wait
+    drain_seconds: float = 60.0  # time for running requests after SIGTERM
     prefill_chunk: int = 64  # prompt tokens to run at once, between the rounds of other requests
     memory_budget: int | None = None  # for weights, caches and prefix cache together; None for no limit
     prefix_cache: int = 256 * MB  # maximum size of the prefix cache; 0 disables it
     prefix_store: Path | None = None  # folder in which prefixes are also stored
     prefix_store_bytes: int = 4096 * MB  # maximum size of its files
-    idle_seconds: float = 0.0  # without requests, after which a model is unloaded; 0 for never
+    idle_seconds: float = 0.0  # a model without requests for this time is unloaded; 0 for never
 
 
 def drafter_of(draft: str) -> Any:

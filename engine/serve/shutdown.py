@@ -1,8 +1,8 @@
-"""How the server's process ends: in order and within a limit, or at once on a second signal.
+"""Ends the server's process: in order and within a time limit, or at once on a second signal.
 
-The engine's thread may be in the middle of something that nothing can interrupt: loading a model, or a forward pass
-over a long prompt. So whoever waits for it waits for a limited time. The process always ends without Python's own
-cleanup, which waits for threads without a limit, and during which MLX's threads can abort it.
+The engine's thread may be in the middle of work that nothing can interrupt: loading a model, or a forward pass over a
+long prompt. So waits for it have a time limit. The process always ends without Python's own cleanup, which waits for
+threads without a limit, and during which MLX's threads can abort the process.
 
 If the engine's thread has ended by itself or is stuck for good, the process ends with a reason and an exit code that
 has its service restart it.
@@ -25,8 +25,8 @@ from engine.serve.backend import ENDING, STUCK, Backend
 from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")
-LOOK = 1.0  # seconds between looks at the engine's thread
-DELIVERY = 5  # seconds after the drain in which clients can still read how their answers ended
+LOOK = 1.0  # seconds between checks of the engine's thread
+DELIVERY = 5  # seconds after the drain for clients to read how their answers ended
 
 
 class GracefulServer(uvicorn.Server):
@@ -37,7 +37,7 @@ class GracefulServer(uvicorn.Server):
         super().__init__(config)
         self._engine, self._settings = engine, settings
         self._signal: int | None = None
-        self._reason = ""  # why it ends without a signal
+        self._reason = ""  # the reason for ending without a signal
 
     def until_signal(self, listening: socket.socket) -> NoReturn:
         """Serve until a signal, then end the process."""
@@ -64,7 +64,7 @@ class GracefulServer(uvicorn.Server):
         silent, last = 0.0, self._engine.health()
         while silent <= most and last.failure is None:
             time.sleep(LOOK)
-            # Counted, not read from a clock: a process that was suspended is not stuck.
+            # Count the seconds instead of reading a clock: a process that was suspended is not stuck.
             now = self._engine.health()
             still = now.beat == last.beat and now.silent > 0 and now.running
             silent, last = silent + LOOK if still else 0.0, now

@@ -95,7 +95,7 @@ def _rounds_table(report: dict[str, Any]) -> None:
 
 
 def verify_table(reports: dict[str, dict[str, Any]]) -> None:
-    """Print a cache, context and length a line: median milliseconds, and times one token's."""
+    """Print one line per cache, context and length: median milliseconds, and their ratio to one token's."""
     shown = _table("a forward pass over L tokens", "cache", "context", "L", "ms", "times L = 1")
     for spec, report in reports.items():
         middle = {key: statistics.median(some) for key, some in passes_of(report["rows"]).items()}

@@ -70,7 +70,7 @@ def command(ctx: click.Context, /, *, out: Path | None, as_json: bool, **options
 
 
 def load_drafting(options: dict[str, Any]) -> tuple[Any, bool]:
-    """Return the pair that options name, and whether its prompts go through the chat template."""
+    """Return the pair that the options name, and whether its prompts go through the chat template."""
     from engine.models import load
 
     pair = load(options["model"], options["draft"], dtype=options["dtype"])
@@ -79,7 +79,7 @@ def load_drafting(options: dict[str, Any]) -> tuple[Any, bool]:
 
 
 def workloads_of(pair: Any, options: dict[str, Any], *, chat: bool) -> list[Any]:
-    """Return the prompts that options ask for, by workload."""
+    """Return the prompts that the options select, by workload."""
     from engine.dflash.target.context import check_context
     from engine.evals import needles
     from engine.evals.speculation.bench import WORKLOAD
@@ -102,7 +102,7 @@ def workloads_of(pair: Any, options: dict[str, Any], *, chat: bool) -> list[Any]
 
 
 def plan_of(options: dict[str, Any]) -> Any:
-    """Return the :class:``engine.evals.speculation.arms.SpeculationPlan`` that options ask for."""
+    """Return the :class:``engine.evals.speculation.arms.SpeculationPlan`` that the options describe."""
     from engine.evals.speculation.arms import RESCALED, SpeculationPlan
 
     if options["embed_scale"] == "both":

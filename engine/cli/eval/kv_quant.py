@@ -83,7 +83,7 @@ def _texts(
 
 
 def show(report: dict[str, Any]) -> None:
-    """Print the caches, and which kind errs less at equal stored bits."""
+    """Print the caches, and which kind has less error at equal stored bits."""
     from bridge.reports.claims.quant import by_arm, verdicts
 
     show_tables(report)

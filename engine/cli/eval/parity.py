@@ -72,7 +72,7 @@ def command(
 
 
 def both(pair: Any, out: Path | None) -> list[tuple[Any, Path | None]]:
-    """Return the pair, and if it differs the pair with the other embedding factor, with the reports' files."""
+    """Return the pair and, if different, the pair with the other embedding factor, each with its report's file."""
     from engine.evals.speculation.bench import SAME
 
     other = pair.rescaled()

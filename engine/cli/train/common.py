@@ -1,4 +1,4 @@
-"""What the training commands share: options, the run, and the resulting files."""
+"""Shared by the training commands: options, the run, and the resulting files."""
 
 import json
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def carry_out(
 
 
 def run_to_the_end(run: "Trainer[Any]", **schedule: int) -> None:
-    """Train, and print the progress on standard error. ``schedule`` is that of ``Trainer.run``."""
+    """Train, and print the progress on standard error. ``schedule`` has options of ``Trainer.run``."""
     if run.step:
         click.echo(f"going on from step {run.step}", err=True)
     steps, show = run.plan.steps, Bounded(_show)

@@ -10,7 +10,7 @@ from bridge.common.cli.progress import progress
 from engine.cli.options import eviction
 from engine.cli.train.common import carry_out, for_a_target, seed, write_description
 
-DILATIONS = (1, 4, 16)  # of a restorer's convolutions
+DILATIONS = (1, 4, 16)  # the dilations of a restorer's convolutions
 
 
 @click.command()

@@ -8,7 +8,7 @@ from engine.serve.server import Server
 
 
 class Dialect(Protocol):
-    """A route's module. Its own types of request and of what is begun stand for ``Any``."""
+    """A route's module, with its own types of requests and pending answers in place of ``Any``."""
 
     def begin(self, server: Server, request: Any, /) -> Coroutine[Any, Any, Any]:
         """Queue the answers to a request; ApiError if it cannot be served."""

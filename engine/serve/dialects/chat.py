@@ -51,7 +51,7 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
     most = request.max_completion_tokens or request.max_tokens
     options = server.options(request, chosen, resident, ids, most)
     continued = harmony.speaks(resident.tokenizer) and harmony.is_open(text)
-    callable_tools = tools if forced or not continued else []  # what continues a text is no call
+    callable_tools = tools if forced or not continued else []  # the continuation of a text is not a call
     options = await constrained(request, options, resident, callable_tools, forced=forced)
     start = resident.tokenizer.think_start
     thinks = start is not None and text.rstrip().endswith(start)
@@ -103,7 +103,7 @@ def _prompt(resident: Model, request: ChatRequest, tools: Tools, *, forced: bool
     formatted = request.response_format is not None and request.response_format.type != "text"
     on_final = forced or (formatted and not tools)
     if harmony.speaks(resident.tokenizer) and on_final and not harmony.is_open(text):
-        text += harmony.FINAL  # the only channel of these answers
+        text += harmony.FINAL  # these answers have only this channel
     return resident.encode(text, begins=not resident.tokenizer.has_chat_template), text
 
 

@@ -25,10 +25,10 @@ class Completion:
     resident: Model
     pending: PendingAnswer
     offsets: list[int]  # the length of each answer's text so far
-    cached: list[int]  # the tokens of each prompt that came from the prefix cache, in any of its answers
+    cached: list[int]  # for each prompt, the tokens that came from the prefix cache in any of its answers
 
     def ended(self, piece: Piece) -> None:
-        """Note what the last piece of an answer reports."""
+        """Record the report in the last piece of an answer."""
         at = piece.index // (self.request.n or 1)
         self.cached[at] = max(self.cached[at], piece.report["cached_tokens"])
 

@@ -21,7 +21,7 @@ REFUSED = ("mcp_servers", "container")  # tools that the server would have to ru
 STOPS = {"length": "max_tokens", "tool_calls": "tool_use"}
 
 
-# Claude Code's first line of a system prompt changes with every request, and is not for the model.
+# The first line of Claude Code's system prompt changes with every request, and is not meant for the model.
 BILLING = re.compile(r"\A(x-anthropic-billing-header:[^\n]*\n*)+")
 
 
@@ -71,7 +71,7 @@ def _conversation(request: CountRequest) -> dict[str, Any]:
         turns += _turns(message)
     turns = one_turn_each(turns)
     body = {"model": request.model, "messages": turns, "x_kakeya": request.x_kakeya}
-    # An answer continues the assistant's turn at the end of a conversation.
+    # If the conversation ends with an assistant's turn, the answer continues it.
     body["continue_final_message"] = turns[-1]["role"] == "assistant" and "tool_calls" not in turns[-1]
     thinks = (request.thinking or {}).get("type") in ("enabled", "adaptive")
     body["reasoning_effort"] = "medium" if thinks else "none"

@@ -15,14 +15,14 @@ from engine.serve.errors import ApiError, unsupported
 from engine.serve.formats.template import Template, Turn
 from engine.serve.protocol import ChatRequest, Message
 
-# Arguments of the template that the server sets itself.
+# Template arguments that the server sets itself.
 OWN = (
     "tokenize", "add_generation_prompt", "continue_final_message", "tools", "conversation", "messages",
     "chat_template",
 )  # fmt: skip
 SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
 TEXTS = ("content", "reasoning_content")
-TEXT_KINDS = ("text", "input_text", "output_text", "refusal")  # of parts
+TEXT_KINDS = ("text", "input_text", "output_text", "refusal")  # kinds of parts that are text
 
 
 def render(resident: Model, request: ChatRequest, tools: list[dict[str, Any]]) -> str:
@@ -220,7 +220,7 @@ def _call(call: dict[str, Any]) -> dict[str, Any]:
     arguments: Any = function.get("arguments")
     if isinstance(arguments, str) and arguments.strip():  # templates expect an object instead of JSON text
         with suppress(ValueError):
-            arguments = from_json(arguments)  # refuses depths at which the templates' own code fails
+            arguments = from_json(arguments)  # refuses a nesting at which the templates' own code would fail
     if not isinstance(arguments, dict):  # templates read names and values from it
         arguments = {"arguments": arguments} if arguments else {}
     return {**call, "function": {"name": function["name"], "arguments": arguments}}

@@ -1,1 +1,1 @@
-"""What a model reads and writes beside plain text: templates, calls, thoughts, and grammars that bind its answer."""
+"""The formats of a model's input and output: templates, calls, thoughts, and grammars that constrain its answer."""

@@ -13,10 +13,10 @@ from engine.tokens import Tokenizer
 Parser = Callable[[str, Any], Any]
 TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array"}
-DEEPEST = 16  # references and alternatives that are followed
+DEEPEST = 16  # the most nested references and alternatives that are followed
 
-MARKS = ("<tool_call>", "</tool_call>")  # of most models that write calls as JSON
-# Forms without a parser in mlx-lm: DeepSeek's, and what may stand before Llama's JSON.
+MARKS = ("<tool_call>", "</tool_call>")  # used by most models that write calls as JSON
+# Forms without a parser in mlx-lm: DeepSeek's marks, and the text that may precede Llama's JSON.
 DEEPSEEK = ("<\uff5ctool▁calls▁begin\uff5c>", "<\uff5ctool▁calls▁end\uff5c>")
 LLAMA = ("<|python_tag|>", "")
 
@@ -60,7 +60,7 @@ def read(text: str, parse: Parser, tools: Sequence[dict[str, Any]]) -> list[dict
     """Return the calls in a text: ``name``, ``arguments`` as JSON text, and ``id`` if the model gave one.
 
     An argument whose type its schema does not allow is converted, and dropped if it is an optional null.
-    Which arguments are needed is left to the client, which can tell the model. The text is what the model wrote between
+    The client has to check for missing arguments, because it can tell the model. The text is the model's output between
     the marks of a call, and ``parse`` is mlx-lm's parser of its form.
 
     Raises:
@@ -75,7 +75,7 @@ def read(text: str, parse: Parser, tools: Sequence[dict[str, Any]]) -> list[dict
 
 
 def is_object(text: str) -> bool:
-    """Return whether a text is a JSON object that every client can read: no endless number, no half character."""
+    """Return whether a text is a JSON object that every client can read: no infinite number, no lone surrogate."""
     try:
         value = from_json(text.encode(), allow_inf_nan=False)
         json.dumps(value, allow_nan=False)  # 1e999 is read as an infinite number

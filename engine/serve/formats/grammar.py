@@ -24,16 +24,16 @@ from engine.serve.formats import trial
 from engine.serve.formats.calls import form_of
 from engine.tokens import Tokenizer
 
-NEAR = 256  # tokens before the limit from which on completions are searched
-SPARE = 24  # tokens by which the shortest completion may grow with one more token
-PREFERRED = 16  # most tokens of a completion behind a preferred token
-COMPILED = 16  # grammars to keep compiled, between a request's check and its answers
-COMPILED_BYTES = 256 << 20  # bytes that they may take together
-LONGEST = 192  # most tokens of a completion
-AGAIN = 16  # tokens after which a search that found none is repeated
-ALLOWANCE, PER_ROW = 4.0, 0.005  # CPU seconds for the masks of an answer, and how many more for each row
-# What closes an open value: the first tokens of these are preferred, in this order. Among the formats, a time
-# ends with a Z, and an address needs an @.
+NEAR = 256  # completions are searched for once at most this many tokens are left
+SPARE = 24  # the most tokens by which one more token may lengthen the shortest completion
+PREFERRED = 16  # the most tokens of a completion after a preferred token
+COMPILED = 16  # compiled grammars to keep between a request's check and its answers
+COMPILED_BYTES = 256 << 20  # the most bytes of all compiled grammars
+LONGEST = 192  # the most tokens of a completion
+AGAIN = 16  # tokens after which an unsuccessful search is repeated
+ALLOWANCE, PER_ROW = 4.0, 0.005  # CPU seconds for the masks of an answer: a basis, and more for each row
+# Texts that close an open value. Their first tokens are preferred, in this order. Among the formats, a time ends
+# with a Z, and an address needs an @.
 CLOSING = ('"}', '"]', '"', "}", "]", "Z", "@", ":", "0", "null", "true", "{", "[", ",")
 COMPACT = {"whitespace_flexible": False}
 SPACED = {**COMPACT, "item_separator": ", ", "key_separator": ": "}  # as models write calls
@@ -54,10 +54,10 @@ _POOL = ThreadPoolExecutor(2, thread_name_prefix="grammar")
 
 
 async def apart(function: Callable[..., T], *args: Any) -> T:
-    """Call a function that may compile grammars in a thread for these.
+    """Call a function that may compile grammars, in a thread for such calls.
 
-    If the task is cancelled, a call that still waits never begins, and one that runs finds its argument ``cancelled``,
-    an event, set.
+    If the task is cancelled, a waiting call never begins; in a running call, the event in its argument ``cancelled`` is
+    set.
     """
     cancelled = threading.Event()
     try:
@@ -81,7 +81,7 @@ def _ours(schema: Any) -> Any:
 
 
 def behind_thought(grammar: str, end: Sequence[int]) -> str:
-    """Return a grammar, of :func:``of_schema`` or :func:``of_tools``, behind the tokens that ``end`` a thought."""
+    """Return a grammar, of :func:``of_schema`` or :func:``of_tools``, after the tokens that ``end`` a thought."""
     mark = " ".join(f"<[{token}]>" for token in end)
     if grammar.startswith("{"):
         rules = f"answer: %json {json.dumps(_schema_of(grammar))}"
@@ -121,7 +121,7 @@ def with_calls(answer: str, start: "Mark", end: "Mark", tools: Sequence[dict[str
 
 
 def on_channels(answer: str, mark: "Callable[[str], Mark]", tools: Sequence[dict[str, Any]]) -> str:
-    """Return a grammar of an answer (by :func:``of_schema``) or a call in the harmony format, behind other messages.
+    """Return a grammar of an answer (by :func:``of_schema``) or a call in the harmony format, after other messages.
 
     ``mark`` returns a text as a mark of the tokenizer.
     """
@@ -154,7 +154,7 @@ class Mark:
     """A text before or after a call."""
 
     text: str
-    token: int | None  # if it has one of its own
+    token: int | None  # its token, if it has one of its own
 
     @property
     def rule(self) -> str:
@@ -187,7 +187,7 @@ class Grammars:
     def __init__(self, tokenizer: Tokenizer, vocabulary: int) -> None:
         self._wrapper, self._vocabulary = tokenizer, vocabulary
         self._compiled: OrderedDict[str, tuple[llguidance.LLMatcher, int]] = OrderedDict()
-        self._lock = threading.Lock()  # of the compiled grammars
+        self._lock = threading.Lock()  # for the compiled grammars
 
     @cached_property
     def tokenizer(self) -> llguidance.LLTokenizer:
@@ -202,9 +202,9 @@ class Grammars:
         return hf.from_tokenizer(inner, n_vocab=count, eos_token=sorted(self._wrapper.eos_token_ids))
 
     def check(self, grammar: str, param: str, cancelled: threading.Event | None = None) -> None:
-        """Refuse a grammar that is too complex or invalid (ApiError)."""
+        """Raise ApiError for a grammar that is too complex or invalid."""
         matcher = self.compiled(grammar, param, cancelled)
-        if matcher.is_accepting() or matcher.is_stopped():  # at once: the empty text is no JSON
+        if matcher.is_accepting() or matcher.is_stopped():  # already at the beginning: the empty text is not JSON
             raise _refusal("no JSON satisfies it", param)
 
     def compiled(
@@ -212,7 +212,7 @@ class Grammars:
     ) -> llguidance.LLMatcher:
         """Return a matcher at a grammar's beginning; ApiError if it is too complex, invalid or ``cancelled``.
 
-        Compiling can take seconds, so it must not happen first in the engine's thread, where all answers would wait.
+        Compiling can take seconds. So do it first outside of the engine's thread, where all answers would wait.
         """
         with self._lock:
             if grammar in self._compiled:
@@ -222,7 +222,7 @@ class Grammars:
             raise _refusal("it is too complex", param)
         limits = trial.limits()
         matcher = llguidance.LLMatcher(self.tokenizer, grammar, log_level=0, limits=limits)
-        if matcher.is_error():  # validating says more about what is wrong
+        if matcher.is_error():  # validation gives a better message
             _, messages = matcher.validate_grammar_with_warnings(grammar, self.tokenizer, limits=limits)
             raise _refusal(" ".join(" ".join(messages or [matcher.get_error()]).split()), param)
         matcher.compute_bitmask()
@@ -279,8 +279,8 @@ class GrammarState:
     def __init__(self, matcher: llguidance.LLMatcher, vocabulary: int, preferred: list[int]) -> None:
         self._matcher, self._vocabulary, self._preferred = matcher, vocabulary, preferred
         self.forced_to_end = False  # whether the token limit forced the answer to end
-        self._spent, self._began, self._rows = 0.0, 0.0, 0  # CPU seconds, also for the current call, and rows
-        self._read = self._clear = 0  # tokens so far, and those up to which the limit cannot force a token
+        self._spent, self._began, self._rows = 0.0, 0.0, 0  # CPU seconds so far; at the start of this call; rows
+        self._read = self._clear = 0  # tokens so far; and the number up to which the limit cannot force a token
         self._forced_rows: list[bool] = []
 
     @property
@@ -291,7 +291,7 @@ class GrammarState:
     def _failed(self) -> Exception:
         """Return the error for a matcher that stopped before its grammar's end."""
         message = " ".join(self._matcher.get_error().split("<state>")[0].split())[:300]
-        if TOO_COMPLEX.search(message):  # found only while it is read, as in an endless recursion
+        if TOO_COMPLEX.search(message):  # noticed only during the answer, as with an endless recursion
             return _too_complex(message)
         return RuntimeError(f"the grammar refused a token of its own: {message}")
 
@@ -327,7 +327,7 @@ class GrammarState:
             if self._matcher.is_error():
                 raise self._failed()
             forced = self._forced(self._matcher, room - i, i)
-            # If only one token is allowed, the limit does not force it.
+            # If only one token is allowed anyway, the limit does not force it.
             self._forced_rows.append(forced is not None and bool(masks[i].sum() > 1))
             if forced is not None:
                 masks[i] = False
@@ -366,15 +366,15 @@ class GrammarState:
         spare = 0 if completion is None else room - len(completion) - SPARE
         if completion is not None and spare <= 0:
             return completion[0]
-        if row == 0:  # what is known of a draft holds only if it is accepted
-            # Each token uses one of those left, and may make the completion longer.
+        if row == 0:  # results for later rows hold only if their drafts are accepted
+            # Each token uses up one of the remaining tokens, and may lengthen the completion.
             self._clear = self._read + (AGAIN if completion is None else 1 + (spare - 1) // (SPARE + 1))
         return None
 
     def _completion_by_preference(self, matcher: llguidance.LLMatcher, most: int) -> list[int] | None:
         """Return the shortest completion that begins with any of the preferred tokens.
 
-        What closes an object may be a character of a string, and be preferred forever there.
+        In a string, a preferred token such as a brace is an ordinary character, and could be preferred forever.
         """
         allowed, shortest = self._row(matcher), []
         for token in self._preferred:

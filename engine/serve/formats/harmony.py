@@ -17,7 +17,7 @@ from engine.serve.formats.parts import Delta, OutputParser
 from engine.tokens import Tokenizer
 
 CHANNEL, MESSAGE = "<|channel|>", "<|message|>"
-FINAL = f"{CHANNEL}final{MESSAGE}"  # behind a prompt, it leaves the final text as all that is to be written
+FINAL = f"{CHANNEL}final{MESSAGE}"  # after a prompt, so that the model writes only the final text
 ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>")
 RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
 ON = re.compile(r"<\|channel\|>\s*(\w+)")
@@ -35,7 +35,7 @@ def is_open(prompt: str) -> bool:
 
 
 class Harmony(OutputParser):
-    """Turns pieces of text into deltas of a message. ``continued`` text begins inside one of the final channel."""
+    """Turns pieces of text into deltas of a message. ``continued`` text begins inside a final channel's message."""
 
     def __init__(
         self, tools: Sequence[dict[str, Any]], *, single: bool = False, continued: bool = False

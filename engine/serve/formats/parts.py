@@ -14,10 +14,10 @@ class OutputParser:
     Args:
         thinking: the strings around thoughts, or None.
         open_thought: whether the prompt ends inside a thought.
-        calling: the strings around tool calls, or None. An empty second one leaves the end to the answer's.
+        calling: the strings around tool calls, or None. If the second one is empty, a call ends with the answer.
         more_calling: further such strings.
         bare: whether an answer that begins with a brace may be a call.
-        parse_call: converts the text of a call to functions as :func:``engine.serve.formats.calls.read`` does.
+        parse_call: converts the text of a call to functions, as :func:``engine.serve.formats.calls.read`` does.
         single: whether only the first call is wanted.
         only_call: the whole text is one call, in the form of :func:``engine.serve.formats.grammar.of_tools``.
     """
@@ -46,8 +46,8 @@ class OutputParser:
         self._state = "thought" if open_thought else "text"
         self._buffer = ""
         self._begun = False
-        self._gap = False  # whether a thought or a call has ended and no content has come since
-        # Blank text at the beginning waits for what follows: before a thought or a call it is no part of the answer.
+        self._gap = False  # whether a thought or a call has ended without content after it
+        # Blank text at the beginning is held back: before a thought or a call, it is not part of the answer.
         self._blank, self._texted = "", not self._marks["text"]
         self._only_call, self._bare = only_call, bare
         self.calls = 0  # number of calls so far
@@ -108,7 +108,7 @@ class OutputParser:
             return [{"reasoning_content": text}]
         if self._state == "call" and closing and not cut:
             return self._parsed(text)
-        if self._gap:  # templates put empty lines behind thoughts and calls, which are no part of the answer
+        if self._gap:  # templates put empty lines after thoughts and calls, which are not part of the answer
             text = text.lstrip("\n")
             self._gap = not text
         elif not self._texted:
@@ -121,7 +121,7 @@ class OutputParser:
     def _parsed(self, text: str) -> list[Delta]:
         try:
             calls = self._parse(text) if self._parse is not None else []
-        except Exception:  # noqa: BLE001 - parsers of many models, over text that a model wrote
+        except Exception:  # noqa: BLE001 - parsers of many models fail in many ways
             return [{"content": text}]
         self._gap = True
         return [self._call(call) for call in (calls if not self._single else [] if self.calls else calls[:1])]

@@ -1,7 +1,7 @@
-"""What a model's chat template takes, found by rendering short conversations with it.
+"""Finds out what a model's chat template supports, by rendering short conversations with it.
 
-Templates refuse or silently drop what they were not written for: a second user turn, a system turn, calls of tools. A
-probe is a conversation with marked texts: what it holds is taken if rendering succeeds and shows every mark.
+Templates refuse or silently drop unexpected content: a second user turn, a system turn, calls of tools. A probe is a
+conversation with marked texts. Its content is supported if rendering succeeds and shows every mark.
 """
 
 import json
@@ -23,13 +23,13 @@ TOOL = {
     },
 }
 USER = {"role": "user", "content": "zqU"}
-# Ids; Mistral's templates take only nine letters and digits.
+# Ids of calls. Mistral's templates accept only nine letters and digits.
 LONG, SHORT = "call_zq0123456789abcdef", "zq0123456"
 
 
 @dataclass(frozen=True)
 class Calls:
-    """The form of an assistant's calls that a template takes."""
+    """The form of an assistant's calls that a template accepts."""
 
     short: bool  # whether an id has to have nine letters and digits
     text: bool  # whether arguments have to be JSON text instead of an object
@@ -60,7 +60,7 @@ class Template:
         If it is ``continued``, the text ends inside the last turn.
 
         Raises:
-            Exception: whatever a template fails with.
+            Exception: any error of the template.
         """
         if not self._tokenizer.has_chat_template:
             text = "".join(f"{turn['role']}: {turn['content']}\n" for turn in turns)

@@ -2,7 +2,7 @@
 
 llguidance limits the cost of most grammars, but not of all: a ``multipleOf`` with a large number takes minutes and
 gigabytes. So the server first lets another process compile a grammar. If that process exceeds its limits, the system
-ends it, and the request is refused. What it can compile costs the server about as much.
+ends it, and the request is refused. Otherwise compiling costs the server about as much as the process.
 
 The process prints how much memory compiling took, whether or not the grammar is valid.
 """
@@ -17,10 +17,10 @@ import llguidance
 
 from bridge.common import process
 
-CPU_SECONDS = 2  # for the interpreter too, which takes a tenth of a second
-MEMORY = 192 << 20  # bytes, the interpreter's included
+CPU_SECONDS = 2  # including the interpreter, which takes a tenth of a second
+MEMORY = 192 << 20  # bytes, including the interpreter's
 WALL_SECONDS = 60.0  # on a machine that is busy with other things
-# Tokens by number. Clients cannot write these: in their schemas they are text.
+# Tokens by number. Clients cannot use them: in their schemas, they are ordinary text.
 TOKENS = re.compile(r"<\[[0-9^, -]*\]>")
 
 

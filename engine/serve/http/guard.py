@@ -1,4 +1,4 @@
-"""What is let in: the API key, the accepted host names, the web origins that may call, and the size of a body.
+"""Decides which requests are allowed, by API key, host name, web origin and size of the body.
 
 A page in a browser on the same machine can reach loopback too. So without a key, a request's ``Host`` must be loopback
 (otherwise any name that resolves to this machine would work), and it must not come from another web origin.
@@ -48,13 +48,13 @@ class Guard:
 
         try:
             await self._app(scope, receive, watched)
-        except asyncio.CancelledError:  # only the end of the server cancels a request
+        except asyncio.CancelledError:  # a request is cancelled only when the server ends
             if not started:
                 await closing().answer(scope["path"])(scope, receive, send)
             raise
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException:  # a panic in a library is one; this connection and all others continue
+        except BaseException:  # includes a panic in a library; this connection and all others continue
             error_id = f"err-{secrets.token_hex(6)}"
             log.exception("%s", error_id)
             if not started:

@@ -15,10 +15,10 @@ T = TypeVar("T")
 DONE = "[DONE]"
 MOST = 64 << 10  # bytes of events to write at once
 COMMENT = b": keep-alive\n\n"  # clients skip it
-QUIET_SECONDS = 5.0  # after which a stream shows that it is alive: clients and proxies give up on silent ones
-# Created once: json.dumps would each time.
+QUIET_SECONDS = 5.0  # after this time, a stream shows that it is alive: clients and proxies give up on silent ones
+# Created only once: json.dumps would create an encoder for each call.
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-# Line ends to Unicode, though not to server-sent events: httpx's `iter_lines`, and so its clients, would cut an event.
+# Line ends in Unicode, but not in server-sent events. Clients with httpx's `iter_lines` would cut an event at them.
 _ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
 
 
@@ -116,7 +116,7 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     watcher = asyncio.create_task(_disconnected(request.receive))
     try:
         await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
-    finally:  # waits for neither: at the server's end, the answer to a cancelled request has to be sent at once
+    finally:  # do not wait: at the server's end, the answer to a cancelled request has to be sent at once
         watcher.cancel()
         gave_up = task.cancel()
     if gave_up:

@@ -1,1 +1,1 @@
-"""The cache of prompts' beginnings, in memory and on disk."""
+"""The cache of prompt prefixes, in memory and on disk."""

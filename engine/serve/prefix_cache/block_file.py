@@ -33,7 +33,7 @@ class RefusedError(Exception):
 
 
 class PendingBlock:
-    """A block that will be written: its arrays are copied at once, and another thread can do the rest.
+    """A block to be written. Its arrays are copied at once, so that another thread can do the rest.
 
     The ``groups`` are the snapshots of the caches, then the snapshots of the drafter's context.
     """
@@ -68,7 +68,7 @@ def largest(namespace: BlockNamespace) -> int:
 
 
 def decoded(data: bytes, namespace: BlockNamespace, block_id: str, end: int) -> list[list[Snapshot]]:
-    """Check a file and return its snapshots, whose arrays are bytes: of the caches, and of the drafter's context.
+    """Check a file and return the snapshots of the caches and of the drafter's context, with arrays of bytes.
 
     RefusedError if the file is not exactly the expected block, at whose end the prompt has ``end`` tokens.
     """

@@ -14,14 +14,14 @@ from engine.errors import BadInput
 from engine.serve.prefix_cache.block_file import RefusedError
 
 STALE = 3600.0  # seconds after which a file that was never completed is removed
-LOW = 7 / 8  # of the budget: how much is left when files have been removed
+LOW = 7 / 8  # files are removed until this share of the budget is left
 
 
 class Folder:
     """The files. One thread writes them, another one reads them; BadInput if another user may replace them.
 
-    All files together have at most ``budget`` bytes. Several processes may exceed that by what they write between two
-    scans of the folder.
+    All files together have at most ``budget`` bytes. Several processes may exceed that by the bytes that they write
+    between two scans of the folder.
     """
 
     def __init__(self, path: Path, budget: int) -> None:
@@ -32,7 +32,7 @@ class Folder:
         probe.touch()
         probe.unlink()
         self.nbytes = 0  # the total size of the files, as far as this process knows
-        self._written = 0  # since the last scan
+        self._written = 0  # bytes written since the last scan
         self._look()
 
     def read(self, name: str, most: int) -> bytes | None:
@@ -61,7 +61,7 @@ class Folder:
         if self.nbytes + len(data) > self.budget or self._written > self.budget / 16:
             gone = self._look(len(data))
         path = self.path / name
-        for folder in (self.path, path.parent):  # somebody may have deleted either
+        for folder in (self.path, path.parent):  # both may have been deleted
             folder.mkdir(mode=0o700, exist_ok=True)
         temporary, replaced = self._temporary(path.parent), 0
         with suppress(OSError):

@@ -50,7 +50,7 @@ class BlockNamespace:
 
 
 def chain_of(start: str, ids: Sequence[int], block: int) -> list[str]:
-    """Return the id of each whole block of a prompt: a digest of its tokens, of all before it, and of ``start``."""
+    """Return the id of each whole block of a prompt: a digest of ``start`` and of all tokens up to the block's end."""
     tokens, size = np.array(ids, "<u4").tobytes(), 4 * block
     chain, last = [], bytes.fromhex(start)
     for at in range(0, len(tokens) - size + 1, size):
@@ -62,8 +62,8 @@ def chain_of(start: str, ids: Sequence[int], block: int) -> list[str]:
 def namespace_of(resident: Resident, spec: str, boundary: int, block: int, *, drafts: bool) -> BlockNamespace:
     """Return the namespace for a model's caches and drafter.
 
-    The forms come from a trial run of one block, for which MLX computes little more than the shapes. The digests read
-    all weight files. ``block`` is the tokens per block; ``drafts`` says whether the drafter's context is included.
+    The forms come from a trial run of one block, for which MLX computes little more than the shapes. The digests need
+    all weight files. ``block`` is the number of tokens per block; ``drafts`` includes the drafter's context.
     """
     pair = resident.pair
     caches, tokens = make_caches(pair.target, spec, boundary), mx.zeros((1, block), mx.int32)

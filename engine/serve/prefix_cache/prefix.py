@@ -1,7 +1,7 @@
 """The prefix cache: reuses the longest beginning of a prompt that was computed before.
 
-Prompts are cached in blocks, apart for each model, cache and drafter. A prompt is always computed in the same blocks,
-cached or not, and the cache stores their exact results. So a warm answer equals the cold one bit for bit.
+Prompts are cached in blocks, separately for each model, cache and drafter. A prompt is always computed in the same
+blocks, cached or not, and the cache stores their exact results. So a warm answer equals the cold one bit for bit.
 """
 
 from collections import OrderedDict
@@ -20,7 +20,7 @@ from engine.serve.prefix_cache.store import Store
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Snapshots of a model's caches, and of the drafter's context; none of that without a drafter."""
+    """Snapshots of a model's caches and, if there is a drafter, of the drafter's context."""
 
     caches: list[Snapshot]
     context: list[Snapshot]
@@ -33,14 +33,14 @@ class Block:
 
 @dataclass(frozen=True)
 class BlockPath:
-    """The blocks of one prompt: the model's name and the block's id for each, and their place on disk."""
+    """The blocks of one prompt: the model's name and id of each block, and their namespace on disk."""
 
     names: list[tuple[str, str]]
     namespace: BlockNamespace | None
 
 
 class Prefixes:
-    """Cached prompts within a budget in bytes. The least recently used blocks go first, ends before beginnings.
+    """Cached prompts within a budget in bytes. Evicts the least recently used blocks first, ends before beginnings.
 
     Prompts must be computed in chunks of ``block`` tokens.
     """
@@ -48,15 +48,15 @@ class Prefixes:
     def __init__(self, budget: int, block: int, store: Store | None = None) -> None:
         self.budget, self.block, self.store = budget, block, store
         self.nbytes = 0
-        self.hits, self.lookups = 0, 0  # tokens taken from the cache, and looked up
+        self.hits, self.lookups = 0, 0  # tokens that were found in the cache, and that were looked up
         self.evicted = 0  # blocks
-        # Least recently used first. A block is never used without those before it, which are marked as used after it.
+        # Least recently used first. Blocks are used only together with all blocks before them, which are marked last.
         self._blocks: OrderedDict[tuple[str, str], Block] = OrderedDict()
 
     def path_of(
         self, key: Sequence[Any], ids: list[int], namespace: BlockNamespace | None = None
     ) -> BlockPath:
-        """Return the path of a prompt. The key is the model's name, and all else that distinguishes prompts."""
+        """Return the path of a prompt. The key is the model's name, followed by all else that distinguishes prompts."""
         chain = chain_of(namespace.key if namespace else digest(key), ids, self.block)
         return BlockPath([(key[0], block_id) for block_id in chain], namespace)
 
@@ -98,7 +98,7 @@ class Prefixes:
         return length
 
     def keep(self, path: BlockPath, end: int, caches: list[Any], proposer: Proposer | None) -> None:
-        """Cache the block up to ``end``, where the caches are, if the one before is cached; write it to disk always."""
+        """Cache the block that ends at ``end`` tokens, if the previous block is cached. Always write it to disk."""
         names = path.names[: end // self.block]
         follows = len(names) == 1 or names[-2] in self._blocks
         if names[-1] not in self._blocks and (follows or path.namespace is not None):

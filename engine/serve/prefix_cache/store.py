@@ -25,11 +25,11 @@ from engine.serve.prefix_cache.snapshots import Snapshot
 
 log = logging.getLogger("engine.serve")
 READ_SECONDS = 5.0  # seconds to wait for a block before the folder counts as unreachable
-REST_SECONDS = 30.0  # for which nothing is read from a folder that is out of reach
-WAIT = 0.005  # seconds that a read holds up the engine's thread at most
-MOST_WAITING = 64 << 20  # bytes that may wait to be written; more is dropped
-FLUSH_SECONDS = 8.0  # for what is still to be written when the server ends
-TOUCHED = 60.0  # seconds for which a prefix counts as used just now
+REST_SECONDS = 30.0  # an unreachable folder is not read for this time
+WAIT = 0.005  # the most seconds that a read delays the engine's thread
+MOST_WAITING = 64 << 20  # the most bytes that may wait to be written; more are dropped
+FLUSH_SECONDS = 8.0  # time for the remaining writes when the server ends
+TOUCHED = 60.0  # a prefix used within this time is not marked as used again
 
 
 class Store:
@@ -55,7 +55,7 @@ class Store:
         self._resting = 0.0
         self._bad: set[str] = set()  # files to overwrite
         self._used: dict[str, float] = {}
-        self._silent: dict[str, float] = {}  # until when failures are only counted
+        self._silent: dict[str, float] = {}  # the time until which failures are only counted
 
     def namespace(
         self, resident: Resident, spec: str, boundary: int, block: int, *, drafts: bool
@@ -70,7 +70,7 @@ class Store:
     def load(
         self, namespace: BlockNamespace, block_id: str, end: int
     ) -> Generator[None, None, tuple[list[Snapshot], list[Snapshot]] | None]:
-        """Return a block's snapshots of caches and drafter, or None if there are none. Yields while it is read."""
+        """Return a block's snapshots of caches and drafter, or None if it is not stored. Yields while it is read."""
         if time.monotonic() < self._resting:
             return None
         late = time.monotonic() + READ_SECONDS
@@ -102,9 +102,10 @@ class Store:
         self._writer.submit(self._write, name, pending)
 
     def distrust(self, namespace: BlockNamespace, chain: list[str]) -> None:
-        """If the first block of a chain was refused, replace the others too when they are computed again.
+        """If the first block of a chain was refused, replace the later ones too when they are computed again.
 
-        Damage seldom comes alone, and nobody reads behind the first damaged block: one block a request would be healed.
+        Damage seldom comes alone, and nothing after the first damaged block is read. So without this, each request
+        would repair only one block.
         """
         if chain and _name(namespace, chain[0]) in self._bad:
             self._bad.update(_name(namespace, each) for each in chain)
@@ -156,7 +157,7 @@ class Store:
             self._event("evicted", self._folder.write(name, pending.encoded()))
             self._bad.discard(name)
             self._event("written")
-        except Exception as error:  # noqa: BLE001 - a block that is not stored is computed again
+        except Exception as error:  # noqa: BLE001 - a block that could not be stored is recomputed later
             self._failed("written", error)
         finally:
             with self._bytes:

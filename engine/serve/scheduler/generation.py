@@ -38,8 +38,8 @@ class Generation:
         self.prefilling, self.done = True, False
         self.stats = Stats()
         self.cached = 0  # prompt tokens from the prefix cache
-        self.predicted = 0  # bytes of memory reserved for it
-        self.alone = True  # whether no other answer is being decoded; set by the caller, as the next three
+        self.predicted = 0  # bytes of memory that are reserved for the answer
+        self.alone = True  # whether no other answer is being decoded; the caller sets this and the next three
         self.together = 1  # the largest number of concurrent answers, including this one
         self.joint = 0  # rounds whose forward pass was shared with other answers
         self.joint_drafts = 0  # rounds whose drafts were shared
@@ -68,7 +68,7 @@ class Generation:
             self._guide = Guide(options, self.job.ids, self.resident.vocabulary, state, stops.tokens)
         proposer = Proposer(pair.draft, pair.target) if self._with_draft else None
         lookup = Lookup() if options.draft in ("auto", "lookup") else None
-        # If a grammar cuts drafts, their cost and acceptance say nothing about other answers.
+        # A grammar cuts drafts, so their cost and acceptance say nothing about answers without a grammar.
         kind = (*self._key, options.grammar is not None)
         self._policies = _policies(options) or self.resident.policies(kind)
         sampling = Sampling(options.temperature, options.top_k, options.top_p, options.min_p)
@@ -88,7 +88,8 @@ class Generation:
     def turn(self, output: Any = None) -> Piece | Awaited | None:
         """Read a chunk of the prompt, or decode a round.
 
-        Returns what is new of the answer; or what the round waits for, which the next turn takes as its ``output``.
+        Returns a new piece of the answer; or the computation for which the round waits: pass its result to the next turn
+        as ``output``.
         """
         step = self._turns.send(output)
         if self.done:
@@ -117,7 +118,7 @@ class Generation:
                 self._prefixes.keep(self._path, at, self.caches, self._run.proposer)
             yield None
         self.prefilling = False
-        # Random draws depend on the rounds, and a seed must give the same result with other clients: share no rounds.
+        # Share no rounds: random draws depend on them, and a seed must give the same result beside other clients.
         sharing = not self.job.options.drawn_by_seed
         shared = self._policies[1]
         yield from rounds(
@@ -126,7 +127,7 @@ class Generation:
 
     def _packaged(self, package: Package) -> Generator[Piece | None, None, bool]:
         """Let the package generate the answer. Returns whether it did."""
-        yield None  # it reads the whole prompt in one turn, so let the other answers have their turns first
+        yield None  # the package reads the whole prompt in one turn, so other answers have their turns first
         options = self.job.options
         self._run.clock.restart()
         top_p = min(1.0, options.top_p)
@@ -204,7 +205,7 @@ class Generation:
             "prefill_seconds": self.stats.prefill,
             "decode_seconds": self.stats.seconds,
             "fallback": self.fallback,
-            # Whether blocks of the model compute what single rows do, if the answer may have used any.
+            # Whether the model's blocks give the results of single rows, if the answer may have used blocks.
             "agreement": agreement.as_dict() if agreement and self._run.blocks[0] > 1 else None,
             **({"token_ids": self._tokens} if self.done and options.token_ids else {}),
         }

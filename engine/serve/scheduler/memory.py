@@ -1,4 +1,4 @@
-"""Admits requests: a request begins once the most memory that its answer may take is free within the budget."""
+"""Admits requests: a request begins once the budget has room for the most memory that its answer may need."""
 
 from functools import lru_cache
 from typing import Any
@@ -17,11 +17,11 @@ from engine.serve.scheduler.residents import Residents
 from engine.serve.settings import Settings
 
 GRAIN = 256  # tokens by which mlx-lm's caches and the drafter's context grow
-WIDTHS = 24  # hidden states that a row of a forward keeps alive, by and large: a bound, not a measurement
+WIDTHS = 24  # about how many hidden states a row of a forward pass keeps alive: a bound, not a measurement
 
 
 class Admission:
-    """Accounts for memory: weights, the predicted bytes of answers, and the prefix cache in the rest."""
+    """Accounts for the memory of weights and answers (by prediction); the prefix cache may use the rest."""
 
     def __init__(self, settings: Settings, residents: Residents, prefixes: Prefixes | None) -> None:
         self._settings, self._residents, self._prefixes = settings, residents, prefixes

@@ -10,8 +10,8 @@ from engine.serve.models import Resident, expected_weights, load_resident
 from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")
-BROKEN_AFTER = 3  # number of consecutive answers that bugs ended
-MENDED_AFTER = 30.0  # seconds until a broken model may be loaded afresh
+BROKEN_AFTER = 3  # a model may be broken after bugs ended this many consecutive answers
+MENDED_AFTER = 30.0  # seconds until a broken model may be loaded again
 
 
 class Residents:
@@ -25,7 +25,7 @@ class Residents:
         self.by_name: dict[str, Resident] = {}
         self.loading: str | None = None  # the name of the model that is being loaded
         self.unloaded = {"idle": 0, "pressure": 0, "broken": 0}  # number of unloaded models by reason
-        self._broken: dict[str, tuple[float, str]] = {}  # until when it is refused, and the last error's id
+        self._broken: dict[str, tuple[float, str]] = {}  # the end of each model's refusal, and the last error's id
         self._failures: dict[str, int] = {}
         self.unloadable: dict[str, str] = {}  # models that could not be loaded at the last attempt, and why
 
@@ -74,7 +74,7 @@ class Residents:
         """Return the memory for loading a model, in bytes; 0 if it is loaded."""
         if name in self.by_name:
             return 0
-        self.loading = name  # unknown: it may have to be downloaded first
+        self.loading = name  # unknown size: it may have to be downloaded first
         try:
             return expected_weights(name, self.settings.draft, self.settings.dtype)
         finally:
@@ -128,7 +128,7 @@ class Residents:
         try:
             logits = self.by_name[name].pair.target(mx.zeros((1, 1), mx.int32))
             return bool(mx.isfinite(logits).all().item())
-        except BaseException:  # a panic in a library is no Exception
+        except BaseException:  # a panic in a library is not an Exception
             log.exception("%s cannot run a token", name)
             return False
 

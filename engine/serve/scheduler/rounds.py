@@ -42,7 +42,7 @@ class Draft:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """The outcome of a forward, which a round is about to read; several are computed at once."""
+    """The outcome of a forward pass that a round is about to read. Several outcomes are computed at once."""
 
     values: mx.array  # on the device
 
@@ -59,7 +59,7 @@ def rounds(
     *,
     sharing: bool,
 ) -> Generator[T | Awaited, Any, None]:
-    """Yield the output of each round of a run that has read its prompt, and the forwards and drafts that they wait for.
+    """Yield the output of each round of a run that has read its prompt; and the computations for which rounds wait.
 
     ``alone`` returns whether no other answer is being decoded; ``shared`` is the policy if one is, because a shared
     round has another cost. ``output`` makes the output of a step and its log-probabilities. ``sharing`` says whether
@@ -71,7 +71,7 @@ def rounds(
         run.policy = lone if alone() else shared
         if alone() or isinstance(shared, Fixed):
             plan = run.plan()
-        else:  # with shared forward passes, the model's drafts cost more than they save; lookups cost nothing
+        else:  # in shared forward passes, the draft model's drafts cost more than they save; lookups cost nothing
             plan = run.policy.choose(run.room, run.blocks[0], run.match, model=0)
         if guide is None and alone():
             if plan.drafter == PLAIN:
@@ -94,7 +94,7 @@ def _round(
     else:
         shared = sharing and plan.drafter == "dflash"
         drafts, drawn_from = (yield Draft(run, plan)) if shared else run.propose(plan)
-        plan = replace(plan, size=drafts.shape[1])  # a drafter may be unsure of the rest
+        plan = replace(plan, size=drafts.shape[1])  # an unsure drafter returns fewer drafts
         run.clock.lap("draft")
     if guide is None:
         logits, taps = yield Forward(run, mx.concatenate([run.pending, drafts], axis=1))
@@ -110,7 +110,7 @@ def _round(
         logits, taps = yield Forward(run, mx.concatenate([run.pending, drafts[:, :fit]], axis=1))
         judged, rows = fit, guide.shape(logits, proposed[:fit], run.room)
         if fit < len(proposed) and not run.sampler.greedy:
-            # The row after the refused draft is never used.
+            # The row after the refused draft is never used, so any row will do.
             judged, rows = fit + 1, mx.concatenate([rows, rows[:, -1:]], axis=1)
         drawn = None if drawn_from is None else drawn_from[:, :judged]
         accepted, following = run.sampler.accept(rows, drafts[:, :judged], drawn)

@@ -3,8 +3,8 @@
 Each answer has its own caches and loop. In one cycle, every decoding answer runs one round, and one answer that still
 reads its prompt runs one chunk. So a long prompt delays the others by one chunk per round.
 
-Whatever is raised on the way ends one answer, with an error for its client. That includes what is no Exception: a panic
-in a Rust library is a BaseException in Python. An answer leaves the list of active ones only with its last event.
+Any error ends only one answer, with an error for its client. This includes a panic in a Rust library, which is a
+BaseException but not an Exception in Python. An answer stays in the list of active ones until its last event.
 """
 
 import logging
@@ -31,7 +31,7 @@ T = TypeVar("T")
 class Scheduler:
     """The active answers. Everything here runs in the engine's thread.
 
-    ``wake`` is called when jobs have emitted what they had, and ``beat`` after each step, as a sign of life.
+    ``wake`` is called when jobs have emitted all their pieces, and ``beat`` after each step, as a sign of life.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Scheduler:
             outputs = self._output_of(batched_drafts, wanted, owners=[each for each, _ in drafting]) or []
             for generation, _ in drafting:
                 generation.joint_drafts += 1
-        else:  # one after another: a run's clock counts its own drafts alone
+        else:  # one after another, so that a run's clock counts only its own drafts
             outputs = (
                 self._output_of(draft.run.propose, draft.plan, owners=[each]) for each, draft in drafting
             )

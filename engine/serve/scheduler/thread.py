@@ -1,7 +1,7 @@
 """The only thread that uses MLX: accepts jobs, starts them, and ends cancelled or late ones.
 
-It gives signs of life (:attr:``Health.beat``), by which others can tell that it is stuck. If it cannot go on, it
-ends all requests with an error and says why (:attr:``Health.failure``): the process has to end then.
+It gives signs of life (:attr:``Health.beat``), which show others whether it is stuck. If it cannot go on, it ends all
+requests with an error and sets the reason (:attr:``Health.failure``). The process has to end then.
 """
 
 import logging
@@ -29,15 +29,15 @@ from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")
 IDLE = 1.0  # seconds between checks for idle models
-GRACE = 2.0  # seconds for which a model that was just loaded waits for the answers of the request that asked for it
-TICK = 0.05  # seconds between looks at a queue that waits for such answers
-PAUSES = (0.05, 0.2, 1.0, 5.0)  # seconds to wait after a cycle that failed, longer each time in a row
-HOPELESS = 60.0  # seconds in which every cycle fails, until the thread gives up
+GRACE = 2.0  # seconds for which a newly loaded model waits for the jobs of the request that needs it
+TICK = 0.05  # seconds between checks for such jobs
+PAUSES = (0.05, 0.2, 1.0, 5.0)  # seconds to wait after each consecutive failed cycle
+HOPELESS = 60.0  # if every cycle fails for this many seconds, the thread gives up
 
 
 @dataclass(eq=False)
 class Load:
-    """A request to load the model of a name."""
+    """A request to load a model by its name."""
 
     model: str
     resident: "Future[Resident]" = field(default_factory=Future)
@@ -51,7 +51,7 @@ class Load:
 class EngineThread:
     """The :class:``engine.serve.backend.Backend`` over MLX. Any thread may call the public methods.
 
-    ``wake`` is called when jobs have emitted what they had, so that it can be delivered together.
+    ``wake`` is called when jobs have emitted all their pieces, so that these can be delivered together.
     """
 
     name = "mlx"
@@ -62,7 +62,7 @@ class EngineThread:
         self._count = threading.Lock()
         self.waiting = 0  # answers that are submitted but not started
         self._queue: deque[Job | Load] = deque()
-        self._granted: dict[str, float] = {}  # until when just loaded models wait for their first answer
+        self._granted: dict[str, float] = {}  # the time until which newly loaded models wait for their first job
         self._stopping = threading.Event()
         self._failures, self._failing = 0, 0.0  # consecutive failed cycles, and the time of the first
         self._beat = time.monotonic()
@@ -86,7 +86,7 @@ class EngineThread:
 
     def close(self) -> None:
         """Take no more jobs, and end the thread after its current step: all answers get an error."""
-        with self._count:  # whatever was submitted before is in the inbox
+        with self._count:  # so all jobs that were submitted before are in the inbox
             self._stopping.set()
         self._inbox.put(None)
 
@@ -168,7 +168,7 @@ class EngineThread:
     def _run(self) -> None:
         try:
             self._work()
-        except BaseException as error:  # whatever it is, the thread ends, and says so
+        except BaseException as error:  # any error ends the thread, which reports it
             log.critical("the engine's thread cannot go on", exc_info=error)
             self._failure = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         self._end_all()
@@ -219,9 +219,9 @@ class EngineThread:
                 return
             idle = False
             if isinstance(message, Load) and self.settings.memory_budget is None:
-                self._queue.appendleft(message)  # loading it delays no waiting job
+                self._queue.appendleft(message)  # this load delays no waiting job
             elif isinstance(message, Job) and message.model in self._granted:
-                # Its turn came when the model was loaded.
+                # The job already had its turn when the model was loaded.
                 loads = (i for i, each in enumerate(self._queue) if isinstance(each, Load))
                 self._queue.insert(next(loads, len(self._queue)), message)
             elif message is not None:
@@ -253,7 +253,7 @@ class EngineThread:
             try:
                 if not self._begin(first):
                     return
-            except BaseException as error:  # noqa: BLE001 - it is this request's failure alone
+            except BaseException as error:  # noqa: BLE001 - only this request fails
                 self._queue.popleft()
                 self._give_up(first, error)
             else:
@@ -311,7 +311,7 @@ class EngineThread:
         log.error("a cycle failed", exc_info=error)
         for generation in self.active:
             self._scheduler.end(generation, error)
-        if self._queue:  # the first waiting job may be what breaks the cycle
+        if self._queue:  # the first waiting job may be the cause
             self._give_up(self._queue.popleft(), error)
         if not self._failures:
             self._failing = time.monotonic()
