@@ -179,7 +179,7 @@ def _identity(value: Any) -> object:
         return dict, id(value)
     if isinstance(value, list):
         return (list, *map(_identity, value))
-    return type(value), repr(value) if value == 0 else value  # 0.0 and -0.0 compare equal, but must not be shared
+    return type(value), repr(value) if value == 0 else value  # 0.0 == -0.0, but must not be shared
 
 
 def _decoder(pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, Any]]) -> json.JSONDecoder:

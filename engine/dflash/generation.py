@@ -109,7 +109,7 @@ class Run:
             yield end
         self.pending = prompt[:, -1:]
         self.policy.begin()
-        if self.lookup:  # matches in a prompt are not observed: answers repeat themselves far more than prompts
+        if self.lookup:  # matches are not observed: answers repeat themselves far more than prompts
             self.lookup.feed(ids)
         self._prefill = self.clock.restart()
 

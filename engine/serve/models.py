@@ -34,7 +34,7 @@ class Resident(Model):
 
     pair: Pair
     joint: BatchedForward = field(repr=False)  # computes the rounds of several answers together
-    agreement: Agreement | None = None  # whether blocks give the results of single rows; None if it verifies no blocks
+    agreement: Agreement | None = None  # whether blocks give single rows' results; None if it verifies none
     # Counts the drafter's drafts of all answers.
     watch: AcceptanceWatch = field(default_factory=AcceptanceWatch, init=False, repr=False)
     package: Package | None = field(default=None, init=False, repr=False)

@@ -16,7 +16,7 @@ from engine.errors import BadInput
 MATRIX = 2  # dimensions of a matrix: Muon's, where the rest is AdamW's
 
 Source = Callable[[np.random.Generator, int], np.ndarray]  # returns a number of rows of ids, `[rows, length]`
-Batches = Callable[[int], Any]  # returns the batch of a step: the same one, however often the run was interrupted
+Batches = Callable[[int], Any]  # returns the batch of a step, which interruptions of the run never change
 
 
 @dataclass(frozen=True, kw_only=True)

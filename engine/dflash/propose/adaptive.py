@@ -16,7 +16,7 @@ from math import ceil, inf
 from engine.dflash.propose.acceptance import Acceptance
 from engine.dflash.propose.costs import PLAIN, Measured, Nominal
 
-SIZES = (1, 2, 3, 5, 7, 11, 15)  # drafts per round; only a few sizes, because each has its own kernels and costs
+SIZES = (1, 2, 3, 5, 7, 11, 15)  # drafts per round; few sizes, because each has its own kernels and costs
 SURE = 2  # tokens that have to agree before a fixed policy uses a match
 LENGTHS = (1, 2, 3, 5, 8, 16)  # upper bounds of the groups of match lengths that share an estimate
 GAIN = 1.05  # a round pays if it is at least this many times as fast as plain decoding: less may be noise

@@ -18,7 +18,7 @@ class CostLine:
     """
 
     memory = 0.96  # the factor by which each new measurement reduces the weight of earlier ones
-    prior, weight = (("lookup", 0), ("lookup", BEND), ("dflash", BEND)), 0.5  # each counts as half a measurement
+    prior, weight = (("lookup", 0), ("lookup", BEND), ("dflash", BEND)), 0.5  # measurements per point
     # The slope beyond the bend, as the difference of two rounds; nominal until it was measured.
     beyond = (0.0, 0.0, 8.0, 0.0)
 

@@ -95,7 +95,7 @@ class Measured(Nominal):
     carried_over = 16.0  # when a generation begins, all earlier measurements count as at most this many
     changed = 4.0  # the same when costs have changed
     first = 3  # the most drafts of the first round
-    doubtful = 0.5  # a round is doubted only if it exceeds the expected cost by at least this many plain steps
+    doubtful = 0.5  # a round is doubted only if it exceeds the expected cost by this many plain steps
 
     def __init__(self) -> None:
         self._pace, self._line = Pace(), CostLine(super().of)

@@ -204,7 +204,7 @@ class Grammars:
     def check(self, grammar: str, param: str, cancelled: threading.Event | None = None) -> None:
         """Raise ApiError for a grammar that is too complex or invalid."""
         matcher = self.compiled(grammar, param, cancelled)
-        if matcher.is_accepting() or matcher.is_stopped():  # already at the beginning: the empty text is not JSON
+        if matcher.is_accepting() or matcher.is_stopped():  # at once: the empty text is not JSON
             raise _refusal("no JSON satisfies it", param)
 
     def compiled(
@@ -279,8 +279,8 @@ class GrammarState:
     def __init__(self, matcher: llguidance.LLMatcher, vocabulary: int, preferred: list[int]) -> None:
         self._matcher, self._vocabulary, self._preferred = matcher, vocabulary, preferred
         self.forced_to_end = False  # whether the token limit forced the answer to end
-        self._spent, self._began, self._rows = 0.0, 0.0, 0  # CPU seconds so far; at the start of this call; rows
-        self._read = self._clear = 0  # tokens so far; and the number up to which the limit cannot force a token
+        self._spent, self._began, self._rows = 0.0, 0.0, 0  # CPU seconds: so far, at this call's start; rows
+        self._read = self._clear = 0  # tokens so far; and up to which number the limit can force none
         self._forced_rows: list[bool] = []
 
     @property

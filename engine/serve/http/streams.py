@@ -15,7 +15,7 @@ T = TypeVar("T")
 DONE = "[DONE]"
 MOST = 64 << 10  # bytes of events to write at once
 COMMENT = b": keep-alive\n\n"  # clients skip it
-QUIET_SECONDS = 5.0  # after this time, a stream shows that it is alive: clients and proxies give up on silent ones
+QUIET_SECONDS = 5.0  # then a stream shows that it is alive: clients and proxies give up on silent ones
 # Created only once: json.dumps would create an encoder for each call.
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 # Line ends in Unicode, but not in server-sent events. Clients with httpx's `iter_lines` would cut an event at them.

@@ -20,7 +20,7 @@ class Snapshot:
     """The snapshot of one cache."""
 
     kind: str  # segment, ring, states or window; unused if the model's layer does not use its cache
-    arrays: Sequence[Any]  # arrays of MLX, or their bytes in NumPy while they are restored; None for an absent state
+    arrays: Sequence[Any]  # MLX's, or their bytes in NumPy's during a restore; None for an absent state
     numbers: list[int] = field(default_factory=list)  # offsets and similar integers
     codec: str = ""  # the codec id of packed rows
 

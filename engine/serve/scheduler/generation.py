@@ -88,8 +88,8 @@ class Generation:
     def turn(self, output: Any = None) -> Piece | Awaited | None:
         """Read a chunk of the prompt, or decode a round.
 
-        Returns a new piece of the answer; or the computation for which the round waits: pass its result to the next turn
-        as ``output``.
+        Returns a new piece of the answer; or the computation for which the round waits, whose result is the next turn's
+        ``output``.
         """
         step = self._turns.send(output)
         if self.done:

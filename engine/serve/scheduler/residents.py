@@ -25,7 +25,7 @@ class Residents:
         self.by_name: dict[str, Resident] = {}
         self.loading: str | None = None  # the name of the model that is being loaded
         self.unloaded = {"idle": 0, "pressure": 0, "broken": 0}  # number of unloaded models by reason
-        self._broken: dict[str, tuple[float, str]] = {}  # the end of each model's refusal, and the last error's id
+        self._broken: dict[str, tuple[float, str]] = {}  # when its refusal ends, and the last error's id
         self._failures: dict[str, int] = {}
         self.unloadable: dict[str, str] = {}  # models that could not be loaded at the last attempt, and why
 

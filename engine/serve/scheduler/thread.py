@@ -62,7 +62,7 @@ class EngineThread:
         self._count = threading.Lock()
         self.waiting = 0  # answers that are submitted but not started
         self._queue: deque[Job | Load] = deque()
-        self._granted: dict[str, float] = {}  # the time until which newly loaded models wait for their first job
+        self._granted: dict[str, float] = {}  # how long newly loaded models wait for their first job
         self._stopping = threading.Event()
         self._failures, self._failing = 0, 0.0  # consecutive failed cycles, and the time of the first
         self._beat = time.monotonic()

@@ -25,8 +25,8 @@ class DrafterPlan(run.TrainingPlan):
     anchors: int = 64
     block: int = 8
     decay: float = 4.0  # slot j of a block has the weight exp(-j / decay)
-    shortlist: bool = False  # compute the loss only over the target's likely tokens in the batch, and some others
-    off_path: float = 0.1  # the weight of slots after the first one where the text differs from the target's choice
+    shortlist: bool = False  # compute the loss only over the target's likely tokens, and some others
+    off_path: float = 0.1  # the weight of slots after one where the text differs from the target's choice
 
     def places(self, step: int, length: int) -> np.ndarray:
         """Return the starts of a step's blocks in rows of ``length``: ``[rows, anchors]`` int32, sorted.
