@@ -19,9 +19,10 @@ def carry_out(
     job: Any, title: str, unit: str, show: Callable[[Sections], None], out: Path | None, *,
     as_json: bool, plot: bool = False,
 ) -> Sections:  # fmt: skip
-    """Run a job of :mod:``engine.measure.job``, put its report out and return it.
+    """Run a job of :mod:``engine.measure.job``, write and print its report, and return it.
 
-    ``title`` is the word beside the bar, ``unit`` what a step is, in the plural; ``plot`` is as in :func:``put_out``.
+    ``title`` is the word beside the progress bar, ``unit`` the plural of what it counts; for ``plot``, see
+    :func:``put_out``.
     """
     from engine.measure.job import run
 

@@ -21,8 +21,8 @@ _PATCHING = threading.RLock()  # the attributes of a module are shared by all th
 class Decision:
     """How the target's caches get into the package."""
 
-    strategy: str  # one of those above
-    name: str = ""  # the attribute that it goes by
+    strategy: str  # one of the names above
+    name: str = ""  # the attribute's name
 
 
 @dataclass
@@ -33,9 +33,9 @@ class Injection:
 
 
 def decide(package: Any, target: Any) -> Decision:
-    """Return how a package, the module with ``stream_generate``, takes caches for a target.
+    """Return how a package, the module with ``stream_generate``, gets caches for a target.
 
-    A name that it imported is looked for in itself: replacing it in the module that it came from would change nothing.
+    Names that it imported are searched in the package itself: replacing them where they come from has no effect.
     """
     if callable(getattr(target, "make_cache", None)):
         return Decision(MAKE_CACHE, "make_cache")
@@ -46,7 +46,7 @@ def decide(package: Any, target: Any) -> Decision:
 
 @contextmanager
 def injected(decision: Decision, package: Any, target: Any, caches: Sequence[Cache]) -> Iterator[Injection]:
-    """Let the package take caches for a target until the end of the block, from this thread alone."""
+    """Give the package caches for a target until the end of the block, in this thread only."""
     if decision.strategy not in (MAKE_CACHE, PROMPT_CACHE):
         raise RuntimeError(f"no strategy {decision.strategy!r} gives the package caches")
     injection = Injection()

@@ -25,7 +25,7 @@ AGAIN = "train one for this pair: kakeya-engine train restorer --from-drafter"
 
 @dataclass(frozen=True, kw_only=True)
 class DraftedConfig:
-    """A restorer's shape, and the pair that it was made for."""
+    """A restorer's shape, and the pair that it was trained for."""
 
     layers: tuple[int, ...]  # the target's layers that are restored, counted from 0
     inputs: int  # values of the drafter's keys and values at one position
@@ -122,7 +122,7 @@ def is_drafted(folder: str | Path) -> bool:
 def load_drafted(
     folder: Path, drafter: BoundDrafter, target: nn.Module, digests: tuple[str, str], dtype: mx.Dtype | None
 ) -> DraftedRestorer:
-    """Load a restorer strictly, in ``dtype``; None keeps the file's.
+    """Load a restorer strictly, in ``dtype``; None keeps the file's type.
 
     ``digests`` of the target's weights and of the drafter's have to be those that the restorer was made for. BadInput
     if they are not, or if weights or configuration are damaged or do not fit.

@@ -47,7 +47,7 @@ def config_for(target: nn.Module, digest: str, *, width: int, dilations: Sequenc
 
 
 def check(restorer: Restorer, target: nn.Module) -> None:
-    """Raise BadInput for a restorer that is not of all full-attention layers of a model, in its hidden size."""
+    """Raise BadInput unless a restorer is for all full-attention layers of a model, and has its hidden size."""
     config = restorer.config
     wanted = config_for(target, config.target, width=config.width, dilations=config.dilations)
     for name in ("hidden_size", "layers"):
@@ -76,9 +76,9 @@ def layer_sources(
 ) -> Callable[[int], Learned]:
     """Return a function from the index of a restored layer to a fresh source for it.
 
-    ``reconstruction`` is what is held of the prompt for all layers together. What comes after the prompt's ``length``
-    tokens is kept unchanged. ``raw`` returns raw keys and values, given a layer's place in ``layers``, the first
-    position and the one after the last.
+    ``reconstruction`` is kept of the prompt, once for all layers. Tokens after the prompt's ``length`` tokens are kept
+    unchanged. ``raw`` returns raw keys and values, given a layer's index in ``layers``, the first position and the
+    one after the last.
     """
     block_of = dict(zip(layers, blocks(target, layers), strict=True))
 

@@ -21,7 +21,7 @@ Embed = Callable[[mx.array], mx.array]
 
 @dataclass(frozen=True, kw_only=True)
 class RestorerConfig:
-    """A restorer's shape, and the target that it was made for."""
+    """A restorer's shape, and the target that it was trained for."""
 
     hidden_size: int  # of the target's embeddings
     layers: tuple[int, ...]  # the target's layers that are restored, counted from 0

@@ -51,7 +51,7 @@ class Exact:
 
 
 class Noise(Exact):
-    """Gives Gaussian noise with the same mean and variance in each channel: a control that must destroy recall.
+    """Returns Gaussian noise with the same mean and variance in each channel: a control that must destroy recall.
 
     ``change`` turns keys or values into noise, as :func:``engine.evals.controls.noise`` makes it.
     """
@@ -83,7 +83,7 @@ class Compressed:
 
 
 class Learned:
-    """Gives the reconstructed outputs of the layer's projections, rebuilt for each forward pass.
+    """Returns reconstructed outputs of the layer's projections, rebuilt for each forward pass.
 
     Args:
         attention: the layer's module, whose norms and rotation are applied.

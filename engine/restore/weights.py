@@ -33,7 +33,7 @@ def save_restorer(restorer: Any, folder: Path) -> None:
 
 
 def load_restorer(folder: Path, target: Path, dtype: mx.Dtype | None = None) -> Restorer:
-    """Load a restorer strictly, in ``dtype`` (None keeps the file's): the file has each of its tensors and no other.
+    """Load a restorer strictly, in ``dtype`` (None keeps the file's): the file must have exactly its tensors.
 
     The weights in the folder ``target`` have to be those that it was made for. BadInput if they are not, or if there is
     no restorer, or one that is damaged or does not fit.
@@ -54,7 +54,7 @@ def check_digest(folder: Path, role: str, wanted: str, digest: str, fix: str) ->
 
 
 def read_config(folder: Path, config: type[Config], kind: str, fix: str) -> Config:
-    """Return a restorer's configuration, a dataclass of the types in :data:``FITS``; BadInput if it is none."""
+    """Return a restorer's configuration, a dataclass of the types in :data:``FITS``; BadInput if it is invalid."""
     data = files.read_config(folder)
     if data["model_type"] != kind:
         raise BadInput(f"{folder} holds a {data['model_type']}, not a restorer", fix)

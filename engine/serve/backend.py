@@ -146,7 +146,7 @@ class Model:
     def encode(self, text: str, *, begins: bool = False) -> list[int]:
         """Return the tokens of a text that may contain special tokens.
 
-        If it ``begins`` a prompt, the tokenizer's opening token goes before it; a chat template writes that itself.
+        If it ``begins`` a prompt, the tokenizer's opening token is put before it; a chat template writes that itself.
 
         Raises:
             ApiError: 400, the text cannot fit the context. Encoding it would occupy the tokenizer for seconds.

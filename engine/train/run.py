@@ -1,4 +1,4 @@
-"""One training run in a folder, whatever learns: rates, rows, steps, checkpoints, a log."""
+"""A training run in a folder, for any kind of model: rates, rows, steps, checkpoints, a log."""
 
 import json
 import math
@@ -21,7 +21,7 @@ Batches = Callable[[int], Any]  # returns the batch of a step, which interruptio
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """How many steps, and how fast at each: a short warm-up, then a cosine down to a floor."""
+    """The number of steps and their learning rates: a short warm-up, then a cosine down to a floor."""
 
     steps: int  # of the whole run
     matrix_rate: float  # the highest rate of the matrices, which Muon moves
@@ -60,10 +60,10 @@ class TrainingPlan(Schedule):
 
 
 class Learner(Protocol):
-    """What learns, its target and its optimizer, in one library or another."""
+    """A model to train, its target and its optimizer, in any library."""
 
     suffix: str  # of the files that `save` writes
-    about: Mapping[str, object] = {}  # what a run has to agree on to go on from a checkpoint, beside the plan
+    about: Mapping[str, object] = {}  # beside the plan, what must be equal to continue from a checkpoint
 
     def learn(self, batch: Any, step: int) -> dict[str, float]:
         """Take one step on a batch; return figures from before it, ``loss`` among them."""
@@ -116,7 +116,7 @@ class Pool:
 
 
 class Trainer(Generic[L]):
-    """One run in a folder, with checkpoint, state and log; BadInput if another plan was begun there."""
+    """A run in a folder, with checkpoint, state and log; BadInput if the folder has a run of another plan."""
 
     def __init__(self, learner: L, batches: Batches, folder: Path, plan: Schedule) -> None:
         self.learner, self.batches, self.folder, self.plan = learner, batches, folder, plan

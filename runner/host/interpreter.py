@@ -99,7 +99,7 @@ class Interpreter:
         return {name for name, modules in needs.items() if self.problem(modules, imports=False)}
 
     def versions_of(self, *packages: str) -> dict[str, str | None]:
-        """Return the versions of Python and of packages, anew if something was installed; ProcessError if it fails."""
+        """Return the versions of Python and of packages, again after each installation; ProcessError if it fails."""
         answer = self._ask("versions", *packages, lasts_s=math.inf)
         return {"python": answer["version"], **answer["versions"]}
 
@@ -159,7 +159,7 @@ def pin(policy: Path, path: Path, version: str) -> None:
 
 
 def ask(path: Path, how: str, *modules: str) -> dict[str, Any]:
-    """Query an interpreter for its version, and about modules.
+    """Query an interpreter for its version and the modules that it cannot import, or cannot find.
 
     ``how`` is "import" or "find"; or "versions", for the versions of packages, None for those that are not installed.
     ProcessError if it cannot be started, or fails.

@@ -129,7 +129,7 @@ class Models:
 
 
 def with_workflow_models(policy: Policy, tell: Callable[[str], None]) -> Policy:
-    """Return the policy with the models that a GitHub workflow's variables name. These come before its ``env``.
+    """Return the policy with the models that a GitHub workflow's variables name. They override its ``env``.
 
     Whoever may push can set them, so they count only for folders below those in ``actions.models``; PolicyError for
     any other.

@@ -57,7 +57,7 @@ def write_template(
     interpreter: Path | None = None,
     version: str | None = None,
 ) -> None:
-    """Write a commented policy; PolicyError if one exists or the URL is not supported."""
+    """Write a policy with comments; PolicyError if one exists or the URL is not supported."""
     if path.exists():
         raise PolicyError(f"{path} exists already", fix="Edit it, or name another file with --policy.")
     try:

@@ -34,7 +34,7 @@ VARIABLES = (
 
 
 def check_job(policy: Policy, claims: Mapping[str, str | None]) -> str:
-    """Check a job by GitHub's variables and return its description; RefusedError if it is not allowed."""
+    """Check a job, using GitHub's variables, and return its description; RefusedError if it is not allowed."""
     actions = policy.actions
     if actions is None:
         raise _no("not_configured", "the policy has no section `actions`, so no job of GitHub's may run here")

@@ -45,7 +45,7 @@ class Plot:
     note: str = ""
 
     def drawable(self) -> list[Series]:
-        """Return the series that have points on the axes, without other points."""
+        """Return the series that have points inside the axes, with only these points."""
         series = (replace(line, points=tuple(filter(self._has, line.points))) for line in self.series)
         return [line for line in series if line.points]
 

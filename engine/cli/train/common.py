@@ -31,9 +31,9 @@ seed = option("--seed", click.IntRange(0, 2**31 - 1), 0)
 def carry_out(
     run: "Trainer[Any]", folder: Path, save: Callable[[Path], None], described: dict[str, Any]
 ) -> None:
-    """Train to the end, and let ``save`` write the result to a folder, beside ``training.json``.
+    """Train to the end, and let ``save`` write the result to a folder. ``training.json`` is written beside it.
 
-    ``described`` is what that file says beside the plan.
+    ``described`` is what that file contains in addition to the plan.
     """
     run_to_the_end(run)
     save(folder)

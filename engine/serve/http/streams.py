@@ -64,7 +64,7 @@ class EventStream(Response):
         finally:
             self._cancel()
             for task in tasks:
-                task.cancel()  # nothing happens to one that is done
+                task.cancel()  # has no effect on one that is done
                 with suppress(asyncio.CancelledError, TimeoutError, OSError):
                     await task
 

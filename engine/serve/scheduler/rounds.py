@@ -59,7 +59,7 @@ def rounds(
     *,
     sharing: bool,
 ) -> Generator[T | Awaited, Any, None]:
-    """Yield the output of each round of a run that has read its prompt; and the computations for which rounds wait.
+    """Yield the output of each round of a run that has read its prompt, and the forwards and drafts that they wait for.
 
     ``alone`` returns whether no other answer is being decoded; ``shared`` is the policy if one is, because a shared
     round has another cost. ``output`` makes the output of a step and its log-probabilities. ``sharing`` says whether

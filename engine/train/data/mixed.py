@@ -13,7 +13,7 @@ FILLER = 6000  # tokens of text from which a task takes its lines
 
 
 def source(tokenizer: Tokenizer, ids: np.ndarray, *, task_share: float, length: int) -> Source:
-    """Return the source of rows of ``length`` tokens: stretches of a text, and in ``task_share`` of them tasks.
+    """Return the source of rows of ``length`` tokens: parts of a text and, with probability ``task_share``, tasks.
 
     BadInput if the text, a stream of token ids, is shorter than one row.
     """

@@ -29,8 +29,8 @@ def draft_config(
     """Return the shape of a drafter for a target with the configuration ``target``.
 
     Heads, positions and vocabulary are the target's; its MLP is twice the hidden size. Taps are spread from the second
-    layer to the last but one. ``made_for`` is noted as the target that the drafter is bound to. BadInput if the target
-    has no attention, whose shape the drafter would take over.
+    layer to the last but one. ``made_for`` names the target that the drafter is bound to. BadInput if the target has
+    no attention whose shape the drafter could use.
     """
     config = text_config(target)
     if missing := ", ".join(name for name in NEEDED if name not in config):

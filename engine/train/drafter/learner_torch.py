@@ -43,7 +43,7 @@ class Batch:
 def writer(
     folder: Path, tokens: int, *, device: str = "cpu", seed: int = 0
 ) -> Callable[[Sequence[Sequence[int]]], list[list[int]]]:
-    """Return a function with which a target answers prompts, in at most so many ``tokens`` each.
+    """Return a function with which a target answers prompts, with at most ``tokens`` tokens each.
 
     It computes in the type that is faster on the device, samples a quarter of the answers, and decodes others greedily.
     """

@@ -44,7 +44,7 @@ class Read(NamedTuple):
 
 
 class RestorerLearner(TrainedWeights[RestorerPlan]):
-    """A restorer that learns in place from a target; BadInput if nothing would be behind the plan's window."""
+    """Trains a restorer in place for a target; BadInput if rows have no positions behind the plan's window."""
 
     def __init__(self, restorer: Restorer, target: nn.Module, plan: RestorerPlan) -> None:
         if plan.length <= 2 * plan.window + plan.sink:
@@ -102,9 +102,9 @@ class RestorerLearner(TrainedWeights[RestorerPlan]):
 class WholeRows:
     """One layer's cache, in mlx-lm's protocol, to run whole rows at once as a restored prefill would read them.
 
-    In chunks as long as the window, a token sees its own chunk and the one before it as they are, and the sink; what
-    lies between is what a source gives. So every position is returned twice, as it is and as it is given, and the mask
-    chooses. ``pair`` has the given keys and values of all positions, ``[rows, heads, length, dim]``.
+    With chunks as long as the window, a token sees its own chunk, the previous chunk and the sink exactly, and the
+    positions between as restored. So every position is returned twice, exact and restored, and the mask selects one of
+    them. ``pair`` has the restored keys and values of all positions, ``[rows, heads, length, dim]``.
     """
 
     offset = 0
