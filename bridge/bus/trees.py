@@ -30,7 +30,7 @@ def changed(git: Git, before: str, after: str) -> list[str]:
 
 
 def _differing(git: Git, base: str, before: str | None, after: str | None) -> dict[str, Entry]:
-    """Return the entries of a tree that another tree lacks or has differently; for deleted ones, the old entry."""
+    """Return the entries in which two trees differ; for deleted ones, the old entry."""
     nodes: dict[str, Entry] = {}
     pairs = [(base, before, after)]
     while pairs:

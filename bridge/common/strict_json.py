@@ -74,7 +74,7 @@ def loads(
 
 
 def _not_json(error: json.JSONDecodeError) -> str:
-    """Return why a text is not JSON: where it stops to be, and whether it ends there."""
+    """Return why a text is not JSON: where it stops being JSON, and whether the text ends there."""
     if not error.doc.strip():
         return "is empty"
     if error.doc.startswith("\ufeff"):

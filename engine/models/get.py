@@ -147,7 +147,7 @@ def _config(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _exact(tensors: dict[str, mx.array]) -> dict[str, mx.array]:
-    """Return the tensors in float32; a packed one, 32 values to a scale and a bias, is multiplied out."""
+    """Return the tensors in float32; packed ones, with a scale and a bias for 32 values, are unpacked."""
     plain = {}
     for name, tensor in tensors.items():
         base, _, kind = name.rpartition(".")

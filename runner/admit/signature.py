@@ -188,7 +188,7 @@ def _lists_somebody(line: str) -> bool:
 
 
 def _empty_signatures(line: str) -> Iterator[bytes]:
-    """Yield for each key on a line a signature that names it and proves nothing."""
+    """Yield, for each key on a line, a signature that names the key but proves nothing."""
     for key in _KEY.findall(line):
         with suppress(binascii.Error):
             fields = (base64.b64decode(key.strip(), validate=True), NAMESPACE.encode(), b"", b"sha512", b"")

@@ -125,8 +125,8 @@ class Bus(Fetcher):
     def _delete_at_once(self, tips: dict[str, str]) -> None:
         """Delete branches in one transaction, without those that the bus keeps; one by one if it has no transactions.
 
-        Git writes its file of packed references anew for each deletion that is a transaction of its own, on the bus
-        as in the store: of n branches among n that costs n squared.
+        Git rewrites its file of packed references for each deletion that is a transaction of its own, on the bus
+        and in the store: deleting n branches in n transactions costs n squared.
         """
         while tips:
             done = self._push_deletions(tips, "--atomic")

@@ -96,7 +96,7 @@ class Fetcher:
         self._is_behind = any(at.get(b) != oid and not is_hostile(b) for b, oid in new.items())
 
     def _bring(self, new: Mapping[str, str]) -> None:
-        """Bring the commits of these branches into the store, as far as that goes within a poll.
+        """Bring the commits of these branches into the store, as far as possible within a poll.
 
         What was never asked for is asked for together, what was in a batch that failed in smaller ones; what failed
         alone is tried again now and then, also alone. What is too slow for that comes beside the polls.

@@ -160,7 +160,7 @@ def _better(first: _Choice | None, second: _Choice) -> _Choice:
 
 
 def _select(condition: np.ndarray, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
-    """Return ``np.where`` of int16, which branches are too slow for."""
+    """Return ``np.where`` of int16, computed without branches, which are slow."""
     chosen: np.ndarray = no ^ ((yes ^ no) & -condition.astype(np.int16))
     return chosen
 
@@ -235,7 +235,7 @@ class _Blocks:
     def _shrunk(
         self, z: np.ndarray, outside: np.ndarray, points: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the codewords of some columns, and their squared distances, that shrinking gives."""
+        """Return the codewords that shrinking gives for some columns, and their squared distances."""
         chosen, distance = points[:, outside], np.full(outside.size, OUTSIDE)
         if not self.shrinks:
             return chosen, distance
@@ -251,7 +251,7 @@ class _Blocks:
 
 
 def _guessed(product: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
-    """Return which scale of the grid is the likeliest, int ``[n]``: see ``search._guessed``."""
+    """Return the likeliest scale of the grid for each vector, int ``[n]``: see ``search._guessed``."""
     ramps = search.ramps(layout.q)
     on_ramp, sums = np.empty_like(product), np.empty((len(ramps), product.shape[1]), np.float32)
     for (low, high), total in zip(ramps, sums, strict=True):

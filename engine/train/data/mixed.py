@@ -29,7 +29,7 @@ def source(tokenizer: Tokenizer, ids: np.ndarray, *, task_share: float, length: 
 
 
 def _tasks(tokenizer: Tokenizer, ids: np.ndarray, rng: np.random.Generator, length: int) -> np.ndarray:
-    """Return one row of tasks: half of them fill what is left of it, so that questions are far from answers."""
+    """Return one row of tasks. Half of the tasks fill the rest of the row, so that questions are far from answers."""
     chance = random.Random(int(rng.integers(2**63)))
     row: list[int] = []
     while len(row) < length:

@@ -77,7 +77,7 @@ def _attend(
     far_turns: tuple[mx.array, mx.array],
     block: int,
 ) -> mx.array:
-    """Attend from every block to the context and to itself, as far as ``visible`` lets it.
+    """Attend from every block to the context and to itself, where ``visible`` allows it.
 
     ``x`` is ``[rows, queries, hidden]`` of ``anchors * block`` queries, ``context`` ``[rows, length, hidden]``, and
     ``visible`` ``[rows, 1, queries, length + block]``: the context's positions, then the own block's.
