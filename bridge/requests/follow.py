@@ -137,7 +137,7 @@ class _Notes:
                 yield Event(status, note=status.outlook)
 
     def _look_around(self, view: RequestBranch) -> Status:
-        """Return what is known of the branch. Other branches on the bus do not delay this for long."""
+        """Return what is known about the branch. Other branches on the bus do not delay this for long."""
         try:
             with within(limits.PRESENCE_S):
                 return self._about(view)

@@ -39,7 +39,7 @@ class _Ending:
 
 @dataclass(frozen=True)
 class _Scope:
-    """What bounds every call within a block."""
+    """The limits of every call within a block."""
 
     until: float = math.inf
     ending: _Ending | None = None

@@ -225,7 +225,7 @@ class Child:
         return data
 
     def _fill(self) -> None:
-        """Wait for more output; an error if the program ended, and there is none."""
+        """Wait for more output; it is an error if the program has ended without any."""
         before = len(self._output)
         while self._exchange(TICK_S):
             if len(self._output) > before:
@@ -233,7 +233,7 @@ class Child:
         raise self._failed()
 
     def _exchange(self, within: float) -> bool:
-        """Send and receive what can be within a time. Returns False once the program has ended and all was read."""
+        """Send and receive for some time. Returns False once the program has ended and all its output was read."""
         if reason := self._limit.passed() or self._enforcer.passed():
             raise self._overrun(reason)
         within = min(within, self._limit.remaining())

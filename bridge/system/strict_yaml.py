@@ -68,7 +68,7 @@ class _Open:
 def _check(text: bytes) -> None:
     """Raise ValueError for a text that unfolds to too much. Nothing is built, and it is read no further than that.
 
-    A few lines of aliases name one value more often than there are atoms, or a value inside itself.
+    A few lines of aliases can repeat one value more often than there are atoms, or put a value inside itself.
     """
     known: dict[str | None, tuple[int, int]] = {}
     stack = [_Open()]

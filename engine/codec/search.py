@@ -128,7 +128,7 @@ def _better(first: _Choice | None, second: _Choice) -> _Choice:
 
 
 def _guessed(product: mx.array, layout: Layout, search: Search) -> mx.array:
-    """Return which scale of the grid is the likeliest, int32 ``[1, n]``, from the largest products over the finest."""
+    """Return each vector's likeliest scale of the grid, int32 ``[1, n]``, from the largest products over the finest."""
     sums = mx.concatenate([tree_sum(mx.clip(product, *ramp), 0) for ramp in search.ramps(layout.q)])
     factors = mx.array(search.expectation(layout.q, layout.blocks), dtype=mx.float32)
     constant, fine, coarse = (factors[:, i : i + 1] for i in range(3))

@@ -128,6 +128,6 @@ def _shared(texts: Sequence[str]) -> str:
 
 
 def _common(first: Sequence[T], second: Sequence[T]) -> list[T]:
-    """Return what two sequences begin with."""
+    """Return the common beginning of two sequences."""
     pairs = zip(first, second, strict=False)
     return [a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)]

@@ -67,7 +67,7 @@ def classic(cache: Any) -> dict[int, ClassicCodec]:
 
 
 def _behind(cache: Any) -> Iterator[Any]:
-    """Yield a cache and those behind it, from wrapper to wrapper."""
+    """Yield a cache and, if it is a wrapper, the caches that it wraps."""
     yield cache
     while "inner" in vars(cache):
         cache = cache.inner

@@ -42,7 +42,7 @@ def _encode(x: np.ndarray, layout: Layout, search: Search) -> np.ndarray:
 
 
 def _normalised(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return vectors of any float32 ``[n, dim]``, NaN being 0, rotated and over a power of two near their largest.
+    """Return any float32 vectors ``[n, dim]`` rotated, and divided by a power of two near their largest; NaN is 0.
 
     They are ``[dim, n]``, and the powers' exponents ``[n]``.
     """
