@@ -1,8 +1,8 @@
 """The only module that passes names of a server's references to git, in forms that git does not complete.
 
-To git, a name in a refspec or a pattern of a listing may be short, even ``refs/heads/x``: a branch with that whole name
-(``refs/heads/refs/heads/x``) or such a tag is in the way of the branch ``x``, and stands in for it if that is gone.
-Exact are only the lines of a listing, the ids of objects, and the two sides of a refspec with an asterisk.
+Git completes names in refspecs and in the patterns of a listing, even ``refs/heads/x``. So a branch whose full name is
+``refs/heads/refs/heads/x``, or such a tag, makes ``refs/heads/x`` ambiguous, and is used instead if the branch ``x`` is
+gone. Only a listing's lines, object ids, and both sides of a refspec with an asterisk are exact.
 
 If git fails, as when the server cannot be reached, every function raises a GitError.
 """

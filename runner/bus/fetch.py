@@ -98,8 +98,8 @@ class Fetcher:
     def _bring(self, new: Mapping[str, str]) -> None:
         """Bring the commits of these branches into the store, as far as possible within a poll.
 
-        What was never asked for is asked for together, what was in a batch that failed in smaller ones; what failed
-        alone is tried again now and then, also alone. What is too slow for that comes beside the polls.
+        New commits are fetched together, and those of a batch that failed in smaller batches. Those that failed alone
+        are retried now and then, each alone. Those that are too slow for a poll are fetched beside the polls.
         """
         ask = {oid for oid in new.values() if not self.quarantine.holds(oid)} - self._sizes.undecided
         self._look_after_slow(ask)
