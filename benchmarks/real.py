@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 
-from benchmarks.results import measure_anew
+from benchmarks.results import NoReport, measure_anew
 from benchmarks.results_kept import ROOT, Row
 from benchmarks.results_runs import REAL, of_real_model
 from bridge.common.drawing.text import number
@@ -44,11 +44,15 @@ def main() -> int:
             print(f"\n{run.name}: left out, {run.lacks}", flush=True)
             continue
         began = time.monotonic()
-        kept = measure_anew(run, FOLDER, quick=True, key_folder=FOLDER / "key")
-        verdict = kept.said if kept else "no report"
-        print(f"\n{run.name}: {verdict} in {time.monotonic() - began:.0f} s", flush=True)
-        accepted = accepted and kept is not None and kept.accepted
-        for line in figures(kept.measured) if kept else ():
+        try:
+            kept = measure_anew(run, FOLDER, quick=True, key_folder=FOLDER / "key")
+        except NoReport as error:
+            print(f"\n{run.name}: {error}", flush=True)
+            accepted = False
+            continue
+        print(f"\n{run.name}: {kept.said} in {time.monotonic() - began:.0f} s", flush=True)
+        accepted = accepted and kept.accepted
+        for line in figures(kept.measured):
             print(f"  {line}")
     print(f"\nreports: {FOLDER.relative_to(ROOT)}")
     return 0 if accepted else 1

@@ -34,6 +34,10 @@ from bridge.verify.public_keys import find_pin
 PAGE, PUBLISHED = ROOT / "docs" / "results.md", ROOT / "docs" / "results"
 
 
+class NoReport(Exception):
+    """A run ended without its report; the text says why."""
+
+
 def main() -> int:
     """Measure what was asked for, then write the page."""
     parser = argparse.ArgumentParser(
@@ -54,10 +58,14 @@ def main() -> int:
             print(f"{name}: left out, {known[name].lacks}")
             continue
         began = time.monotonic()
-        kept = measure_anew(known[name], folder, quick=options.quick)
-        print(f"{name}: {kept.said if kept else 'no report'} in {time.monotonic() - began:.0f} s", flush=True)
-        whole = whole and kept is not None
-        if kept and kept.measured["kind"] == results_speed.KIND:
+        try:
+            kept = measure_anew(known[name], folder, quick=options.quick)
+        except NoReport as error:
+            print(f"{name}: {error}", flush=True)
+            whole = False
+            continue
+        print(f"{name}: {kept.said} in {time.monotonic() - began:.0f} s", flush=True)
+        if kept.measured["kind"] == results_speed.KIND:
             results_speed.show(kept.measured)
     runs_kept = [kept for run in known.values() if (kept := read(folder, run.name, run.argv))]
     target.write_text(page(runs_kept), encoding="utf-8")
@@ -67,12 +75,13 @@ def main() -> int:
     return 0 if whole else 1
 
 
-def measure_anew(
-    run: Run, folder: Path, *, quick: bool = False, key_folder: Path | None = None
-) -> Kept | None:
+def measure_anew(run: Run, folder: Path, *, quick: bool = False, key_folder: Path | None = None) -> Kept:
     """Measure a run through a runner on this machine, and keep its report with its run file in a folder.
 
     Without ``key_folder``, the key of `kakeya measure` signs, and its public half is published beside the code.
+
+    Raises:
+        NoReport: with the reason of the answer.
     """
     folder.mkdir(parents=True, exist_ok=True)
     before = read(folder, run.name, run.argv)
@@ -84,13 +93,12 @@ def measure_anew(
         measured = measure(run.name, {}, folder, settings, key_folder=keys, preset_folder=Path(presets))
     if key_folder is None:
         _publish_key(measured.public_key.read_text(encoding="ascii"))
-    if before and measured.reports:
+    kept = read(folder, run.name, run.argv, find_pin(None, "", measured.public_key)) if measured.reports else None
+    if kept is None:
+        raise NoReport(f"no report: {measured.result.reason.message}")
+    if before:
         remember(folder, run.name, before.said)
-    return (
-        read(folder, run.name, run.argv, find_pin(None, "", measured.public_key))
-        if measured.reports
-        else None
-    )
+    return kept
 
 
 def _publish_key(text: str) -> None:

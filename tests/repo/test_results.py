@@ -248,6 +248,16 @@ def test_a_run_is_measured_by_a_runner_signed_and_accepted_under_its_key(tmp_pat
 
 
 @pytest.mark.long
+@pytest.mark.bus
+@pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="the engine is not installed")
+def test_a_run_without_a_report_says_why(tmp_path):
+    run = results.Run("rd", ("codec", "rd", "--n-vectors", "none"))
+
+    with pytest.raises(results.NoReport, match="no report: .*exit code 2"):
+        results.measure_anew(run, tmp_path / "results", key_folder=tmp_path / "keys")
+
+
+@pytest.mark.long
 def test_the_published_page_is_what_its_reports_say():
     kept = [found for run in results.runs() if (found := read(results.PUBLISHED, run.name, run.argv))]
 
