@@ -161,7 +161,7 @@ def unsigned_requester(branch: str, name: str, known: Sequence[str]) -> Requeste
     return (pattern, "below" if folder else "here", folder, name)
 
 
-def turn_shares(waiting: Iterable[Requester]) -> dict[Requester, int]:
+def turn_cycle_lengths(waiting: Iterable[Requester]) -> dict[Requester, int]:
     """Return for each requester how many requesters share its turns: the product over all elements.
 
     If all are directly below one pattern, that is the number of requesters. At most one job less than this runs before

@@ -27,7 +27,7 @@ _PARAMS_BYTES = 1400
 
 
 @dataclass(frozen=True)
-class Session:
+class BusClient:
     """The repository and the remote that the server uses."""
 
     repo: str
@@ -49,10 +49,10 @@ class Session:
         return self.client().find(request or None)
 
 
-def doctor(session: Session, args: models.Page) -> models.Answer:
+def doctor(bus: BusClient, args: models.Page) -> models.Answer:
     """Check what is needed to send requests from here."""
     checks = []
-    for check in examine(session.repo, session.remote, session.public_key):
+    for check in examine(bus.repo, bus.remote, bus.public_key):
         own = check.message if check.own_message is None else check.own_message
         quoting = short(check.message) if own != check.message else None
         fix = short(doors.advice(check.fix, Door.MCP) or "") or None
@@ -65,9 +65,9 @@ def doctor(session: Session, args: models.Page) -> models.Answer:
     )
 
 
-def presets(session: Session, args: models.Presets) -> models.Answer:
+def presets(bus: BusClient, args: models.Presets) -> models.Answer:
     """List the presets, or show one in full."""
-    known = session.client().presets
+    known = bus.client().presets
     if args.name:
         jobs = [_job(find_preset(known, args.name), full=True)]
     else:
@@ -85,9 +85,9 @@ def _job(preset: Preset, *, full: bool) -> models.Job:
     return models.Job(name=preset.name, description=short(preset.description), params=params)
 
 
-def run(session: Session, args: models.Ask) -> models.Sent:
+def run(bus: BusClient, args: models.Ask) -> models.Sent:
     """Request a job."""
-    client = session.client()
+    client = bus.client()
     preset = find_preset(client.presets, args.preset)
     sent = client.run(
         args.preset, preset.read_params(split_params(args.params, preset.params)), ref=args.ref,
@@ -97,14 +97,14 @@ def run(session: Session, args: models.Ask) -> models.Sent:
     return models.Sent(branch=sent.branch, existing=sent.existing)
 
 
-def status(session: Session, args: models.About) -> models.Standing:
+def status(bus: BusClient, args: models.About) -> models.Standing:
     """Return the status of a request."""
-    return standing(session.find(args.request))
+    return standing(bus.find(args.request))
 
 
-def cancel(session: Session, args: models.Cancel) -> models.Standing:
+def cancel(bus: BusClient, args: models.Cancel) -> models.Standing:
     """Ask the runner to stop."""
-    run = session.find(args.request)
+    run = bus.find(args.request)
     run.cancel(args.reason)
     return standing(run)
 
@@ -158,9 +158,9 @@ def _conclude(run: Run, now: Status, answer: models.Standing) -> models.Standing
     return answer
 
 
-def logs(session: Session, args: models.Logs) -> models.Log:
+def logs(bus: BusClient, args: models.Logs) -> models.Log:
     """Return a piece of a job's log."""
-    run = session.find(args.request)
+    run = bus.find(args.request)
     state = status_of(run.client.view(run.branch)).state
     text = log_text(run.logs(), whole=state.is_final)
     start = max(0, len(text) + args.offset) if args.offset < 0 else min(args.offset, len(text))
@@ -173,9 +173,9 @@ def logs(session: Session, args: models.Logs) -> models.Log:
     return empty.model_copy(update={"untrusted_log": piece, "next_offset": more})
 
 
-def fetch(session: Session, args: models.Fetch) -> models.Answer:
+def fetch(bus: BusClient, args: models.Fetch) -> models.Answer:
     """Verify an answer and write its files into a folder below the repository."""
-    fetched = session.find(args.request).fetch(_below(session.repo, args.out) if args.out else None)
+    fetched = bus.find(args.request).fetch(_below(bus.repo, args.out) if args.out else None)
     files = [str(path.relative_to(fetched.folder)) for path in fetched.files]
     return page(
         [short(name) for name in files],
@@ -200,10 +200,10 @@ def _below(repo: str, out: str) -> str:
     return out
 
 
-def recent(session: Session, args: models.Recent) -> models.Answer:
+def recent(bus: BusClient, args: models.Recent) -> models.Answer:
     """List the newest requests."""
     # Read one more than needed, to learn whether there are more.
-    client = session.client()
+    client = bus.client()
     statuses = client.list(args.offset + args.limit + 1)
     rows = list(_rows(client, statuses[: args.offset + args.limit]))
     last = len(statuses) <= args.offset + args.limit

@@ -56,15 +56,15 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
         # The first call imports the client, so that the server starts in less than a second.
         bounded = await anyio.to_thread.run_sync(partial(importlib.import_module, "bridge.mcp.wait"))
         calls = importlib.import_module("bridge.mcp.calls")
-        session = calls.Session(repo, remote, public_key)
+        bus = calls.BusClient(repo, remote, public_key)
         sees_progress = bool(context.meta and context.meta.get("progress_token") is not None)
         seconds = getattr(args, "seconds", None)
         limit_s = bounded.limit_of(seconds, sees_progress=sees_progress)
 
         def work(progress: object) -> Any:
             if tool.call == "wait":
-                return bounded.wait(session, args, limit_s, progress)
-            return getattr(calls, tool.call)(session, args)
+                return bounded.wait(bus, args, limit_s, progress)
+            return getattr(calls, tool.call)(bus, args)
 
         async def tell(elapsed: float, message: str) -> None:
             await context.session.report_progress(elapsed, seconds, message)

@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from bridge.errors import InfrastructureError, WaitTimeout
 from bridge.mcp.bounds import short
-from bridge.mcp.calls import Session, standing
+from bridge.mcp.calls import BusClient, standing
 from bridge.mcp.models import SECONDS, Standing, Wait
 from bridge.requests.status import Event
 from bridge.system.deadline import stopped_by, within
@@ -107,9 +107,9 @@ def limit_of(seconds: float | None, *, sees_progress: bool) -> float:
     return seconds if sees_progress else min(seconds, SECONDS)
 
 
-def wait(session: Session, args: Wait, seconds: float, progress: Progress) -> Standing:
+def wait(bus: BusClient, args: Wait, seconds: float, progress: Progress) -> Standing:
     """Wait at most ``seconds`` for an answer, and return the request's status after that."""
-    run = session.find(args.request)
+    run = bus.find(args.request)
     try:
         for event in run.follow(max(0.0, seconds - _REST_S)):
             progress.take(event)

@@ -116,7 +116,7 @@ class Key:
         """Return a nonce with the current time and one of the key's names."""
         return f"{int(time.time()) // _WINDOW_S * _WINDOW_S}-{self.names[name]}{self.content}"
 
-    def name_in(self, branch: str) -> int | None:
+    def name_index(self, branch: str) -> int | None:
         """Return which of the key's names a branch has; None if it has none."""
         parsed = branch_names.parse_branch(branch)
         digits = parsed.nonce.partition("-")[2] if parsed else ""
@@ -170,7 +170,7 @@ class IdempotentSender:
                 noted = None
         existing = noted is not None
         if noted is None:
-            named = [name for name in self.remote.listed(*self.patterns) if key.name_in(name) is not None]
+            named = [name for name in self.remote.listed(*self.patterns) if key.name_index(name) is not None]
             if on_remote := self._made_here(key, sorted(named, key=by_age)):
                 key.check(on_remote[0])
                 self.sent.add(*on_remote)
@@ -189,7 +189,7 @@ class IdempotentSender:
                 self.sent.add(*earlier)
                 return (*earlier, True)
             # The branch with this name now belongs to somebody else.
-            name = (key.name_in(branch) or 0) + 1
+            name = (key.name_index(branch) or 0) + 1
             if name == _NAMES:
                 message = f"{branch} exists on the remote, and is not yours"
                 raise InfrastructureError(message, fix="Use another idempotency key.")

@@ -61,7 +61,7 @@ def _places(
     waiting: Sequence[str], started: Iterable[str], who: Mapping[str, Requester]
 ) -> dict[str, QueuePosition]:
     """Return the queue places of the requests, which are given oldest first."""
-    shares = branch_names.turn_shares(who[branch] for branch in waiting)
+    shares = branch_names.turn_cycle_lengths(who[branch] for branch in waiting)
     before: Counter[Requester] = Counter()
     begun = Counter(who[branch] for branch in started)
     places = {}

@@ -80,7 +80,7 @@ def command(
     show = _Lines() if as_json else _Text(stats)
     steps = stream_generate(pair.target, pair.draft, pair.tokenizer, start, caches=caches, **options)
 
-    def sums() -> dict[str, Any]:
+    def summary() -> dict[str, Any]:
         about = {"model": pair.name, "chat_template": chat, "kv": kv, "cache_bytes": live_bytes(caches)}
         return {**about, **stats.as_dict(), "agreement": agreement.as_dict() if agreement else None}
 
@@ -92,9 +92,9 @@ def command(
                 warning = watch.add(step) or warning
     except KeyboardInterrupt:
         if stats.steps:
-            show.end({**sums(), "finish_reason": "interrupted"})
+            show.end({**summary(), "finish_reason": "interrupted"})
         raise
-    show.end(sums())
+    show.end(summary())
     if warning:
         click.echo(f"warning: {warning}", err=True)
 

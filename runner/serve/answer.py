@@ -263,7 +263,7 @@ def describe(request: Request, params: Mapping[str, Value]) -> str:
 def tell_end(context: RunnerContext, lease: Lease, outcome: Outcome, published: State | None) -> None:
     """Tell the operator how a request ended; but not for a dropped answer, whose outcome the bus does not show."""
     seconds = time.monotonic() - outcome.began
-    pending = {answer.request for answer in context.ledger.pending()} if published is None else set[str]()
+    pending = {answer.request for answer in context.ledger.unsent_answers()} if published is None else set[str]()
     if published is None and lease.request not in pending:
         context.tell(f"{lease.branch}: nothing is published ({outcome.reason.message})")
         return

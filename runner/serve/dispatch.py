@@ -124,7 +124,7 @@ def _admit(context: RunnerContext, candidate: Candidate) -> Admitted:
 def push_pending_answers(context: RunnerContext, backoff: Backoff) -> dict[str, str]:
     """Push the answers that a failure or a crash left in the ledger. Returns the remaining ones, by branch."""
     until = time.monotonic() + FLUSH_S
-    for pending in context.ledger.pending():
+    for pending in context.ledger.unsent_answers():
         context.heartbeat.touch()
         # Branches that fail back off, so the next poll reaches the others.
         if time.monotonic() > until:
@@ -141,7 +141,7 @@ def push_pending_answers(context: RunnerContext, backoff: Backoff) -> dict[str, 
             backoff.failed(pending.answer)
         else:
             context.tell(f"{pending.branch}: the answer that was waiting is published")
-    return {pending.branch: pending.answer for pending in context.ledger.pending()}
+    return {pending.branch: pending.answer for pending in context.ledger.unsent_answers()}
 
 
 def is_for_others(context: RunnerContext, candidate: Candidate) -> bool:

@@ -114,7 +114,7 @@ class Memory:
             reasons.setdefault(view.branch, "its requester has used up their share: limits.per_requester")
         self.why = reasons | {branch: reason for branch, reason in self.why.items() if branch not in reasons}
 
-    def waits_for_others(self, view: RequestBranch) -> bool:
+    def is_held_back(self, view: RequestBranch) -> bool:
         """Return whether a request was not admitted, or waits for an approval or for another runner."""
         return request_key(view.branch, view.tip) in self.unadmitted or view.branch in self._checked
 

@@ -54,7 +54,7 @@ class Scheduler:
         for view in answered:
             self._memory.why.pop(view.branch, None)
         # They wait for an approval or for another runner.
-        waits = self._memory.waits_for_others
+        waits = self._memory.is_held_back
         blocked = {view.branch for view in waiting if view.current_state.is_taken or waits(view)}
         ordered = self._order(waiting, blocked)
         self._memory.note_order(waiting, ordered)

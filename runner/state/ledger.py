@@ -177,7 +177,7 @@ class Ledger:
         """Return how many unfinished attempts each commit has: each is a crash or is going on now."""
         return {str(tip): int(times) for tip, times in self._db.execute("SELECT tip, times FROM attempts")}
 
-    def pending(self) -> list[Pending]:
+    def unsent_answers(self) -> list[Pending]:
         """Return the answers that are not on the bus yet."""
         rows = self._db.execute(
             "SELECT request, branch, answer, expect FROM branches WHERE answer IS NOT NULL"

@@ -83,5 +83,5 @@ def _note_pending(ledger: Ledger, store: Git, answer: str) -> None:
 
 def release_settled(ledger: Ledger, store: Git) -> None:
     """Remove references of answers that are not pending: left by a runner killed before recording or after pushing."""
-    waiting = {KEPT + pending.answer for pending in ledger.pending()}
+    waiting = {KEPT + pending.answer for pending in ledger.unsent_answers()}
     store.delete_refs(ref for ref in store.refs(KEPT) if ref not in waiting)

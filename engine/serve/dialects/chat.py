@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from engine.serve.backend import Model, Options
-from engine.serve.dialects.deltas import added, finish, logprobs_of, merge, new_id, tokens_in, usage
+from engine.serve.dialects.deltas import feed, finish, logprobs_of, merge, new_id, tokens_in, usage
 from engine.serve.dialects.prompts import render
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.formats import calls, grammar, harmony
@@ -172,7 +172,7 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
     async for piece in chat.pending.pieces():
         parts = texts[piece.index]
         tokens += piece.tokens
-        deltas = added(parts, piece)
+        deltas = feed(parts, piece)
         logprobs = None
         if piece.logprobs:
             logprobs = {"content": logprobs_of(chat.resident, piece), "refusal": None}

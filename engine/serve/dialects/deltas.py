@@ -18,7 +18,7 @@ async def deltas(answer: PendingAnswer, parts: OutputParser) -> AsyncIterator[tu
     """
     async for piece in answer.pieces():
         counted = piece
-        for delta in added(parts, piece):
+        for delta in feed(parts, piece):
             for kind, value in _events(delta):
                 yield kind, value, counted
                 counted = replace(piece, tokens=0)
@@ -76,7 +76,7 @@ def new_id(prefix: str) -> str:
     return f"{prefix}-{secrets.token_hex(12)}"
 
 
-def added(parts: OutputParser, piece: Piece) -> list[Delta]:
+def feed(parts: OutputParser, piece: Piece) -> list[Delta]:
     """Return the deltas of a piece."""
     cut = piece.finish_reason == "length" or bool(piece.report.get("stop"))
     return parts.add(piece.text, last=piece.finish_reason is not None, cut=cut)

@@ -35,7 +35,7 @@ class Residents:
         return sum(each.nbytes for each in list(self.by_name.values()))
 
     @property
-    def broken(self) -> list[str]:
+    def broken_models(self) -> list[str]:
         """Models that are currently refused, or could not be loaded at the last attempt."""
         return [*self._refused, *(name for name in list(self.unloadable) if name not in self._refused)]
 

@@ -114,7 +114,7 @@ class EngineThread:
         """Return a model. If needed, it is loaded in the engine's thread."""
         wanted = Load(name)
         resident = self.residents.by_name.get(name)
-        if resident is not None and name not in self.residents.broken:
+        if resident is not None and name not in self.residents.broken_models:
             resident.used = time.monotonic()
             wanted.resident.set_result(resident)
         else:
@@ -139,7 +139,7 @@ class EngineThread:
             failure=self._failure,
             trouble=trouble,
             loading=residents.loading,
-            broken=residents.broken,
+            broken=residents.broken_models,
             unloadable=dict(residents.unloadable),
         )
 

@@ -70,14 +70,14 @@ def test_a_request_that_nobody_can_take_says_so_everywhere(kakeya, clone):
     listed = kakeya("list")
     assert f"1 waiting: {said}" in listed.stderr
 
-    place = calls.Session(str(clone), "origin")
-    standing = calls.status(place, models.About())
+    bus_client = calls.BusClient(str(clone), "origin")
+    standing = calls.status(bus_client, models.About())
     assert (standing.waits_for, standing.done) == ("labels", False)
     assert standing.outlook.startswith(said[:60])
-    rows = calls.recent(place, models.Recent())
+    rows = calls.recent(bus_client, models.Recent())
     assert rows.requests[0].waits_for == "labels"
     assert rows.requests[0].untrusted_detail.startswith(said[:60])
-    doctor = calls.doctor(place, models.Page())
+    doctor = calls.doctor(bus_client, models.Page())
     assert any("mini 0.1.0 is free" in check.message for check in doctor.checks)
     assert max(size(one) for one in (standing, rows, doctor)) <= MOST_BYTES
 
@@ -94,10 +94,10 @@ def test_an_agent_reads_no_words_of_whoever_wrote_a_record(client, clone, bus, k
     git("update-ref", record.ref, objects.commit(git, tree, [], "x\n", objects.Identity("x", "x@y")))
     client.run("noop")
 
-    place = calls.Session(str(clone), "origin")
-    for found in (calls.status(place, models.About()), calls.recent(place, models.Recent()),
-                  calls.doctor(place, models.Page())):  # fmt: skip
+    bus_client = calls.BusClient(str(clone), "origin")
+    for found in (calls.status(bus_client, models.About()), calls.recent(bus_client, models.Recent()),
+                  calls.doctor(bus_client, models.Page())):  # fmt: skip
         assert "mini" in found.model_dump_json()
         assert "token" not in found.model_dump_json()
-    assert calls.status(place, models.About()).waits_for == "maintenance"
+    assert calls.status(bus_client, models.About()).waits_for == "maintenance"
     assert "token" in kakeya("status").stdout, "a person may read it"

@@ -116,7 +116,7 @@ def test_model_that_keeps_failing_is_refused_then_loaded_afresh(engine, monkeypa
     loaded.pair.target.model.norm.weight = mx.zeros((3,))  # no hidden state has this size
     for _ in range(residents_module.BROKEN_AFTER):
         assert last(asked(engine)).error.code.startswith("err-")
-    assert engine.residents.broken == ["tiny"]
+    assert engine.residents.broken_models == ["tiny"]
     refused = last(asked(engine)).error
     assert (refused.status, refused.code) == (500, "model_broken")
     with pytest.raises(ApiError, match="failed 3 times in a row"):
@@ -142,7 +142,7 @@ def test_whoever_gives_up_waiting_for_a_model_disturbs_nobody(engine, caplog):
 def test_refused_requests_do_not_break_a_model(engine):
     for _ in range(residents_module.BROKEN_AFTER + 1):
         assert last(asked(engine, cache="affine@4g128")).error.status == 422
-    assert engine.residents.broken == []
+    assert engine.residents.broken_models == []
     assert last(asked(engine)).finish_reason
 
 
@@ -152,7 +152,7 @@ def test_request_that_finds_a_bug_again_and_again_breaks_no_model(engine, monkey
         break_turns(bent)
         for _ in range(2 * residents_module.BROKEN_AFTER):
             assert last(asked(engine)).error.status == 500
-    assert engine.residents.broken == []
+    assert engine.residents.broken_models == []
     assert last(asked(engine)).finish_reason
 
 

@@ -86,7 +86,7 @@ def waiting(host, requester, bus):
         hook.write_text('#!/bin/sh\ncase "$(git log -1 --format=%s "$3")" in *results*) exit 1;; esac\n')
         hook.chmod(0o755)
         poller.poll()
-        (pending,) = context.ledger.pending()
+        (pending,) = context.ledger.unsent_answers()
         store = context.bus.git.directory
     hook.unlink()
     return branch, pending.answer, store

@@ -156,7 +156,7 @@ def test_what_is_pushed_upon_a_job_that_runs_ends_its_answer_and_no_more(
         poison(branch, upon=tip)
         assert not poller.poll()  # sees what was pushed
         poller.poll()
-        assert context.ledger.pending() == []
+        assert context.ledger.unsent_answers() == []
     assert any("this answer is dropped" in line for line in host.told)
 
 

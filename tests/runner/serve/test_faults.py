@@ -83,7 +83,7 @@ def test_an_answer_that_cannot_be_pushed_is_kept_and_published_once(
     assert _answers(git, bus, branch) == 1
     assert client.verify(branch).holds
     assert runner.stop() == 0
-    assert Ledger(ledger).pending() == []
+    assert Ledger(ledger).unsent_answers() == []
 
 
 @pytest.mark.long

@@ -36,7 +36,7 @@ def counted(presets, tmp_path):
 def has_noted_an_answer(state: Path) -> bool:
     ledger = Ledger(state / "ledger.sqlite")
     try:
-        return bool(ledger.pending())
+        return bool(ledger.unsent_answers())
     finally:
         ledger.close()
 

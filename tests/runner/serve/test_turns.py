@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from bridge.bus import history, objects, wire
-from bridge.bus.branch_names import parse_branch, turn_shares
+from bridge.bus.branch_names import parse_branch, turn_cycle_lengths
 from bridge.bus.history import RequestBranch
 from bridge.manifest import parse_time
 from bridge.requests.binding import Binding
@@ -147,7 +147,7 @@ def test_with_r_requesters_one_waits_at_most_r_minus_1_jobs(bus, turns_of, now):
     assert len(waited) == 4
     assert max(waited) <= 4, waited
     # It is a bound that is reached, and the requesters share alike.
-    assert turn_shares([("mac-bridge/", "here", "", name) for name in "abcde"]).popitem()[1] - 1 == 4
+    assert turn_cycle_lengths([("mac-bridge/", "here", "", name) for name in "abcde"]).popitem()[1] - 1 == 4
     assert max(waited) >= 3
 
 
@@ -203,7 +203,7 @@ def test_with_folders_one_waits_at_most_as_the_shares_of_the_steps_say(bus, turn
     }
     for i, prefix in enumerate(who):
         put_requests(bus, "one", 12, prefix=prefix, began=now + 100 * i)
-    bounds = turn_shares(who.values())
+    bounds = turn_cycle_lengths(who.values())
     assert [bounds[one] for one in who.values()] == [2, 4, 8, 8]
 
     served = turns_of(32, lambda _job: None)

@@ -87,7 +87,7 @@ def test_damage_is_told_and_what_was_damaged_is_kept(host, answered):
     path = ledger_of(host)
     DAMAGE["no database"](path)
     with host.context() as context:
-        assert context.ledger.pending() == []
+        assert context.ledger.unsent_answers() == []
     (aside,) = path.parent.glob("ledger.sqlite.damaged-*")
     assert aside.read_bytes().startswith(b"nonsense")
     assert any("the ledger is damaged" in line for line in host.told)
