@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 
-from benchmarks.results import NoReport, measure_anew
+from benchmarks.results import NoReportError, measure_anew
 from benchmarks.results_kept import ROOT, Row
 from benchmarks.results_runs import REAL, of_real_model
 from bridge.common.drawing.text import number
@@ -46,7 +46,7 @@ def main() -> int:
         began = time.monotonic()
         try:
             kept = measure_anew(run, FOLDER, quick=True, key_folder=FOLDER / "key")
-        except NoReport as error:
+        except NoReportError as error:
             print(f"\n{run.name}: {error}", flush=True)
             accepted = False
             continue

@@ -34,7 +34,7 @@ from bridge.verify.public_keys import find_pin
 PAGE, PUBLISHED = ROOT / "docs" / "results.md", ROOT / "docs" / "results"
 
 
-class NoReport(Exception):
+class NoReportError(Exception):
     """A run ended without its report; the text says why."""
 
 
@@ -60,7 +60,7 @@ def main() -> int:
         began = time.monotonic()
         try:
             kept = measure_anew(known[name], folder, quick=options.quick)
-        except NoReport as error:
+        except NoReportError as error:
             print(f"{name}: {error}", flush=True)
             whole = False
             continue
@@ -81,7 +81,7 @@ def measure_anew(run: Run, folder: Path, *, quick: bool = False, key_folder: Pat
     Without ``key_folder``, the key of `kakeya measure` signs, and its public half is published beside the code.
 
     Raises:
-        NoReport: with the reason of the answer.
+        NoReportError: with the reason of the answer.
     """
     folder.mkdir(parents=True, exist_ok=True)
     before = read(folder, run.name, run.argv)
@@ -93,9 +93,13 @@ def measure_anew(run: Run, folder: Path, *, quick: bool = False, key_folder: Pat
         measured = measure(run.name, {}, folder, settings, key_folder=keys, preset_folder=Path(presets))
     if key_folder is None:
         _publish_key(measured.public_key.read_text(encoding="ascii"))
-    kept = read(folder, run.name, run.argv, find_pin(None, "", measured.public_key)) if measured.reports else None
+    kept = (
+        read(folder, run.name, run.argv, find_pin(None, "", measured.public_key))
+        if measured.reports
+        else None
+    )
     if kept is None:
-        raise NoReport(f"no report: {measured.result.reason.message}")
+        raise NoReportError(f"no report: {measured.result.reason.message}")
     if before:
         remember(folder, run.name, before.said)
     return kept

@@ -60,7 +60,7 @@ class Asked:
         ids: the prompt.
         cache: the cache spec.
         max_tokens: the most tokens of the answer.
-        grammar: of the answer, from :mod:``engine.serve.formats.grammar``; None for a free text.
+        grammar: of the answer, from ``engine.serve.formats.grammar``; None for a free text.
     """
 
     ids: tuple[int, ...]
@@ -76,7 +76,7 @@ class Noise:
         self._key = mx.random.key(seed)
 
     def __call__(self, x: mx.array) -> mx.array:
-        """Return ``[copies, heads, rows, dim]`` with each coordinate moved by :data:``MOVED`` at most."""
+        """Return ``[copies, heads, rows, dim]`` with each coordinate moved by ``MOVED`` at most."""
         self._key, own = mx.random.split(self._key)
         by = mx.random.uniform(-MOVED, MOVED, x.shape, key=own) * mx.abs(x).max(axis=-1, keepdims=True)
         return x + by * (mx.arange(x.shape[0]) > 0)[:, None, None, None]

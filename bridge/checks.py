@@ -42,7 +42,7 @@ def show(checks: Iterable[Check]) -> None:
             put(f"{'':<19}{doors.advice(check.fix, doors.current())}")
 
 
-def show_as_they_come(
+def show_incrementally(
     checks: Iterable[Check], next_step: str | Callable[[Sequence[Check]], str], *, as_json: bool
 ) -> ExitCode:
     """Print each check when it is done, and at the end whether all passed. Returns the exit code."""

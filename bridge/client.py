@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge.bus import branch_names, history
-from bridge.bus.branch_names import Namespace, asked_at, by_age
+from bridge.bus.branch_names import Namespace, age_sort_key, requested_at
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.bus.wire import Result, State
@@ -20,8 +20,8 @@ from bridge.errors import KakeyaError
 from bridge.presets import Preset, find_preset, load_presets
 from bridge.requests import request_commit, why_waiting
 from bridge.requests.follow import follow
-from bridge.requests.liveness import BranchAges, last_line, life_of, queue_of
-from bridge.requests.outbox import Sent, answered, find_branch, no_such_request
+from bridge.requests.liveness import BranchAges, last_line, liveness_of, queue_of
+from bridge.requests.outbox import Sent, find_branch, no_such_request, require_answer
 from bridge.requests.runners import read_runners, with_jobs
 from bridge.requests.send import cancel, send
 from bridge.requests.status import REWRITTEN, Event, Status, kept_log, mark_unsigned, status_of, streamed_log
@@ -135,7 +135,7 @@ class Client:
     @property
     def patterns(self) -> tuple[str, ...]:
         """The patterns of the branches that may be requests."""
-        return branch_names.patterns_with(self.namespace)
+        return branch_names.lookup_patterns(self.namespace)
 
     def run(
         self,
@@ -167,7 +167,7 @@ class Client:
         draft = request_commit.Draft(known, values, ref, snapshot, lifetime, labels, requested_by)
         branch, commit, existing = send(
             self.git, self.remote, self.sent, draft, namespace=namespace,
-            patterns=branch_names.patterns_with(namespace), sign=sign, idempotency_key=idempotency_key,
+            patterns=branch_names.lookup_patterns(namespace), sign=sign, idempotency_key=idempotency_key,
         )  # fmt: skip
         return Run(self, branch, commit, existing)
 
@@ -177,7 +177,7 @@ class Client:
         Raises:
             UsageError: none or several fit.
         """
-        return Run(self, find_branch(name, self.sent, lambda: self.remote.listed(*self.patterns)))
+        return Run(self, find_branch(name, self.sent, lambda: self.remote.list_branches(*self.patterns)))
 
     def view(self, branch: str) -> RequestBranch:
         """Fetch one branch and read it.
@@ -189,13 +189,13 @@ class Client:
         if tip is None:
             raise no_such_request(branch, self.remote)
         if self._viewed is None or (self._viewed.branch, self._viewed.tip) != (branch, tip):
-            self._viewed = history.read_view(self.git, branch, tip)
+            self._viewed = history.read_branch(self.git, branch, tip)
         return self._viewed
 
     def _known(self, branch: str) -> RequestBranch:
         """Read one branch as of the last fetch. It is fetched if it was not, or if it may have changed."""
-        tip = self.remote.known(branch).get(branch)
-        view = history.read_view(self.git, branch, tip) if tip else self.view(branch)
+        tip = self.remote.fetched_branches(branch).get(branch)
+        view = history.read_branch(self.git, branch, tip) if tip else self.view(branch)
         return view if view.current_state.is_final and not view.has_foreign_commits else self.view(branch)
 
     def status(self, branch: str) -> Status:
@@ -210,14 +210,16 @@ class Client:
     def _about(self, view: RequestBranch) -> Status:
         status = status_of(view)
         if view.current_state.is_taken:
-            life = life_of(view, self.branch_ages.unchanged_s(view.branch, view.tip))
+            life = liveness_of(view, self.branch_ages.unchanged_s(view.branch, view.tip))
             return replace(status, life=life, last_line=last_line(self.git, view))
         if status.waits_for == "approval":
             return replace(status, reason=why_waiting.needs_approval(view))
         if status.waits_for == "runner" and not view.cancel:
             # If the other branches cannot be read, the status is still shown.
             with suppress(KakeyaError):
-                views = history.read_views(self.git, self.remote.fetch(*self.patterns)) | {view.branch: view}
+                views = history.read_branches(self.git, self.remote.fetch(*self.patterns)) | {
+                    view.branch: view
+                }
                 status = replace(status, queue=queue_of(views, view))
                 return replace(status, reason=self._reasons(views).get(view.branch))
         return status
@@ -276,7 +278,7 @@ class Client:
         Raises:
             VerificationError: it has none.
         """
-        return read_result(self.git, answered(self.view(branch)))
+        return read_result(self.git, require_answer(self.view(branch)))
 
     def verify(self, branch: str) -> "Report":
         """Check an answer offline: if its branch was fetched before, only the local copy is read."""
@@ -288,7 +290,7 @@ class Client:
         Raises:
             VerificationError: the answer does not hold together. Nothing is written.
         """
-        view = answered(self.view(branch))
+        view = require_answer(self.view(branch))
         from bridge.verify.export import write_answer  # noqa: PLC0415 - verifying is slow to import
 
         return write_answer(self.git, view, self._verify(view), out)
@@ -301,7 +303,7 @@ class Client:
         """
         from bridge.verify.export import read_answer  # noqa: PLC0415 - verifying is slow to import
 
-        view = answered(self._known(branch))
+        view = require_answer(self._known(branch))
         report = self._verify(view)
         return report, read_answer(self.git, view, report)
 
@@ -328,15 +330,15 @@ class Client:
     # This method is the last one, because its name hides the builtin from the methods after it.
     def list(self, limit: int = 50) -> list[Status]:
         """Return the newest requests on the remote, newest first."""
-        listed = self.remote.listed(*self.patterns)
-        newest = sorted((branch for branch in listed if asked_at(branch)), key=by_age, reverse=True)
+        listed = self.remote.list_branches(*self.patterns)
+        newest = sorted((branch for branch in listed if requested_at(branch)), key=age_sort_key, reverse=True)
         chosen = newest[:limit]
         tips = self.remote.fetch_listed({branch: listed[branch] for branch in chosen})
-        views = history.read_views(self.git, tips)
+        views = history.read_branches(self.git, tips)
         shown = [status_of(views[branch]) for branch in chosen if branch in views]
         if any(view.current_state is State.REQUESTED for view in views.values()):
             # A request's place in the queue depends on the others that wait.
             more = {branch: listed[branch] for branch in newest[limit:_QUEUE]}
-            reasons = self._reasons(views | history.read_views(self.git, self.remote.fetch_listed(more)))
+            reasons = self._reasons(views | history.read_branches(self.git, self.remote.fetch_listed(more)))
             shown = [replace(s, reason=reasons.get(s.branch)) if s.waits_for else s for s in shown]
         return mark_unsigned(self.git, self.pin, shown, views)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bridge.bus import branch_names, history, objects
-from bridge.bus.branch_names import by_age
+from bridge.bus.branch_names import age_sort_key
 from bridge.bus.history import RequestBranch
 from bridge.bus.presence import RunnerState
 from bridge.bus.remote import Remote
@@ -113,8 +113,8 @@ def _git() -> Check:
 def _remote(client: Client) -> Iterator[Check]:
     try:
         url = client.remote.url
-        listed = client.remote.listed(*client.patterns)
-        newest_first = sorted(listed, key=by_age, reverse=True)[:_LOOKED_AT]
+        listed = client.remote.list_branches(*client.patterns)
+        newest_first = sorted(listed, key=age_sort_key, reverse=True)[:_LOOKED_AT]
         here = client.remote.fetch_listed({branch: listed[branch] for branch in newest_first})
     except KakeyaError as error:
         yield Check.failed("remote", error)
@@ -122,7 +122,7 @@ def _remote(client: Client) -> Iterator[Check]:
     yield Check("remote", ok=True, message=f"{url}: reached, with {len(listed)} requests on it")
     yield from check_addresses(client.remote, url)
     yield _push_right(client)
-    views = history.read_views(client.git, here)
+    views = history.read_branches(client.git, here)
     yield from _runners(client, views)
 
 
@@ -132,8 +132,8 @@ def check_addresses(remote: Remote, url: str) -> Iterator[Check]:
         message = "the server's certificate is not checked: whoever is on the way can read your token and forge answers"
         fix = "Unset GIT_SSL_NO_VERIFY and http.sslVerify, and name your own authority with http.sslCAInfo."
         yield Check("remote", ok=None, message=message, fix=fix)
-    if remote.pushes_to != url:
-        message = f"requests are pushed to another address, {remote.pushes_to}"
+    if remote.push_url != url:
+        message = f"requests are pushed to another address, {remote.push_url}"
         fix = "It must be the same repository. See: git config --get-regexp '^(remote|url)\\.'"
         yield Check("remote", ok=None, message=message, fix=fix)
 

@@ -23,13 +23,13 @@ from bridge.common.errors import (
     KakeyaError,
     ManifestError,
     UsageError,
-    as_told,
+    as_kakeya_error,
     one_line,
 )
 
 __all__ = [
     "ExitCode", "GitError", "InfrastructureError", "KakeyaError", "ManifestError", "PolicyError", "PresetError",
-    "ProcessError", "RefusedError", "UsageError", "VerificationError", "WaitTimeout", "as_told", "one_line",
+    "ProcessError", "RefusedError", "UsageError", "VerificationError", "WaitTimeout", "as_kakeya_error", "one_line",
 ]  # fmt: skip
 
 # At most this many lines and characters of git's output are kept.

@@ -15,7 +15,7 @@ import yaml
 from bridge.common import environment, install
 from bridge.errors import InfrastructureError, UsageError
 from bridge.system.git import Git
-from bridge.system.keeper import Keeper
+from bridge.system.keeper import BoundProcess
 from bridge.system.process import run
 from bridge.verify.public_keys import SETTING
 
@@ -34,7 +34,7 @@ class Stage:
     clone: Path
     policy: Path
     log: Path
-    keeper: Keeper
+    keeper: BoundProcess
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def stage(
     if keep and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise UsageError(f"{keep} is not an empty folder", fix="Name an empty or new folder.")
     folder = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="kakeya-"))
-    keeper = Keeper(None if keep else folder, env=environment.for_user_git())
+    keeper = BoundProcess(None if keep else folder, env=environment.for_user_git())
     folder.mkdir(parents=True, exist_ok=True)
     made_stage = Stage(
         folder, folder / "bus.git", folder / "clone", folder / "runner.yaml", folder / "runner.log", keeper

@@ -1,5 +1,5 @@
 """The MLX engine that the bridge's jobs run.
 
 Importing this package is cheap: neither MLX nor NumPy is loaded before a function needs them. MLX is reached
-through :mod:``engine.mx`` and mlx-lm through :mod:``engine.lm``, so that a fast BLAS is in place first.
+through ``engine.mx`` and mlx-lm through ``engine.lm``, so that a fast BLAS is in place first.
 """

@@ -12,7 +12,7 @@ The libraries are tried in this order:
    that package prefix their symbols; such a library is skipped.
 3. The system's library.
 
-A missing library is never an error; :func:``in_use`` returns the library that is bound. OpenBLAS reads its number of
+A missing library is never an error; ``in_use`` returns the library that is bound. OpenBLAS reads its number of
 threads from ``OPENBLAS_NUM_THREADS`` when it is loaded; the number can be changed later. Accelerate and GPUs schedule
 their work themselves, and MLX's own BLAS has one thread.
 """
@@ -39,7 +39,7 @@ _WITH_SMALL_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
 
 @dataclass(frozen=True)
 class Preload:
-    """What :func:``preload`` did."""
+    """What ``preload`` did."""
 
     tried: str  # the library asked for; empty if none was
     loaded: bool  # whether it is in the process now, in time for MLX
@@ -72,7 +72,7 @@ class _SymbolInfo(ctypes.Structure):
 
 @cache
 def preload() -> Preload:
-    """Load OpenBLAS for MLX, once per process, before ``mlx.core`` is imported; :mod:``engine.mx`` calls this.
+    """Load OpenBLAS for MLX, once per process, before ``mlx.core`` is imported; ``engine.mx`` calls this.
 
     If ``mlx.core`` was imported before, a ``RuntimeWarning`` says so.
     """
@@ -118,7 +118,7 @@ def _load(name: str) -> str:
 
 
 def in_use() -> Blas:
-    """Return the BLAS that MLX is bound to in this process; :mod:``engine.blas_speed`` measures its speed.
+    """Return the BLAS that MLX is bound to in this process; ``engine.blas_speed`` measures its speed.
 
     On Linux, this is the file whose ``cblas_sgemm`` the global symbol scope resolves to, because MLX's references
     go through this scope first. If nothing global provides the symbol, MLX uses its own BLAS.

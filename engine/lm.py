@@ -1,8 +1,8 @@
-"""The only module that imports mlx-lm. Mlx-lm imports MLX itself, so :mod:``engine.mx`` has to be imported before.
+"""The only module that imports mlx-lm. Mlx-lm imports MLX itself, so ``engine.mx`` has to be imported before.
 
 Importing this module takes a second (mlx-lm loads transformers), so other modules import it only when they need it.
 Transformers would load torch too if that is installed, which takes longer than all the rest, and mlx-lm does not use
-it. So torch is kept out unless it is loaded already. :mod:``engine.train.with_torch`` needs both, and loads it first.
+it. So torch is kept out unless it is loaded already. ``engine.train.with_torch`` needs both, and loads it first.
 """
 
 import sys

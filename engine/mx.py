@@ -3,8 +3,8 @@
 It first loads a fast BLAS, which would have no effect after MLX. The lint rules ban ``import mlx`` everywhere else
 in this package.
 
-According to MLX's types, a value on the host may be complex, or a list of lists. :func:``number`` and
-:func:``integers`` return the types that this engine needs.
+According to MLX's types, a value on the host may be complex, or a list of lists. ``number`` and
+``integers`` return the types that this engine needs.
 """
 
 from pathlib import Path

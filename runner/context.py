@@ -16,8 +16,8 @@ from bridge.system.deadline import stopped_by
 from bridge.system.signals import StopRequest
 from bridge.verify.signed_history import Reader
 from runner.bus.bus import Bus
-from runner.bus.damage import open_whole
-from runner.bus.others import Others
+from runner.bus.damage import replace_damaged_store
+from runner.bus.others import OtherRunners
 from runner.bus.packed_refs import HEADS
 from runner.bus.stale_files import end_orphans, remove_stale_files
 from runner.host.clock import Clock
@@ -60,7 +60,7 @@ class RunnerContext:
     versions: dict[str, str | None]
     interpreter: Interpreter
     fitness: Fitness
-    others: Others
+    others: OtherRunners
     health: Health
     tell: Callable[[str], None]
     sandbox: Sandbox
@@ -115,7 +115,7 @@ def open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[RunnerC
         signer = signing_key.load_signer(state)
         interpreter = Interpreter(policy.interpreter, policy.interpreter_version)
         fitness = Fitness(policy, presets, interpreter, Models(policy))
-        witness = partial(times.requested_below, bus.git, HEADS)
+        witness = partial(times.request_times, bus.git, HEADS)
         stop = StopRequest()
         context = RunnerContext(
             policy=policy,
@@ -127,7 +127,7 @@ def open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[RunnerC
             versions=describe_versions(interpreter),
             interpreter=interpreter,
             fitness=fitness,
-            others=Others(policy.bus, state, reader.keys, instance),
+            others=OtherRunners(policy.bus, state, reader.keys, instance),
             health=Health(state, bus),
             tell=tell,
             sandbox=choose(policy, tell),
@@ -152,7 +152,7 @@ def _remove_leftovers(policy: Policy, tell: Callable[[str], None]) -> None:
             tell(f"{repository}: ended {ended} git processes of a runner that was killed")
         if removed := remove_stale_files(repository):
             tell(f"{repository}: removed {len(removed)} files that a killed git left, such as {removed[0]}")
-    open_whole(store, tell)
+    replace_damaged_store(store, tell)
     try:
         archive.mend(policy.archive, tell)
     except (KakeyaError, OSError) as error:

@@ -224,7 +224,7 @@ def pieces(chat: Chat, *, thinking: bool) -> list[Piece]:
 
 
 class ChatRows:
-    """An endless, seeded stream of batches of chats; as :class:``training.rows.Rows``.
+    """An endless, seeded stream of batches of chats; as ``training.rows.Rows``.
 
     Args:
         tokenizer: a ``tokenizers.Tokenizer`` that knows the marks of thoughts and calls.

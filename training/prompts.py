@@ -1,7 +1,7 @@
 """Prompts that an instruct model answers, so that its drafter learns from its own answers: code, and chat.
 
 Prompts of code are made from the functions with a docstring in this interpreter's sources
-(:mod:``engine.train.data.corpus``), those of chat from patterns.
+(``engine.train.data.corpus``), those of chat from patterns.
 None comes from a benchmark: `python -m training overlap` counts what they share.
 """
 

@@ -80,7 +80,7 @@ def written(
 
 
 class Refiner(TargetLearner):
-    """A :class:``engine.train.run.Learner`` that has its own start as a teacher; see :class:``TargetLearner``."""
+    """A ``engine.train.run.Learner`` that has its own start as a teacher; see ``TargetLearner``."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ def trainer(
 ) -> Trainer[Refiner]:
     """Return the run that refines the target in ``start``; ``say`` gets how many rows it has written so far.
 
-    The rest is as for :func:``training.target.trainer``.
+    The rest is as for ``training.target.trainer``.
     """
     rows = Rows(tokenizer, train, plan.seed, task_share=TASK_SHARE, mix=HARD)
     folder.mkdir(parents=True, exist_ok=True)

@@ -77,7 +77,7 @@ def optimizers(model: torch.nn.Module, plan: TargetPlan) -> list[torch.optim.Opt
 
 
 class TargetLearner(TrainedTorchWeights[TargetPlan]):
-    """A :class:``engine.train.run.Learner``.
+    """A ``engine.train.run.Learner``.
 
     Args:
         config: the model's published keys.
@@ -183,7 +183,7 @@ def chat_trainer(
     device: str = "cpu",
     start: Path | None = None,
 ) -> Trainer[TargetLearner]:
-    """Return the run that trains a target on generated chats; see :func:``trainer``."""
+    """Return the run that trains a target on generated chats; see ``trainer``."""
     rows = ChatRows(tokenizer, plan.seed)
     unseen = ChatRows(tokenizer, plan.seed + 1)
     held_out = [unseen.batch(0, 1, EVAL_LENGTH)[0][0]]

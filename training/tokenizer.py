@@ -78,7 +78,7 @@ def with_chat_marks(tokenizer: "Tokenizer") -> "Tokenizer":
 
 
 def load(folder: Path) -> "Tokenizer":
-    """Read what :func:``save`` wrote, as a ``tokenizers.Tokenizer``."""
+    """Read what ``save`` wrote, as a ``tokenizers.Tokenizer``."""
     from tokenizers import Tokenizer
 
     return Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -91,7 +91,7 @@ def detect_namespace(
     return namespace if suffix is None else replace(namespace, suffix=suffix)
 
 
-def patterns_with(namespace: Namespace) -> tuple[str, ...]:
+def lookup_patterns(namespace: Namespace) -> tuple[str, ...]:
     """Return the patterns of the branches that a requester in this namespace reads."""
     own = f"{namespace.prefix}*"
     return DEFAULT_PATTERNS if matches(own, DEFAULT_PATTERNS) else (own, *DEFAULT_PATTERNS)
@@ -115,12 +115,12 @@ def parse_branch(branch: str) -> BranchName | None:
     return BranchName(match["prefix"], match["preset"], match["nonce"], match["suffix"] or "")
 
 
-def by_age(branch: str) -> tuple[int, str]:
+def age_sort_key(branch: str) -> tuple[int, str]:
     """Order request branches, oldest first, by the time in their nonces."""
-    return (asked_at(branch), branch)
+    return (requested_at(branch), branch)
 
 
-def asked_at(branch: str) -> int:
+def requested_at(branch: str) -> int:
     """Return the Unix seconds at which a request was made, or 0 if the branch is no request."""
     parsed = parse_branch(branch)
     return nonce_time(parsed.nonce) if parsed else 0

@@ -59,7 +59,7 @@ class RequestBranch:
         return self.state.sequence if self.state else 0
 
 
-def read_views(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -> dict[str, RequestBranch]:
+def read_branches(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -> dict[str, RequestBranch]:
     """Read many branches, given as ``{branch: commit id}``, in two calls of git.
 
     Objects beyond the limits are not read. Such a branch counts as one without a state, and its view says why. With
@@ -111,9 +111,9 @@ def _say(heavy: ObjectInfo) -> str:
     return f"its {noun} {heavy.oid[:12]} has {heavy.size} bytes; {most} are the most"
 
 
-def read_view(git: Git, branch: str, tip: str) -> RequestBranch:
+def read_branch(git: Git, branch: str, tip: str) -> RequestBranch:
     """Read one branch."""
-    return read_views(git, {branch: tip})[branch]
+    return read_branches(git, {branch: tip})[branch]
 
 
 def _view(
@@ -156,10 +156,10 @@ def _line(git: Git, tip: str) -> list[str]:
     return [objects[name].oid for name in names if name in objects]
 
 
-def stream(git: Git, after: str, tip: str) -> Iterator[tuple[str, StateFile, bytes]]:
+def streamed_states(git: Git, after: str, tip: str) -> Iterator[tuple[str, StateFile, bytes]]:
     """Yield each state after ``after`` with its piece of log, oldest first, without it past ``limits.STREAM_BYTES``."""
     previous, remaining = None, limits.STREAM_BYTES
-    for commit, state, blobs in states(git, commits_between(git, after, tip), wire.STREAM):
+    for commit, state, blobs in read_states(git, commits_between(git, after, tip), wire.STREAM):
         if state and blobs[0] != previous:
             piece = blobs[1] or b""
             remaining -= len(piece)
@@ -167,7 +167,7 @@ def stream(git: Git, after: str, tip: str) -> Iterator[tuple[str, StateFile, byt
         previous = blobs[0]
 
 
-def states(
+def read_states(
     git: Git, commits: Sequence[str], *more: str
 ) -> Iterator[tuple[str, StateFile | None, list[bytes | None]]]:
     """Yield each commit's state, and the files at the state's path and ``more`` paths. Few are in memory at a time."""

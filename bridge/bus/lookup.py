@@ -35,7 +35,7 @@ def locate(
     there: dict[str, ObjectInfo] = {}
     if not at:
         return there
-    with batch.lent(git.acquire("cat-file", "--batch-check")) as process:
+    with batch.releasing(git.acquire("cat-file", "--batch-check")) as process:
         objects: dict[str, ObjectInfo | None] = {} if known is None else known
         depth = 1
         while at:
@@ -72,9 +72,7 @@ def _steps(name: str) -> list[str]:
     return steps
 
 
-def with_oversized_history(
-    git: Git, tips: Collection[str], *, but: str, timeout: float | None = None
-) -> set[str]:
+def oversized_tips(git: Git, tips: Collection[str], *, but: str, timeout: float | None = None) -> set[str]:
     """Return the tips, which are within the limit, whose new history holds a commit beyond it.
 
     New is what no reference reaches, except references that match ``but``.
@@ -90,7 +88,7 @@ def with_oversized_history(
         child.write("".join(f"{oid}\n" for oid in tips))
         oversized: set[str] = set()
         for some in _history_portions(git_output.each_line(child.chunks(), limits.COMMIT_BYTES)):
-            lines = [git_output.with_parents(line) for line in some]
+            lines = [git_output.split_parents(line) for line in some]
             sizes = locate(git, [oid for oid, _ in lines])
             oversized |= {oid for oid, entry in sizes.items() if entry.size > limits.COMMIT_BYTES}
             # Parents come before their children.

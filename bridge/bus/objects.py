@@ -17,13 +17,13 @@ from bridge.system.git_output import Entry
 
 
 @dataclass(frozen=True)
-class Existing:
+class BlobId:
     """A blob that is stored already."""
 
     oid: str
 
 
-Files = Mapping[str, bytes | Existing | None]
+Files = Mapping[str, bytes | BlobId | None]
 
 # A reference's whole name, not an expression. If it is missing, git takes another one with a similar name.
 _REF = re.compile(r"refs/[^\s~^:?*\[\\@]+")
@@ -56,7 +56,7 @@ def read_blob(git: Git, commit: str, path: str, *, max_bytes: int) -> bytes | No
     entry = entry_at(git, commit, path)
     if entry is None or not entry.is_file:
         return None
-    if sizes(git, [entry.oid]).get(entry.oid, 0) > max_bytes:
+    if object_sizes(git, [entry.oid]).get(entry.oid, 0) > max_bytes:
         raise InfrastructureError(f"{path} is larger than {max_bytes} bytes", code="too_large")
     ((_, content),) = each_content(git, [entry.oid])
     return content
@@ -118,7 +118,7 @@ def each_in_pieces(git: Git, oids: Sequence[str], most: int) -> Iterator[tuple[s
             child.close()
 
 
-def sizes(git: Git, oids: Sequence[str]) -> dict[str, int]:
+def object_sizes(git: Git, oids: Sequence[str]) -> dict[str, int]:
     """Return the sizes of stored objects in bytes, without reading any. Missing objects are left out."""
     return {oid: entry.size for oid, entry in locate(git, oids).items()}
 
@@ -137,8 +137,8 @@ def overlay(git: Git, base: str | None, files: Files, writer: Writer | None = No
 
 
 def _overlay(git: Git, base: str | None, files: Files, writer: Writer) -> str:
-    here: dict[str, bytes | Existing | None] = {}
-    below: dict[str, dict[str, bytes | Existing | None]] = {}
+    here: dict[str, bytes | BlobId | None] = {}
+    below: dict[str, dict[str, bytes | BlobId | None]] = {}
     for path, content in files.items():
         head, _, rest = path.partition("/")
         if rest:
@@ -156,7 +156,7 @@ def _overlay(git: Git, base: str | None, files: Files, writer: Writer) -> str:
     for name, content in here.items():
         entries.pop(name, None)
         if content is not None:
-            oid = content.oid if isinstance(content, Existing) else writer.blob(content)
+            oid = content.oid if isinstance(content, BlobId) else writer.blob(content)
             entries[name] = ("100644", oid)
     for name, inner in below.items():
         mode, start = entries.get(name, ("", None))

@@ -72,7 +72,7 @@ class Remote:
         return self.git("remote", "get-url", self.name, ok=(0, 2, 128)).text or self.name
 
     @property
-    def pushes_to(self) -> str:
+    def push_url(self) -> str:
         """The URL for pushes, which ``remote.NAME.pushurl`` or ``url.X.pushInsteadOf`` may change."""
         return self.git("remote", "get-url", "--push", self.name, ok=(0, 2, 128)).text or self.name
 
@@ -90,10 +90,10 @@ class Remote:
         """
         if len(patterns) == 1 and "*" not in patterns[0]:
             return self._fetch_one(patterns[0])
-        listed = self.listed(*patterns)
-        gone = self.known(*patterns).keys() - listed.keys()
+        listed = self.list_branches(*patterns)
+        gone = self.fetched_branches(*patterns).keys() - listed.keys()
         self.git.delete_refs(self.private + branch for branch in gone)
-        newest = nlargest(limits.FETCHED, listed, key=branch_names.by_age)
+        newest = nlargest(limits.FETCHED, listed, key=branch_names.age_sort_key)
         return self.fetch_listed({branch: listed[branch] for branch in newest})
 
     def _fetch_one(self, branch: str) -> dict[str, str]:
@@ -111,30 +111,30 @@ class Remote:
     def _fetch_into_place(self, branch: str) -> str | None:
         for tries_left in reversed(range(_TRIES)):
             tip = exact_refs.find_branch(self.git, self.name, branch)
-            if tip is None or self.known(branch).get(branch) == tip:
+            if tip is None or self.fetched_branches(branch).get(branch) == tip:
                 return tip
             if len(tip) != _ID_DIGITS:
-                raise remote_errors.other_hash(self.name)
+                raise remote_errors.sha256_remote_error(self.name)
             try:
                 exact_refs.fetch(self.git, self.name, {self.private + branch: tip})
             except GitError as error:
                 # A deleted branch blocks the name, another command in this clone records the same branch, or
                 # it moved since it was listed.
                 output = error.output()
-                if not tries_left or not (self._make_way([branch]) or remote_errors.is_passing(output)):
+                if not tries_left or not (self._make_way([branch]) or remote_errors.is_transient(output)):
                     raise
                 pause(random.uniform(0.0, PAUSE_S))  # noqa: S311 - no secret
             else:
                 return tip
         raise AssertionError("the last try returns or raises")
 
-    def listed(self, *patterns: str) -> dict[str, str]:
+    def list_branches(self, *patterns: str) -> dict[str, str]:
         """Return ``{branch: commit id}`` of the server's branches under the patterns that may be requests."""
         branches: dict[str, str] = {}
         try:
             for ref, oid in exact_refs.each_ref(self.git, self.name, "--heads"):
                 if len(oid) != _ID_DIGITS:
-                    raise remote_errors.other_hash(self.name)
+                    raise remote_errors.sha256_remote_error(self.name)
                 branch = ref.removeprefix(exact_refs.HEADS)
                 is_wanted = branch_names.matches(branch, patterns) and branch_names.is_safe(branch)
                 if is_wanted and len(branches) < limits.BRANCHES:
@@ -161,8 +161,8 @@ class Remote:
             missing = {branch: oid for branch, oid in wanted.items() if branch not in decided}
             if missing and time_left() > _SHORTEST_S and self._make_way(missing):
                 tips |= self._try_listed(missing, late)
-        self.not_come.difference_update(tips)
-        self.not_come.update(wanted.keys() - tips.keys() - late.keys())
+        self.unfetched.difference_update(tips)
+        self.unfetched.update(wanted.keys() - tips.keys() - late.keys())
         with within(limits.LISTED_S):
             for branch in self._skipped.drop_references(tips, self.private, late):
                 del tips[branch]
@@ -170,12 +170,12 @@ class Remote:
         return tips
 
     @property
-    def left_out(self) -> list[str]:
+    def skipped(self) -> list[str]:
         """The branches that this process left out because their commits came too slowly, now or earlier."""
         return sorted(self._skipped.slow_branches)
 
     @cached_property
-    def not_come(self) -> set[str]:
+    def unfetched(self) -> set[str]:
         """The branches that the server listed to this process, and whose commits could not be fetched."""
         return set()
 
@@ -226,7 +226,7 @@ class Remote:
         except GitError as error:
             raise self._explain(error) from error
 
-    def known(self, *patterns: str) -> dict[str, str]:
+    def fetched_branches(self, *patterns: str) -> dict[str, str]:
         """Return the branches of the last fetches, without asking the server."""
         if len(patterns) == 1 and "*" not in patterns[0]:
             tip = objects.resolve(self.git, self.private + patterns[0])
@@ -278,12 +278,12 @@ class Remote:
         except GitError as error:
             raise self._explain(error, branch) from error
         for other in above:
-            raise remote_errors.name_conflict(branch, other)
+            raise remote_errors.name_conflict_error(branch, other)
 
     def delete(self, branch: str, *, expect: str) -> bool:
         """Delete a branch if it still is at ``expect``. Returns whether it was deleted."""
         ref = f"refs/heads/{branch}"
-        others = [f"refs/heads/{name}" for name in self.listed(f"{branch}*") if name != branch]
+        others = [f"refs/heads/{name}" for name in self.list_branches(f"{branch}*") if name != branch]
         try:
             exact_refs.delete(self.git, self.name, {ref: expect}, others=others)
         except GitError as error:
@@ -298,7 +298,7 @@ class Remote:
         ``commit`` is what was pushed; None: a deletion. Raises as ``push`` does.
         """
         output = error.output()
-        is_stale = b"[rejected]" in error.stdout or remote_errors.is_overtaken(output)
+        is_stale = b"[rejected]" in error.stdout or remote_errors.is_push_conflict(output)
         failure = self._explain(error, branch)
         is_clear = remote_errors.is_not_sent(output) or b"[remote rejected]" in error.stdout
         if not is_stale and (is_clear or not isinstance(failure, InfrastructureError)):

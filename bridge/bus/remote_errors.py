@@ -57,12 +57,12 @@ _NOT_SENT = re.compile(
 )
 
 
-def is_passing(output: str) -> bool:
+def is_transient(output: str) -> bool:
     """Return whether a fetch may soon succeed: a branch moved since it was listed, or another command wrote it."""
     return bool(_LOCKED.search(output) or _GONE.search(output))
 
 
-def is_overtaken(output: str) -> bool:
+def is_push_conflict(output: str) -> bool:
     """Return whether somebody else pushed to a branch during our push."""
     return _OVERTAKEN.search(output) is not None
 
@@ -85,7 +85,7 @@ def explain(error: ProcessError, git: Git, name: str, branch: str | None = None)
 def _unfit(output: str, name: str) -> UsageError | None:
     """Return why this clone and this remote can never work together."""
     if _OTHER_HASH.search(output):
-        return other_hash(name)
+        return sha256_remote_error(name)
     if "shallow update not allowed" in output:
         message = "the remote cannot take a commit whose history this shallow clone lacks"
         return UsageError(message, fix="Run: git fetch --unshallow")
@@ -94,11 +94,11 @@ def _unfit(output: str, name: str) -> UsageError | None:
 
 def _refused(error: ProcessError, output: str, git: Git, name: str, branch: str) -> RefusedError | None:
     if blocked := _BLOCKED.search(output):
-        return name_conflict(branch, blocked[1])
-    if not is_overtaken(output) and _CONFLICT.search(output):
+        return name_conflict_error(branch, blocked[1])
+    if not is_push_conflict(output) and _CONFLICT.search(output):
         with suppress(GitError):
             for other in exact_refs.find_branches(git, name, partial(is_in_conflict, branch)):
-                return name_conflict(branch, other)
+                return name_conflict_error(branch, other)
     if _NO_RIGHT.search(output):
         message = f"{name} does not let you push {branch!r}"
         fix = "Whoever administers the remote can give this account the right to."
@@ -106,7 +106,7 @@ def _refused(error: ProcessError, output: str, git: Git, name: str, branch: str)
     return None
 
 
-def name_conflict(branch: str, other: str) -> RefusedError:
+def name_conflict_error(branch: str, other: str) -> RefusedError:
     """Return the error for a branch whose name the server cannot hold beside that of another branch."""
     fix = f"Rename the branch {other!r} on the remote, or choose another prefix that a runner serves (--prefix)."
     message = f"a branch named {other!r} stands in the way of {branch!r}"
@@ -147,7 +147,7 @@ def _how_to_check(git: Git, name: str) -> str:
     return f"{access}; and the address with: {shlex.join([*here, 'remote', 'get-url', name])}"
 
 
-def other_hash(name: str) -> UsageError:
+def sha256_remote_error(name: str) -> UsageError:
     """Return the error for a remote that names its objects by SHA-256."""
     message = f"{name} names its objects by SHA-256, which is not supported"
     fix = "Use a bus that was made with --object-format=sha1."

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Collection, Mapping
 
-from bridge.bus.lookup import locate, with_oversized_history
+from bridge.bus.lookup import locate, oversized_tips
 from bridge.common import limits
 from bridge.errors import ProcessError
 from bridge.system.deadline import time_left
@@ -84,7 +84,7 @@ class SkippedCommits:
         }
         slow: set[str] = set()
         if late is None:
-            oversized |= with_oversized_history(self._git, new - oversized, but=f"{prefix}*")
+            oversized |= oversized_tips(self._git, new - oversized, but=f"{prefix}*")
         else:
             oversized |= self._check_histories(sorted(new - oversized), f"{prefix}*", TOGETHER_S, slow)
             late |= {branch: oid for branch, oid in fetched.items() if oid in slow}
@@ -100,7 +100,7 @@ class SkippedCommits:
             return set()
         try:
             timeout = min(time_s, max(0.0, time_left()))
-            return with_oversized_history(self._git, commits, but=but, timeout=timeout)
+            return oversized_tips(self._git, commits, but=but, timeout=timeout)
         except ProcessError:
             if len(commits) == 1 or time_left() <= 0:
                 slow |= set(commits)

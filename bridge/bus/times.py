@@ -21,14 +21,14 @@ RUNNER_EMAIL = "kakeya-mac-bridge@localhost"
 _COMMITTED = re.compile(rb"^committer [^\n]* (\d{1,12}) [+-]\d{4}$", re.MULTILINE)
 
 
-def committed_at(git: Git, commits: Sequence[str]) -> list[float | None]:
+def commit_times(git: Git, commits: Sequence[str]) -> list[float | None]:
     """Return when each commit was made, in Unix seconds by its maker's clock; None for one that is not here."""
     raws = objects.read_many(git, list(commits), max_bytes=limits.COMMIT_BYTES, kind="commit")
     stated = (_COMMITTED.search(raw.partition(b"\n\n")[0]) if raw else None for raw in raws)
     return [float(time[1]) if time else None for time in stated]
 
 
-def requested_below(git: Git, prefix: str) -> list[float]:
+def request_times(git: Git, prefix: str) -> list[float]:
     """Return the times of the requests below a prefix of references, by the requesters' clocks.
 
     These are the times in the branches' names, and those of the newest commits that no runner made: a runner's own
@@ -45,7 +45,7 @@ def requested_below(git: Git, prefix: str) -> list[float]:
     return dates
 
 
-def at_least(now: float, dates: list[float]) -> float:
+def confirmed_time(now: float, dates: list[float]) -> float:
     """Return ``now`` if one of the dates is nearly as late; otherwise the time that is certain to have passed.
 
     Dates later than ``now`` prove nothing: either they are forged, or this clock is behind and ``now`` is the careful
@@ -54,6 +54,6 @@ def at_least(now: float, dates: list[float]) -> float:
     return min(now, max((date for date in dates if date <= now + TOLERANCE_S), default=now) + TOLERANCE_S)
 
 
-def agrees(now: float, dates: list[float], tolerance_s: float = TOLERANCE_S) -> bool:
+def is_confirmed(now: float, dates: list[float], tolerance_s: float = TOLERANCE_S) -> bool:
     """Return whether one of the dates is about ``now``."""
     return any(abs(now - date) <= tolerance_s for date in dates)

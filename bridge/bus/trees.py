@@ -20,7 +20,7 @@ def files_below(git: Git, commit: str, folder: str) -> dict[str, Entry]:
     return _differing(git, folder, None, there.oid if there else None)
 
 
-def changed(git: Git, before: str, after: str) -> list[str]:
+def changed_paths(git: Git, before: str, after: str) -> list[str]:
     """Return the paths of the files that differ between two commits."""
     paths = [f"{commit}:" for commit in (before, after)]
     objects = lookup.locate(git, paths)

@@ -297,7 +297,7 @@ def parse_state(data: bytes | None) -> StateFile | None:
     return parse(StateFile, data, MAX_STATE)
 
 
-def left_by(state: StateFile | None) -> list[str]:
+def declined_by(state: StateFile | None) -> list[str]:
     """Return the instance ids of the runners that have recorded in a request's state that they leave it to others."""
     note = _LEFT_NOTE.search(state.detail) if state and state.state is State.REQUESTED else None
     return note[1].split() if note else []

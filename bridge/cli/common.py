@@ -130,7 +130,7 @@ def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -
         else:
             if logs and event.log:
                 text = pending + sanitize.block(event.log)
-                pending = sanitize.begun_command(text)
+                pending = sanitize.unfinished_command(text)
                 put_block(text.removesuffix(pending))
             elif event.log:
                 progress.show(event.log)

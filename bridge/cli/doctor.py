@@ -2,7 +2,7 @@
 
 import click
 
-from bridge.checks import show_as_they_come
+from bridge.checks import show_incrementally
 from bridge.cli.common import remote_option
 from bridge.common.cli.commands import json_option
 from bridge.doctor import examine
@@ -17,6 +17,6 @@ def command(context: click.Context, *, as_json: bool) -> int:
 
     Nothing is sent. Exits with 0 if a request can be sent, otherwise with 1.
     """
-    return show_as_they_come(
+    return show_incrementally(
         examine(context.obj["repo"], context.obj["remote"]), "kakeya run noop --wait", as_json=as_json
     )

@@ -52,7 +52,7 @@ def list_command(context: click.Context, limit: int, claims: str | None, *, as_j
             put_json(status.as_dict())
         return
     if not statuses:
-        if not client.remote.not_come and not client.remote.left_out:
+        if not client.remote.unfetched and not client.remote.skipped:
             say("there are no requests on the remote. Send one: kakeya run noop --wait")
         return
     table = Grid("state", "preset", "age", "runner", "branch")
@@ -68,7 +68,7 @@ def list_command(context: click.Context, limit: int, claims: str | None, *, as_j
 
 def _say_left_out(remote: Remote) -> None:
     """Say how many requests are missing and why, and how to read one."""
-    missing = (remote.left_out, "came too slowly"), (sorted(remote.not_come), "could not be fetched")
+    missing = (remote.skipped, "came too slowly"), (sorted(remote.unfetched), "could not be fetched")
     for branches, reason in missing:
         if branches:
             count = "1 branch is" if len(branches) == 1 else f"{len(branches)} branches are"
@@ -77,11 +77,11 @@ def _say_left_out(remote: Remote) -> None:
 
 def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> None:
     from bridge.common.drawing.text import cell, number  # noqa: PLC0415 - a plain list does not pay for reports
-    from bridge.report.trends import collected, read_figures, sparkline  # noqa: PLC0415
+    from bridge.report.trends import group_into_trends, read_figures, sparkline  # noqa: PLC0415
 
     answered = [status.branch for status in client.list(limit) if status.answered]
     figures = read_figures(client, answered[::-1])
-    trends = collected(figure for figure in figures if figure.fits(name))
+    trends = group_into_trends(figure for figure in figures if figure.fits(name))
     if as_json:
         for trend in trends:
             for line in trend.lines():
@@ -157,7 +157,7 @@ def gc_command(
     for branch in swept.gone:
         put(branch)
     say(f"{len(swept.gone)} {'would be ' if dry_run else ''}removed")
-    reasons = list(swept.why_the_others_stay(f"{older_than.total_seconds() / 86400:g} days"))
+    reasons = list(swept.explain_unswept(f"{older_than.total_seconds() / 86400:g} days"))
     for reason in reasons:
         say(f"  {reason}")
     if not swept.gone and not reasons:

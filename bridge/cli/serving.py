@@ -38,7 +38,7 @@ def mcp_command(context: click.Context, port: int | None) -> None:
     key = context.obj.get("public_key")
     public_key = str(Path(key).absolute()) if key else None
     repo = Path(context.obj["repo"]).absolute()
-    environment.set_absolute("KAKEYA_PRESETS", VARIABLE)
+    environment.make_paths_absolute("KAKEYA_PRESETS", VARIABLE)
     # Fetched files are written below the repository, wherever the agent's host started this program.
     os.chdir(repo)
     server = make_server(str(repo), context.obj["remote"], public_key)

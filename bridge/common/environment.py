@@ -34,7 +34,7 @@ def set_offline() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
 
 
-def set_absolute(*names: str) -> None:
+def make_paths_absolute(*names: str) -> None:
     """Make paths in variables absolute, so that they stay valid when this process changes its folder."""
     for name in names:
         value = get(name, "")

@@ -107,7 +107,7 @@ class InfrastructureError(KakeyaError):
     kind = "infrastructure"
 
 
-def as_told(error: Exception) -> KakeyaError:
+def as_kakeya_error(error: Exception) -> KakeyaError:
     """Return the message of any exception: a bug of this program, or something that this machine lacks or forbids."""
     if isinstance(error, KakeyaError):
         return error

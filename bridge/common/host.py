@@ -59,7 +59,7 @@ def version(package: str) -> str | None:
 
 
 def versions() -> dict[str, str | None]:
-    """Return Python's version and those of :data:``PACKAGES``, keyed with underscores."""
+    """Return Python's version and those of ``PACKAGES``, keyed with underscores."""
     packages = {package.replace("-", "_"): version(package) for package in PACKAGES}
     return {"python": platform.python_version(), **packages}
 

@@ -4,7 +4,7 @@ Only these characters are shown: letters, numbers, punctuation, symbols, the pla
 them. All others are spelled out, such as ``\x1b`` or ``\u202e``, because they may control a terminal, reorder text, or
 be invisible. Credentials in URLs become ``***``. Each consumer has its function:
 
-- a terminal or the log of a workflow: ``printed``, after ``line`` or ``block``;
+- a terminal or the log of a workflow: ``strip_commands``, after ``line`` or ``block``;
 - a program: ``data``;
 - an agent: ``line`` and ``log`` (``bridge.mcp.bounds``);
 - a page or Markdown: ``line``, and then the escaping of its own (``bridge.common.drawing.markup`` and
@@ -63,13 +63,13 @@ def block(text: str) -> str:
     return _spelled(hide_credentials(text), "\n\t")
 
 
-def printed(text: str) -> str:
+def strip_commands(text: str) -> str:
     """Return text, which has to come from ``line`` or ``block``, without workflow commands."""
     return _COMMAND.sub(lambda match: " ".join(match[0]) if match[0][0] == ":" else "## ", text)
 
 
-def begun_command(text: str) -> str:
-    """Return the end of a text that may become a workflow command for ``printed`` together with the following text."""
+def unfinished_command(text: str) -> str:
+    """Return the end of a text that, with the text after it, may be a workflow command for ``strip_commands``."""
     match = _BEGUN.search(text)
     return match[0] if match else ""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a path to write to, with the same name in a temporary folder. At the end, that file replaces ``path``.
 
     If writing fails, nothing is left behind, and ``path`` is unchanged.
@@ -36,7 +36,7 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def folder_written_whole(folder: Path) -> Iterator[Path]:
+def atomic_folder_write(folder: Path) -> Iterator[Path]:
     """Yield a new folder to write into. At the end it replaces ``folder``; if writing fails, it is removed."""
     new = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:100]}."))
     try:

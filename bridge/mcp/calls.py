@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 
-from bridge.bus.branch_names import asked_at
-from bridge.bus.times import committed_at
+from bridge.bus.branch_names import requested_at
+from bridge.bus.times import commit_times
 from bridge.client import Client, Run
 from bridge.common import doors
 from bridge.common.doors import Door
@@ -129,10 +129,10 @@ def standing(run: Run) -> models.Standing:
 
 def _ages(client: Client, statuses: Sequence[Status]) -> list[float]:
     """Return the age of each request in seconds, from when it was made."""
-    times = committed_at(client.git, [status.request for status in statuses])
+    times = commit_times(client.git, [status.request for status in statuses])
     now = time.time()
     return [
-        round(max(0.0, now - (at or asked_at(status.branch))), 1)
+        round(max(0.0, now - (at or requested_at(status.branch))), 1)
         for status, at in zip(statuses, times, strict=True)
     ]
 

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from bridge.common.cli.output import say
 from bridge.common.validation import describe
-from bridge.errors import UsageError, as_told
+from bridge.errors import UsageError, as_kakeya_error
 from bridge.mcp.bounds import error_fields, text_of, to_dict
 from bridge.mcp.models import Answer, Arguments
 from bridge.mcp.tools import INSTRUCTIONS, TOOLS, Tool
@@ -40,7 +40,7 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
     """Return the server for a repository and one of its remotes."""
 
     async def list_tools(_context: Context, _params: object) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[tool.listed(name) for name, tool in TOOLS.items()])
+        return types.ListToolsResult(tools=[tool.to_mcp(name) for name, tool in TOOLS.items()])
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         tool = TOOLS.get(params.name)
@@ -59,7 +59,7 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
         bus = calls.BusClient(repo, remote, public_key)
         sees_progress = bool(context.meta and context.meta.get("progress_token") is not None)
         seconds = getattr(args, "seconds", None)
-        limit_s = bounded.limit_of(seconds, sees_progress=sees_progress)
+        limit_s = bounded.call_limit_s(seconds, sees_progress=sees_progress)
 
         def work(progress: object) -> Any:
             if tool.call == "wait":
@@ -97,7 +97,7 @@ def _result(answer: Answer) -> types.CallToolResult:
 
 def _failed(error: Exception) -> types.CallToolResult:
     """Return an error as the text that the command line prints with --json."""
-    failure = as_told(error)
+    failure = as_kakeya_error(error)
     if failure.code == "bug":
         for line in "".join(traceback.format_exception(error)).splitlines():
             say(line)

@@ -26,7 +26,7 @@ class Tool:
     idempotent: bool = True
     open_world: bool = True
 
-    def listed(self, name: str) -> types.Tool:
+    def to_mcp(self, name: str) -> types.Tool:
         """Return the tool as ``tools/list`` shows it."""
         hints = types.ToolAnnotations(
             read_only_hint=self.read_only, destructive_hint=self.destructive, idempotent_hint=self.idempotent,

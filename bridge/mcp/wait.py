@@ -37,7 +37,7 @@ class Progress:
     def __init__(self) -> None:
         self._state, self._outlook, self._line = "", "", ""
 
-    def take(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         """Record an event."""
         self._state = str(event.status.state)
         if event.note:
@@ -97,7 +97,7 @@ async def _tell(progress: Progress, tell: Tell) -> None:
         await asyncio.sleep(_LOOK_S)
 
 
-def limit_of(seconds: float | None, *, sees_progress: bool) -> float:
+def call_limit_s(seconds: float | None, *, sees_progress: bool) -> float:
     """Return how long a call may take in seconds. ``seconds``: the requested duration of a wait.
 
     A client that sees no progress gives up after a minute, whatever duration it asked for.
@@ -112,7 +112,7 @@ def wait(bus: BusClient, args: Wait, seconds: float, progress: Progress) -> Stan
     run = bus.find(args.request)
     try:
         for event in run.follow(max(0.0, seconds - _REST_S)):
-            progress.take(event)
+            progress.record(event)
     except WaitTimeout:
         # A missing answer is not an error here. An unreachable remote is reported by the last fetch.
         with within(_LAST_LOOK_S):

@@ -47,7 +47,7 @@ class _Param(PresetPart):
         """
         raise NotImplementedError
 
-    def misfit(self, value: object, code: str) -> PresetError:
+    def invalid_value(self, value: object, code: str) -> PresetError:
         """Return the error for a value that does not fit."""
         return PresetError(f"must be {self.allowed}, not {value!r}", code=code)
 
@@ -73,9 +73,9 @@ class _TextParam(_Param):
 
     def check(self, value: object) -> Value:
         if not isinstance(value, str):
-            raise self.misfit(value, "bad_type")
+            raise self.invalid_value(value, "bad_type")
         if code := self.fault(value):
-            raise self.misfit(value, code)
+            raise self.invalid_value(value, code)
         return value
 
 
@@ -100,14 +100,14 @@ class IntParam(_Param):
 
     def read(self, text: str) -> Value:  # noqa: D102
         if not re.fullmatch(r"[0-9]{1,18}", text, re.ASCII):
-            raise self.misfit(text, "bad_type")
+            raise self.invalid_value(text, "bad_type")
         return int(text)
 
     def check(self, value: object) -> Value:  # noqa: D102
         if type(value) is not int:
-            raise self.misfit(value, "bad_type")
+            raise self.invalid_value(value, "bad_type")
         if not self.min <= value <= self.max:
-            raise self.misfit(value, "out_of_range")
+            raise self.invalid_value(value, "out_of_range")
         return value
 
 
@@ -141,12 +141,12 @@ class FlagParam(_Param):
         known = {"true": True, "yes": True, "on": True, "1": True}
         known |= {"false": False, "no": False, "off": False, "0": False}
         if text.lower() not in known:
-            raise self.misfit(text, "bad_type")
+            raise self.invalid_value(text, "bad_type")
         return known[text.lower()]
 
     def check(self, value: object) -> Value:  # noqa: D102
         if not isinstance(value, bool):
-            raise self.misfit(value, "bad_type")
+            raise self.invalid_value(value, "bad_type")
         return value
 
     def argv(self, value: Value) -> list[str]:  # noqa: D102

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from bridge.reports.statistics import two_sided
+from bridge.reports.statistics import student_t_p_value
 
 # A split raises an alarm if its probability by chance is below this.
 CHANCE = 3e-5
@@ -132,7 +132,7 @@ def _by_chance(before: _Part, after: _Part, least: float) -> float:
         return 1.0 if before.mean == after.mean else 0.0
     t = (before.mean - after.mean) / (spread * math.sqrt(1 / before.runs + 1 / after.runs))
     # With fewer degrees of freedom, an alarm needs an even larger value.
-    return two_sided(t, freedom) if abs(t) > _LEAST_T else 1.0
+    return student_t_p_value(t, freedom) if abs(t) > _LEAST_T else 1.0
 
 
 def _mean(values: Sequence[float]) -> float:

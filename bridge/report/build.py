@@ -9,7 +9,7 @@ from bridge.bus.wire import Result, Violation
 from bridge.checks import SIGNATURE, Check
 from bridge.common.drawing.text import Cell, cut, printable, size
 from bridge.gate.codes import CODES
-from bridge.report.compare import compared
+from bridge.report.compare import comparison
 from bridge.report.measured import each_measured
 from bridge.report.model import Evidence, Facts, Fault, Judged, Log, RunsView, RunView
 from bridge.report.source import Source, reports_of
@@ -29,7 +29,7 @@ def view_of(sources: Sequence[Source]) -> RunsView:
     runs = tuple(_run(source) for source in sources)
     if len(runs) == 1:
         return RunsView(f"{runs[0].preset} {runs[0].state}", runs)
-    tables, plots = compared(sources, runs)
+    tables, plots = comparison(sources, runs)
     return RunsView(f"{len(runs)} runs compared", runs, tables, plots)
 
 

@@ -42,7 +42,7 @@ def _reports(source: Source) -> Iterator[Row]:
             yield parse_report(source.files.get(path, b""))
 
 
-def compared(
+def comparison(
     sources: Sequence[Source], runs: Sequence[RunView]
 ) -> tuple[tuple[Table, ...], tuple[Plot, ...]]:
     """Return the tables and plots of a comparison. The first run is the baseline."""

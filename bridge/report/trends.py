@@ -100,11 +100,11 @@ def read_figures(client: Client, branches: Sequence[str]) -> list[Figure]:
     figures: list[Figure] = []
     for branch in branches:
         with suppress(VerificationError, InfrastructureError):
-            figures += measured_in(from_branch(client, branch))
+            figures += numeric_figures(from_branch(client, branch))
     return figures
 
 
-def measured_in(source: Source) -> list[Figure]:
+def numeric_figures(source: Source) -> list[Figure]:
     """Return all numeric figures of an answer."""
     result = source.result
     verdict = result.gate.verdict if result.gate else None
@@ -124,7 +124,7 @@ def measured_in(source: Source) -> list[Figure]:
     return figures
 
 
-def collected(figures: Iterable[Figure]) -> list[Trend]:
+def group_into_trends(figures: Iterable[Figure]) -> list[Trend]:
     """Group figures, given oldest first, into trends. The newest figure gives the definition."""
     groups: dict[tuple[str, str, str], list[Figure]] = {}
     for figure in figures:

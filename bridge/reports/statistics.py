@@ -52,7 +52,7 @@ def exact_interval(hits: int, trials: int, level: float = 0.95) -> tuple[float, 
     return low, high
 
 
-def two_sided(t: float, freedom: int) -> float:
+def student_t_p_value(t: float, freedom: int) -> float:
     """Return how probably Student's t with ``freedom`` degrees is at least as far from 0 as ``t`` (DLMF 8.17)."""
     a, b, x = freedom / 2, 0.5, freedom / (freedom + t * t)
     if x >= 1:

@@ -30,7 +30,7 @@ class Binding:
         """The trailer lines for the commit's message."""
         return f"Branch: {self.branch}\nRepository: {self.repository}\nPreset: {self.preset}\n"
 
-    def is_all_of(self, message: str, preset: str) -> bool:
+    def matches(self, message: str, preset: str) -> bool:
         """Return whether a message belongs to a request for a preset with this binding."""
         return _KEY.sub("", message) == f"{subject(preset)}\n\n{self.trailers}"
 

@@ -81,7 +81,7 @@ def follow(
             yield Event(status_of(view))
             return
         if time.monotonic() >= ends:
-            raise no_answer(view, waited, notes.reason)
+            raise wait_timeout_error(view, waited, notes.reason)
         yield from notes.due(view)
         wait = pause * random.uniform(0.8, 1.2)  # noqa: S311 - spreads polls, guards nothing
         pause_for(min(wait, max(0.0, ends - time.monotonic())))
@@ -158,7 +158,7 @@ def _next_view(
             now = time.monotonic()
             if now >= ends:
                 if last:
-                    raise no_answer(last, waited) from error
+                    raise wait_timeout_error(last, waited) from error
                 message = f"the remote did not answer within {waited:g} s: {error.own_message}"
                 fix, code = "Try again; `kakeya doctor` checks the remote.", "no_answer_in_time"
                 raise WaitTimeout(message, fix=fix, code=code, quoting=error.quoting) from error
@@ -185,7 +185,7 @@ def _steady(git: Git, look: Callable[[], RequestBranch], known: str | None) -> R
         pause_for(CHANGED_POLL_S)
 
 
-def no_answer(view: RequestBranch, waited: float, reason: Reason | None = None) -> WaitTimeout:
+def wait_timeout_error(view: RequestBranch, waited: float, reason: Reason | None = None) -> WaitTimeout:
     """Return the error for a request without an answer after ``waited`` seconds, with why it waits if known."""
     quoting = ""
     if reason and reason.is_stuck and view.current_state is State.REQUESTED:

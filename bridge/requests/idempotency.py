@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bridge.bus import branch_names, history, objects
-from bridge.bus.branch_names import by_age
+from bridge.bus.branch_names import age_sort_key
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.common import limits, strict_json
@@ -170,8 +170,10 @@ class IdempotentSender:
                 noted = None
         existing = noted is not None
         if noted is None:
-            named = [name for name in self.remote.listed(*self.patterns) if key.name_index(name) is not None]
-            if on_remote := self._made_here(key, sorted(named, key=by_age)):
+            named = [
+                name for name in self.remote.list_branches(*self.patterns) if key.name_index(name) is not None
+            ]
+            if on_remote := self._made_here(key, sorted(named, key=age_sort_key)):
                 key.check(on_remote[0])
                 self.sent.add(*on_remote)
                 return (*on_remote, True)
@@ -219,7 +221,7 @@ class IdempotentSender:
         """Return the first branch whose request commit was made with this key, and that commit."""
         for branch in branches:
             tip = self.remote.fetch(branch).get(branch)
-            request = history.read_view(self.git, branch, tip).request if tip else ""
+            request = history.read_branch(self.git, branch, tip).request if tip else ""
             if self._proves(key, branch, request):
                 return branch, request
         return None

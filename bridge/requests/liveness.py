@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from bridge.bus import objects, wire
-from bridge.bus.branch_names import by_age
+from bridge.bus.branch_names import age_sort_key
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import strict_json
@@ -32,7 +32,7 @@ _SEEN_LINE = re.compile(r"([0-9a-f]{40}) ([0-9]{1,12}\.[0-9]{6}) ([0-9]{1,12}\.[
 
 
 @dataclass(frozen=True)
-class Life:
+class Liveness:
     """The last heartbeat of the runner that holds a request."""
 
     runner: str
@@ -101,19 +101,19 @@ class Queue:
         return f"{before}; nobody has served this bus since {self.at} (by the clock of {self.runner})"
 
 
-def life_of(view: RequestBranch, unchanged_s: float) -> Life | None:
+def liveness_of(view: RequestBranch, unchanged_s: float) -> Liveness | None:
     """Return the last heartbeat on a branch, or None if no runner holds it."""
     state = view.state
     if state is None or not state.state.is_taken:
         return None
-    return Life(state.runner.id, state.at, state.lease_s, unchanged_s)
+    return Liveness(state.runner.id, state.at, state.lease_s, unchanged_s)
 
 
 def queue_of(views: Mapping[str, RequestBranch], view: RequestBranch) -> Queue:
     """Return what the newest branches of a bus show about a waiting request."""
     requested = {name: each for name, each in views.items() if each.current_state is State.REQUESTED}
     waiting = {name for name, each in requested.items() if not each.cancel}
-    before = sum(by_age(branch) < by_age(view.branch) for branch in waiting)
+    before = sum(age_sort_key(branch) < age_sort_key(view.branch) for branch in waiting)
     number = len({*waiting, view.branch})
     states = [each.state for each in views.values() if each.state]
     if not states:

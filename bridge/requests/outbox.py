@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bridge.bus import branch_names, objects
-from bridge.bus.branch_names import by_age
+from bridge.bus.branch_names import age_sort_key
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.common import limits
@@ -72,7 +72,7 @@ class Sent:
         """Return all branches in the order in which they were sent. Older records, without a number, come first."""
         commits = {ref.removeprefix(_REFS): oid for ref, oid in self.git.refs(_REFS).items()}
         numbers = self._numbers()
-        return sorted(commits, key=lambda branch: (numbers.get(commits[branch], 0), by_age(branch)))
+        return sorted(commits, key=lambda branch: (numbers.get(commits[branch], 0), age_sort_key(branch)))
 
     def forget(self, branch: str) -> None:
         """Remove a record."""
@@ -110,13 +110,13 @@ def find_branch(name: str | None, sent: Sent, listed: Callable[[], Iterable[str]
 def no_such_request(branch: str, remote: Remote) -> UsageError:
     """Return the error for a branch that is not on the remote."""
     fix = "It may have been collected after its end, or never sent. `kakeya list` shows what is there."
-    if remote.pushes_to != remote.url:
-        places = f"{remote.name} is read from {remote.url}, but git pushes to {remote.pushes_to}"
+    if remote.push_url != remote.url:
+        places = f"{remote.name} is read from {remote.url}, but git pushes to {remote.push_url}"
         fix = f"{places}: both must be the same repository."
     return UsageError(f"there is no request {branch} on {remote.name}", fix=fix, code="no_such_request")
 
 
-def answered(view: RequestBranch) -> RequestBranch:
+def require_answer(view: RequestBranch) -> RequestBranch:
     """Return the view of a request that has its answer. Without one it is an InfrastructureError."""
     if view.current_state.is_final:
         return view

@@ -106,5 +106,5 @@ def cancel(git: Git, remote: Remote, look: Callable[[], RequestBranch], reason: 
         tree = objects.overlay(git, f"{view.tip}^{{tree}}", {wire.CANCEL: note.to_bytes()})
         commit = objects.commit(git, tree, [view.tip], f"Cancel {branch}\n\n[skip ci]\n", who)
         if remote.push(branch, commit, expect=view.tip):
-            return history.read_view(git, branch, commit)
+            return history.read_branch(git, branch, commit)
     raise InfrastructureError(f"{view.branch} changed faster than it could be cancelled", fix="Try again.")

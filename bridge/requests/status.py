@@ -10,7 +10,7 @@ from bridge.bus.wire import State
 from bridge.common import doors, limits
 from bridge.common.doors import Door
 from bridge.errors import UsageError
-from bridge.requests.liveness import Life, Queue
+from bridge.requests.liveness import Liveness, Queue
 from bridge.requests.waiting import Code, Reason
 from bridge.system.git import Git
 from bridge.verify.answer_files import Contents, read_result
@@ -44,7 +44,7 @@ class Status:
     # What an unanswered request waits for: "approval", "runner" (to claim it) or "job" (its end).
     waits_for: str | None = None
     # Set only if a single request is shown: its heartbeat, its place in the queue, and the job's last line of output.
-    life: Life | None = None
+    life: Liveness | None = None
     queue: Queue | None = None
     # Why it waits, according to the runners' presence records.
     reason: Reason | None = None
@@ -163,7 +163,7 @@ def events(git: Git, view: RequestBranch, last_tip: str | None) -> Iterator[Even
     """Yield the events on a branch after its commit ``last_tip`` (None: after the request), oldest first."""
     if last_tip is None:
         yield Event(status_of(RequestBranch(view.branch, view.request, view.request)))
-    for commit, state, piece in history.stream(git, last_tip or view.request, view.tip):
+    for commit, state, piece in history.streamed_states(git, last_tip or view.request, view.tip):
         if state.branch != view.branch or state.request != view.request:
             continue
         now = RequestBranch(view.branch, commit, view.request, state)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from bridge.bus import history, times
-from bridge.bus.branch_names import asked_at
+from bridge.bus.branch_names import requested_at
 from bridge.bus.remote import Remote
 from bridge.requests.liveness import is_expired
 from bridge.requests.outbox import Sent
@@ -22,7 +22,7 @@ class Swept:
     # Old and finished, but kept on the remote because --remote-branches was not given.
     only_remote: int
 
-    def why_the_others_stay(self, older_than: str) -> Iterator[str]:
+    def explain_unswept(self, older_than: str) -> Iterator[str]:
         """Yield a message for each reason."""
         if self.young:
             yield f"{self.young} are younger than {older_than}: --older-than DUR takes younger ones too"
@@ -43,14 +43,14 @@ def sweep(
     dry_run: bool,
 ) -> Swept:
     """Remove older requests here and, with ``on_remote``, on the remote: those that no runner may still answer."""
-    listed = remote.listed(*patterns)
+    listed = remote.list_branches(*patterns)
     # Do not rely on this machine's clock alone: the newest request's time is an upper bound of the current time.
-    ages = [float(at) for branch in listed if (at := asked_at(branch)) > 0]
-    now = times.at_least(datetime.now(UTC).timestamp(), ages)
+    ages = [float(at) for branch in listed if (at := requested_at(branch)) > 0]
+    now = times.confirmed_time(datetime.now(UTC).timestamp(), ages)
     before = now - older_than.total_seconds()
-    old = {branch: tip for branch, tip in listed.items() if 0 < asked_at(branch) < before}
+    old = {branch: tip for branch, tip in listed.items() if 0 < requested_at(branch) < before}
     old = remote.fetch_listed(old)
-    views = history.read_views(git, old)
+    views = history.read_branches(git, old)
     # Answered, or no runner will take it.
     finished = [
         branch
@@ -59,13 +59,13 @@ def sweep(
     ]
     unanswered = len(views) - len(finished)
     known = sent.branches()
-    mine = [branch for branch in known if asked_at(branch) < before]
+    mine = [branch for branch in known if requested_at(branch) < before]
     if not dry_run:
         for branch in mine:
             sent.forget(branch)
         if on_remote:
             finished = [b for b in finished if remote.delete(b, expect=old[b])]
-    young = {branch for branch in (*known, *(listed if on_remote else ())) if asked_at(branch) >= before}
+    young = {branch for branch in (*known, *(listed if on_remote else ())) if requested_at(branch) >= before}
     return Swept(
         gone=sorted({*mine, *(finished if on_remote else ())}),
         young=len(young),

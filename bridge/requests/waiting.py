@@ -64,7 +64,7 @@ class WaitingRequest:
     held: str = ""
     held_by: str = ""
     # The instance ids of runners that leave the request to others.
-    left_by: frozenset[str] = frozenset()
+    declined_by: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def explain_wait(
     alive = [sighting for sighting in runners if sighting.is_alive(now)]
     if not alive:
         return _gone(Code.NO_RUNNER, "no runner is alive: the last one was", "", runners, now)
-    alive = [sighting for sighting in alive if sighting.record.instance not in request.left_by] or alive
+    alive = [sighting for sighting in alive if sighting.record.instance not in request.declined_by] or alive
     labelled = [sighting for sighting in alive if not sighting.lacks(request.labels)]
     if not labelled:
         return _unlabelled(request, alive, runners, now)

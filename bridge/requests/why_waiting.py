@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from bridge.bus import branch_names, objects, wire
-from bridge.bus.branch_names import Requester, by_age
+from bridge.bus.branch_names import Requester, age_sort_key
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import strict_json
@@ -29,7 +29,9 @@ def reasons(
     now: float,
 ) -> dict[str, Reason]:
     """Return why each unclaimed request waits, by branch name. ``views`` must be all request branches on the bus."""
-    waiting = sorted((name for name in views if views[name].current_state is State.REQUESTED), key=by_age)
+    waiting = sorted(
+        (name for name in views if views[name].current_state is State.REQUESTED), key=age_sort_key
+    )
     if not waiting:
         return {}
     started = [
@@ -90,7 +92,7 @@ def _waiting_request(
         expires_at=parse_time(request.expires_at).timestamp() if request and request.expires_at else None,
         held=state.detail if state and needs_approval else "",
         held_by=state.runner.id if state and needs_approval else "",
-        left_by=frozenset(wire.left_by(state)),
+        declined_by=frozenset(wire.declined_by(state)),
     )
 
 

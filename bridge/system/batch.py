@@ -33,7 +33,7 @@ class CatFileProcess:
         self.queries += len(names)
         self.child.write("".join(f"{name}\n" for name in names))
 
-    def may_stay(self) -> bool:
+    def is_reusable(self) -> bool:
         """Return whether the process may be asked again."""
         is_young = time.monotonic() - self.began < MAX_AGE_S
         return is_young and self.queries < MAX_QUERIES and self.child.is_running
@@ -48,7 +48,7 @@ def acquire(key: tuple[object, ...], start: Callable[[], Child]) -> CatFileProce
     """Return the kept process with a key, or a new one."""
     with _lock:
         process = _idle.pop(key, None)
-    if process and process.may_stay():
+    if process and process.is_reusable():
         process.child.renew()
         return process
     if process:
@@ -58,7 +58,7 @@ def acquire(key: tuple[object, ...], start: Callable[[], Child]) -> CatFileProce
 
 def release(process: CatFileProcess) -> None:
     """Keep a process whose answers were all read."""
-    if not process.may_stay():
+    if not process.is_reusable():
         process.child.close()
         return
     with _lock:
@@ -70,7 +70,7 @@ def release(process: CatFileProcess) -> None:
 
 
 @contextmanager
-def lent(process: CatFileProcess) -> Iterator[CatFileProcess]:
+def releasing(process: CatFileProcess) -> Iterator[CatFileProcess]:
     """Lend a process to a block, which reads all answers unless it raises."""
     try:
         yield process

@@ -39,7 +39,7 @@ _QUIET = (
 )  # fmt: skip
 
 
-def silence() -> dict[str, str]:
+def silence_settings() -> dict[str, str]:
     """Return the settings with which git gives up on an HTTP server that is silent.
 
     Git's keep-alive sends one byte a second, so a server that works for long does not count as silent.
@@ -118,7 +118,9 @@ class Git:
         if _CHANGING.intersection(args):
             batch.invalidate(self._location)  # this call may change the answers of kept processes
         talks = args[0] in _TALKING
-        settings = [part for pair in silence().items() for part in ("-c", "=".join(pair))] if talks else ()
+        settings = (
+            [part for pair in silence_settings().items() for part in ("-c", "=".join(pair))] if talks else ()
+        )
         argv = ("git", self.locate, str(self.directory), *self.options, *settings, *args)
         own_memory = self.talking_memory if talks else None
         disk = self.directory if args[0] == "fetch" else None

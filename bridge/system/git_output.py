@@ -184,7 +184,7 @@ def last_paragraph(commit: bytes) -> bytes:
     return commit.rpartition(b"\n\n")[2]
 
 
-def with_parents(line: bytes) -> tuple[str, list[str]]:
+def split_parents(line: bytes) -> tuple[str, list[str]]:
     """Return a commit and its parents from a line of ``rev-list --parents``."""
     oid, *above = line.decode("ascii").split(" ")
     return oid, above

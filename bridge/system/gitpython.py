@@ -25,7 +25,7 @@ _ELSEWHERE = ("GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 
 
 @dataclass(frozen=True)
-class Described:
+class RepositoryInfo:
     """Facts about a user's repository, for people."""
 
     # None if HEAD is detached.
@@ -40,7 +40,7 @@ class Described:
     worktrees: int
 
 
-def describe(directory: Path | str) -> Described:
+def describe(directory: Path | str) -> RepositoryInfo:
     """Describe the repository that holds a folder.
 
     Git must have accepted the repository before: GitPython reads the configuration of a repository that belongs to
@@ -64,7 +64,7 @@ def describe(directory: Path | str) -> Described:
         raise InfrastructureError(one_line(message), code="unreadable") from error
 
 
-def _describe(repo: "git.Repo") -> Described:
+def _describe(repo: "git.Repo") -> RepositoryInfo:
     repo.git.set_persistent_git_options(c=_QUIET)
     config = repo.config_reader()
     environment = {"GIT_DIR": str(repo.git_dir), "GIT_INDEX_FILE": str(Path(repo.git_dir) / "index")}
@@ -72,7 +72,7 @@ def _describe(repo: "git.Repo") -> Described:
         environment["GIT_WORK_TREE"] = str(repo.working_tree_dir)
     # Inherited from a hook, these would point git at another repository or at an unfinished index.
     with repo.git.custom_environment(**environment, **_AS_STORED, GIT_OPTIONAL_LOCKS="0", LC_ALL="C.UTF-8"):
-        return Described(
+        return RepositoryInfo(
             branch=None if repo.head.is_detached else repo.active_branch.name,
             name=_text(config, "name"),
             email=_text(config, "email"),

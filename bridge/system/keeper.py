@@ -1,6 +1,6 @@
 """Ends a program and removes a folder once their owner has ended, even by SIGKILL, which closes its pipes too.
 
-``Keeper`` starts this module as a process of its own session. It reads a line with the program to start, and cleans up
+``BoundProcess`` starts this module in a session of its own. It reads a line with the program to start, and cleans up
 at the end of its standard input.
 """
 
@@ -22,7 +22,7 @@ _STOP_S = 30
 _POLL_S = 0.1
 
 
-class Keeper:
+class BoundProcess:
     """Starts one program for this process, and ends it with this process. ``folder`` is removed then."""
 
     def __init__(self, folder: Path | None, *, env: Mapping[str, str]) -> None:

@@ -127,7 +127,7 @@ def _check_history(git: Git, view: RequestBranch, result: Result, ignored: Conta
         return Check("history", ok=False, message="the state and the result name different requests")
     line = history.commits_between(git, result.request, view.tip)
     tokens, last = [], None
-    for commit, state, _ in history.states(git, line):
+    for commit, state, _ in history.read_states(git, line):
         if state and state.branch == view.branch and commit not in ignored:
             tokens.append((state.token, state.sequence))
             last = state
@@ -171,7 +171,7 @@ def _altered_workload(git: Git, view: RequestBranch, result: Result) -> list[str
     """Check that only the answer's own files changed between request and answer."""
     if not history.is_ancestor(git, result.request, view.tip):
         return []
-    changed = trees.changed(git, result.request, view.tip)
+    changed = trees.changed_paths(git, result.request, view.tip)
     listed = {*own_paths(result), *_OF_BRANCHES}
     # The list of files covers the answer's folder, except the manifest, which must not change.
     answers = {path for path in changed if path in listed or path.startswith(f"{wire.FOLDER}/")}

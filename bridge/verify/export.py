@@ -8,7 +8,7 @@ from bridge.bus import wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Result
 from bridge.common import limits
-from bridge.common.whole_files import folder_written_whole
+from bridge.common.whole_files import atomic_folder_write
 from bridge.errors import UsageError, VerificationError
 from bridge.system.git import Git
 from bridge.system.local_files import read_regular
@@ -65,7 +65,7 @@ def write_answer(git: Git, view: RequestBranch, report: Report, out: Path | str 
     paths += [wire.EVIDENCE] if wire.EVIDENCE in contents.files else []
     _make_parent(folder, ours=out is None)
     _check_place(folder)
-    with folder_written_whole(folder.absolute()) as new:
+    with atomic_folder_write(folder.absolute()) as new:
         (new / _CLOSED).write_bytes(_NO_REPOSITORY)
         for path, pieces in contents.copies(paths):
             (new / path).parent.mkdir(parents=True, exist_ok=True)

@@ -58,7 +58,7 @@ def check_logs(git: Git, view: RequestBranch, result: Result, ignored: Container
         return None
     pieces = (
         (state.left_out, piece)
-        for commit, state, piece in history.stream(git, result.request, view.tip)
+        for commit, state, piece in history.streamed_states(git, result.request, view.tip)
         if piece and state.branch == view.branch and state.token == result.token and commit not in ignored
     )
 

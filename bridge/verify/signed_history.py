@@ -69,7 +69,7 @@ class Reader:
         With a number of ``commits``, the call examines not many more than these below the branches' tips. Branches that
         need more are left out; the next call with the same tips continues with them, after branches that are new.
         """
-        views = dict(history.read_views(git, tips) if plain is None else plain)
+        views = dict(history.read_branches(git, tips) if plain is None else plain)
         if not self.keys:
             return views
         readable = [view for view in views.values() if not view.too_large]
@@ -148,9 +148,9 @@ def signed_commits(
 def _below(git: Git, foreign: Sequence[tuple[RequestBranch, _Search]]) -> dict[str, RequestBranch]:
     """Return the views without the ignored states."""
     tops = {view.branch: search.top or search.state_commit or view.tip for view, search in foreign}
-    at_top = history.read_views(git, tops)
+    at_top = history.read_branches(git, tops)
     signed = {view.branch: search.state_commit for view, search in foreign if search.state_commit}
-    stated = history.read_views(git, signed)
+    stated = history.read_branches(git, signed)
     views = {}
     for view, search in foreign:
         state = stated[view.branch].state if search.state_commit else None

@@ -17,7 +17,7 @@ from bridge.client import Client
 from bridge.common import doors, listening
 from bridge.common.cli.output import say
 from bridge.common.doors import Door
-from bridge.errors import KakeyaError, as_told
+from bridge.errors import KakeyaError, as_kakeya_error
 from bridge.system import spawn
 from bridge.web.figures import Figures
 from bridge.web.guard import Guard
@@ -94,7 +94,7 @@ class Site:
         if isinstance(error, HTTPException):
             text = _GONE if error.detail == _GONE else "There is no such page."
             return HTMLResponse(self._pages.message("Not found", text), error.status_code, error.headers)
-        fault = as_told(error)
+        fault = as_kakeya_error(error)
         if not isinstance(error, KakeyaError):
             say(f"error: {fault.message}")
         fix = doors.advice(fault.fix, Door.WEB) or ""
@@ -146,7 +146,7 @@ def serve(client: Client, port: int, poll_s: float) -> None:
     port = listener.getsockname()[1]
     watch, stop = Watch(client), threading.Event()
     say(f"reading the bus at {watch.address}")
-    first = watch.look()
+    first = watch.refresh()
     if first.problem:
         say(f"the bus could not be read yet: {first.problem}")
     runs = Runs(watch)

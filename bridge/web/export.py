@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bridge.client import Client
-from bridge.common.whole_files import folder_written_whole
+from bridge.common.whole_files import atomic_folder_write
 from bridge.errors import InfrastructureError, UsageError
 from bridge.web.figures import Figures
 from bridge.web.pages import Links, Pages, assets, list_file
@@ -30,13 +30,13 @@ def export(client: Client, folder: Path, limit: int) -> int:
     """
     _check(folder)
     watch = Watch(client)
-    current = watch.look()
+    current = watch.refresh()
     if current.problem:
         raise InfrastructureError(current.problem, fix="Try again; `kakeya doctor` checks the remote.")
     snapshot = replace(current, rows=current.rows[:limit])
     folder.parent.mkdir(parents=True, exist_ok=True)
     count = 0
-    with folder_written_whole(folder.absolute()) as pages:
+    with atomic_folder_write(folder.absolute()) as pages:
         for path, text in _files(watch, snapshot):
             target = pages / path
             target.parent.mkdir(parents=True, exist_ok=True)

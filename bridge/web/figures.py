@@ -9,9 +9,9 @@ from bridge.common.cli.output import say
 from bridge.common.drawing.plot import Plot, Point
 from bridge.common.drawing.plot import Series as Drawn
 from bridge.common.drawing.text import interval, number
-from bridge.errors import as_told
+from bridge.errors import as_kakeya_error
 from bridge.report.alarm import Change
-from bridge.report.trends import Figure, Series, Trend, Value, collected, measured_in
+from bridge.report.trends import Figure, Series, Trend, Value, group_into_trends, numeric_figures
 from bridge.web.runs import Runs
 from bridge.web.snapshot import Row, Snapshot
 
@@ -100,7 +100,9 @@ class Figures:
             figure for row in reversed(self._wanted()) for figure in self._read.get((row.branch, row.view.tip), ())
             if figure.fits(name or None) and preset in ("", figure.preset)
         ]  # fmt: skip
-        return sorted((Shown.of(trend) for trend in collected(wanted)), key=lambda figure: not figure.is_news)
+        return sorted(
+            (Shown.of(trend) for trend in group_into_trends(wanted)), key=lambda figure: not figure.is_news
+        )
 
     def step(self) -> bool:
         """Read one more answer. Returns whether there was one."""
@@ -131,9 +133,9 @@ class Figures:
         try:
             source = self._runs.source(row.view)
         except Exception as error:  # noqa: BLE001 - the other answers are still to be read
-            say(f"{row.branch} has no trends: {as_told(error).message}")
+            say(f"{row.branch} has no trends: {as_kakeya_error(error).message}")
             return ()
-        figures = measured_in(source) if source else []
+        figures = numeric_figures(source) if source else []
         return tuple(sorted(figures, key=lambda figure: not figure.stated)[:MAX_FIGURES])
 
 

@@ -117,7 +117,7 @@ class Runs:
         own = view.branch, view.request
         previous: bytes | None = None
         for i in range(0, len(commits), _AT_ONCE):
-            some = list(history.states(git, commits[i : i + _AT_ONCE], wire.STREAM))
+            some = list(history.read_states(git, commits[i : i + _AT_ONCE], wire.STREAM))
             for _, state, (raw, piece) in some:
                 # A commit that no runner made still contains the piece of its parent.
                 if state is None or raw == previous or (state.branch, state.request) != own:

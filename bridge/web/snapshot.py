@@ -21,7 +21,7 @@ class Row:
 
     status: Status
     view: RequestBranch
-    asked_at: int
+    requested_at: int
     # Written by the requester and the runner, and not checked. Empty if unreadable.
     requester: str = ""
     params: str = ""

@@ -11,16 +11,16 @@ from dataclasses import replace
 from functools import partial
 
 from bridge.bus import history, objects, wire
-from bridge.bus.branch_names import asked_at, by_age
+from bridge.bus.branch_names import age_sort_key, requested_at
 from bridge.bus.history import RequestBranch
 from bridge.client import Client
 from bridge.common import doors, limits
 from bridge.common.doors import Door
 from bridge.common.drawing.text import cut
-from bridge.errors import KakeyaError, ManifestError, VerificationError, as_told
+from bridge.errors import KakeyaError, ManifestError, VerificationError, as_kakeya_error
 from bridge.manifest import parse_manifest
 from bridge.requests import why_waiting
-from bridge.requests.liveness import last_line, life_of
+from bridge.requests.liveness import last_line, liveness_of
 from bridge.requests.runners import read_runners, with_jobs
 from bridge.requests.status import mark_unsigned, status_of
 from bridge.requests.waiting import RunnerSighting
@@ -57,7 +57,7 @@ class Watch:
         self._since: dict[str, tuple[str, float]] = {}
         self._lines: dict[str, tuple[str, str]] = {}
 
-    def look(self) -> Snapshot:
+    def refresh(self) -> Snapshot:
         """Poll once: fetch the bus, read what changed, and return the snapshot, with the error if the fetch failed."""
         try:
             tips = self._newest(self._remote.fetch(*self.patterns))
@@ -67,9 +67,11 @@ class Watch:
             )
             views = {branch: row.view for branch, row in self._rows.items()}
             runners = tuple(with_jobs(self._runners(), views))
-            rows = sorted(self._dressed(views, runners), key=lambda row: by_age(row.branch), reverse=True)
+            rows = sorted(
+                self._dressed(views, runners), key=lambda row: age_sort_key(row.branch), reverse=True
+            )
         except Exception as error:  # noqa: BLE001 - a fault of ours must not look like a bus on which nothing happens
-            fault = as_told(error)
+            fault = as_kakeya_error(error)
             fix = doors.advice(fault.fix, Door.WEB) or ""
             return self._keep(replace(self.snapshot, problem=fault.message, fix=fix))
         return self._keep(
@@ -80,24 +82,24 @@ class Watch:
         """Poll until told to stop. After a slow poll, pause for as long as the poll took."""
         while True:
             began = time.monotonic()
-            self.look()
+            self.refresh()
             if stop.wait(max(poll_s, time.monotonic() - began)):
                 return
 
     def _newest(self, tips: Mapping[str, str]) -> dict[str, str]:
         """Return the branches that are requests; only the newest ones if there are more than the limit for readers."""
-        branches = [branch for branch in tips if asked_at(branch)]
-        return {branch: tips[branch] for branch in sorted(branches, key=by_age)[-limits.BRANCHES :]}
+        branches = [branch for branch in tips if requested_at(branch)]
+        return {branch: tips[branch] for branch in sorted(branches, key=age_sort_key)[-limits.BRANCHES :]}
 
     def _read(self, tips: Mapping[str, str]) -> None:
         branches = list(tips)
         for i in range(0, len(branches), _AT_ONCE):
             some = {branch: tips[branch] for branch in branches[i : i + _AT_ONCE]}
-            views = history.read_views(self.git, some)
+            views = history.read_branches(self.git, some)
             states = mark_unsigned(self.git, self.pin, [status_of(view) for view in views.values()], views)
             contents = _contents(self.git, views)
             self._rows |= {
-                s.branch: Row(s, views[s.branch], asked_at(s.branch), *contents[s.branch]) for s in states
+                s.branch: Row(s, views[s.branch], requested_at(s.branch), *contents[s.branch]) for s in states
             }
 
     def _runners(self) -> list[RunnerSighting]:
@@ -118,7 +120,7 @@ class Watch:
     def _dressed(self, views: Mapping[str, RequestBranch], runners: Sequence[RunnerSighting]) -> list[Row]:
         """Return all rows. Rows of unanswered requests include what is known about them now."""
         reasons = why_waiting.reasons(self.git, views, runners, self.presets, self.patterns, time.time())
-        running = sorted((row.branch for row in self._rows.values() if row.state.is_taken), key=by_age)
+        running = sorted((row.branch for row in self._rows.values() if row.state.is_taken), key=age_sort_key)
         refs = {sighting.record.ref for sighting in runners}
         for name in self._since.keys() - refs - set(running):
             del self._since[name]
@@ -130,7 +132,7 @@ class Watch:
                 return row
             if not row.state.is_taken:
                 return replace(row, status=replace(row.status, reason=reasons.get(row.branch)))
-            life = life_of(row.view, self._unchanged_s(row.branch, row.view.tip))
+            life = liveness_of(row.view, self._unchanged_s(row.branch, row.view.tip))
             return replace(row, status=replace(row.status, life=life, last_line=lines.get(row.branch, "")))
 
         return [*map(dressed, self._rows.values())]

@@ -3,7 +3,7 @@
 The tokens are split over groups of threads. Each group returns its largest score, the sum of its weights and
 its weighted values, and the parts are joined here. The kernel is used if the default device has a kernel
 language, the mask is None or causal, and there are few query rows. Otherwise
-:func:``engine.attention.packed.attend`` computes attention.
+``engine.attention.packed.attend`` computes attention.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def backend() -> str | None:
 
 
 def fits(queries: mx.array, keys: PackedView, values: PackedView, mask: mx.array | str | None) -> bool:
-    """Return whether the kernel supports these arguments of :func:``attend``."""
+    """Return whether the kernel supports these arguments of ``attend``."""
     few, shape = queries.shape[2] <= MOST_ROWS, _shape(keys, values)
     plain = mask is None or (isinstance(mask, str) and mask == "causal")
     return few and plain and keys.shape[2] > 0 and shape is not None and shape.fits

@@ -1,7 +1,7 @@
 """Lets mlx-lm's models attend over packed caches.
 
 The models call ``scaled_dot_product_attention``, which each model's module has imported from
-``mlx_lm.models.base``. That name is replaced in the module: packed keys go to :mod:``engine.attention.packed``,
+``mlx_lm.models.base``. That name is replaced in the module: packed keys go to ``engine.attention.packed``,
 everything else to mlx-lm's function as before. So a routed model runs other caches unchanged.
 """
 
@@ -31,7 +31,7 @@ def scaled_dot_product_attention(
     mask: mx.array | str | ragged.Parts | None,
     sinks: mx.array | None = None,
 ) -> mx.array:
-    """Attend over arrays as mlx-lm does, and over a :class:``PackedView`` without decoding all of it at once."""
+    """Attend over arrays as mlx-lm does, and over a ``PackedView`` without decoding all of it at once."""
     if isinstance(keys, ragged.Parts):
         assert mask is None or isinstance(mask, ragged.Parts)  # noqa: S101 - the cache makes both
         own = scaled_dot_product_attention
@@ -60,7 +60,7 @@ def route(layer: nn.Module) -> bool:
 
 
 @contextmanager
-def unrouted() -> Iterator[None]:
+def without_routing() -> Iterator[None]:
     """Restore mlx-lm's own attention temporarily, so that a baseline runs the installed code."""
     for home in _routed:
         setattr(home, NAME, _stock)
@@ -79,7 +79,7 @@ def _route_module(home: ModuleType) -> bool:
     return bound in (_stock, scaled_dot_product_attention)
 
 
-def patched(model: nn.Module) -> tuple[str, ...]:
+def patched_names(model: nn.Module) -> tuple[str, ...]:
     """Return the names that were replaced for a model, sorted: ``mlx_lm.models.llama.scaled_...``."""
     homes = {type(module).__module__ for _, module in model.named_modules()}
     return tuple(

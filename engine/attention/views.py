@@ -9,7 +9,7 @@ from engine.mx import mx
 class PackedView:
     """Packed keys or values that report the shape ``[batch, heads, length, dim]``.
 
-    :func:``engine.attention.packed.attend`` reads the rows tile by tile. Any other use, such as a slice or a method
+    ``engine.attention.packed.attend`` reads the rows tile by tile. Any other use, such as a slice or a method
     of an array, decodes the whole array: correct, but large.
     """
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bridge.reports.cache_spec import CacheSpec
-from engine.attention.router import patched
+from engine.attention.router import patched_names
 from engine.cache import kinds
 from engine.cache.compatibility import refusal
 from engine.cache.protocol import Cache
@@ -22,7 +22,7 @@ def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Cache]:
 
     Args:
         model: an mlx-lm model.
-        spec: see :mod:``bridge.reports.cache_spec``. Caches of state-space and other layers that keep no keys and
+        spec: see ``bridge.reports.cache_spec``. Caches of state-space and other layers that keep no keys and
             values stay the model's own; so do sliding layers under ``affine``, which mlx-lm cannot quantize.
         boundary: how many of the first and of the last key-value layers stay raw.
 
@@ -55,4 +55,4 @@ def make_caches(model: nn.Module, spec: str, boundary: int = 0) -> list[Cache]:
 
 def patches_of(model: nn.Module, caches: Sequence[Cache]) -> tuple[str, ...]:
     """Return the names replaced in mlx-lm so that a model can use these caches; empty for its own caches."""
-    return patched(model) if any(getattr(cache, "views", False) for cache in flat(caches)) else ()
+    return patched_names(model) if any(getattr(cache, "views", False) for cache in flat(caches)) else ()

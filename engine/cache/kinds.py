@@ -1,6 +1,6 @@
 """The tables of cache kinds: how to create caches, by the family of a spec; and how caches behave, by class.
 
-A codec in :data:``engine.codec.kinds.CODECS`` whose specs pack needs no entry: its caches are packed ones.
+A codec in ``engine.codec.kinds.CODECS`` whose specs pack needs no entry: its caches are packed ones.
 """
 
 from collections.abc import Callable

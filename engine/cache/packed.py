@@ -143,7 +143,7 @@ class PackedKVCache(PackedMixin, lm_cache.KVCache):
 
     Args:
         spec: a cache spec whose sides pack, such as ``e8v@4.25`` or ``k=e8v@4.25,v=raw``.
-        views: whether the model has been routed (:mod:``engine.attention.router``) and can take packed views.
+        views: whether the model has been routed (``engine.attention.router``) and can take packed views.
     """
 
     def __init__(self, spec: str = DEFAULT, *, views: bool = False) -> None:

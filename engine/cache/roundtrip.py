@@ -102,7 +102,7 @@ class KakeyaLatticeMLXCache(CacheProxy, own=OWN):
 
     @classmethod
     def from_state(cls, state: tuple[Any, ...]) -> "KakeyaLatticeMLXCache":
-        """Return a cache from a saved :attr:``state``."""
+        """Return a cache from a saved ``state``."""
         cache = cls.__new__(cls)
         cache.state = state
         return cache
@@ -120,7 +120,7 @@ def make_kakeya_caches(
     """Return the model's caches; caches of keys and values use the published codec, ``e8`` or ``d4``.
 
     ``q_range`` is half the side of the codec's cube, ``boundary`` how many of the first and the last key-value layers
-    are left as they are; for ``strict`` see :class:``KakeyaLatticeMLXCache``.
+    are left as they are; for ``strict`` see ``KakeyaLatticeMLXCache``.
     """
     name = f"{variant}@q{q_range}"
     make_codec = codec_maker(name)

@@ -1,4 +1,4 @@
-"""Cache specs for the engine: :mod:``bridge.reports.cache_spec``, with the engine's error."""
+"""Cache specs for the engine: ``bridge.reports.cache_spec``, with the engine's error."""
 
 from bridge.common.errors import UsageError
 from bridge.reports import cache_spec

@@ -20,10 +20,10 @@ def flat(caches: Sequence[Any]) -> Iterator[Any]:
             yield cache
 
 
-def with_each(cache: Any, replace: Callable[[Any], Any]) -> Any:
+def map_nested(cache: Any, replace: Callable[[Any], Any]) -> Any:
     """Return the replacement of a cache or, for a list of caches, the list of replacements."""
     if isinstance(cache, lm_cache.CacheList):
-        return lm_cache.CacheList(*(with_each(inner, replace) for inner in cache.caches))
+        return lm_cache.CacheList(*(map_nested(inner, replace) for inner in cache.caches))
     return replace(cache)
 
 
@@ -32,16 +32,16 @@ def wrap_caches(model: nn.Module, boundary: int, wrap: Callable[[Any, nn.Module]
     caches: list[Cache] = lm_cache.make_prompt_cache(model)
     # If layers share caches or have none, no cache belongs to one layer, so the whole model is tried.
     layers = model.layers if len(model.layers) == len(caches) else [model] * len(caches)
-    holders = left_raw(caches)
+    holders = uncompressed_layers(caches)
 
     def wrapped(layer: nn.Module, cache: Any) -> Any:
         return wrap(cache, layer) if type(cache) in KEY_VALUE else cache
 
     for i in holders[boundary : len(holders) - boundary]:
-        caches[i] = with_each(caches[i], partial(wrapped, layers[i]))
+        caches[i] = map_nested(caches[i], partial(wrapped, layers[i]))
     return caches
 
 
-def left_raw(caches: Sequence[Cache]) -> list[int]:
+def uncompressed_layers(caches: Sequence[Cache]) -> list[int]:
     """Return which of a model's caches hold uncompressed keys and values."""
     return [i for i, cache in enumerate(caches) if any(type(each) in KEY_VALUE for each in flat([cache]))]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.common import environment
-from engine.checkpoints.published import meant
+from engine.checkpoints.published import nearest_name
 from engine.errors import BadInput, OutOfReach
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -46,7 +46,7 @@ def _instead(name: str) -> str:
 
 
 def _question(name: str) -> str:
-    near = meant(name)
+    near = nearest_name(name)
     return f"did you mean {near}?" if near else ""
 
 

@@ -64,7 +64,7 @@ WHEELS = {
 }
 
 
-def meant(name: str) -> str | None:
+def nearest_name(name: str) -> str | None:
     """Return the known name or hub id most similar to ``name``; None if none is similar."""
     ids = [id_ for pair in PUBLISHED.values() for id_ in pair]
     known = {each.casefold(): each for each in (*BUNDLED, *WHEELS, *PUBLISHED, *ALONE, *ids, *ALONE.values())}

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from bridge.common.whole_files import written_whole
+from bridge.common.whole_files import atomic_write
 from engine.checkpoints import files
 from engine.errors import BadInput
 from engine.mx import load, mx, nn, tree
@@ -45,7 +45,7 @@ def save(folder: Path, config: dict[str, Any], tensors: dict[str, mx.array]) -> 
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with written_whole(folder / CONFIG) as about, written_whole(folder / WEIGHTS) as weights:
+        with atomic_write(folder / CONFIG) as about, atomic_write(folder / WEIGHTS) as weights:
             mx.save_safetensors(str(weights), tensors, {"format": "mlx"})
             about.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     except OSError as error:

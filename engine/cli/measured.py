@@ -9,7 +9,7 @@ import click
 
 from bridge.common.cli.output import rich_console
 from bridge.common.cli.progress import progress
-from bridge.common.whole_files import written_whole
+from bridge.common.whole_files import atomic_write
 
 Sections = dict[str, Any]
 WIDTH = 100  # the least width of tables, also without a terminal
@@ -19,10 +19,10 @@ def carry_out(
     job: Any, title: str, unit: str, show: Callable[[Sections], None], out: Path | None, *,
     as_json: bool, plot: bool = False,
 ) -> Sections:  # fmt: skip
-    """Run a job of :mod:``engine.measure.job``, write and print its report, and return it.
+    """Run a job of ``engine.measure.job``, write and print its report, and return it.
 
     ``title`` is the word beside the progress bar, ``unit`` the plural of what it counts; for ``plot``, see
-    :func:``put_out``.
+    ``put_out``.
     """
     from engine.measure.job import run
 
@@ -41,14 +41,14 @@ def tell_left_out(arms: dict[str, str]) -> None:
 
 
 def choose_threads(pair: Any, requested: int | None, out: Path | None) -> Any:
-    """Choose, set and print (on standard error) the number of BLAS threads; see :mod:``engine.measure.threads``.
+    """Choose, set and print (on standard error) the number of BLAS threads; see ``engine.measure.threads``.
 
     An interrupted run of the report ``out`` keeps its number.
     """
     from engine.measure import threads
-    from engine.measure.journal import chosen_before
+    from engine.measure.journal import recorded_choices
 
-    chosen = threads.choose(pair, requested, chosen_before(out))
+    chosen = threads.choose(pair, requested, recorded_choices(out))
     if chosen.by == "measured":
         rates = ", ".join(f"{count}: {rate:g} tokens/s" for count, rate in chosen.rates.items())
         click.echo(f"BLAS threads: {chosen.count}" + (f" (measured with {rates})" if rates else ""), err=True)
@@ -89,7 +89,7 @@ def put_out(
     if out:
         report.write(out, document)
         if plot:
-            with written_whole(out.with_suffix(".svg")) as part:
+            with atomic_write(out.with_suffix(".svg")) as part:
                 part.write_text(plots(document), encoding="utf-8")
     if as_json:
         click.echo(json.dumps(document, indent=2, allow_nan=False))

@@ -1,1 +1,1 @@
-"""Codecs for K and V vectors. The tables of their format, :mod:``engine.codec.spec``, need no MLX."""
+"""Codecs for K and V vectors. The tables of their format, ``engine.codec.spec``, need no MLX."""

@@ -1,9 +1,9 @@
 """The published lattice codec (KakeyaLattice v1.4: D4, v1.5: E8), step for step.
 
-It round-trips vectors and counts bits nominally; :mod:``engine.codec.classic_store`` encodes them as bytes. Two
+It round-trips vectors and counts bits nominally; ``engine.codec.classic_store`` encodes them as bytes. Two
 properties of the reference are kept: the clamp of step 6 moves about one E8 block in a hundred off the
 lattice, and vectors whose norm exceeds half precision (65504) become infinite.
-:mod:``engine.codec.voronoi`` has neither property.
+``engine.codec.voronoi`` has neither property.
 """
 
 import math
@@ -64,7 +64,7 @@ class ClassicCodec:
         return norm.astype(mx.float16), largest, mx.clip(point, -self.q_range, self.q_range)
 
     def value(self, norm: mx.array, largest: mx.array, point: mx.array) -> mx.array:
-        """Decode the result of :meth:``parts``, float32 ``[n, dim]``."""
+        """Decode the result of ``parts``, float32 ``[n, dim]``."""
         scale = largest.astype(mx.float32) / self.q_range
         return hadamard.rotate_quickly(point * scale) * norm.astype(mx.float32)
 

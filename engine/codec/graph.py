@@ -1,4 +1,4 @@
-"""Encodes and decodes in a graph of MLX, for GPUs: the numbers of :mod:``engine.codec.cpu``, bit for bit."""
+"""Encodes and decodes in a graph of MLX, for GPUs: the numbers of ``engine.codec.cpu``, bit for bit."""
 
 from engine.codec import cosets, hadamard, search
 from engine.codec.lattice import tree_sum

@@ -35,12 +35,12 @@ def factor(dim: int) -> int:
 
 
 def rotate(x: mx.array) -> mx.array:
-    """Return ``H x`` along the last axis, float32. See :func:``factor`` for the possible sizes."""
+    """Return ``H x`` along the last axis, float32. See ``factor`` for the possible sizes."""
     return mx.hadamard_transform(x.astype(mx.float32))
 
 
 def rotate_quickly(x: mx.array) -> mx.array:
-    """Return ``H x`` along the last axis, whose size is a power of two, with other rounding than :func:``rotate``.
+    """Return ``H x`` along the last axis, whose size is a power of two, with other rounding than ``rotate``.
 
     H is the Kronecker product of two Hadamard matrices. If the BLAS multiplies small matrices well, two products take
     a third of the time of MLX's transform. Each vector has a product of its own, so that its result does not depend on
@@ -55,7 +55,7 @@ def rotate_quickly(x: mx.array) -> mx.array:
 
 
 def unrotate(y: mx.array) -> mx.array:
-    """Return ``H^T y`` along the last axis, float32: undoes :func:``rotate``."""
+    """Return ``H^T y`` along the last axis, float32: undoes ``rotate``."""
     dim = y.shape[-1]
     m = factor(dim)
     y = y.astype(mx.float32)

@@ -12,7 +12,7 @@ from engine.mx import mx
 
 # If this is added to a float32 below 2^22, the low bits are the nearest integer (ties to even).
 ROUNDER = 1.5 * 2.0**23
-# Bits of a float32: the sign; and the magnitude, without the bits that :attr:`Rounded.key` sets.
+# Bits of a float32: the sign; and the magnitude, without the bits that ``Rounded.key`` sets.
 SIGN, REST = 1 << 31, 0x7FFFFFF8
 
 

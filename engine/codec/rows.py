@@ -37,7 +37,7 @@ class RowCodec(ABC):
         return x.astype(mx.float32)
 
     def unrotate(self, y: mx.array) -> mx.array:
-        """Undo :meth:``rotate``."""
+        """Undo ``rotate``."""
         return y
 
 

@@ -2,7 +2,7 @@
 
 A block's error is smallest if its scale is as fine as the shaping region allows. Whether the region contains
 the block at a given scale is a matter of luck. So many scales are tried, and the one with the smallest total
-error is used. The choice of trials (:data:``engine.codec.spec.EFFORTS``) does not affect the meaning of a row.
+error is used. The choice of trials (``engine.codec.spec.EFFORTS``) does not affect the meaning of a row.
 """
 
 from typing import NamedTuple

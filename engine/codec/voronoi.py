@@ -93,7 +93,7 @@ class VoronoiCodec(RowCodec):
         return hadamard.rotate(x)
 
     def unrotate(self, y: mx.array) -> mx.array:
-        """Undo :meth:``rotate``."""
+        """Undo ``rotate``."""
         return hadamard.unrotate(y)
 
     def roundtrip(self, x: mx.array) -> mx.array:

@@ -21,7 +21,7 @@ KNOWN = (lm_cache.KVCache, lm_cache.RotatingKVCache)
 class BatchedForward:
     """A target that runs the rounds of several generations at once.
 
-    ``layer_ids`` are the layers whose outputs drafters read, none without a drafter. :attr:``refusal`` is why the
+    ``layer_ids`` are the layers whose outputs drafters read, none without a drafter. ``refusal`` is why the
     target cannot do this, found by trying it on a few tokens; None if it can.
     """
 
@@ -54,7 +54,7 @@ class BatchedForward:
 
 
 def _roped(module: nn.Module) -> nn.Module:
-    """Return a rotary embedding that also takes the :class:``Offsets`` of several sequences."""
+    """Return a rotary embedding that also takes the ``Offsets`` of several sequences."""
     if "rope" not in type(module).__name__.lower():
         return module
     kind = type(module)

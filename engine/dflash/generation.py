@@ -33,7 +33,7 @@ def evaluates_early(loop: str) -> bool:
     return loop != "fused" and on_cpu()
 
 
-def blocks_of(proposer: Proposer | None, *, lookup: bool, size: int | None = None) -> tuple[int, int]:
+def block_limits(proposer: Proposer | None, *, lookup: bool, size: int | None = None) -> tuple[int, int]:
     """Return the most rows to verify at once, and the most of them that the draft model may draft.
 
     Both are ``size``, if it is given. Otherwise the model's is the one that it was trained with; drafts of prompt
@@ -55,7 +55,7 @@ class Run:
     Between rounds the caches hold all committed tokens except the last one, ``pending``, with which the next round's
     forward pass begins. So the prompt's last token is pending at first, and the answer's last token is never computed.
     The caches may hold earlier tokens too. At most ``room`` tokens are committed. ``blocks`` limits the rows of a round
-    (see :func:``blocks_of``), and ``loop`` is one of :data:``LOOPS``.
+    (``block_limits``), and ``loop`` is one of ``LOOPS``.
     """
 
     def __init__(

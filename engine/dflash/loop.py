@@ -6,7 +6,7 @@ from typing import Any
 
 from engine.cache import make_caches
 from engine.cache.protocol import Cache
-from engine.dflash.generation import LOOPS, Run, blocks_of
+from engine.dflash.generation import LOOPS, Run, block_limits
 from engine.dflash.interrupts import whole
 from engine.dflash.propose.adaptive import Adaptive, Fixed, Policy, RoundPlan
 from engine.dflash.propose.costs import PLAIN, Nominal
@@ -55,22 +55,22 @@ def stream_generate(
 
     Args:
         target: an mlx-lm model.
-        draft: a drafter for it (:func:``engine.dflash.load_draft``), or None.
+        draft: a drafter for it (``engine.dflash.load_draft``), or None.
         tokenizer: encodes the prompt and decodes the answer; None, with a prompt of ids, returns no text.
         prompt: text or token ids, at least one. It continues the content of ``caches``.
         max_tokens: the most tokens to decode, at least 1. The end of the model's context ends decoding earlier.
         block_size: the most rows to verify at once, including the last committed token's; 1 decodes plainly.
             None uses the drafter's own size for its drafts, and up to 16 for looked-up drafts.
         temperature: 0 is greedy.
-        caches: of :func:``engine.cache.make_caches``; None creates raw ones. They are advanced.
+        caches: of ``engine.cache.make_caches``; None creates raw ones. They are advanced.
         seed: makes draws repeatable. They depend on the adaptive policy's decisions, so with a seed and a
             temperature it uses nominal costs instead of measured ones.
-        top_p: see :class:``Sampling``.
-        top_k: see :class:``Sampling``.
-        min_p: see :class:``Sampling``.
+        top_p: see ``Sampling``.
+        top_k: see ``Sampling``.
+        min_p: see ``Sampling``.
         stop: strings that end the answer, and are not part of it.
         stop_tokens: tokens that end the answer, as its last token; None uses the tokenizer's.
-        rollback: see :func:``engine.dflash.rollback.rollback_for``.
+        rollback: see ``engine.dflash.rollback.rollback_for``.
         lookup: whether to draft from the text itself too.
         adaptive: whether to choose drafter and block size by their benefit; False always drafts the whole block. An
             existing policy continues with what it has learned.
@@ -97,7 +97,7 @@ def stream_generate(
         if value < 1:
             raise BadInput(f"{name} is {value}", "at least 1")
     proposer = Proposer(draft, target, _length(caches)) if draft is not None else None
-    blocks = blocks_of(proposer, lookup=lookup, size=block_size)
+    blocks = block_limits(proposer, lookup=lookup, size=block_size)
     if blocks[0] < 1:
         raise BadInput(f"block_size is {block_size}", "1 decodes plainly, 2 and more verify drafts")
     if caches is None:

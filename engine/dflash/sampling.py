@@ -75,7 +75,7 @@ class Sampler:
     def draw(self, logits: mx.array) -> tuple[mx.array, mx.array | None]:
         """Return tokens ``[...]`` for logits ``[..., vocabulary]``, and the distributions that they were drawn from.
 
-        The second is None if nothing was drawn (greedy). Pass it to :meth:``accept`` unchanged.
+        The second is None if nothing was drawn (greedy). Pass it to ``accept`` unchanged.
         """
         if self.greedy:
             return mx.argmax(logits, axis=-1), None

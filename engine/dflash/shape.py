@@ -1,4 +1,4 @@
-"""The fields of a drafter's configuration; :mod:``engine.dflash.config`` reads, checks and writes it."""
+"""The fields of a drafter's configuration; ``engine.dflash.config`` reads, checks and writes it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields

@@ -96,7 +96,7 @@ class Stats:
 
         ``tau`` is the number of committed tokens per verify step, including the target's own token.
         ``tokens_per_step`` is the same over all steps, including plain ones. ``acceptance`` is accepted drafts over
-        proposed ones. The shares are parts of the decoding time, as in :class:``Timing``.
+        proposed ones. The shares are parts of the decoding time, as in ``Timing``.
         """
         return {
             "tokens": self.tokens,

@@ -66,7 +66,7 @@ def noise(seed: int) -> Change:
 
 
 def control_caches(model: nn.Module, change: Change, stop: int) -> list[Cache]:
-    """Return the model's own caches; caches of keys and values are wrapped in a :class:``ControlCache``.
+    """Return the model's own caches; caches of keys and values are wrapped in a ``ControlCache``.
 
     Raises:
         BadInput: no layer keeps keys and values by itself.

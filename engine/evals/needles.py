@@ -103,7 +103,7 @@ def _make(
     return Needle(prompt, secret, length, depth, len(prompt.ids) - len(_common(before.ids, prompt.ids)))
 
 
-def directly(needles: Sequence[Needle]) -> list[Needle]:
+def ask_directly(needles: Sequence[Needle]) -> list[Needle]:
     """Return needles that ask only for the code; their texts are not encoded again."""
     return [
         replace(needle, prompt=replace(needle.prompt, text=needle.prompt.text + DIRECTLY))

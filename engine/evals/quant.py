@@ -20,8 +20,8 @@ from engine.errors import BadInput
 from engine.evals import predictions
 from engine.evals.controls import control_caches, noise, same
 from engine.evals.liveness import counters
-from engine.evals.recall import usable
-from engine.evals.storage import HOLDERS, HalfCache, halved, read_back, stored
+from engine.evals.recall import try_caches
+from engine.evals.storage import HOLDERS, HalfCache, in_half_precision, read_back, stored
 from engine.lm import cache as lm_cache
 from engine.measure.arm import Arm, Turn, interleave
 from engine.measure.job import Job, sections
@@ -59,12 +59,14 @@ def arms_of(model: nn.Module, plan: QuantPlan) -> tuple[list[CacheArm], dict[str
     Raises:
         BadInput: the model can use none of the caches.
     """
-    usable_here, left_out = usable(model, plan.caches, plan.boundary)
+    usable_here, left_out = try_caches(model, plan.caches, plan.boundary)
     half = plan.store == "float16" and any(cache.keys.dtype == mx.float32 for cache in _tried(model))
 
     def arm(name: str, role: str, make: Callable[[], list[Cache]], **more: Any) -> CacheArm:
         options = {"stored_as": "float16" if half else "model", **more.pop("options", {})}
-        return Arm(name, role, LOOP, lambda _: halved(make()) if half else make(), options=options, **more)
+        return Arm(
+            name, role, LOOP, lambda _: in_half_precision(make()) if half else make(), options=options, **more
+        )
 
     arms = [arm(BASELINE, "baseline", lambda: make_caches(model, "raw"))]
     for spec, tried in usable_here.items():

@@ -10,7 +10,7 @@ from engine.cache import make_caches
 from engine.cache.factory import patches_of
 from engine.cache.protocol import Cache
 from engine.cache.spec import parse
-from engine.cache.wrapping import left_raw
+from engine.cache.wrapping import uncompressed_layers
 from engine.dflash.step import Step
 from engine.errors import BadInput
 from engine.evals.controls import Change, control_caches, noise, same
@@ -81,7 +81,7 @@ def arms_of(model: nn.Module, plan: RecallPlan) -> tuple[list[NeedleArm], dict[s
     Raises:
         BadInput: the model can use none of the caches.
     """
-    tried, left_out = usable(model, plan.caches, plan.boundary)
+    tried, left_out = try_caches(model, plan.caches, plan.boundary)
     decode = stock(model, plan.chunk)
 
     def arm(name: str, role: str, make: Callable[[Needle], list[Cache]], **more: Any) -> NeedleArm:
@@ -107,7 +107,9 @@ class Tried(NamedTuple):
     raw_layers: list[int]
 
 
-def usable(model: nn.Module, specs: Iterable[str], boundary: int) -> tuple[dict[str, Tried], dict[str, str]]:
+def try_caches(
+    model: nn.Module, specs: Iterable[str], boundary: int
+) -> tuple[dict[str, Tried], dict[str, str]]:
     """Try caches on a model: return the caches that it can use, and why it cannot use the others.
 
     Neither result has the raw cache, which every model can use.
@@ -135,7 +137,7 @@ def _attempt(model: nn.Module, spec: str, boundary: int) -> Tried:
     if not counters(caches)["injected_positions"]:
         message = f"the cache {spec} would leave every layer of this model raw"
         raise BadInput(message, "a smaller --boundary" if boundary else "another cache")
-    return Tried(patches_of(model, caches), left_raw(caches))
+    return Tried(patches_of(model, caches), uncompressed_layers(caches))
 
 
 def row(

@@ -17,7 +17,7 @@ from engine.dflash.step import Step
 from engine.errors import BadInput
 from engine.evals.controls import noise
 from engine.evals.needles import Needle
-from engine.evals.recall import BASELINE, IDENTITY, POISON, NeedleArm, NeedlePlan, stock, usable
+from engine.evals.recall import BASELINE, IDENTITY, POISON, NeedleArm, NeedlePlan, stock, try_caches
 from engine.measure.arm import Arm
 from engine.measure.rows import CHUNK
 from engine.mx import mx, nn, number
@@ -85,7 +85,7 @@ def arms_of(
     if "raw" in plan.caches:
         raise BadInput("evicted positions kept raw are the identity arm, which always runs")
     fits = restorer is not None and _fits(restorer, model, sliding=sliding)
-    tried, left_out = usable(model, plan.caches, 0)
+    tried, left_out = try_caches(model, plan.caches, 0)
     specs = []
     for spec in tried:
         try:
@@ -171,7 +171,7 @@ def _learned(
     yield arm(SHUFFLED, "poison", "learned", shuffled)
 
 
-def reachable(needles: Sequence[Needle], plan: RestoredPlan) -> list[str]:
+def unevicted_prompts(needles: Sequence[Needle], plan: RestoredPlan) -> list[str]:
     """Return the ids of prompts whose needle is never evicted, so that nothing has to be restored."""
     return [
         needle.prompt.id for needle in needles if (1 - needle.depth) * needle.question_at < 2 * plan.window

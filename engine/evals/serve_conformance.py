@@ -123,7 +123,7 @@ def measured(
         ) from error
     finally:
         server.engine.stop()
-    tell_partings(answers, resident)
+    add_divergences(answers, resident)
     return report.close([answer.row for answer in answers], time.monotonic() - began)
 
 
@@ -186,7 +186,7 @@ async def _answer(server: Server, matrix: Matrix, cell: Cell, question: int, beg
     return Answer(row, body["prompt"], about["token_ids"])
 
 
-def tell_partings(answers: Sequence[Answer], resident: Resident) -> None:
+def add_divergences(answers: Sequence[Answer], resident: Resident) -> None:
     """Add ``divergence`` to each row whose tokens differ from those of the first answer to its question.
 
     It has the position of the first difference, and how close the logits of the two tokens are there. It is None if one

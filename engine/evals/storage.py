@@ -37,7 +37,7 @@ class HalfCache(CacheProxy):
         return widened
 
 
-def halved(caches: Sequence[Cache]) -> list[Cache]:
+def in_half_precision(caches: Sequence[Cache]) -> list[Cache]:
     """Return caches that keep keys and values in half precision."""
     return [HalfCache(cache) if isinstance(cache, HOLDERS) else cache for cache in caches]
 

@@ -93,7 +93,7 @@ def check_options(*, guided: bool, min_p: float, drawn_by_seed: bool) -> None:
 def rounds(
     package: Package, run: Run, ids: Sequence[int], most: int, *, chunk: int, **sampling: float
 ) -> Iterator[Step]:
-    """Yield the steps of an answer; see :meth:``Package.stream``.
+    """Yield the steps of an answer; see ``Package.stream``.
 
     The package fills the run's caches, which must be fresh. The run, whose clock must run, handles stops and text.
 

@@ -43,7 +43,7 @@ class Arm(Generic[Fresh]):
     def attention(self) -> AbstractContextManager[None]:
         """Return the context to run it in: mlx-lm's own attention, unless the arm replaces it."""
         replaced = any(patch.endswith(router.NAME) for patch in self.patches)
-        return nullcontext() if replaced else router.unrouted()
+        return nullcontext() if replaced else router.without_routing()
 
 
 @dataclass(frozen=True)

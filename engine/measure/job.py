@@ -133,7 +133,7 @@ def run_all(
 
 
 def run(job: Job, out: Path | None = None, *callbacks: Callable[..., None]) -> tuple[Sections, Journal]:
-    """Measure, and return the only report and the journal, to be closed. See :func:``run_all`` for the arguments."""
+    """Measure, and return the only report and the journal, to be closed. See ``run_all`` for the arguments."""
     reports, journal = run_all(job, out, *callbacks)
     (report,) = reports.values()
     return report, journal

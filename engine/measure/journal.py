@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bridge.common.whole_files import written_whole
+from bridge.common.whole_files import atomic_write
 from engine.errors import BadInput
 
 
@@ -22,7 +22,7 @@ class Journal:
         out: the report's file; the journal is ``<out>.rows.jsonl``. None keeps the rows in memory only.
         run: everything that determines the measurement. A journal of another run is refused.
         key: the fields that identify a row.
-        chosen: options that the run chose by itself, which :func:``chosen_before`` returns after an interruption.
+        chosen: options that the run chose by itself, which ``recorded_choices`` returns after an interruption.
 
     Raises:
         BadInput: there is a journal of another run, or the file cannot be read or written.
@@ -75,14 +75,14 @@ class Journal:
             if whole[0] != head:
                 raise BadInput(f"{path} holds rows of another run", "remove it, or choose another --out")
             path.parent.mkdir(parents=True, exist_ok=True)
-            with written_whole(path) as part:
+            with atomic_write(path) as part:
                 part.write_text("".join(json.dumps(line) + "\n" for line in whole), encoding="utf-8")
         except (OSError, ValueError) as error:
             raise BadInput(f"{path} cannot be used: {error}", "remove it, or choose another --out") from error
         return whole[1:]
 
 
-def chosen_before(out: Path | None) -> dict[str, Any]:
+def recorded_choices(out: Path | None) -> dict[str, Any]:
     """Return the options of an interrupted run with this report's file; empty without such a run."""
     if out is None:
         return {}

@@ -70,7 +70,7 @@ def read_sets(names: Sequence[str], most: int | None) -> list[Workload]:
     """Read several sets of prompts, each as a workload with the set's name, which also begins the prompts' ids.
 
     Raises:
-        BadInput: as in :func:``read``; or two files or prompts have the same name, or there are no names.
+        BadInput: as in ``read``; or two files or prompts have the same name, or there are no names.
     """
     workloads: dict[str, Workload] = {}
     for name in names:
@@ -96,7 +96,7 @@ def read_sets(names: Sequence[str], most: int | None) -> list[Workload]:
 
 
 def read_set(name: str, most: int | None, called: str) -> Workload:
-    """Read a set of :data:``BUNDLED`` or :data:``PUBLISHED``, or a file, as a workload; see :func:``read``."""
+    """Read a set of ``BUNDLED`` or ``PUBLISHED``, or a file, as a workload; see ``read``."""
     path = published_file(name) if name in PUBLISHED else BUNDLED.get(name, Path(name))
     prompts = read(path, most)
     tasks = {prompt.task for prompt in prompts}

@@ -1,7 +1,7 @@
 """The JSON reports that the engine writes: one envelope for all kinds.
 
 In a job of a runner, the digests that bind a report to its run are printed while it is measured
-(:mod:``bridge.reports.digests``).
+(``bridge.reports.digests``).
 """
 
 import datetime as dt
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.common import environment
-from bridge.common.whole_files import written_whole
+from bridge.common.whole_files import atomic_write
 from bridge.reports import SCHEMA_VERSION, digests
 from bridge.reports.claims import derive_claims
 from engine.errors import BadInput
@@ -94,7 +94,7 @@ def write(path: Path, report: Mapping[str, Any]) -> None:
     """Write a report atomically, and create its folder. NaN and infinities are a bug (ValueError)."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(path) as part:
+        with atomic_write(path) as part:
             part.write_text(dumps(report), encoding="utf-8")
     except OSError as error:
         raise BadInput(f"cannot write {path}: {error.strerror}", "choose another --out") from error

@@ -37,7 +37,7 @@ def steady(rows: Sequence[Row]) -> bool:
 
 
 def is_tight(values: Sequence[float]) -> bool:
-    """Return whether the median of some positive values is known within 5 %; see :func:``bounds_of_median``."""
+    """Return whether the median of some positive values is known within 5 %; see ``bounds_of_median``."""
     low, high = bounds_of_median(values)
     middle = statistics.median(values)
     return (1 - TIGHT) * middle <= low and high <= (1 + TIGHT) * middle
@@ -65,14 +65,14 @@ def until_steady(
     def further(rows: Sequence[Row]) -> Iterator[list[Turn[Any, Any]]]:
         for repeat in range(repeats + 1, most + 1):
             before = [row for row in rows if row["repeat"] < repeat]
-            late = ended(before) > LONGER * ended([row for row in before if row["repeat"] <= repeats])
-            if (steady(before) and (late or suffice(before))) or ended(before) > BEGINS_WITHIN:
+            late = end_time(before) > LONGER * end_time([row for row in before if row["repeat"] <= repeats])
+            if (steady(before) and (late or suffice(before))) or end_time(before) > BEGINS_WITHIN:
                 return
             yield list(interleave(arms, prompts, [repeat]))
 
     return further
 
 
-def ended(rows: Sequence[Row]) -> float:
+def end_time(rows: Sequence[Row]) -> float:
     """Return when the last counted row ended, in seconds since the run began."""
     return max(float(row["started_s"] + row["e2e_s"]) for row in rows if not row.get("warmup"))

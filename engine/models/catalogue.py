@@ -39,7 +39,7 @@ class Entry:
 
     @property
     def why_boundary(self) -> str:
-        """The reason for refusing a boundary below :attr:``boundary``."""
+        """The reason for refusing a boundary below ``boundary``."""
         return (
             f"{self.name} needs a boundary of at least {self.boundary} with any cache but raw: with all layers coded "
             "its perplexity grows more than thirtyfold"

@@ -65,7 +65,7 @@ def check(name: str, draft: str | Literal[False] | None = None, *, only_files: b
     """Load a target, its tokenizer and its drafter, run one token through each model, and return the results.
 
     Nothing is downloaded: a hub id has to be in the hub's cache on this machine. Names are those that
-    :func:``engine.models.load`` takes. With ``only_files``, only see that the files are there, whole and fit each
+    ``engine.models.load`` takes. With ``only_files``, only see that the files are there, whole and fit each
     other, without MLX.
 
     Returns:

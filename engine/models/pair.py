@@ -31,7 +31,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Pair:
-    """The result of :func:``load``. Unpacks into target, draft and tokenizer."""
+    """The result of ``load``. Unpacks into target, draft and tokenizer."""
 
     target: nn.Module = field(repr=False)  # mlx-lm's model, evaluated
     draft: Any = field(repr=False)  # the drafter, or None
@@ -55,7 +55,7 @@ class Pair:
     def with_embed_scale(self, scale: float | str | None) -> "Pair":
         """Return the pair, whose drafter's configuration then says this factor of the embeddings.
 
-        ``target`` is the target's own, None what the checkpoint says; ``both`` is None, see :meth:``rescaled``.
+        ``target`` is the target's own, None what the checkpoint says; ``both`` is None, see ``rescaled``.
         """
         if self.draft is not None:
             if isinstance(scale, str):

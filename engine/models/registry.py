@@ -49,7 +49,7 @@ def find(
     draft: str | Path | Literal[False] | None = None,
     restore: str | Path | Literal[False] | None = False,
 ) -> Source:
-    """Return the source of a model, given as to :func:``engine.models.load``.
+    """Return the source of a model, given as to ``engine.models.load``.
 
     The drafter may also be a folder that holds ``draft/``, or the name of the pair that it is bundled or published
     with; the restorer also a folder that holds ``restore/``.
@@ -66,7 +66,7 @@ def find(
 
 
 def drafter(draft: str | Path) -> str | None:
-    """Return the reference to a drafter, which is named as in :func:``find``."""
+    """Return the reference to a drafter, which is named as in ``find``."""
     if str(draft) in (*BUNDLED, *WHEELS, *PUBLISHED):
         return _named(str(draft)).draft
     return _inner(draft, "draft")

@@ -136,7 +136,7 @@ def layers_of(model: nn.Module, *, sliding: bool) -> tuple[int, ...]:
 
 
 def restored_layers(model: nn.Module, *, sliding: bool = False) -> tuple[int, ...]:
-    """Return which caches of a model can be restored (:func:``layers_of``); BadInput if there is none."""
+    """Return which caches of a model can be restored (``layers_of``); BadInput if there is none."""
     layers = layers_of(model, sliding=sliding)
     if not layers:
         kind, other = ("sliding", "full-attention") if sliding else ("full-attention", "sliding")

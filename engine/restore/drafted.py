@@ -108,7 +108,7 @@ class Drafted:
 def drafted_sources(
     restorer: DraftedRestorer, target: nn.Module, ids: Sequence[int]
 ) -> Callable[[int], Learned]:
-    """Return a fresh source for each restored layer, as :func:``engine.restore.learned.learned_sources`` does."""
+    """Return a fresh source for each restored layer, as ``engine.restore.learned.learned_sources`` does."""
     drafted = Drafted(restorer, ids)
     return layer_sources(target, restorer.config.layers, drafted, len(ids), drafted.pair)
 

@@ -60,7 +60,7 @@ def check(restorer: Restorer, target: nn.Module) -> None:
 def learned_sources(restorer: Restorer, target: nn.Module, ids: Sequence[int]) -> Callable[[int], Learned]:
     """Return a function from the index of a restored layer to a fresh source for it.
 
-    The restorer has to fit the model (:func:``check``). Positions after the prompt ``ids`` are kept unchanged.
+    The restorer has to fit the model (``check``). Positions after the prompt ``ids`` are kept unchanged.
     """
     layers = restorer.config.layers
     reconstruction, modules = Reconstruction(restorer, embed_of(target), ids), blocks(target, layers)

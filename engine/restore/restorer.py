@@ -74,7 +74,7 @@ class Scale(nn.Module):
 
 
 class Restorer(nn.Module):
-    """The weights. It holds no state of a prompt; see :class:``Reconstruction``."""
+    """The weights. It holds no state of a prompt; see ``Reconstruction``."""
 
     kind = "kakeya-restorer"
 

@@ -53,7 +53,7 @@ class Exact:
 class Noise(Exact):
     """Returns Gaussian noise with the same mean and variance in each channel: a control that must destroy recall.
 
-    ``change`` turns keys or values into noise, as :func:``engine.evals.controls.noise`` makes it.
+    ``change`` turns keys or values into noise, as ``engine.evals.controls.noise`` makes it.
     """
 
     def __init__(self, change: Callable[[mx.array], mx.array]) -> None:

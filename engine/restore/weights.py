@@ -54,7 +54,7 @@ def check_digest(folder: Path, role: str, wanted: str, digest: str, fix: str) ->
 
 
 def read_config(folder: Path, config: type[Config], kind: str, fix: str) -> Config:
-    """Return a restorer's configuration, a dataclass of the types in :data:``FITS``; BadInput if it is invalid."""
+    """Return a restorer's configuration, a dataclass of the types in ``FITS``; BadInput if it is invalid."""
     data = files.read_config(folder)
     if data["model_type"] != kind:
         raise BadInput(f"{folder} holds a {data['model_type']}, not a restorer", fix)

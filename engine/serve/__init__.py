@@ -1,1 +1,1 @@
-"""The HTTP server: OpenAI's API over the engine. :mod:``engine.cli.serve`` starts it."""
+"""The HTTP server: OpenAI's API over the engine. ``engine.cli.serve`` starts it."""

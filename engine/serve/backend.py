@@ -1,13 +1,13 @@
-"""The interface between the HTTP layer and an engine: :class:``Backend``, which answers jobs on loaded models.
+"""The interface between the HTTP layer and an engine: ``Backend``, which answers jobs on loaded models.
 
-Dialects, formats and routes import this file and no engine. To add an engine, implement :class:``Backend``, fill in
-:class:``Model``, and name the engine in :mod:``engine.serve.main``:
+Dialects, formats and routes import this file and no engine. To add an engine, implement ``Backend``, fill in
+``Model``, and name the engine in ``engine.serve.main``:
 
-- load a model: :meth:``Backend.load``; its text in tokens and back: :meth:``Model.encode``, :meth:``Model.decode``
-- prefill a prompt, and step to the answer's end: :meth:``Backend.submit``. The tokens that a step may choose are the
-  rows of :meth:``Grammars.start``'s masks for ``options.grammar``
-- cancel: :attr:``Job.cancelled`` is read before each step
-- memory and statistics: :meth:``Backend.memory``, :meth:``Backend.stats``
+- load a model: ``Backend.load``; its text in tokens and back: ``Model.encode``, ``Model.decode``
+- prefill a prompt, and step to the answer's end: ``Backend.submit``. The tokens that a step may choose are the
+  rows of ``Grammars.start``'s masks for ``options.grammar``
+- cancel: ``Job.cancelled`` is read before each step
+- memory and statistics: ``Backend.memory``, ``Backend.stats``
 """
 
 import threading
@@ -224,13 +224,13 @@ class Backend(Protocol):
         """Close, and wait until it has ended. Returns whether it did so in time."""
 
     def load(self, name: str) -> "Future[Any]":
-        """Return a :class:``Model``, loading it if needed. The future fails with an EngineError or ApiError."""
+        """Return a ``Model``, loading it if needed. The future fails with an EngineError or ApiError."""
 
     def submit(self, jobs: list[Job]) -> None:
         """Queue all answers of a request, or none.
 
-        Each job gets its :class:``Piece``s, the last one with a ``finish_reason`` and a report with ``cached_tokens``,
-        or a :class:``Failed``. A cancelled job ends within one step, and a late one with an error. ApiError 429 if the
+        Each job gets its ``Piece``s, the last one with a ``finish_reason`` and a report with ``cached_tokens``,
+        or a ``Failed``. A cancelled job ends within one step, and a late one with an error. ApiError 429 if the
         queue is full, 503 if the server is ending.
         """
 

@@ -11,7 +11,7 @@ from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.rollback import rollback_for
 from engine.dflash.step import AcceptanceWatch
 from engine.dflash.target.context import context_of, logits_of, tokens_of
-from engine.dflash.target.small_gemm import bytes_of_copies, keep_once
+from engine.dflash.target.small_gemm import bytes_of_copies, forbid_copies
 from engine.errors import BadInput, EngineError
 from engine.inject import NAME as PACKAGE
 from engine.inject.package import Package
@@ -77,7 +77,7 @@ def load_resident(name: str, draft: str, dtype: str | None, *, once: bool = Fals
         raise BadInput(f"no drafter belongs to {name}", "give one with --draft, or leave the option out")
     if once:
         for model in filter(None, (pair.target, pair.draft)):
-            keep_once(model)
+            forbid_copies(model)
     return resident_of(name, pair)
 
 
@@ -117,7 +117,7 @@ def tree_bytes(model: nn.Module) -> int:
 
 
 def expected_weights(name: str, draft: str, dtype: str | None) -> int:
-    """Return the bytes of a model's weights in memory, without copies, from its files; see :func:``load_resident``."""
+    """Return the bytes of a model's weights in memory, without copies, from its files; see ``load_resident``."""
     chosen = chosen_dtype(dtype)
     folders = [hub.folder_of(reference) for _, _, reference in registry.find(name, drafter_of(draft)).parts()]
     return sum(files.loaded_bytes(folder, chosen.size if chosen else None) for folder in folders)

@@ -135,7 +135,7 @@ class Outbox:
     """Events on their way from the backend's thread to the queues of the event loop, with one wake-up for all of them.
 
     Waking the loop takes a system call and a change of threads, which cost more than an event. So the backend wakes the
-    loop after it has added all events that are ready. The loop is the one in which :meth:``open`` was called.
+    loop after it has added all events that are ready. The loop is the one in which ``open`` was called.
     """
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class Outbox:
         self._loop = asyncio.get_running_loop()
 
     def put(self, queue: "asyncio.Queue[Any]", event: Any) -> None:
-        """Add an event for a queue, in the backend's thread. It arrives after the next :meth:``wake``."""
+        """Add an event for a queue, in the backend's thread. It arrives after the next ``wake``."""
         self._events.append((queue, event))
 
     def wake(self) -> None:

@@ -40,5 +40,5 @@ class Settings:
 
 
 def drafter_of(draft: str) -> Any:
-    """Return the drafter argument for :func:``engine.models.load``."""
+    """Return the drafter argument for ``engine.models.load``."""
     return {"auto": None, "dflash": None, PACKAGE: None, "none": False, "lookup": False}.get(draft, draft)

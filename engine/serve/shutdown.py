@@ -30,7 +30,7 @@ DELIVERY = 5  # seconds after the drain for clients to read how their answers en
 
 
 class GracefulServer(uvicorn.Server):
-    """uvicorn's server. After a signal it ends within ``drain`` and :data:``ENDING`` seconds."""
+    """uvicorn's server. After a signal it ends within ``drain`` and ``ENDING`` seconds."""
 
     def __init__(self, config: uvicorn.Config, engine: Backend, settings: Settings) -> None:
         config.timeout_graceful_shutdown = math.ceil(settings.drain_seconds) + DELIVERY

@@ -13,7 +13,7 @@ S = TypeVar("S", bound=Schedule)
 class TrainedWeights(Learner, Generic[S]):
     """Weights that are trained in place, and their optimizer.
 
-    ``loss`` gets the arguments of :meth:``step``; it returns the loss, followed by figures to report.
+    ``loss`` gets the arguments of ``step``; it returns the loss, followed by figures to report.
     """
 
     suffix = ".safetensors"
@@ -47,7 +47,7 @@ class TrainedWeights(Learner, Generic[S]):
         mx.save_safetensors(str(path), weights | moments)
 
     def load(self, path: Path) -> None:
-        """Continue from the files of :meth:``save``."""
+        """Continue from the files of ``save``."""
         parts: dict[str, list[tuple[str, mx.array]]] = {"model": [], "optimizer": []}
         for name, value in load(path).items():
             part, _, rest = name.partition(".")

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from bridge.common.whole_files import written_whole
+from bridge.common.whole_files import atomic_write
 from engine.errors import BadInput
 
 MATRIX = 2  # dimensions of a matrix: Muon's, where the rest is AdamW's
@@ -72,7 +72,7 @@ class Learner(Protocol):
         """Write weights and moments."""
 
     def load(self, path: Path) -> None:
-        """Continue from the files of :meth:``save``."""
+        """Continue from the files of ``save``."""
 
     def measured(self) -> dict[str, float]:
         """Return figures that take a while to measure, such as the held-out loss; empty if there are none."""
@@ -149,7 +149,7 @@ class Trainer(Generic[L]):
     def save(self) -> None:
         """Write the checkpoint; an interrupted write leaves the previous one."""
         checkpoint = self.folder / f"checkpoint{self.learner.suffix}"
-        with written_whole(self.folder / "state.json") as state, written_whole(checkpoint) as part:
+        with atomic_write(self.folder / "state.json") as state, atomic_write(checkpoint) as part:
             self.learner.save(part)
             state.write_text(json.dumps({**self.begun, "step": self.step}), encoding="utf-8")
 

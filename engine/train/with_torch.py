@@ -17,7 +17,9 @@ except ImportError as error:
     raise MissingPackage(f"training this needs torch: {error}", fix) from error
 
 if not transformers.utils.is_torch_available():
-    raise RuntimeError("engine.lm loaded transformers without torch: import this module before engine.lm")
+    raise RuntimeError(
+        "engine.lm loaded transformers without torch: import engine.train.with_torch before it"
+    )
 
 __all__ = [
     "TrainedTorchWeights",
@@ -57,7 +59,7 @@ class SingleMuon(torch.optim.Muon):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # noqa: ARG002 - what optimizers take
-        """See :class:``torch.optim.Muon``; gradients must have been computed."""
+        """See ``torch.optim.Muon``; gradients must have been computed."""
         for group in self.param_groups:
             for weight in group["params"]:
                 momentum = group["momentum"]
@@ -112,7 +114,7 @@ S = TypeVar("S", bound=Schedule)
 
 
 class TrainedTorchWeights(Learner, Generic[S]):
-    """Weights that learn in torch, and their optimizers: :class:``engine.train.optimizer.TrainedWeights`` in torch."""
+    """Weights that learn in torch, and their optimizers: ``engine.train.optimizer.TrainedWeights`` in torch."""
 
     suffix = ".pt"
 
@@ -145,7 +147,7 @@ class TrainedTorchWeights(Learner, Generic[S]):
         torch.save(state, path)
 
     def load(self, path: Path) -> None:
-        """Continue from the files of :meth:``save``."""
+        """Continue from the files of ``save``."""
         state = torch.load(path, map_location=self.device, weights_only=True)
         with torch.no_grad():
             for name, value in state["weights"].items():

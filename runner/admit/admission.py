@@ -47,7 +47,7 @@ def admit(
         Unable: it is refused on account of this runner.
         NeedsApproval: the decision has to wait.
     """
-    view, request = candidate.view, candidate.demand()
+    view, request = candidate.view, candidate.require_request()
     try:
         _check_branch(view.branch, request)
         _check_time(request, policy)
@@ -68,13 +68,13 @@ def admit(
 OF_AGE = ("expired", "not_yet_valid")
 
 
-def ends_at(request: Request) -> float:
+def start_deadline(request: Request) -> float:
     """Return the time after which no runner may start a request, in Unix seconds."""
     latest = branch_names.nonce_time(request.nonce) + MAX_LIFETIME.total_seconds()
     return min(latest, parse_time(request.expires_at).timestamp()) if request.expires_at else latest
 
 
-def answered_before_keys(context: RunnerContext, view: RequestBranch) -> bool:
+def keeps_unsigned_answer(context: RunnerContext, view: RequestBranch) -> bool:
     """Return whether an unsigned answer stays: this runner gave it, or its request is too old to run.
 
     Answers from before ``trust.runners`` was set are unsigned. A second answer to such a request would only hide it.
@@ -105,7 +105,7 @@ def _check_time(request: Request, policy: Policy) -> None:
     if max(created, nonce_at) > now + skew:
         raise Refusal("not_yet_valid", "the request was made in the future by this runner's clock")
     # The requester chose this time, so there is no tolerance for clocks that differ.
-    if ends_at(request) < now:
+    if start_deadline(request) < now:
         raise Refusal("expired", "the request expired before a runner took it")
     if nonce_at + policy.limits.max_age_s + skew < now:
         raise Unable("expired", f"the request is older than limits.max_age_s of the runner {policy.id}")

@@ -12,7 +12,7 @@ from bridge.system.git import Git
 from runner.refusal import Refusal
 
 _CODES = ("too_large", "bad_json", "unknown_schema_version", "bad_nonce", "bad_manifest")
-# Bound on the parsed manifests kept in memory. Others are read again when their request has its turn.
+# Bound on the parsed manifests kept in memory. OtherRunners are read again when their request has its turn.
 CACHE_BYTES = 64 << 20
 # Rough size of a parsed manifest in memory, in addition to its text.
 ENTRY_OVERHEAD = 4096
@@ -30,7 +30,7 @@ class Candidate:
         """The parsed manifest; None if it cannot be read."""
         return None if isinstance(self.parsed, Refusal) else self.parsed
 
-    def demand(self) -> Request:
+    def require_request(self) -> Request:
         """Return the parsed manifest. Raises the Refusal that says why it cannot be parsed."""
         if isinstance(self.parsed, Refusal):
             raise self.parsed

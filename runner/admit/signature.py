@@ -63,10 +63,10 @@ def read_signed(git: Git, commit: str) -> Signed | None:
     (raw,) = objects.read_many(git, [commit], max_bytes=MAX_COMMIT, kind="commit")
     if raw is None:
         raise BadSignature(f"the commit is larger than {MAX_COMMIT} bytes")
-    return take_apart(raw, commit)
+    return split_signed_commit(raw, commit)
 
 
-def take_apart(raw: bytes, commit: str) -> Signed | None:
+def split_signed_commit(raw: bytes, commit: str) -> Signed | None:
     """Split a commit whose content is ``raw``, like ``read_signed``."""
     header, _, message = raw.partition(b"\n\n")
     # A line that begins with a space continues the header before it.
@@ -155,7 +155,7 @@ def check_list(path: Path) -> None:
     check_owned(path, "the list of signers")
 
 
-def lists_somebody(path: Path) -> bool:
+def has_usable_signer(path: Path) -> bool:
     """Return whether a signature by any key on the list could count now.
 
     ``ssh-keygen`` skips lines that it cannot read, so it also decides here which lines count.

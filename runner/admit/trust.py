@@ -64,7 +64,7 @@ def _signer(git: Git, view: RequestBranch, preset: Preset, policy: Policy) -> st
     binding = Binding.parse(signed.message)
     if binding is None:
         raise BadSignature("its signature does not say what it is for")
-    if not binding.is_all_of(signed.message, preset.name):
+    if not binding.matches(signed.message, preset.name):
         raise BadSignature("the signed commit is not a request: its message holds more")
     if binding.branch != view.branch:
         raise BadSignature("it was signed for another branch")

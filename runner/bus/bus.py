@@ -34,8 +34,8 @@ class PiggybackRef(Protocol):
     @property
     def ref(self) -> str: ...  # noqa: D102
     def take(self) -> str | None: ...  # noqa: D102
-    def arrived(self) -> None: ...  # noqa: D102
-    def failed(self, reason: str | None) -> None: ...  # noqa: D102
+    def mark_pushed(self) -> None: ...  # noqa: D102
+    def mark_failed(self, reason: str | None) -> None: ...  # noqa: D102
 
 
 class Pushed(Enum):
@@ -103,10 +103,10 @@ class Bus(Fetcher):
             if piggyback:
                 # If the whole push failed, it is not known whether the bus refuses this reference.
                 refused = dict(git_output.rejected(error.stdout))
-                piggyback.failed(error.summary() if piggyback.ref in refused else None)
+                piggyback.mark_failed(error.summary() if piggyback.ref in refused else None)
             return error
         if piggyback:
-            piggyback.arrived()
+            piggyback.mark_pushed()
         return None
 
     def delete(self, tips: Mapping[str, str]) -> list[str]:
@@ -119,7 +119,7 @@ class Bus(Fetcher):
             InfrastructureError: the bus cannot be reached.
         """
         self._delete_at_once(dict(tips))
-        remaining = {*self.fetch(), *self.quarantine.why}
+        remaining = {*self.fetch(), *self.quarantine.reasons}
         return [branch for branch in tips if branch not in remaining]
 
     def _delete_at_once(self, tips: dict[str, str]) -> None:
@@ -183,7 +183,7 @@ class Budget:
         """Count one push."""
         self._times.append(time.monotonic())
 
-    def spare(self) -> bool:
+    def has_spare(self) -> bool:
         """Return whether an optional push is allowed. Two pushes are kept for necessary ones."""
         now = time.monotonic()
         while self._times and now - self._times[0] > 60:  # noqa: PLR2004 - seconds in the sliding minute
@@ -212,7 +212,7 @@ def read_each(
         return {}
     try:
         # If only signed states count, the signatures decide which of several states ended a branch.
-        plain = None if reader.has_keys else history.read_views(git, tips, ended_whole=False)
+        plain = None if reader.has_keys else history.read_branches(git, tips, ended_whole=False)
         return reader.views(git, tips, plain, commits)
     except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
         branches = list(tips)

@@ -28,7 +28,7 @@ _LAST_S = 600.0
 _WALK_S = 20.0
 
 
-def open_whole(store: Path, tell: Callable[[str], None]) -> None:
+def replace_damaged_store(store: Path, tell: Callable[[str], None]) -> None:
     """Move a damaged store aside, and create a new one. Call it while the state folder is locked."""
     finish_replacing(store)
     if not store.exists() or not (reason := damage(store)):

@@ -74,7 +74,7 @@ class Fetcher:
         began = time.monotonic()
         is_new = self.listing.read()
         self._listing_s = time.monotonic() - began
-        if is_new or self._is_behind or self.quarantine.unreadable:
+        if is_new or self._is_behind or self.quarantine.unreadable_count:
             self._catch_up()
         return self._served
 
@@ -120,8 +120,8 @@ class Fetcher:
         self._arrived(new, got)
         # One successful fetch shows that the bus can send: then no number of bad branches may stop the polls.
         nothing_came = self._is_broken and not self._tips.at and not self._suspects
-        if nothing_came and self.quarantine.unreadable >= _MOST_UNREADABLE:
-            message = f"cannot fetch from the bus: {self.quarantine.unreadable} branches cannot be read"
+        if nothing_came and self.quarantine.unreadable_count >= _MOST_UNREADABLE:
+            message = f"cannot fetch from the bus: {self.quarantine.unreadable_count} branches cannot be read"
             raise InfrastructureError(message, code="unreachable")
 
     def _search(self) -> set[str]:
@@ -191,7 +191,7 @@ class Fetcher:
         self.quarantine.release({commit})
         if not self._tips.at:
             # Until now each fetch had to bring all history, because the store was empty. Further fetches are short.
-            self.quarantine.forgive()
+            self.quarantine.retry_missing()
 
     def _arrived(self, new: Mapping[str, str], got: set[str]) -> None:
         """Record the fetched commits; put those beyond the limits into quarantine."""

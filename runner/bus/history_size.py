@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 
 from bridge.bus import lookup
-from bridge.bus.lookup import with_oversized_history
+from bridge.bus.lookup import oversized_tips
 from bridge.common import limits
 from bridge.errors import KakeyaError, ProcessError
 from bridge.system.deadline import stopped_by
@@ -67,7 +67,7 @@ class HistorySizeChecker:
         fresh = [oid for oid in fit if oid not in self.undecided and oid not in decided]
         until = time.monotonic() + time_s
         try:
-            oversized = with_oversized_history(self._git, fresh, but=f"{LOOKS}*", timeout=time_s / 2)
+            oversized = oversized_tips(self._git, fresh, but=f"{LOOKS}*", timeout=time_s / 2)
             reasons |= dict.fromkeys(oversized, _OVERSIZED)
         except ProcessError:
             self._waiting |= dict.fromkeys(random.sample(fresh, len(fresh)))
@@ -125,7 +125,7 @@ def _check_commits(git: Git, commits: Collection[str]) -> dict[str, str | None]:
 def _check_history(git: Git, oid: str, time_s: float) -> str | None:
     """Return what is wrong with a commit's history, or None. Raises a ProcessError after ``time_s`` seconds."""
     try:
-        return _OVERSIZED if with_oversized_history(git, [oid], but=f"{LOOKS}*", timeout=time_s) else None
+        return _OVERSIZED if oversized_tips(git, [oid], but=f"{LOOKS}*", timeout=time_s) else None
     except ProcessError as error:
         if _MISSING.search(error.stderr):
             return _INCOMPLETE

@@ -36,7 +36,7 @@ _STORE = "presences.git"
 _STORE_KIB = 256 << 10
 
 
-class Others:
+class OtherRunners:
     """The live runners other than ``instance``, which is this one. With keys, only records signed with one count."""
 
     def __init__(self, settings: policy.Bus, state: Path, keys: Sequence[PublicKey], instance: str) -> None:
@@ -48,7 +48,7 @@ class Others:
         self._looked: float | None = None
         self._since: dict[str, tuple[str, float]] = {}
 
-    def who_may(
+    def eligible_runners(
         self, view: RequestBranch, request: Request, preset: Preset | None, definition: str | None = None
     ) -> list[str]:
         """Return the names of other runners that may run a request, the most recently announced first.
@@ -57,7 +57,7 @@ class Others:
         digest ``definition`` does not count.
         """
         wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
-        passed = wire.left_by(view.state)
+        passed = wire.declined_by(view.state)
         names = []
         for sighting in self._look():
             record = sighting.record
@@ -68,13 +68,13 @@ class Others:
                 names.append(record.id)
         return names
 
-    def has_left(self, view: RequestBranch) -> bool:
+    def has_declined(self, view: RequestBranch) -> bool:
         """Return whether this runner has recorded on a request's branch that it leaves the request."""
-        return self._instance in wire.left_by(view.state)
+        return self._instance in wire.declined_by(view.state)
 
     def note(self, view: RequestBranch, reason: str, name: str) -> str:
         """Return the note that the runner ``name``, which is this one, leaves a request, and why."""
-        passed = " ".join([*wire.left_by(view.state), self._instance][-wire.MOST_LEFT :])
+        passed = " ".join([*wire.declined_by(view.state), self._instance][-wire.MOST_LEFT :])
         return f"{name} cannot run it: {reason[:_REASON_CHARS].rstrip('.')}; {wire.LEFT_BY} {passed}"
 
     def _look(self) -> Sequence[RunnerSighting]:

@@ -23,18 +23,18 @@ class Quarantine:
         self._backoff = Backoff()
 
     @property
-    def why(self) -> dict[str, str]:
+    def reasons(self) -> dict[str, str]:
         """Why each branch is left out, as text for the operator."""
         known = self._unreadable | self._hostile
         return {b: known[commit] for b, commit in self._listed.items() if commit in known} if known else {}
 
     @property
-    def unreadable(self) -> int:
+    def unreadable_count(self) -> int:
         """How many commits are left out only for a while."""
         return len(self._unreadable)
 
     @property
-    def hostile(self) -> int:
+    def hostile_count(self) -> int:
         """How many branches are left out for good."""
         return sum(commit in self._hostile for commit in self._listed.values())
 
@@ -62,7 +62,7 @@ class Quarantine:
         """Record that commits were fetched after all."""
         self._unreadable = {c: reason for c, reason in self._unreadable.items() if c not in commits}
 
-    def forgive(self) -> None:
+    def retry_missing(self) -> None:
         """Retry all missing commits at once, as if for the first time."""
         self._unreadable = {}
         self._backoff.keep(())

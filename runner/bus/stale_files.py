@@ -32,14 +32,14 @@ def remove_stale_files(repository: Path) -> list[str]:
     """Remove leftovers, and return the names of the removed files, relative to the repository."""
     removed = []
     stale = [path for pattern in _STALE for path in repository.glob(pattern) if path.is_file()]
-    for path in [*unfinished(repository), *stale]:
+    for path in [*temporary_packs(repository), *stale]:
         with suppress(FileNotFoundError):
             path.unlink()
             removed.append(str(path.relative_to(repository)))
     return removed
 
 
-def old_lock(repository: Path) -> Path | None:
+def find_stale_lock(repository: Path) -> Path | None:
     """Return a lock that a killed git must have left, or None. Safe to call while other git processes are active."""
     for lock in (lock for pattern in _LOCKS for lock in repository.glob(pattern)):
         with suppress(FileNotFoundError):
@@ -64,7 +64,7 @@ def end_orphans(repository: Path) -> int:
     return ended
 
 
-def unfinished(repository: Path) -> Iterator[Path]:
+def temporary_packs(repository: Path) -> Iterator[Path]:
     """Yield the temporary files in which git collects objects."""
     for pattern in _UNFINISHED:
         yield from repository.glob(pattern)

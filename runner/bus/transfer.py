@@ -11,7 +11,7 @@ from bridge.system.process import Child
 from runner.bus.history_size import LOOKS
 from runner.bus.packed_refs import HEADS, PackedRefs
 from runner.bus.quarantine import HOSTILE
-from runner.bus.stale_files import unfinished
+from runner.bus.stale_files import temporary_packs
 from runner.bus.store import fetch_flags, scratch_repository
 
 # Where a commit that is fetched by its branch is stored, whatever the branch's name.
@@ -101,7 +101,7 @@ class Transfer:
         """Remove what interrupted fetches left: a lock, and packs unless one is still being received."""
         (self._git.directory / "shallow.lock").unlink(missing_ok=True)
         if self._slow is None:
-            for path in unfinished(self._git.directory):
+            for path in temporary_packs(self._git.directory):
                 path.unlink(missing_ok=True)
 
     def _check_whole(self, git: Git) -> None:

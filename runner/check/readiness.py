@@ -11,7 +11,7 @@ from bridge.common import environment
 from bridge.errors import GitError, InfrastructureError, KakeyaError, one_line
 from bridge.system import engine_probe, git
 from bridge.system.process import run
-from runner.admit.signature import check_list, lists_somebody
+from runner.admit.signature import check_list, has_usable_signer
 from runner.check.presets import check_presets, run_check
 from runner.context import RunnerContext, open_runner
 from runner.host.facts import describe_host, describe_versions
@@ -78,7 +78,7 @@ def _signers(policy: Policy) -> Check:
     try:
         check_list(signers)
         run("ssh-keygen", "-Y", "match-principals", env=environment.for_isolated_git(), check=False)
-        names_somebody = lists_somebody(signers)
+        names_somebody = has_usable_signer(signers)
     except KakeyaError as error:
         return Check("trust", ok=False, message=error.message, fix=error.fix or "Install OpenSSH's client.")
     if not names_somebody:
@@ -105,7 +105,7 @@ def _bus(context: RunnerContext) -> Iterator[Check]:
         return
     listed = len(context.bus.listing.tips)
     yield Check("bus", ok=True, message=f"{context.bus.url}: reached, {listed} request branches")
-    if late := listed - len(tips) - context.bus.quarantine.hostile:
+    if late := listed - len(tips) - context.bus.quarantine.hostile_count:
         message = f"{late} of the {listed} request branches are not fetched yet: they come slowly, or cannot be sent"
         fix = "A serving runner goes on fetching them. If that does not end: git fsck in the repository of the bus."
         yield Check("branches", None, message, fix)
@@ -126,7 +126,9 @@ def _bus(context: RunnerContext) -> Iterator[Check]:
 def _left_out(context: RunnerContext) -> Iterator[Check]:
     """Yield a check for each branch that is left out for good; of many, only for the first few."""
     listing, quarantine = context.bus.listing, context.bus.quarantine
-    refused = {branch: reason for branch, reason in quarantine.why.items() if quarantine.is_hostile(branch)}
+    refused = {
+        branch: reason for branch, reason in quarantine.reasons.items() if quarantine.is_hostile(branch)
+    }
     reason = dict.fromkeys(listing.some_odd, "no request can have this name") | refused
     for branch in list(reason)[:_SHOWN]:
         # Anybody can choose the branch name, and this command is made to be pasted, so it is quoted.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from bridge.checks import Check, show, show_as_they_come
+from bridge.checks import Check, show, show_incrementally
 from bridge.common.cli.commands import flag, json_option
 from bridge.common.cli.output import put_json
 from bridge.errors import ExitCode
@@ -23,7 +23,7 @@ def check_command(policy: Path | None, *, as_json: bool) -> int:
     Loads the models that the presets need, as jobs would load them. Downloads nothing.
     Exits with 0 if this host can serve, otherwise with 1.
     """
-    return show_as_they_come(examine(policy), next_step, as_json=as_json)
+    return show_incrementally(examine(policy), next_step, as_json=as_json)
 
 
 def next_step(checks: Sequence[Check]) -> str:

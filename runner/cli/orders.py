@@ -12,7 +12,7 @@ from bridge.errors import InfrastructureError
 from runner.cli.common import ACK_S
 from runner.policy import load_policy
 from runner.state.heartbeat import serving_process
-from runner.state.orders import Orders, ended, heard
+from runner.state.orders import Orders, wait_until_ended, wait_until_heard
 
 
 @click.command()
@@ -34,13 +34,13 @@ def drain_command(policy: Path | None, wait: timedelta | None) -> None:
         raise InfrastructureError(f"no runner serves with {state}", fix=fix, code="not_serving")
     Orders(state).drain(process)
     runner = f"the runner {process.pid}"
-    if not heard(state, process, RunnerState.DRAINING, ACK_S):
+    if not wait_until_heard(state, process, RunnerState.DRAINING, ACK_S):
         say(f"{runner} has not noted it yet: it is fetching or pushing, and drains after that")
     elif wait is None:
         say(f"{runner} takes no other request, and ends after its job")
     if wait is None:
         return
-    if not ended(process, wait.total_seconds()):
+    if not wait_until_ended(process, wait.total_seconds()):
         fix = "It still ends after its job. `kakeya-runner status` shows the job."
         raise InfrastructureError(f"{runner} has not ended in time", fix=fix, code="still_draining")
     say("the runner has ended")
@@ -70,7 +70,7 @@ def maintenance_command(policy: Path | None, switch: str, reason: str) -> None:
     mode = RunnerState.MAINTENANCE if switch == "on" else RunnerState.SERVING
     if process is None:
         say(f"noted in {state}; no runner serves with it now")
-    elif heard(state, process, mode, ACK_S):
+    elif wait_until_heard(state, process, mode, ACK_S):
         say("the runner takes no requests" if switch == "on" else "the runner takes requests again")
     else:
         say(f"noted; the runner {process.pid} is fetching or pushing, and sees it after that")

@@ -59,7 +59,7 @@ class Clock:
             return False
         if self._looked is None or now - self._looked >= CONFIRM_S:
             self._looked = now
-            if times.agrees(time.time(), self._witness(), self._tolerance):
+            if times.is_confirmed(time.time(), self._witness(), self._tolerance):
                 self._witness = None
                 return False
             self._unconfirmed = True

@@ -53,15 +53,15 @@ class Fitness:
         self._passed.add(preset.name)
         return None
 
-    def has_lost(self, preset: Preset) -> bool:
+    def could_run_before(self, preset: Preset) -> bool:
         """Return whether a preset that fails its check could run before, or lost a part: such a fault may pass."""
         if preset.name in self._passed or preset.name not in self._present:
             return preset.name in self._passed
-        return bool(self._interpreter.absent_for([preset]) or self._models.problem_for(preset))
+        return bool(self._interpreter.unavailable_presets([preset]) or self._models.problem_for(preset))
 
     def check(self) -> None:
         """Check all presets. This looks for modules without importing them, as the check before a job does."""
-        absent = self._interpreter.absent_for(self._allowed.values())
+        absent = self._interpreter.unavailable_presets(self._allowed.values())
         for name, preset in self._allowed.items():
             if name in self._failed and name not in absent:
                 self.problem_for(preset)

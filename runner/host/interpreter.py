@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.common import environment, install
-from bridge.common.whole_files import written_whole
+from bridge.common.whole_files import atomic_write
 from bridge.errors import PolicyError, ProcessError
 from bridge.presets import Preset
 from bridge.system.local_files import stamp
@@ -91,7 +91,7 @@ class Interpreter:
         """Return why it cannot run a preset, or None. A preset that does not use it always can."""
         return self.problem(_modules(preset)) if is_used_by(preset) else None
 
-    def absent_for(self, presets: Iterable[Preset]) -> set[str]:
+    def unavailable_presets(self, presets: Iterable[Preset]) -> set[str]:
         """Return the presets whose interpreter or package is missing. Imports nothing."""
         needs = {preset.name: _modules(preset) for preset in presets if is_used_by(preset)}
         if not needs or self.problem(list(dict.fromkeys(chain(*needs.values()))), imports=False) is None:
@@ -152,7 +152,7 @@ def pin(policy: Path, path: Path, version: str) -> None:
         line = f"{key}: {json.dumps(value)}"
         old = re.search(rf"(?m)^{key}:.*$", text)
         text = text[: old.start()] + line + text[old.end() :] if old else f"{text.rstrip()}\n{line}\n"
-    with written_whole(policy) as draft:
+    with atomic_write(policy) as draft:
         draft.write_text(text, encoding="utf-8")
         draft.chmod(policy.stat().st_mode & 0o777)
         load_policy(draft)

@@ -66,7 +66,7 @@ def collect(
             collected.skip(path, "another report has the same name on file systems that ignore case")
         elif len(data) > room:
             collected.skip(path, f"all reports together are larger than {limits.all_reports_mb} MiB")
-        elif redactor and (redactor.finds(data) or redactor.finds(path.encode())):
+        elif redactor and (redactor.contains_secret(data) or redactor.contains_secret(path.encode())):
             collected.skip(path, "it holds a secret of this host")
         else:
             collected.files[path] = data

@@ -46,7 +46,7 @@ class UnlinkedFileUsage:
         self._walk: Iterator[None] | None = None
         self._pids: set[int] = set()
 
-    def look(self, pids: Sequence[int]) -> OpenFiles:
+    def measure(self, pids: Sequence[int]) -> OpenFiles:
         """Examine the files of these processes and return what was found so far."""
         if sys.platform != "linux":
             return self._found

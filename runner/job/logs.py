@@ -54,7 +54,7 @@ class LogStream:
         self._lock = threading.Lock()
 
     @property
-    def waits(self) -> bool:
+    def has_pending(self) -> bool:
         """Return whether there is something to send."""
         return bool(self._waiting)
 
@@ -66,12 +66,12 @@ class LogStream:
             self._waiting += fits
             self._gap_after += len(data) - len(fits)
 
-    def piece(self) -> Piece:
-        """Return the next piece to send. It stays queued until ``sent`` is called."""
+    def next_piece(self) -> Piece:
+        """Return the next piece to send. It stays queued until ``mark_sent`` is called."""
         with self._lock:
             return Piece(bytes(self._waiting), self._gap_before)
 
-    def sent(self, piece: Piece) -> None:
+    def mark_sent(self, piece: Piece) -> None:
         """Remove a piece that is on the branch now."""
         if not piece.data:
             return

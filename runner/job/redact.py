@@ -62,7 +62,7 @@ class Redactor:
         text, self._pending = self._pending, ""
         return _replace(text, self._spans(_views(text, more=False))) if self._forms else text
 
-    def finds(self, data: bytes) -> bool:
+    def contains_secret(self, data: bytes) -> bool:
         """Return whether a file contains a secret."""
         return bool(self._forms and self._spans(_views(data.decode("utf-8", "replace"), more=False)))
 

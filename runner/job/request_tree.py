@@ -23,7 +23,7 @@ _KINDS = (0o040000, 0o100000, 0o120000, 0o160000)
 _PRESENT = (wire.REPORTS, str(PurePosixPath(wire.REPORTS).parent))
 
 
-def listed(git: Git, commit: str, most: int, *paths: str, folders: bool = False) -> Iterator[Entry]:
+def tree_entries(git: Git, commit: str, most: int, *paths: str, folders: bool = False) -> Iterator[Entry]:
     """Yield the files, links and submodules of a commit's tree; with ``folders`` only its folders and submodules.
 
     Refusal if there are more than ``most`` entries, or too many bytes.
@@ -49,7 +49,7 @@ def listed(git: Git, commit: str, most: int, *paths: str, folders: bool = False)
         child.close()
 
 
-class Names:
+class TreeNameChecker:
     """Checks the names of one tree one after another. It remembers only a digest of each."""
 
     def __init__(self, root: Path, most_folders: int) -> None:
@@ -105,7 +105,7 @@ def check_modes(git: Git, commit: str, submodules: list[Entry], most: int) -> No
         return
     holders = {entry.path.rpartition("/")[0] for entry in submodules}
     oids = dict.fromkeys([lookup.locate(git, [f"{commit}:"])[f"{commit}:"].oid] if "" in holders else [])
-    for entry in listed(git, commit, most + len(submodules), folders=True):
+    for entry in tree_entries(git, commit, most + len(submodules), folders=True):
         if entry.kind == "tree" and entry.path in holders:
             oids[entry.oid] = None
     for oid in oids:

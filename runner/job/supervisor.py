@@ -216,7 +216,7 @@ def _watch(
                 data = os.read(key.fd, 4096)
                 if key.fd == 0:
                     return ("stop" if data else "orphaned"), None
-            if over := watched.exceeded():
+            if over := watched.exceeded_limit():
                 return over, None
             if not _REAPER:  # elsewhere, a process that leaves its parent must have been seen before that
                 tree.scan()
@@ -264,10 +264,10 @@ def _end_all(
 
 
 def _named(survivors: list[psutil.Process]) -> list[str]:
-    return first_of([f"{process.pid} {_name(process)}" for process in survivors])
+    return truncate_survivors([f"{process.pid} {_name(process)}" for process in survivors])
 
 
-def first_of(survivors: list[str]) -> list[str]:
+def truncate_survivors(survivors: list[str]) -> list[str]:
     """Return the first survivors, at most as many as an answer may name."""
     more = len(survivors) - limits.ANSWER_NOTES
     return survivors if more <= 0 else [*survivors[: limits.ANSWER_NOTES - 1], f"and {more + 1} more"]

@@ -36,7 +36,7 @@ _REST_S = 5.0
 _ELSEWHERE_S = 1.0  # pause between measurements if each has to list all processes of the machine
 
 
-def bounds(preset: "presets.Limits", host: "policy.Limits") -> dict[str, int]:
+def job_limits(preset: "presets.Limits", host: "policy.Limits") -> dict[str, int]:
     """Return the limits of a job, in bytes or as counts: the smaller ones of its preset and this host's policy.
 
     ``free`` bytes must stay free on the disk, and ``available`` bytes of the host's memory.
@@ -53,7 +53,7 @@ def bounds(preset: "presets.Limits", host: "policy.Limits") -> dict[str, int]:
 
 
 class Usage:
-    """Measures a job's processes and its folder, against the limits of :func:``bounds``.
+    """Measures a job's processes and its folder, against the limits of ``bounds``.
 
     ``available`` also ends jobs whose memory cannot be attributed to them.
     """
@@ -69,7 +69,7 @@ class Usage:
         self.largest = 0
         self.peaks = dict.fromkeys(("memory", "processes", "disk", "files"), 0)
 
-    def exceeded(self) -> str | None:
+    def exceeded_limit(self) -> str | None:
         """Measure once, and return the name of an exceeded limit, or None."""
         self._look_at_processes()
         self._look_at_folder()
@@ -98,7 +98,7 @@ class Usage:
         else:
             pids = [process.pid for process in psutil.Process().children(recursive=True)]
             self._look_at = now + _ELSEWHERE_S
-        unlinked = self._held.look(pids)
+        unlinked = self._held.measure(pids)
         unnamed, self._held_disk = unlinked.totals()
         resident, shared = (sum(sizes) for sizes in zip((0, 0), *map(_resident, pids), strict=True))
         memory = resident + unnamed

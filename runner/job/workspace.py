@@ -92,7 +92,7 @@ def export_tree(
     """
     others = _check(git, commit, root, limits, attend)
     pointers: list[Pointer] = []
-    entries = request_tree.listed(git, commit, limits.tree_files)
+    entries = request_tree.tree_entries(git, commit, limits.tree_files)
     for batch in _batches(entry for entry in entries if entry.is_file):
         pointers += _write_files(git, batch, root)
         attend()
@@ -105,8 +105,8 @@ def export_tree(
 
 def _check(git: Git, commit: str, root: Path, limits: Limits, attend: Callable[[], None]) -> list[Entry]:
     """Check a whole tree before any of it is written. Returns its links and submodules."""
-    names, size, others = request_tree.Names(root, limits.tree_files), 0, []
-    for i, entry in enumerate(request_tree.listed(git, commit, limits.tree_files)):
+    names, size, others = request_tree.TreeNameChecker(root, limits.tree_files), 0, []
+    for i, entry in enumerate(request_tree.tree_entries(git, commit, limits.tree_files)):
         size += entry.size
         names.check(entry.path)
         others += [] if entry.is_file else [entry]
@@ -129,7 +129,7 @@ def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
     large.
     """
     entries, count = [], 0
-    for entry in request_tree.listed(git, commit, _INPUT_ENTRIES, inputs.under):
+    for entry in request_tree.tree_entries(git, commit, _INPUT_ENTRIES, inputs.under):
         if entry.path.endswith(inputs.endings):
             count += 1
             entries += [entry] if count <= inputs.files else []
@@ -147,7 +147,7 @@ def export_inputs(git: Git, commit: str, inputs: Inputs, root: Path) -> None:
     if sum(entry.size for entry in entries) > inputs.total_mb << 20:
         message = f"its files below {inputs.under} hold more than {inputs.total_mb} MiB together"
         raise Refusal("inputs_too_large", message)
-    names = request_tree.Names(root, _INPUT_ENTRIES)
+    names = request_tree.TreeNameChecker(root, _INPUT_ENTRIES)
     for entry in entries:
         names.check(entry.path)
     for batch in _batches(entries):

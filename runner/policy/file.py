@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from bridge.common import environment
 from bridge.common.validation import describe
-from bridge.common.whole_files import written_whole
+from bridge.common.whole_files import atomic_write
 from bridge.errors import PolicyError
 from bridge.system.strict_yaml import read_yaml
 from runner.ownership import check_files_owned, check_owned
@@ -78,6 +78,6 @@ def write_template(
     }
     template = Path(__file__).with_name("template.yaml").read_text(encoding="utf-8")
     text = template.format(id=name, labels=labels, **quoted)
-    with written_whole(path) as part:
+    with atomic_write(path) as part:
         part.write_text(text, encoding="utf-8")
     path.chmod(0o600)

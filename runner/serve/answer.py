@@ -60,11 +60,11 @@ def answer(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | No
     be reached and the answer stays in the ledger until a later push.
     """
     parent = lease.tip
-    piece = lease.log.piece()
+    piece = lease.log.next_piece()
     writer = lease.writer(durable=True)
     if piece.data:
         # Add one more state, pushed together with the answer, so that followers see the end of the log.
-        parent = lease.running(piece, parent, writer=writer)
+        parent = lease.running_commit(piece, parent, writer=writer)
     files = {**outcome.files, wire.SUMMARY: _summary(outcome)}
     result = _result(lease, context, outcome, files)
     whole = {**files, wire.RESULT: result.to_bytes()}
@@ -76,7 +76,9 @@ def answer(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | No
     commit = lease.commit(outcome.state, whole, parent, detail=detail, title=title, writer=writer)
     writer.store()
     context.bus.keep(commit)
-    noted = context.ledger.answered(branch=lease.branch, state=outcome.state, answer=commit, expect=lease.tip)
+    noted = context.ledger.record_answer(
+        branch=lease.branch, state=outcome.state, answer=commit, expect=lease.tip
+    )
     state = publish(context, Pending(lease.request, lease.branch, commit, lease.tip))
     if state is None and not noted:
         # A refusal that is not in the ledger is repeated at the request's next turn.
@@ -101,14 +103,14 @@ def publish(context: RunnerContext, pending: Pending) -> State | None:
         if pushed is Pushed.FAILED:
             return None
         if pushed is Pushed.DONE:
-            ledger.settled(branch=pending.branch, published=commit)
+            ledger.mark_settled(branch=pending.branch, published=commit)
             bus.release(pending.answer)
             return ours.state
         tip = bus.tip(pending.branch)
         view = context.reader.view(bus.git, pending.branch, tip) if tip else None
-        if view and view.state and view.current_state.is_final and ledger.wrote(view.state.salt):
+        if view and view.state and view.current_state.is_final and ledger.has_written(view.state.salt):
             # An earlier push succeeded, but the disk was too full to record that.
-            ledger.settled(branch=pending.branch, state=str(view.current_state), published=view.tip)
+            ledger.mark_settled(branch=pending.branch, state=str(view.current_state), published=view.tip)
             bus.release(pending.answer)
             return view.current_state
         if view is None or not is_still_ours(context, view, expect):
@@ -117,14 +119,14 @@ def publish(context: RunnerContext, pending: Pending) -> State | None:
         expect = view.tip
         commit = _upon(context, pending, expect)
         bus.keep(commit)
-        ledger.answered(branch=pending.branch, state=ours.state, answer=commit, expect=expect)
+        ledger.record_answer(branch=pending.branch, state=ours.state, answer=commit, expect=expect)
     return None
 
 
 def _drop(context: RunnerContext, pending: Pending, reason: str) -> None:
     """Drop an answer that can no longer be published."""
     context.tell(f"{pending.branch}: {reason}; this answer is dropped")
-    context.ledger.settled(branch=pending.branch, state=FENCED)
+    context.ledger.mark_settled(branch=pending.branch, state=FENCED)
     context.bus.release(pending.answer)
 
 
@@ -263,7 +265,9 @@ def describe(request: Request, params: Mapping[str, Value]) -> str:
 def tell_end(context: RunnerContext, lease: Lease, outcome: Outcome, published: State | None) -> None:
     """Tell the operator how a request ended; but not for a dropped answer, whose outcome the bus does not show."""
     seconds = time.monotonic() - outcome.began
-    pending = {answer.request for answer in context.ledger.unsent_answers()} if published is None else set[str]()
+    pending = (
+        {answer.request for answer in context.ledger.unsent_answers()} if published is None else set[str]()
+    )
     if published is None and lease.request not in pending:
         context.tell(f"{lease.branch}: nothing is published ({outcome.reason.message})")
         return
@@ -274,4 +278,4 @@ def tell_end(context: RunnerContext, lease: Lease, outcome: Outcome, published: 
     unsent = f"; the answer is kept until the bus takes it ({context.bus.push_fault})"
     context.tell(sentence if published else sentence + unsent)
     reason, state = outcome.reason.message, str(outcome.state)
-    context.status_file.answered(lease.branch, remark, state, reason, seconds, published=bool(published))
+    context.status_file.record_answer(lease.branch, remark, state, reason, seconds, published=bool(published))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from bridge.bus import history, objects
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Reason, State
-from runner.admit.admission import OF_AGE, Admitted, admit, ends_at
+from runner.admit.admission import OF_AGE, Admitted, admit, start_deadline
 from runner.admit.manifests import Candidate, belongs
 from runner.admit.trust import WAITS
 from runner.bus.backoff import Backoff
@@ -15,7 +15,7 @@ from runner.context import RunnerContext
 from runner.refusal import NeedsApproval, Refusal, Unable, with_place
 from runner.serve.answer import Outcome, answer_without_running, publish
 from runner.serve.execute import execute
-from runner.serve.lease import Lease, leave, with_reason
+from runner.serve.lease import Lease, leave_to_others, with_reason
 from runner.serve.next_action import Action
 from runner.state.ledger import Pending
 
@@ -35,7 +35,7 @@ def admit_to_run(context: RunnerContext, candidate: Candidate) -> Admitted | Non
     view = candidate.view
     record = context.ledger.entry(view.branch)
     has_answer = record is not None and record.published is not None
-    if has_answer or context.others.has_left(view) or not belongs(context.bus.git, view):
+    if has_answer or context.others.has_declined(view) or not belongs(context.bus.git, view):
         return None
     try:
         return _admit(context, candidate)
@@ -72,7 +72,7 @@ def apply(
     except Refusal as refusal:
         return _turn_down(context, view, refusal)
     # If this runner had left the request to others before, it failed here after the claim.
-    is_left = context.others.has_left(view) and leave(context, view, admitted.request)
+    is_left = context.others.has_declined(view) and leave_to_others(context, view, admitted.request)
     return State.REQUESTED if is_left else execute(context, admitted)
 
 
@@ -84,7 +84,9 @@ def _kept_answer(context: RunnerContext, view: RequestBranch) -> Pending | None:
     if record.published == view.tip or not history.is_ancestor(context.bus.git, view.tip, record.published):
         return None
     context.bus.keep(record.published)
-    context.ledger.answered(branch=view.branch, state=record.state, answer=record.published, expect=view.tip)
+    context.ledger.record_answer(
+        branch=view.branch, state=record.state, answer=record.published, expect=view.tip
+    )
     return Pending(record.request, view.branch, record.published, view.tip)
 
 
@@ -100,7 +102,7 @@ def _turn_down(context: RunnerContext, view: RequestBranch, refusal: Refusal) ->
         return State.REQUESTED
     if isinstance(refusal, Unable):
         request = refusal.request
-        if request and leave(context, view, request, refusal.message, refusal.definition):
+        if request and leave_to_others(context, view, request, refusal.message, refusal.definition):
             return State.REQUESTED
         if refusal.is_new:
             context.waits[view.branch] = f"{UNFIT}: {refusal.message}"
@@ -116,7 +118,7 @@ def _admit(context: RunnerContext, candidate: Candidate) -> Admitted:
     if fault := context.fitness.problem_for(admitted.preset):
         code, problem = fault
         where = f"The operator of the runner {context.identity.id} can fix it there"
-        is_new = context.fitness.has_lost(admitted.preset)
+        is_new = context.fitness.could_run_before(admitted.preset)
         raise Unable(code, f"{problem.message}. {where}: {problem.fix}", admitted.request, is_new=is_new)
     return admitted
 
@@ -147,7 +149,7 @@ def push_pending_answers(context: RunnerContext, backoff: Backoff) -> dict[str, 
 def is_for_others(context: RunnerContext, candidate: Candidate) -> bool:
     """Return whether a request asks for labels that this runner lacks, and has not expired."""
     request = candidate.request
-    if request is None or ends_at(request) < time.time():
+    if request is None or start_deadline(request) < time.time():
         return False
     preset = context.presets.get(request.preset)
     wanted = {*(request.labels or ()), *(preset.labels if preset else ())}

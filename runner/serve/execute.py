@@ -24,7 +24,7 @@ from runner.job.collect import MAX_SKIPPED, collect
 from runner.job.command import NO_CORE, Command, Ended, Ready, job_environment
 from runner.job.logs import LogSink
 from runner.job.redact import Redactor
-from runner.job.usage import BOUNDS, bounds
+from runner.job.usage import BOUNDS, job_limits
 from runner.job.workspace import Workspace, check_paths, export_inputs, export_tree, workspace
 from runner.refusal import Refusal, Unable, with_place
 from runner.serve.answer import Outcome, deliver, describe, tell_end
@@ -58,13 +58,13 @@ def execute(context: RunnerContext, admitted: Admitted) -> State | None:
             return None
         description = describe(request, admitted.params)
         context.tell(f"{lease.branch}: claimed; {description}")
-        context.status_file.began(lease.branch, description)
-        context.announcer.holds(lease.branch)
+        context.status_file.record_job_start(lease.branch, description)
+        context.announcer.set_branch(lease.branch)
         try:
             return _ClaimedRun(context, lease, admitted, ready).run()
         finally:
-            context.status_file.ended()
-            context.announcer.holds(None)
+            context.status_file.record_job_end()
+            context.announcer.set_branch(None)
 
 
 class _ClaimedRun:
@@ -97,7 +97,7 @@ class _ClaimedRun:
             self._let_go(stop_reason)
             return None
         # This runner's presence record is pushed together with the answer.
-        context.announcer.holds(None)
+        context.announcer.set_branch(None)
         published = deliver(context, lease, outcome)
         if (admitted.trusted_by or "").startswith(trust.APPROVAL):
             # An approval is for one run. Withdraw it now: the ledger, which prevents replays, may be lost later.
@@ -133,7 +133,7 @@ class _ClaimedRun:
         lease, context = self._lease, self._context
         if stop_reason is StopReason.FENCED:
             context.tell(f"{lease.branch}: another runner has taken it over; nothing is published here")
-            context.ledger.settled(branch=lease.branch, state=stop_reason.value)
+            context.ledger.mark_settled(branch=lease.branch, state=stop_reason.value)
         elif lease.hand_back("handed back: the runner was stopped", stop_reason.value):
             context.tell(f"{lease.branch}: handed back")
         else:
@@ -212,7 +212,7 @@ class _ClaimedRun:
                 "RLIMIT_FSIZE": preset.limits.file_mb << 20,
                 "RLIMIT_NOFILE": preset.limits.open_files,
             },
-            bounds=bounds(preset.limits, limits),
+            bounds=job_limits(preset.limits, limits),
             watched=space.tree.parent,
             ready=self._ready,
         )

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from bridge.bus import objects, wire
 from bridge.bus.history import RequestBranch
-from bridge.bus.objects import Existing, Files
+from bridge.bus.objects import BlobId, Files
 from bridge.bus.wire import WAITS_FOR_APPROVAL, CancelFile, State, StateFile
 from bridge.bus.writer import Writer
 from bridge.errors import one_line
@@ -53,10 +53,10 @@ class Lease:
 
     def beat(self, step: int) -> Pushed:
         """Push a heartbeat with the next piece of the job's output."""
-        piece = self.log.piece()
-        return self._push(self.running(piece, self.tip, step=step), piece)
+        piece = self.log.next_piece()
+        return self._push(self.running_commit(piece, self.tip, step=step), piece)
 
-    def running(
+    def running_commit(
         self, piece: Piece, parent: str, *, step: int | None = None, writer: Writer | None = None
     ) -> str:
         """Create the commit for a heartbeat and a piece of log. See ``commit`` for ``writer``."""
@@ -74,7 +74,7 @@ class Lease:
 
     def _arrived(self, commit: str, piece: Piece) -> None:
         self.tip = commit
-        self.log.sent(piece)
+        self.log.mark_sent(piece)
         self._unsure.clear()
 
     def commit(
@@ -108,10 +108,10 @@ class Lease:
             labels=self._context.policy.labels,
         )
         self._salts.add(now.salt)
-        self._context.ledger.writes(branch=self.branch, salt=now.salt)
-        content: dict[str, bytes | Existing | None] = {wire.FOLDER: None, **files, wire.STATE: now.to_bytes()}
+        self._context.ledger.record_write(branch=self.branch, salt=now.salt)
+        content: dict[str, bytes | BlobId | None] = {wire.FOLDER: None, **files, wire.STATE: now.to_bytes()}
         if self.manifest:
-            content[wire.REQUEST] = Existing(self.manifest)
+            content[wire.REQUEST] = BlobId(self.manifest)
         if self.view.cancel:
             content[wire.CANCEL] = self.view.cancel.to_bytes()
         builder = writer or self.writer()
@@ -128,7 +128,7 @@ class Lease:
         """Return a writer of objects of this runner's store; a durable one syncs them."""
         return Writer(self._bus.durable_git if durable else self._bus.git)
 
-    def moved(self) -> RequestBranch | None:
+    def fetch_changes(self) -> RequestBranch | None:
         """Fetch the branch. Return its view if somebody else added a commit, None if not.
 
         A deleted branch returns an empty view.
@@ -151,7 +151,7 @@ class Lease:
         self.view = view
         self.tip = view.tip or self.tip
 
-    def stands(self, view: RequestBranch) -> bool:
+    def owns_state(self, view: RequestBranch) -> bool:
         """Return whether the last state is still this runner's, with only unsigned states on top of it."""
         ours = view.state is not None and view.state.salt in self._salts
         return ours and view.unsigned is not None and not view.has_foreign_commits
@@ -159,7 +159,7 @@ class Lease:
     def hand_on(self, request: Request, reason: str) -> bool:
         """Hand the claimed request on to other runners, and return whether any may run it."""
         context = self._context
-        names = context.others.who_may(self.view, request, context.presets.get(request.preset))
+        names = context.others.eligible_runners(self.view, request, context.presets.get(request.preset))
         if names and self.hand_back(context.others.note(self.view, reason, context.identity.id), "handed_on"):
             context.tell(f"{self.branch}: handed on to {', '.join(names)}, because this runner cannot run it")
         return bool(names)
@@ -167,7 +167,7 @@ class Lease:
     def hand_back(self, detail: str, state: str) -> bool:
         """Give up the claim, and return whether it is. If not, the ledger still knows the claim as this runner's."""
         if is_done := self.advance(State.REQUESTED, detail=detail) is Pushed.DONE:
-            self._context.ledger.settled(branch=self.branch, state=state)
+            self._context.ledger.mark_settled(branch=self.branch, state=state)
         return is_done
 
     def is_fenced(self, view: RequestBranch) -> bool:
@@ -175,7 +175,7 @@ class Lease:
         return view.state is not None and view.state.salt not in self._salts and view.token >= self.token
 
 
-def leave(
+def leave_to_others(
     context: RunnerContext,
     view: RequestBranch,
     request: Request,
@@ -185,15 +185,15 @@ def leave(
     """Leave a request to other runners, and return whether any may run it.
 
     If other runners may think that this one runs the preset, this one notes on the branch that it does not, and why.
-    For ``definition`` see ``Others.who_may``.
+    For ``definition`` see ``OtherRunners.eligible_runners``.
     """
-    names = context.others.who_may(view, request, context.presets.get(request.preset), definition)
+    names = context.others.eligible_runners(view, request, context.presets.get(request.preset), definition)
     if not names:
         return False
     context.waits[view.branch] = f"left to {', '.join(names)}, because this runner cannot run it"
-    is_listed = context.announcer.lists(request.preset)
+    is_listed = context.announcer.is_listed(request.preset)
     is_held = view.state is not None and view.state.detail.startswith(WAITS_FOR_APPROVAL)
-    if is_listed and not is_held and not context.others.has_left(view):
+    if is_listed and not is_held and not context.others.has_declined(view):
         lease = Lease(context, view)
         # Keep the old token: this does not count as an attempt to run the request.
         lease.token = view.token

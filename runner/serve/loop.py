@@ -32,15 +32,15 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
         InfrastructureError: this process may not go on, as ``Health.check`` says.
     """
     box = context.sandbox
-    context.status_file.serves(serving=True, sandbox={"kind": box.kind, "why": box.why})
+    context.status_file.set_serving(serving=True, sandbox={"kind": box.kind, "why": box.why})
     context.orders.begin()
     context.announcer.begin()
     # Announce before the first request, so that other runners leave alone what only this one can run.
-    context.announcer.maybe()
+    context.announcer.announce_if_due()
     try:
         return _serve(context, limit)
     finally:
-        context.status_file.serves(serving=False)
+        context.status_file.set_serving(serving=False)
         context.announcer.end()
 
 
@@ -58,13 +58,13 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
                 break
             worked = poller.poll(order)
             _announce(context)
-            chores.maybe()
+            chores.run_if_due()
         except Exception as error:  # noqa: BLE001 - a bug that one branch reaches must not end the service for all
             if context.stop.is_set():
                 break
             context.bus.is_suspect = True
             context.tell(f"{explain(error)}; trying again")
-            context.status_file.failed(explain(error))
+            context.status_file.record_failure(explain(error))
             _announce(context)
             pause = min(max(pause, 1.0) * 2, LONGEST_TROUBLE_S)
             context.stop.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads polls, guards nothing
@@ -87,8 +87,8 @@ def _drain(context: RunnerContext) -> None:
 
 def _announce(context: RunnerContext) -> None:
     """Publish in the runner's record what keeps this runner from working, if anything does."""
-    context.announcer.suffers(context.status_file.trouble)
-    context.announcer.maybe()
+    context.announcer.set_fault(context.status_file.trouble)
+    context.announcer.announce_if_due()
     if news := context.announcer.news():
         context.tell(news)
 

@@ -147,16 +147,16 @@ class Memory:
         self._checked[view.branch] = time.monotonic(), reason
         self.why[view.branch] = reason
 
-    def tried(self, view: RequestBranch) -> None:
+    def back_off(self, view: RequestBranch) -> None:
         """Back off from a branch as long as it stays at this commit."""
         self.retries.failed(request_key(view.branch, view.tip))
 
-    def handled(self, branch: str) -> None:
+    def mark_handled(self, branch: str) -> None:
         """Note that a branch was handled without a fault."""
         self._faults.succeeded(branch)
         self.why.pop(branch, None)
 
-    def answered(self, branch: str, published: State | None) -> None:
+    def mark_answered(self, branch: str, published: State | None) -> None:
         """Back off if a branch needs one answer after another: the bus may store pushes elsewhere."""
         if published is None or not published.is_final:
             return
@@ -168,7 +168,7 @@ class Memory:
                 "again and again, or is it another name of a branch on the bus?"
             )
 
-    def failed(self, branch: str, error: Exception) -> None:
+    def mark_failed(self, branch: str, error: Exception) -> None:
         """Record that a branch could not be handled: it is never given up. A full disk is an InfrastructureError."""
         state = self._context.policy.state
         if reason := why_not_writable(state):

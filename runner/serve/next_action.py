@@ -6,7 +6,7 @@ from enum import Enum
 
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
-from runner.admit.admission import answered_before_keys
+from runner.admit.admission import keeps_unsigned_answer
 from runner.context import RunnerContext
 
 # Margin for an observer whose clock runs faster than the holder's.
@@ -62,7 +62,7 @@ class TipWatch:
 def decide(context: RunnerContext, view: RequestBranch, watch: TipWatch) -> Action:  # noqa: PLR0911 - one return a row
     """Decide on one branch. If this runner already holds it, an earlier process died during that job."""
     state = view.state
-    if answered_before_keys(context, view):
+    if keeps_unsigned_answer(context, view):
         return Action.NOTHING
     if state is None:
         return Action.CANCEL if view.cancel else Action.TAKE
@@ -70,7 +70,7 @@ def decide(context: RunnerContext, view: RequestBranch, watch: TipWatch) -> Acti
         return Action.NOTHING
     if state.state.is_taken:
         # The id on the bus can be forged, so the ledger decides: it lists the states that this runner wrote.
-        ours = in_our_name(context, view) and context.ledger.wrote(state.salt)
+        ours = is_our_state(context, view) and context.ledger.has_written(state.salt)
         lease_s = min(state.lease_s, context.policy.bus.longest_lease_s)
         if not ours and watch.unchanged_s(view.branch, view.state_commit) < lease_s * _MARGIN:
             return Action.WAIT
@@ -83,6 +83,6 @@ def decide(context: RunnerContext, view: RequestBranch, watch: TipWatch) -> Acti
     return Action.TAKE
 
 
-def in_our_name(context: RunnerContext, view: RequestBranch) -> bool:
+def is_our_state(context: RunnerContext, view: RequestBranch) -> bool:
     """Return whether the last state has this runner's id."""
     return view.state is not None and view.state.runner.instance == context.identity.instance

@@ -58,7 +58,9 @@ class Poller:
         elif not memory.is_settled:
             worked = self._scheduler.handle_next(self._read(memory.due(unsent)).values())
         waiting = dict.fromkeys(context.bus.unfetched, _UNFETCHED)
-        context.status_file.polled({**waiting, **memory.why, **context.bus.quarantine.why}, self._fault())
+        context.status_file.record_poll(
+            {**waiting, **memory.why, **context.bus.quarantine.reasons}, self._fault()
+        )
         return worked
 
     def _read(self, tips: Mapping[str, str]) -> dict[str, RequestBranch]:
@@ -81,16 +83,18 @@ class Poller:
         """Read branches. New commits are counted before, so that the next process knows of one that kills this one."""
         context, new = self._context, set(tips.values()) - self._known
         if new:
-            context.ledger.attempt(new)
-        views = read_each(context.bus.git, tips, self._memory.failed, context.reader, limits.UNSIGNED_A_POLL)
+            context.ledger.record_attempt(new)
+        views = read_each(
+            context.bus.git, tips, self._memory.mark_failed, context.reader, limits.UNSIGNED_A_POLL
+        )
         if new:
-            context.ledger.survived(new)
+            context.ledger.clear_attempts(new)
         return views
 
     def _tell_left_out(self) -> None:
         """Tell the operator, once for each branch, which branches cannot be fetched and why."""
         bus, tell = self._context.bus, self._context.tell
-        reasons = bus.quarantine.why
+        reasons = bus.quarantine.reasons
         new = [branch for branch in reasons if branch not in self._left_out]
         for branch in new[:_SHOWN]:
             tell(f"{branch} is left out: {reasons[branch]}")

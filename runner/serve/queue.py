@@ -20,7 +20,7 @@ from bridge.requests.binding import Binding
 from bridge.system.git import Git
 from bridge.system.local_files import stamp
 from runner.admit.manifests import Manifests, read_some
-from runner.admit.signature import BadSignature, signer_of, take_apart
+from runner.admit.signature import BadSignature, signer_of, split_signed_commit
 from runner.policy import Policy
 from runner.state.ledger import Ledger
 
@@ -30,7 +30,7 @@ _SIGNERS_A_POLL = 100
 # How many requests' files are in memory at once.
 _AT_ONCE = 100
 
-_asked_at = lru_cache(limits.BRANCHES)(branch_names.asked_at)
+_asked_at = lru_cache(limits.BRANCHES)(branch_names.requested_at)
 
 # A request by its branch and its commit.
 _RequestKey = tuple[str, str]
@@ -53,7 +53,7 @@ class FairQueue:
 
     def order(self, views: Iterable[RequestBranch], blocked: Container[str] = ()) -> list[RequestBranch]:
         """Return the requests that may have a turn now, in fair order. ``blocked`` branches use up no quota."""
-        waiting = sorted(views, key=age)
+        waiting = sorted(views, key=age_sort_key)
         who = self._who.of(waiting)
         self._who.forget_all_but(who)
         self._manifests.forget_all_but({request for _, request in who})
@@ -76,7 +76,7 @@ class FairQueue:
 
     def check(self, view: RequestBranch) -> None:
         """Determine what ``order`` needs to know about one request, and raise any error."""
-        age(view)
+        age_sort_key(view)
         self._who.of([view])
 
     def served(self, view: RequestBranch) -> None:
@@ -86,7 +86,7 @@ class FairQueue:
         for steps in range(1, len(requester) + 1):
             self._last[requester[:steps]] = self._turn
         if self._quota.per_hour is not None:
-            self._ledger.took(_label(requester), time.time())
+            self._ledger.record_start(_label(requester), time.time())
 
     def _alert(self, count: Counter[Requester]) -> None:
         few = self._quota.waiting
@@ -155,12 +155,12 @@ def take_turns(
         groups[who(view)[:level]].append(view)
     if len(groups) == 1 and all(len(who(view)) <= level for view in views):
         return list(views)
-    ordered = sorted(groups, key=lambda key: (last[key], age(groups[key][0])))
+    ordered = sorted(groups, key=lambda key: (last[key], age_sort_key(groups[key][0])))
     queues = [take_turns(groups[key], who, last, level + 1) for key in ordered]
     return [view for row in zip_longest(*queues) for view in row if view is not None]
 
 
-def age(view: RequestBranch) -> tuple[int, str]:
+def age_sort_key(view: RequestBranch) -> tuple[int, str]:
     """Return the sort key of a request: the creation time in its branch name."""
     return (_asked_at(view.branch), view.branch)
 
@@ -172,7 +172,7 @@ def _key(view: RequestBranch) -> _RequestKey:
 def _signed(commit: bytes, view: RequestBranch, signers: Path) -> Requester | None:
     """Return the signer of a request. A signature counts on the branch for which it was made: all can copy it."""
     try:
-        signed = take_apart(commit, view.request)
+        signed = split_signed_commit(commit, view.request)
         binding = Binding.parse(signed.message) if signed else None
         if signed is None or binding is None or binding.branch != view.branch:
             return None

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError
-from runner.admit.admission import ends_at
+from runner.admit.admission import start_deadline
 from runner.admit.approvals import Approvals
 from runner.admit.manifests import Candidate, Manifests
 from runner.context import RunnerContext
 from runner.serve.dispatch import admit_to_run, apply, is_for_others
 from runner.serve.memory import Memory, request_key
-from runner.serve.next_action import Action, decide, in_our_name
+from runner.serve.next_action import Action, decide, is_our_state
 from runner.serve.queue import FairQueue
 
 # How long a poll looks for a request to run, and how long it answers other requests, before the next poll.
@@ -72,7 +72,7 @@ class Scheduler:
                 self._turns.check(view)
                 good.append(view)
             except Exception as error:  # noqa: BLE001
-                self._memory.failed(view.branch, error)
+                self._memory.mark_failed(view.branch, error)
         try:
             return self._turns.order(good, blocked)
         except Exception as error:  # noqa: BLE001
@@ -100,15 +100,15 @@ class Scheduler:
             except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
                 if isinstance(error, InfrastructureError) and error.code == "unreachable":
                     # Perhaps only this branch fails: others have their turn in the next poll.
-                    self._memory.tried(view)
+                    self._memory.back_off(view)
                     self._context.tell(f"{view.branch}: {error.message}; trying again")
                     return None
-                self._memory.failed(view.branch, error)
+                self._memory.mark_failed(view.branch, error)
                 continue
             if done:
                 self._ran = runs
                 self._note_turn(view)
-                self._memory.handled(view.branch)
+                self._memory.mark_handled(view.branch)
                 return True
         return False
 
@@ -143,8 +143,8 @@ class Scheduler:
             self._memory.note_wait(view)
             return False
         # Usually this runner or a faster one has moved the branch by now. If not, the bus drops pushes.
-        self._memory.tried(view)
-        self._memory.answered(view.branch, published)
+        self._memory.back_off(view)
+        self._memory.mark_answered(view.branch, published)
         return published is not None
 
     def _candidate(self, view: RequestBranch) -> tuple[Candidate | None, Action]:
@@ -162,14 +162,16 @@ class Scheduler:
             return None, action
         candidate = self._manifests.of(view)
         if action is Action.TAKE and is_for_others(self._context, candidate):
-            self._memory.settle(view, ends_at(candidate.demand()), "asks for labels that this runner lacks")
+            self._memory.settle(
+                view, start_deadline(candidate.require_request()), "asks for labels that this runner lacks"
+            )
             return None, action
         return candidate, action
 
     def _handle(self, candidate: Candidate, action: Action, *, runs: bool) -> State | None:
         """Carry out the action. The ledger counts it first: a request that kills the runner is not retried for ever."""
         ledger, tip = self._context.ledger, candidate.view.tip
-        ledger.attempt([tip])
+        ledger.record_attempt([tip])
         try:
             admitted = admit_to_run(self._context, candidate) if runs and action is Action.TAKE else None
             if runs and admitted is None:
@@ -177,11 +179,11 @@ class Scheduler:
                 return None
             return apply(self._context, candidate, action, admitted)
         finally:
-            ledger.survived([tip])
+            ledger.clear_attempts([tip])
 
     def _warn_of_double(self, view: RequestBranch) -> None:
         """Warn if a claim has this runner's id but was not made by it: a copy of this runner may run elsewhere."""
-        if in_our_name(self._context, view):
+        if is_our_state(self._context, view):
             message = (
                 f"{view.branch} is held by another runner under this one's id, {self._context.identity.instance}; "
                 "its lease is respected. Does a copy of this machine run? Delete the file `instance` on one of them"

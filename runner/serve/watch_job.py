@@ -50,7 +50,7 @@ def wait_for_end(context: RunnerContext, command: Command, keepalive: "Keepalive
         InfrastructureError: this process no longer has its state folder.
     """
     last_note = last_obeyed = time.monotonic()
-    context.status_file.steps(step)
+    context.status_file.record_step(step)
     while command.poll(_TICK_S) is None:
         keepalive.check(step)
         now = time.monotonic()
@@ -61,19 +61,19 @@ def wait_for_end(context: RunnerContext, command: Command, keepalive: "Keepalive
             context.update_operator_mode()
         if now - last_note >= _NOTE_S:
             last_note = now
-            context.status_file.steps(step)
+            context.status_file.record_step(step)
 
 
 def _look(lease: Lease) -> StopReason | None:
     """Return why the job has to end if somebody pushed to the branch, else None."""
     view = None
     with suppress(InfrastructureError):
-        view = lease.moved()
+        view = lease.fetch_changes()
     if view is None:
         return None
     if lease.is_fenced(view):
         return StopReason.FENCED
-    stands = lease.stands(view) and view.cancel == lease.view.cancel
+    stands = lease.owns_state(view) and view.cancel == lease.view.cancel
     lease.build_on(view)
     if stands:
         return None
@@ -109,7 +109,7 @@ class Keepalive:
     def beat(self, step: int | None = None) -> Pushed | None:
         """Push a heartbeat if it is time. Returns the push's result, or None if no push was tried."""
         now = time.monotonic()
-        has_news = step is not None and (self._lease.log.waits or step != self._known)
+        has_news = step is not None and (self._lease.log.has_pending or step != self._known)
         if now - self._last < self._pause(now, news=has_news):
             return None
         self._last = now
@@ -126,7 +126,7 @@ class Keepalive:
 
     def _pause(self, now: float, *, news: bool) -> float:
         budget = self._context.bus.budget
-        if not news or not budget.spare():
+        if not news or not budget.has_spare():
             return self._longest
         growing = min((now - self._began) * _SHARE, LONGEST_PAUSE_S)
         return min(max(budget.interval_s, growing), self._longest)

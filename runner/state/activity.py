@@ -59,7 +59,7 @@ class StatusFile:
         before = read_facts(folder)
         self.facts = Facts(pid=os.getpid(), started_at=now(), answers=before.answers if before else [])
 
-    def serves(self, *, serving: bool, **about: Any) -> None:
+    def set_serving(self, *, serving: bool, **about: Any) -> None:
         """Record that the loop begins or has ended."""
         self.facts.serving = serving
         self.facts.about |= about
@@ -71,7 +71,7 @@ class StatusFile:
             self.facts.mode, self.facts.mode_reason = str(mode), one_line(reason)
             self._write()
 
-    def polled(self, queue: Mapping[str, str], fault: str = "") -> None:
+    def record_poll(self, queue: Mapping[str, str], fault: str = "") -> None:
         """Record a successful poll, why each waiting request waits, and the fault that keeps some waiting, if any."""
         self.facts.last_poll_at = now()
         self._set_trouble(fault)
@@ -80,7 +80,7 @@ class StatusFile:
         self.facts.queue = [{"branch": one_line(name), "why": one_line(reason)} for name, reason in shown]
         self._write()
 
-    def failed(self, reason: str) -> None:
+    def record_failure(self, reason: str) -> None:
         """Record that the bus cannot be reached, or that this host cannot run jobs."""
         self._set_trouble(reason)
         self._write()
@@ -94,23 +94,23 @@ class StatusFile:
         """The current fault; empty without one."""
         return self.facts.trouble["message"] if self.facts.trouble else ""
 
-    def began(self, branch: str, description: str) -> None:
+    def record_job_start(self, branch: str, description: str) -> None:
         """Record that a job was claimed."""
         self.facts.job = {"branch": branch, "what": one_line(description), "since": now(), "step": None}
         self._write()
 
-    def steps(self, step: int) -> None:
+    def record_step(self, step: int) -> None:
         """Record which step runs."""
         if self.facts.job is not None:
             self.facts.job["step"] = step
         self._write()
 
-    def ended(self) -> None:
+    def record_job_end(self) -> None:
         """Record that no job runs any more."""
         self.facts.job = None
         self._write()
 
-    def answered(
+    def record_answer(
         self, branch: str, description: str, state: str, reason: str, seconds: float, *, published: bool
     ) -> None:
         """Record an answer, published or kept for later."""

@@ -81,7 +81,7 @@ class Announcer:
             self._bus.piggyback = self
             self._checked_at = time.monotonic() + _CHECK_S - self._every_s
 
-    def lists(self, preset: str) -> bool:
+    def is_listed(self, preset: str) -> bool:
         """Return whether other runners may think that this one runs a preset."""
         presets = self._record().presets if self._serves else {}
         return presets is None or preset in presets
@@ -90,11 +90,11 @@ class Announcer:
         """Record the operator's order for the next announcement."""
         self._order = order
 
-    def suffers(self, fault: str) -> None:
+    def set_fault(self, fault: str) -> None:
         """Record what keeps the runner from working, if anything. A mere new description is not announced at once."""
         self._fault = one_line(fault)[: limits.PRESENCE_REASON]
 
-    def holds(self, branch: str | None) -> None:
+    def set_branch(self, branch: str | None) -> None:
         """Record the request that the runner has claimed for the next announcement."""
         self._job, self._job_since = branch, time.monotonic()
 
@@ -114,13 +114,13 @@ class Announcer:
         """The git reference of this runner's record."""
         return f"{presence.REFS}{self._identity.instance}"
 
-    def arrived(self) -> None:
+    def mark_pushed(self) -> None:
         """Record that the commit that ``take`` returned was pushed."""
         if self._last:
             self._forget(self._last, self._offered)
         self._last, self._last_at, self.refused = self._offered, time.monotonic(), ""
 
-    def failed(self, reason: str | None) -> None:
+    def mark_failed(self, reason: str | None) -> None:
         """Record that the commit was not pushed. ``reason`` is the server's message if it refused the reference."""
         self._forget(self._offered, self._last)
         if reason is not None:
@@ -132,12 +132,12 @@ class Announcer:
         news, self._news = self._news, ""
         return news
 
-    def maybe(self) -> None:
+    def announce_if_due(self) -> None:
         """Push the record alone if it is due and the push budget allows it."""
         if time.monotonic() - self._checked_at >= self._every_s:
             self._checked_at = time.monotonic()
             self._fitness.check()
-        may_push = self._retries.allows(self.ref) and self._bus.budget.spare()
+        may_push = self._retries.allows(self.ref) and self._bus.budget.has_spare()
         if not may_push or not self._is_due(self._every_s, with_job=False):
             return
         if commit := self.take():
@@ -165,7 +165,7 @@ class Announcer:
         self._order, self._job, self._fault = OperatorMode(RunnerState.STOPPED), None, ""
         if self._serves and self._last is not None:
             with suppress(InfrastructureError, OSError), within(_LAST_S):
-                self.maybe()
+                self.announce_if_due()
         self._serves, self._bus.piggyback = False, None
 
     def _make(self) -> _StoredRecord:

@@ -17,7 +17,7 @@ from bridge.system.git import Git
 from bridge.system.process import Completed
 from runner.bus.damage import damage, finish_replacing, replace, salvage
 from runner.bus.packed_refs import APART
-from runner.bus.stale_files import old_lock
+from runner.bus.stale_files import find_stale_lock
 
 AGAIN = "refs/again/"
 _CONFIG = {"gc.auto": "0", "core.hooksPath": "/dev/null", "core.fsync": "committed,reference"}
@@ -51,7 +51,7 @@ def mend(archive: Path, tell: Tell, *, quick: bool = True) -> bool:
     # Another folder that a policy names by mistake is not ours to move.
     if not all((archive / name).is_dir() for name in ("objects", "refs")):
         return False
-    if lock := old_lock(archive):
+    if lock := find_stale_lock(archive):
         lock.unlink(missing_ok=True)
         tell(f"the archive was locked by a git that was killed: {lock} was removed")
         return True

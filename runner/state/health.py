@@ -16,7 +16,7 @@ from bridge.errors import InfrastructureError
 from bridge.system.local_files import stamp
 from runner.bus.bus import Bus
 from runner.bus.damage import damage
-from runner.bus.stale_files import old_lock
+from runner.bus.stale_files import find_stale_lock
 
 # The store has to be created again, which needs the state folder's lock, and thus a new context.
 DAMAGED = "damaged"
@@ -49,7 +49,7 @@ class Health:
                 message = f"this installation changed while the runner served: {path}"
                 raise InfrastructureError(message, fix="Start it again.", code="installation_changed")
         store = self._bus.git.directory
-        if self._bus.is_suspect and (lock := old_lock(store)):
+        if self._bus.is_suspect and (lock := find_stale_lock(store)):
             raise InfrastructureError(f"a git that was killed left the lock {lock}", code=DAMAGED)
         if self._bus.is_suspect and time.monotonic() - self._looked_at >= _LOOK_AGAIN_S:
             self._looked_at, self._bus.is_suspect = time.monotonic(), False

@@ -95,7 +95,7 @@ class Ledger:
         """Return whether the ledger has been filled from the bus. False for a new or emptied file."""
         return bool(self._db.execute("PRAGMA user_version").fetchone()[0])
 
-    def filled(self) -> None:
+    def mark_filled(self) -> None:
         """Record that the ledger has been filled from the bus."""
         self._db.execute("PRAGMA user_version = 1")
 
@@ -122,7 +122,7 @@ class Ledger:
                 (request, branch),
             )
 
-    def answered(self, *, branch: str, state: str, answer: str, expect: str) -> bool:
+    def record_answer(self, *, branch: str, state: str, answer: str, expect: str) -> bool:
         """Record an answer before it is pushed, so that it survives a crash. Returns whether the branch is known."""
         with self.transaction() as db:
             update = db.execute(
@@ -140,16 +140,16 @@ class Ledger:
                 (request, branch, state),
             )
 
-    def writes(self, *, branch: str, salt: str) -> None:
+    def record_write(self, *, branch: str, salt: str) -> None:
         """Record a state by its salt before it is pushed, so that ``wrote`` recognizes it on the bus."""
         with self.transaction() as db:
             db.execute("INSERT INTO salts (salt, branch) VALUES (?, ?)", (salt, branch))
 
-    def wrote(self, salt: str) -> bool:
+    def has_written(self, salt: str) -> bool:
         """Return whether this runner made the state with this salt. Only states of unfinished requests are known."""
         return self._db.execute("SELECT 1 FROM salts WHERE salt = ?", (salt,)).fetchone() is not None
 
-    def settled(self, *, branch: str, state: str | None = None, published: str | None = None) -> None:
+    def mark_settled(self, *, branch: str, state: str | None = None, published: str | None = None) -> None:
         """Record that nothing is left to publish: this runner's answer (``published``) or another one is on the bus."""
         with self.transaction() as db:
             db.execute(
@@ -159,7 +159,7 @@ class Ledger:
             )
             db.execute("DELETE FROM salts WHERE branch = ?", (branch,))
 
-    def attempt(self, tips: Collection[str]) -> None:
+    def record_attempt(self, tips: Collection[str]) -> None:
         """Count an attempt to handle commits from the bus, before it begins: handling them may kill this process."""
         with self.transaction() as db:
             db.executemany(
@@ -168,7 +168,7 @@ class Ledger:
                 [(tip,) for tip in tips],
             )
 
-    def survived(self, tips: Collection[str]) -> None:
+    def clear_attempts(self, tips: Collection[str]) -> None:
         """Record that the attempt ended without a crash."""
         with self.transaction() as db:
             db.executemany("DELETE FROM attempts WHERE tip = ?", [(tip,) for tip in tips])
@@ -184,7 +184,7 @@ class Ledger:
         )
         return [Pending(*row) for row in rows]
 
-    def took(self, requester: str, at: float) -> None:
+    def record_start(self, requester: str, at: float) -> None:
         """Record that a requester had a turn."""
         with self.transaction() as db:
             # Turns with a time in the future were recorded before the clock was set back.

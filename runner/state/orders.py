@@ -90,7 +90,7 @@ def _read(file: Path) -> object:
         return ""
 
 
-def heard(state: Path, process: psutil.Process, mode: str, timeout_s: float) -> bool:
+def wait_until_heard(state: Path, process: psutil.Process, mode: str, timeout_s: float) -> bool:
     """Wait until the process has received an order or ended. Returns whether that happened in time."""
 
     def is_over() -> bool:
@@ -100,7 +100,7 @@ def heard(state: Path, process: psutil.Process, mode: str, timeout_s: float) -> 
     return _wait(is_over, timeout_s)
 
 
-def ended(process: psutil.Process, timeout_s: float) -> bool:
+def wait_until_ended(process: psutil.Process, timeout_s: float) -> bool:
     """Wait until the process has ended. Returns whether it ended in time."""
     return _wait(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, timeout_s)
 

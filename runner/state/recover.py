@@ -38,7 +38,7 @@ def open_ledger(path: Path, store: Git, archive: Path, tell: Callable[[str], Non
             for prefix in ("refs/heads/", APART):
                 count += _refill(ledger, Git.isolated(archive), prefix, tell, reader)
         _find_pending(ledger, store, tell)
-        ledger.filled()
+        ledger.mark_filled()
         if count:
             tell(
                 f"the ledger knows {count} requests again; what left the bus without an archive is forgotten, "
@@ -78,7 +78,7 @@ def _note_pending(ledger: Ledger, store: Git, answer: str) -> None:
         return
     if expect := store.maybe("merge-base", answer, tip):
         ledger.restore(state.request, branch=state.branch, state=str(state.state))
-        ledger.answered(branch=state.branch, state=str(state.state), answer=answer, expect=expect)
+        ledger.record_answer(branch=state.branch, state=str(state.state), answer=answer, expect=expect)
 
 
 def release_settled(ledger: Ledger, store: Git) -> None:

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge.common.whole_files import written_whole
+from bridge.common.whole_files import atomic_write
 from bridge.errors import PolicyError, UsageError
 from bridge.system import local_files
 from bridge.verify.public_keys import PublicKey, read_public_keys
@@ -44,7 +44,7 @@ def make_key(state: Path, *, force: bool = False) -> PublicKey:
     if target.exists() and not force:
         fix = "`kakeya-runner keygen --show` prints its public half; --force replaces it."
         raise UsageError(f"there is a key already: {target}", fix=fix, code="key_exists")
-    with written_whole(target) as part:
+    with atomic_write(target) as part:
         part.touch(0o600)
         part.write_bytes(pem)
     local_files.replace(state / PUBLIC, public.text)

@@ -24,7 +24,7 @@ class Chores:
         self._is_due = False
         self._tidier = StoreTidier(context)
 
-    def maybe(self) -> None:
+    def run_if_due(self) -> None:
         """Run the chores if they are due. Retention waits as long as the clock is in doubt."""
         now = time.monotonic()
         if self._last is None or now - self._last >= _EVERY_S:
@@ -33,7 +33,7 @@ class Chores:
         if self._is_due and not self._context.clock.is_doubtful():
             self._is_due = False
             self._do(self._apply_retention)
-        self._do(self._tidier.maybe)
+        self._do(self._tidier.run_if_due)
 
     def _do(self, chore: Callable[[], None]) -> None:
         try:

@@ -8,10 +8,10 @@ import time
 from dataclasses import dataclass
 
 from bridge.bus import times
-from bridge.bus.branch_names import asked_at
+from bridge.bus.branch_names import requested_at
 from bridge.bus.history import RequestBranch
 from bridge.manifest import parse_time
-from runner.admit.admission import answered_before_keys
+from runner.admit.admission import keeps_unsigned_answer
 from runner.bus.bus import read_each
 from runner.bus.packed_refs import HEADS
 from runner.context import RunnerContext
@@ -56,9 +56,9 @@ def apply_retention(
 
     views = read_each(context.bus.git, tips, failed, context.reader)
     answered = [
-        view for view in views.values() if view.current_state.is_final or answered_before_keys(context, view)
+        view for view in views.values() if view.current_state.is_final or keeps_unsigned_answer(context, view)
     ]
-    now = times.at_least(time.time(), times.requested_below(context.bus.git, HEADS))
+    now = times.confirmed_time(time.time(), times.request_times(context.bus.git, HEADS))
     chosen = {view.branch: view.tip for view in choose(answered, rule, now)[:most]}
     deleted: list[str] = []
     pairs = list(chosen.items()) if not dry_run else []
@@ -91,4 +91,4 @@ def answered_at(view: RequestBranch) -> float:
     try:
         return parse_time(view.state.at if view.state else "").timestamp()
     except ValueError:
-        return float(asked_at(view.branch))
+        return float(requested_at(view.branch))

@@ -31,7 +31,7 @@ class StoreTidier:
         self._after = dict.fromkeys(ROOM, 0)
         self._last: float | None = None
 
-    def maybe(self) -> None:
+    def run_if_due(self) -> None:
         """Tidy the store if it has grown, or if the disk is almost full."""
         now = time.monotonic()
         is_scarce = shutil.disk_usage(self._context.bus.git.directory).free < _SCARCE_BYTES

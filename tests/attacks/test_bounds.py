@@ -8,7 +8,7 @@ import pytest
 
 from bridge.bus.wire import State
 from bridge.presets import Limits as PresetLimits
-from runner.job.usage import bounds
+from runner.job.usage import job_limits
 from runner.policy import Limits as HostLimits
 
 pytestmark = pytest.mark.bus
@@ -121,8 +121,8 @@ def test_of_two_bounds_the_smaller_holds():
     preset = PresetLimits(memory_mb=100, processes=50)
     host = HostLimits(memory_mb=60, processes=500)
 
-    found = bounds(preset, host)
+    found = job_limits(preset, host)
 
     assert (found["memory"], found["processes"]) == (60 << 20, 50)
-    assert "memory" not in bounds(PresetLimits(), HostLimits())
-    assert bounds(PresetLimits(), HostLimits(memory_mb=60))["memory"] == 60 << 20
+    assert "memory" not in job_limits(PresetLimits(), HostLimits())
+    assert job_limits(PresetLimits(), HostLimits(memory_mb=60))["memory"] == 60 << 20

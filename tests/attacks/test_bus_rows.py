@@ -241,7 +241,7 @@ def test_row_29_an_answer_that_cannot_be_read_again_is_dropped_with_its_reason(c
         kept = objects.commit(context.bus.git, f"{run.commit}^{{tree}}", [run.commit], "x\n", STRANGER)
         context.ledger.begin(run.commit, branch="mac-bridge/x")
         context.bus.keep(kept)
-        context.ledger.answered(branch="mac-bridge/x", state="failed", answer=kept, expect=run.commit)
+        context.ledger.record_answer(branch="mac-bridge/x", state="failed", answer=kept, expect=run.commit)
 
     crowd.serve(2)
 
@@ -331,7 +331,7 @@ def test_row_30_what_the_runner_died_over_is_left_out_in_the_end(crowd, less):
     tip = crowd.git.text("rev-parse", killer)
     for _ in range(limits.CRASHES - less):
         with crowd.keyed.context() as context:
-            context.ledger.attempt([tip])  # and then nothing: as when the process is killed
+            context.ledger.record_attempt([tip])  # and then nothing: as when the process is killed
     crowd.ask()
 
     crowd.serve(3)
@@ -399,8 +399,8 @@ def test_row_31_a_request_that_comes_during_a_search_does_not_wait_for_its_end(c
         context.bus.fetch()
         run = crowd.ask()
         assert run.branch in context.bus.fetch()
-        assert len(context.bus.quarantine.why) < 30
-        while len(context.bus.quarantine.why) < 30:
+        assert len(context.bus.quarantine.reasons) < 30
+        while len(context.bus.quarantine.reasons) < 30:
             assert run.branch in context.bus.fetch()
 
 
@@ -701,14 +701,14 @@ def test_row_37_a_branch_that_cannot_be_read_is_found_among_others(crowd, wait_f
     crowd.put(*(f"mac-bridge/noop-{new_nonce()}" for _ in range(20)))
     bad = f"mac-bridge/noop-{new_nonce()}"
     crowd.put(bad)
-    real = history.read_views
+    real = history.read_branches
 
     def fails(git: Git, tips: dict[str, str], **more: bool) -> Any:
         if bad in tips:
             raise RuntimeError("odd")
         return real(git, tips, **more)
 
-    monkeypatch.setattr(history, "read_views", fails)
+    monkeypatch.setattr(history, "read_branches", fails)
     crowd.ask()
     with crowd.keyed.context() as context:
         poller = Poller(context)
@@ -855,7 +855,9 @@ def test_row_59_a_submodule_among_very_many_folders_takes_no_memory(crowd):
     top = crowd.git("cat-file", "tree", f"{inner}^{{tree}}").stdout
     holder = crowd.raw("tree", b"160000 module\0" + bytes.fromhex(inner))
     commit = crowd.commit(crowd.raw("tree", b"40000 a\0" + bytes.fromhex(holder) + top))
-    (module,) = [entry for entry in request_tree.listed(crowd.git, commit, 200_000) if entry.kind == "commit"]
+    (module,) = [
+        entry for entry in request_tree.tree_entries(crowd.git, commit, 200_000) if entry.kind == "commit"
+    ]
     with little_memory(4 << 20):
         request_tree.check_modes(crowd.git, commit, [module], 200_000)
     with little_memory(4 << 20), pytest.raises(Refusal, match="more than 10000 folders"):
@@ -868,7 +870,7 @@ def test_row_59_a_large_folder_with_a_submodule_is_refused(crowd, monkeypatch):
                      + b"100644 b\0" + bytes.fromhex(blob))  # fmt: skip
     monkeypatch.setattr(limits, "TREE_BYTES", 40)
     commit = crowd.commit(tree)
-    odd = [entry for entry in request_tree.listed(crowd.git, commit, 10) if entry.kind == "commit"]
+    odd = [entry for entry in request_tree.tree_entries(crowd.git, commit, 10) if entry.kind == "commit"]
     with pytest.raises(Refusal) as caught:
         request_tree.check_modes(crowd.git, commit, odd, 10)
     assert caught.value.code == "tree_too_large"

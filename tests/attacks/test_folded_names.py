@@ -76,8 +76,8 @@ def test_row_104_where_case_is_ignored_one_of_such_branches_is_listed(clone, git
     names = ("mac-bridge/team/noop-1790000000-abc123", "mac-bridge/Team/noop-1790000000-abc123")
     for name in names:
         git(clone, "push", "--quiet", "origin", f"HEAD:refs/heads/{name}")
-    assert set(Client(clone).remote.listed("mac-bridge/*")) == set(names)
+    assert set(Client(clone).remote.list_branches("mac-bridge/*")) == set(names)
 
     git(clone, "config", "core.ignoreCase", "true")
 
-    assert set(Remote.of(Git.of_user(clone), "origin").listed("mac-bridge/*")) == {names[0]}
+    assert set(Remote.of(Git.of_user(clone), "origin").list_branches("mac-bridge/*")) == {names[0]}

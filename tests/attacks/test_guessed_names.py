@@ -90,7 +90,7 @@ def test_row_121_a_runner_announces_itself_and_deletes_answers_beside_squatted_n
         poller = Poller(context)
         while poller.poll():
             pass
-        context.announcer.maybe()
+        context.announcer.announce_if_due()
         assert context.announcer.refused == ""
         assert git(bus, "rev-parse", f"{reference}^{{commit}}") == git(
             bus, "for-each-ref", "--format=%(objectname)", reference

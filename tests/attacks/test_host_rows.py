@@ -27,7 +27,7 @@ from bridge.system.deadline import stopped_by, within
 from bridge.system.git import Git
 from bridge.system.process import KEPT_ERRORS, run
 from runner.job.sandbox import attempt, bubblewrap
-from runner.job.sandbox.paths import doors, needed_by
+from runner.job.sandbox.paths import interpreter_paths, sockets_and_pipes
 from runner.job.sandbox.probe import find_fault
 from runner.job.syscalls import PLACEHOLDER, job_filter
 from runner.ownership import check_owned
@@ -297,17 +297,17 @@ def test_row_49_what_is_old_goes_when_the_bus_shows_that_time_has_passed(tmp_pat
         )
         commit = dated.text("commit-tree", tree, "-m", "x")
         repo("update-ref", f"refs/heads/{name}", commit)
-    seen = times.requested_below(repo, "refs/heads/")
+    seen = times.request_times(repo, "refs/heads/")
 
     assert sorted(seen) == [1_790_000_000, 1_790_000_500, 1_790_001_000, now + 10**9]
-    assert times.at_least(now, seen[:-1]) == 1_790_001_000 + times.TOLERANCE_S
-    assert times.at_least(now, seen) == 1_790_001_000 + times.TOLERANCE_S, (
+    assert times.confirmed_time(now, seen[:-1]) == 1_790_001_000 + times.TOLERANCE_S
+    assert times.confirmed_time(now, seen) == 1_790_001_000 + times.TOLERANCE_S, (
         "of the dates in the future, none counts"
     )
-    assert times.at_least(1_700_000_000, seen) == 1_700_000_000
-    assert times.at_least(now, []) == now
-    assert not times.agrees(now, seen)
-    assert times.agrees(1_790_000_900, seen)
+    assert times.confirmed_time(1_700_000_000, seen) == 1_700_000_000
+    assert times.confirmed_time(now, []) == now
+    assert not times.is_confirmed(now, seen)
+    assert times.is_confirmed(1_790_000_900, seen)
 
 
 @pytest.fixture
@@ -621,11 +621,11 @@ def test_row_61_pipes_and_sockets_are_found_without_following_links(tmp_path, mo
     (tmp_path / "a" / "file").write_text("x")
     (tmp_path / "a" / "round").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "a" / "pipe")
-    assert doors([tmp_path, tmp_path / "gone"]) == [tmp_path / "a" / "pipe"]
+    assert sockets_and_pipes([tmp_path, tmp_path / "gone"]) == [tmp_path / "a" / "pipe"]
 
     monkeypatch.setattr("runner.job.sandbox.paths.MAX_ENTRIES", 3)
     with pytest.raises(InfrastructureError, match="more than 3 entries"):
-        doors([tmp_path])
+        sockets_and_pipes([tmp_path])
 
 
 @linux
@@ -709,7 +709,7 @@ def test_row_45_a_sandbox_that_lacks_a_part_is_not_used(tmp_path, change, says):
     def around(place):
         argv = bubblewrap.prefix(
             bubblewrap.PROGRAMS[0], tree=place.tree, home=place.home, network=False,
-            readable=needed_by(interpreter), hidden=[Path.home(), tmp_path],
+            readable=interpreter_paths(interpreter), hidden=[Path.home(), tmp_path],
         )  # fmt: skip
         return change(argv)
 

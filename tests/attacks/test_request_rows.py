@@ -528,7 +528,7 @@ def test_row_12_a_missing_object_is_not_fetched_from_a_remote_that_promises_it(t
         poller = Poller(context)
         while poller.poll():
             pass
-        assert set(context.bus.quarantine.why) == {missing}
+        assert set(context.bus.quarantine.reasons) == {missing}
 
     assert not sentinel.exists()
     assert target.result(beside).state is State.SUCCEEDED
@@ -587,7 +587,10 @@ def test_row_17_racers_run_each_request_once(target, who):
 
     assert target.runs == ["ran"] * len(branches)
     for branch in branches:
-        states = [state for _, state, _ in history.stream(target.git, target.result(branch).request, branch)]
+        states = [
+            state
+            for _, state, _ in history.streamed_states(target.git, target.result(branch).request, branch)
+        ]
         assert {state.token for state in states} == {1}
         assert Counter(state.state for state in states)[State.SUCCEEDED] == 1
 
@@ -603,7 +606,7 @@ def test_row_17_claims_by_copies_in_one_second_are_never_one_commit(target, monk
     with target.context("one") as one, target.context("two", id="one") as two:
         claims = []
         for context in (one, two):
-            view = history.read_view(context.bus.git, branch, context.bus.fetch()[branch])
+            view = history.read_branch(context.bus.git, branch, context.bus.fetch()[branch])
             held = lease.Lease(context, view)
             claims.append((context.bus, held.commit(State.CLAIMED, {}, view.tip), view.tip))
         ends = [bus.push(branch, commit, expect=tip) for bus, commit, tip in claims]
@@ -622,7 +625,7 @@ def test_row_18_what_a_runner_does_after_its_lease_was_taken_over_is_fenced(targ
     branch = target.ask()
     short = {"bus": {"lease_s": 1.0}}
     with target.context("sleeper", **short) as sleeper, target.context("other", **short) as other:
-        view = history.read_view(sleeper.bus.git, branch, sleeper.bus.fetch()[branch])
+        view = history.read_branch(sleeper.bus.git, branch, sleeper.bus.fetch()[branch])
         held = lease.Lease(sleeper, view)
         assert held.advance(State.CLAIMED) is Pushed.DONE
         poller = Poller(other)
@@ -634,7 +637,7 @@ def test_row_18_what_a_runner_does_after_its_lease_was_taken_over_is_fenced(targ
         # It wakes up: a heartbeat, a look, the answer of the job that it had, and a new round.
         held.log.add(b"late\n")
         assert held.beat(0) is Pushed.STALE
-        moved = held.moved()
+        moved = held.fetch_changes()
         assert moved is not None
         assert held.is_fenced(moved)
         late = Outcome(State.FAILED, Reason(code="exit_code", message="late"))

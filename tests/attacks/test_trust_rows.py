@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from bridge.bus import objects, wire
-from bridge.bus.history import read_view
+from bridge.bus.history import read_branch
 from bridge.cli import cli
 from bridge.client import Client
 from bridge.errors import RefusedError, VerificationError
@@ -277,7 +277,7 @@ def test_row_21_a_commit_that_was_trusted_is_refused_after_its_key_was_taken_off
     run = trusting.ask("alice")
     with trusting.keyed.context(**trusting.policy()) as context:
         tip = context.bus.tip(run.branch)
-        view = read_view(context.bus.git, run.branch, tip)
+        view = read_branch(context.bus.git, run.branch, tip)
         arguments = (
             context.bus.git,
             read_candidate(context.bus.git, view),

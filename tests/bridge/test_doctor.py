@@ -120,7 +120,7 @@ def test_a_runner_that_signs_with_another_key_is_named(ask, clone, keyed, monkey
     keyed.key("one")
     with keyed.context("one") as context:
         context.announcer.begin()
-        context.announcer.maybe()
+        context.announcer.announce_if_due()
         _, ready, checks = ask(clone)
 
     assert (ready, checks["runner"]["ok"]) == (True, None)

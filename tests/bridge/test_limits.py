@@ -110,9 +110,9 @@ def test_each_step_has_a_log_of_its_own():
 
 
 def test_what_a_runner_writes_stays_within_what_a_reader_takes():
-    assert supervisor.first_of(["1 x"] * limits.ANSWER_NOTES) == ["1 x"] * limits.ANSWER_NOTES
-    assert supervisor.first_of(["1 x"] * 1000)[-2:] == ["1 x", "and 901 more"]
-    assert len(supervisor.first_of(["1 x"] * 1000)) == limits.ANSWER_NOTES
+    assert supervisor.truncate_survivors(["1 x"] * limits.ANSWER_NOTES) == ["1 x"] * limits.ANSWER_NOTES
+    assert supervisor.truncate_survivors(["1 x"] * 1000)[-2:] == ["1 x", "and 901 more"]
+    assert len(supervisor.truncate_survivors(["1 x"] * 1000)) == limits.ANSWER_NOTES
     skipped = Collected()
     for i in range(1000):
         skipped.skip(str(i), "no")
@@ -175,9 +175,13 @@ def test_paths(committed, user_git, monkeypatch, more, deep):
     commit = committed({"other": b"", **dict.fromkeys(names, b"x")})
     if not more:
         assert sorted(trees.files_below(user_git, commit, "d")) == names
-        assert trees.changed(user_git, empty, commit) == trees.changed(user_git, commit, empty) == names
+        assert (
+            trees.changed_paths(user_git, empty, commit)
+            == trees.changed_paths(user_git, commit, empty)
+            == names
+        )
         return
-    for look in (trees.files_below, trees.changed):
+    for look in (trees.files_below, trees.changed_paths):
         with pytest.raises(VerificationError, match="more than 5 files"):
             look(user_git, commit, "d" if look is trees.files_below else empty)
 
@@ -218,7 +222,7 @@ def test_one_folder(committed, user_git, monkeypatch, more):
 @pytest.mark.parametrize("more", [0, 1])
 def test_one_commit(committed, user_git, monkeypatch, more):
     commit = committed({"a": b""})
-    size = objects.sizes(user_git, [commit])[commit]
+    size = objects.object_sizes(user_git, [commit])[commit]
     monkeypatch.setattr(limits, "COMMIT_BYTES", size - more)
     if not more:
         assert objects.parents_of(user_git, commit) == []
@@ -235,7 +239,7 @@ def test_pieces_of_log(committed, user_git, monkeypatch, limit, more):
     state = STATE % request.encode()
     tip = committed({wire.STATE: state, wire.STREAM: b"x" * (2000 + more)}, request)
 
-    [(_, _, piece)] = history.stream(user_git, request, tip)
+    [(_, _, piece)] = history.streamed_states(user_git, request, tip)
 
     assert len(piece) == (0 if more else 2000)
 

@@ -155,8 +155,8 @@ COMMANDS = {
 
 @pytest.mark.parametrize(("text", "shown"), COMMANDS.values(), ids=COMMANDS)
 def test_no_command_of_a_workflow_is_printed(text, shown):
-    assert sanitize.printed(text) == shown
-    assert sanitize.printed(shown) == shown
+    assert sanitize.strip_commands(text) == shown
+    assert sanitize.strip_commands(shown) == shown
 
 
 def test_every_way_to_print_breaks_up_commands_of_workflows(capsys):
@@ -177,10 +177,10 @@ def test_a_command_that_comes_in_pieces_is_begun_by_the_first():
     for command in ("::error::x", " ::add-mask::x", "##[error]x", "##vso[y]"):
         for cut in range(1, len(command)):
             begin, rest = command[:cut], command[cut:]
-            held = sanitize.begun_command(begin)
-            shown = sanitize.printed(begin.removesuffix(held)) + sanitize.printed(held + rest)
-            assert sanitize.printed(shown) == shown, (begin, rest)
-    assert [sanitize.begun_command(text) for text in ("", "a:", "a #b", "x\n", "###")] == [
+            held = sanitize.unfinished_command(begin)
+            shown = sanitize.strip_commands(begin.removesuffix(held)) + sanitize.strip_commands(held + rest)
+            assert sanitize.strip_commands(shown) == shown, (begin, rest)
+    assert [sanitize.unfinished_command(text) for text in ("", "a:", "a #b", "x\n", "###")] == [
         "",
         "",
         "",

@@ -24,12 +24,12 @@ WRITE = """
 import errno
 from pathlib import Path
 import numpy as np
-from bridge.common.whole_files import written_whole
+from bridge.common.whole_files import atomic_write
 from engine.mx import mx
 path = Path(sys.argv[1])
 path.write_text("before")
 try:
-    with written_whole(path) as part:
+    with atomic_write(path) as part:
         %s
 except OSError as error:
     assert error.errno in (errno.EFBIG, errno.EIO), error

@@ -25,10 +25,10 @@ def one_input(data: bytes) -> None:
     sink = LogSink(limit, [SECRET])
     for piece in (whole[: at + cut], whole[at + cut :]):
         sink.write(piece)
-    early = sink.stream.piece()
-    sink.stream.sent(early)
+    early = sink.stream.next_piece()
+    sink.stream.mark_sent(early)
     sink.close()
-    streamed = early.data + sink.stream.piece().data
+    streamed = early.data + sink.stream.next_piece().data
     for out in (sink.kept.decode("utf-8", "replace"), streamed.decode("utf-8", "replace")):
         assert SECRET not in out, out
         assert not CONTROL.search(out), out

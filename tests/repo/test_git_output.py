@@ -83,8 +83,8 @@ def test_only_one_module_takes_apart_what_git_prints():
 
 
 def test_what_was_moved_here_reads_what_git_prints():
-    assert git_output.with_parents(b"a b c") == ("a", ["b", "c"])
-    assert git_output.with_parents(b"a") == ("a", [])
+    assert git_output.split_parents(b"a b c") == ("a", ["b", "c"])
+    assert git_output.split_parents(b"a") == ("a", [])
     assert git_output.last_paragraph(b"tree x\n\nsubject\n\nBranch: b\n") == b"Branch: b\n"
     assert git_output.settings(b"core.ignorecase\ntrue\0http.extraheader\nA: b\nc\0core.x\0") == [
         ("core.ignorecase", "true"), ("http.extraheader", "A: b\nc"), ("core.x", "true"),

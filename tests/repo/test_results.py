@@ -253,7 +253,7 @@ def test_a_run_is_measured_by_a_runner_signed_and_accepted_under_its_key(tmp_pat
 def test_a_run_without_a_report_says_why(tmp_path):
     run = results.Run("rd", ("codec", "rd", "--n-vectors", "none"))
 
-    with pytest.raises(results.NoReport, match="no report: step 0 ended with 2"):
+    with pytest.raises(results.NoReportError, match="no report: step 0 ended with 2"):
         results.measure_anew(run, tmp_path / "results", key_folder=tmp_path / "keys")
 
 

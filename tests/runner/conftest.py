@@ -15,7 +15,7 @@ import pytest
 
 from bridge.bus import objects, wire
 from bridge.bus.branch_names import new_nonce
-from bridge.bus.objects import Existing, Identity
+from bridge.bus.objects import BlobId, Identity
 from bridge.bus.wire import Result
 from bridge.manifest import format_time
 from bridge.system.git import Git
@@ -55,7 +55,7 @@ class Requester:
         return self.manifest(preset, **{"schema_version": 1, **later, **changes})
 
     def commit(
-        self, files: Mapping[str, bytes | Existing | None], *parents: str, base: str | None = None
+        self, files: Mapping[str, bytes | BlobId | None], *parents: str, base: str | None = None
     ) -> str:
         """Make a commit with these files over the tree of `base` (by default the workload)."""
         tree = objects.overlay(self.git, f"{base or self.head}^{{tree}}", files)
@@ -77,14 +77,14 @@ class Requester:
         manifest: Mapping[str, object] | bytes | None,
         *,
         branch: str | None = None,
-        files: Mapping[str, bytes | Existing | None] | None = None,
+        files: Mapping[str, bytes | BlobId | None] | None = None,
         parents: tuple[str, ...] = (),
     ) -> str:
         """Push a request made of this manifest and return its branch."""
         if isinstance(manifest, Mapping):
             branch = branch or f"mac-bridge/{manifest['preset']}-{str(manifest['nonce']).strip()}"
             manifest = json.dumps(manifest).encode()
-        whole: dict[str, bytes | Existing | None] = dict(files or {})
+        whole: dict[str, bytes | BlobId | None] = dict(files or {})
         if manifest is not None:
             whole[wire.REQUEST] = manifest
         branch = branch or f"mac-bridge/touch-{new_nonce()}"

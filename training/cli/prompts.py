@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bridge.common.whole_files import written_whole
+from bridge.common.whole_files import atomic_write
 
 
 @click.command()
@@ -50,7 +50,7 @@ def command(*, out: Path, code_count: int, chat_count: int, seed: int) -> None:
                 f"{kind}: {left_out} share a run of {prompts.WORDS} words with HumanEval, and are left out",
                 err=True,
             )
-    with written_whole(out) as part, part.open("w", encoding="utf-8") as file:
+    with atomic_write(out) as part, part.open("w", encoding="utf-8") as file:
         for kind, kept in texts.items():
             for number, text in enumerate(kept):
                 file.write(json.dumps({"id": f"{kind}/{number}", "text": text}) + "\n")

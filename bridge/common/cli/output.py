@@ -42,7 +42,7 @@ def say(*parts: str | Colored | Path) -> None:
 
 def put_block(text: str, *, err: bool = False) -> None:
     """Print several lines, such as a job's log, with control characters replaced by visible escapes."""
-    _echo(sanitize.printed(sanitize.block(text)), nl=False, err=err)
+    _echo(sanitize.strip_commands(sanitize.block(text)), nl=False, err=err)
 
 
 def put_json(value: object) -> None:
@@ -52,7 +52,7 @@ def put_json(value: object) -> None:
 
 def one_line(text: str) -> str:
     """Return text as it is printed: on one line that cannot control the terminal."""
-    return sanitize.printed(sanitize.line(text))
+    return sanitize.strip_commands(sanitize.line(text))
 
 
 def is_read_by_people(*, err: bool = False) -> bool:

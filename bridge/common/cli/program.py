@@ -12,7 +12,7 @@ import click
 from bridge.common import doors
 from bridge.common.cli.commands import PipeClosedError
 from bridge.common.cli.output import accept_any_text, put_block, put_json, say
-from bridge.common.errors import ExitCode, InfrastructureError, KakeyaError, UsageError, as_told
+from bridge.common.errors import ExitCode, InfrastructureError, KakeyaError, UsageError, as_kakeya_error
 
 # Errors of printing: a full disk, a quota, a limit on a file's size, a closed or broken terminal.
 _CANNOT_PRINT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -84,7 +84,7 @@ def _fail(error: Exception, *, as_json: bool) -> NoReturn:
         message = f"cannot write the output: {error.strerror or error}"
         fix = "Free some space, or write the output elsewhere."
         error = InfrastructureError(message, fix=fix, code="system")
-    fault = as_told(error)
+    fault = as_kakeya_error(error)
     if fault.exit_code is ExitCode.BUG:
         for line in traceback.format_exception(error):
             put_block(line, err=True)

@@ -25,7 +25,7 @@ class Screen(Console):
             if segment.control or segment.text == "\n":
                 yield segment
             else:
-                yield Segment(sanitize.printed(sanitize.block(segment.text)), segment.style)
+                yield Segment(sanitize.strip_commands(sanitize.block(segment.text)), segment.style)
 
 
 class Grid(Table):

@@ -1,6 +1,6 @@
 """Claims: named statistics of a report's rows, derived by one function.
 
-The engine prints the claims of :func:``derive_claims`` and writes them into the report; the gate derives them again.
+The engine prints the claims of ``derive_claims`` and writes them into the report; the gate derives them again.
 docs/evidence.md defines each claim.
 """
 

@@ -101,7 +101,7 @@ def speculation_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the claims that the rows of a benchmark allow; claims about time only if enough was timed.
 
     With several workloads, there are also claims about each one if there are claims about all together. Nothing is
-    claimed about the speed or acceptance of text that repeats itself (:mod:``bridge.reports.repetition``).
+    claimed about the speed or acceptance of text that repeats itself (``bridge.reports.repetition``).
     Without ``prompts``, all rows are of one workload.
     """
     rows, arms = report["rows"], report["arms"]
@@ -151,7 +151,7 @@ def plain_speedups(table: Table, arms: Sequence[Mapping[str, Any]]) -> list[dict
     claims = []
     for name, prompts in paired_speedups(table, timed).items():
         values = [statistics.median(ratios.values()) for ratios in prompts.values()]
-        claims.append(middle("plain_speedup", values, arm=name))
+        claims.append(median_claim("plain_speedup", values, arm=name))
         claims.append(_claim("worst_plain_speedup", min(values), arm=name))
     return claims
 
@@ -216,18 +216,18 @@ def _timed(
     name = arm["name"]
     if not is_enough(table, name):
         return
-    yield middle("decode_tok_s", list(table.per_prompt(name, decode_rate).values()), arm=name)
+    yield median_claim("decode_tok_s", list(table.per_prompt(name, decode_rate).values()), arm=name)
     for other in arms if arm["role"] == "candidate" else ():
         ratios = table.ratios(name, other["name"], decode_rate) if is_enough(table, other["name"]) else []
         if not ratios:
             continue
         both = {"arm": name, "against": other["name"]}
         if other["role"] == "baseline":
-            yield middle("decode_speedup", ratios, **both)
+            yield median_claim("decode_speedup", ratios, **both)
             yield _claim("worst_speedup", min(ratios), **both)
-            yield middle("e2e_speedup", table.ratios(name, other["name"], e2e_rate), **both)
+            yield median_claim("e2e_speedup", table.ratios(name, other["name"], e2e_rate), **both)
         elif other["role"] == "reference" or _is_other_loop(arm, other):
-            yield middle("decode_ratio", ratios, **both)
+            yield median_claim("decode_ratio", ratios, **both)
 
 
 def _is_other_loop(arm: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -252,7 +252,7 @@ def is_enough(table: Table, arm: str) -> bool:
     )
 
 
-def middle(name: str, values: Sequence[float], **about: str) -> dict[str, Any]:
+def median_claim(name: str, values: Sequence[float], **about: str) -> dict[str, Any]:
     """Return a claim of a median over prompts; its interval is the least and the greatest prompt."""
     return _claim(name, statistics.median(values), **about) | {"interval": [min(values), max(values)]}
 
@@ -261,7 +261,7 @@ def _claim(name: str, value: float, **about: str) -> dict[str, Any]:
     return {"name": name, "value": value, **about, "definition": DEFINITIONS[name]}
 
 
-def one_graph_loses(
+def loop_crossovers(
     claims: Sequence[Mapping[str, Any]], contexts: Mapping[str, int]
 ) -> dict[tuple[str, str], int | None]:
     """Return for each arm with a fused graph, and each other loop, the context from which on the fused graph is slower.

@@ -7,7 +7,7 @@ from typing import Any
 
 from bridge.common.errors import UsageError
 from bridge.reports import cache_spec
-from bridge.reports.claims.recall import everywhere
+from bridge.reports.claims.recall import where_all
 
 Row = Mapping[str, Any]
 EQUAL = 0.05  # bits: rates this close count as equal if one cache is said to err less than another
@@ -42,7 +42,7 @@ def statistics(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def by_arm(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Return :func:``statistics`` of each arm of a report or of its sections."""
+    """Return ``statistics`` of each arm of a report or of its sections."""
     return {
         arm["name"]: statistics([row for row in report["rows"] if row["arm"] == arm["name"]])
         for arm in report["arms"]
@@ -54,7 +54,7 @@ def quant_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     A cache's neighbour of another kind is the one that stores least, among those that store at least as much.
     """
-    where = everywhere([prompt["id"] for prompt in report["prompts"]])
+    where = where_all([prompt["id"] for prompt in report["prompts"]])
     arm_figures = by_arm(report)
     claims = [
         {"name": name, "arm": arm, "value": value, "definition": DEFINITIONS[name], "where": where}
@@ -71,7 +71,7 @@ def quant_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def kind_of(cache: str) -> str:
-    """Return the kind of a cache's spec (:attr:``CacheSpec.kind``), or the beginning of a name that is no spec."""
+    """Return the kind of a cache's spec (``CacheSpec.kind``), or the beginning of a name that is no spec."""
     try:
         return cache_spec.parse(cache).kind
     except UsageError:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bridge.reports import kinds
-from bridge.reports.claims.decoding import Table, decode_rate, is_enough, middle
+from bridge.reports.claims.decoding import Table, decode_rate, is_enough, median_claim
 from bridge.reports.repetition import repeating_arms
 from bridge.reports.statistics import exact_interval
 
@@ -40,7 +40,7 @@ Predictions = dict[str, list[Mapping[str, Any]]]
 def needle_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the claims of ``kakeya.recall`` and ``kakeya.restored-prefill``."""
     rows, arms, prompts = report["rows"], report["arms"], report["prompts"]
-    where = everywhere([prompt["id"] for prompt in prompts])
+    where = where_all([prompt["id"] for prompt in prompts])
     claims = _recall_claims(rows, prompts, arms, where)
     if report["kind"] == kinds.RESTORED and report["config"].get("layers", "full") != "full":
         # The full-attention layers keep everything in this case, and find needles by themselves.
@@ -69,11 +69,11 @@ def _recall_claims(
         name, mine = arm["name"], hits.get(arm["name"], {})
         if set(expected) - set(mine):
             continue  # it did not run everywhere
-        claims.append(share("recall", name, RECALL, whole, [mine[p["id"]] for p in prompts]))
+        claims.append(share_claim("recall", name, RECALL, whole, [mine[p["id"]] for p in prompts]))
         for (length, depth), members in buckets.items():
             if len(members) > 1:
                 where = {"length": length, "depth": depth}
-                claims.append(share("recall", name, RECALL, where, [mine[p] for p in members]))
+                claims.append(share_claim("recall", name, RECALL, where, [mine[p] for p in members]))
         if arm.get("oracle"):
             claims += _against(arm, table, hits, whole)
         nbytes = [row["memory"]["cache_bytes"] for row in table.all(name) if row.get("memory")]
@@ -88,7 +88,7 @@ def _against(
 ) -> Iterator[dict[str, Any]]:
     name, oracle = arm["name"], arm["oracle"]
     equal = table.identical(name, oracle)
-    yield share("identical_outputs", name, IDENTICAL, where, equal)
+    yield share_claim("identical_outputs", name, IDENTICAL, where, equal)
     mine, theirs = (list(hits.get(side, {}).values()) for side in (name, oracle))
     if theirs:
         value = sum(mine) / len(mine) - sum(theirs) / len(theirs)
@@ -96,7 +96,7 @@ def _against(
         yield {**about, "definition": DELTA, "where": where}
 
 
-def share(
+def share_claim(
     name: str, arm: str | None, definition: str, where: dict[str, Any], hits: Sequence[bool]
 ) -> dict[str, Any]:
     """Return a claim about the share of hits, with its exact interval."""
@@ -106,7 +106,7 @@ def share(
     return {**about, "value": value, "interval": interval, "definition": definition, "where": where}
 
 
-def everywhere(prompts: Sequence[str]) -> dict[str, Any]:
+def where_all(prompts: Sequence[str]) -> dict[str, Any]:
     """Return the ``where`` of a claim about all prompts: empty, or the name of the only prompt."""
     return {"prompt": prompts[0]} if len(prompts) == 1 else {}
 
@@ -124,11 +124,11 @@ def pace_claims(
     table, about = Table(rows), {"where": where}
     timed = [arm for arm in arms if is_enough(table, arm["name"])]
     rates = {arm["name"]: list(table.per_prompt(arm["name"], decode_rate).values()) for arm in timed}
-    claims = [middle("decode_tok_s", values, arm=name) | about for name, values in rates.items()]
+    claims = [median_claim("decode_tok_s", values, arm=name) | about for name, values in rates.items()]
     for arm in timed if RECOMPUTE in rates else ():
         ratios = table.ratios(arm["name"], RECOMPUTE, decode_rate) if arm["role"] == "candidate" else []
         if ratios:
-            claims.append(middle("decode_ratio", ratios, arm=arm["name"], against=RECOMPUTE) | about)
+            claims.append(median_claim("decode_ratio", ratios, arm=arm["name"], against=RECOMPUTE) | about)
     return claims
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bridge.reports.claims.recall import IDENTICAL, everywhere, share
+from bridge.reports.claims.recall import IDENTICAL, share_claim, where_all
 
 SOLVED = (
     "share of problems whose one greedy solution passes the problem's tests; "
@@ -19,7 +19,7 @@ CONTROLS = ("identity", "poison")
 def pass_at_1_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return each arm's pass@1 and, if it has an oracle, its share of equal answers. Controls have no claims."""
     problems = [prompt["id"] for prompt in report["prompts"]]
-    where = everywhere(problems)
+    where = where_all(problems)
     rows = {(row["arm"], row["prompt"]): row for row in report["rows"]}
     claims = []
     for arm in report["arms"]:
@@ -27,10 +27,10 @@ def pass_at_1_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
         mine = [rows[name, problem] for problem in problems if (name, problem) in rows]
         if arm["role"] in CONTROLS or len(mine) < len(problems):
             continue
-        claims.append(share("pass_at_1", name, SOLVED, where, [row["passed"] for row in mine]))
+        claims.append(share_claim("pass_at_1", name, SOLVED, where, [row["passed"] for row in mine]))
         if oracle and all((oracle, problem) in rows for problem in problems):
             equal = [row["tokens"] == rows[oracle, row["prompt"]]["tokens"] for row in mine]
-            claims.append(share("identical_outputs", name, IDENTICAL, where, equal))
+            claims.append(share_claim("identical_outputs", name, IDENTICAL, where, equal))
     return claims
 
 
@@ -38,5 +38,5 @@ def parity_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the agreement over all drafted tokens."""
     drafts = ((row["reference"], row["candidate"]) for row in report["rows"])
     equal = [a == b for reference, candidate in drafts for a, b in zip(reference, candidate, strict=True)]
-    where = everywhere([prompt["id"] for prompt in report["prompts"]])
-    return [share("agreement", None, AGREEMENT, where, equal)] if equal else []
+    where = where_all([prompt["id"] for prompt in report["prompts"]])
+    return [share_claim("agreement", None, AGREEMENT, where, equal)] if equal else []

@@ -29,7 +29,7 @@ _MAX_PROMPTS = 24
 _EXACT = "The lines are exact 95 % intervals of so many prompts."
 
 
-def decoded(report: Row) -> tuple[list[Table], list[Plot]]:
+def decode_view(report: Row) -> tuple[list[Table], list[Plot]]:
     """Return the table of arms, and plots of their speed."""
     return arms_table(report), speed_plots(report)
 
@@ -71,7 +71,7 @@ def speed_plots(report: Row) -> list[Plot]:
     return plots
 
 
-def recall(report: Row) -> tuple[list[Table], list[Plot]]:
+def recall_view(report: Row) -> tuple[list[Table], list[Plot]]:
     """Return tables: for each arm, how many prompts of each length it answered with the hidden text; and the arms."""
     prompts = {text(p.get("id")): p for p in items(report.get("prompts")) if text(p.get("expected"))}
     hits_by_arm: dict[str, dict[float, list[bool]]] = {}

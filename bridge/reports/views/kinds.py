@@ -53,11 +53,11 @@ def _claim(claim: Row) -> Claim:
 
 _BY_KIND: dict[str, Callable[[Row], Shown]] = {
     kinds.CODEC_RD: codec.codec,
-    **dict.fromkeys(kinds.TIMED, decode.decoded),
-    **dict.fromkeys(kinds.NEEDLES, decode.recall),
-    kinds.VERIFY_L: sweep.verify,
-    kinds.KV_QUANT: sweep.quantised,
-    kinds.PARITY: sweep.parity,
-    kinds.SERVE: sweep.served,
-    kinds.SOLUTIONS: sweep.solved,
+    **dict.fromkeys(kinds.TIMED, decode.decode_view),
+    **dict.fromkeys(kinds.NEEDLES, decode.recall_view),
+    kinds.VERIFY_L: sweep.verify_view,
+    kinds.KV_QUANT: sweep.kv_quant_view,
+    kinds.PARITY: sweep.parity_view,
+    kinds.SERVE: sweep.serve_view,
+    kinds.SOLUTIONS: sweep.solutions_view,
 }

@@ -16,7 +16,7 @@ from bridge.reports.views.rows import MAX_COLUMNS
 _MEANS = (("sum_squared_error", "sum_squares"), ("sum_kl", "n_positions"), ("same_top", "n_positions"))
 
 
-def verify(report: Row) -> tuple[list[Table], list[Plot]]:
+def verify_view(report: Row) -> tuple[list[Table], list[Plot]]:
     """Return the milliseconds of a pass over L tokens, by length of the context."""
     times: dict[float, dict[float, list[float]]] = {}
     for row in counted(items(report.get("rows"))):
@@ -40,7 +40,7 @@ def verify(report: Row) -> tuple[list[Table], list[Plot]]:
     return [Table("Median milliseconds of one forward pass", columns, cells)], [plot]
 
 
-def quantised(report: Row) -> tuple[list[Table], list[Plot]]:
+def kv_quant_view(report: Row) -> tuple[list[Table], list[Plot]]:
     """Return each cache's figures over all prompts, against its stored bits. Plots connect caches of the same kind."""
     cells: list[tuple[Cell, ...]] = []
     for (arm,), rows in grouped(items(report.get("rows")), "arm").items():
@@ -69,7 +69,7 @@ def quantised(report: Row) -> tuple[list[Table], list[Plot]]:
     return [table], plots
 
 
-def parity(report: Row) -> tuple[list[Table], list[Plot]]:
+def parity_view(report: Row) -> tuple[list[Table], list[Plot]]:
     """Return on how many drafted tokens two implementations agree, by prompt."""
     cells: list[tuple[Cell, ...]] = []
     for (prompt,), rows in grouped(items(report.get("rows")), "prompt").items():
@@ -80,7 +80,7 @@ def parity(report: Row) -> tuple[list[Table], list[Plot]]:
     return [Table("Two implementations on the same inputs", columns, tuple(cells))] if cells else [], []
 
 
-def served(report: Row) -> tuple[list[Table], list[Plot]]:
+def serve_view(report: Row) -> tuple[list[Table], list[Plot]]:
     """Return how many server answers equal those to a single client without drafts and prefix cache."""
     rows = items(report.get("rows"))
     alone = {
@@ -100,7 +100,7 @@ def served(report: Row) -> tuple[list[Table], list[Plot]]:
     return [Table(title, columns, tuple(cells))] if cells else [], []
 
 
-def solved(report: Row) -> tuple[list[Table], list[Plot]]:
+def solutions_view(report: Row) -> tuple[list[Table], list[Plot]]:
     """Return how many problems each arm solves, with the exact interval of the share."""
     cells: list[tuple[Cell, ...]] = []
     for (arm,), rows in grouped(items(report.get("rows")), "arm").items():

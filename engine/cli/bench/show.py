@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 
 from bridge.reports.claims.decoding import Table as Rows
-from bridge.reports.claims.decoding import acceptance_rate, decode_rate, one_graph_loses, paired_speedups, tau
+from bridge.reports.claims.decoding import acceptance_rate, decode_rate, loop_crossovers, paired_speedups, tau
 from bridge.reports.claims.unclaimed import why_no_speed
 from bridge.reports.claims.verify import passes_of
 from engine.cli.measured import print_table
@@ -89,7 +89,7 @@ def _rounds_table(report: dict[str, Any]) -> None:
     print_table(shown)
     click.echo(ROUND_LEGEND)
     longest = max(contexts.values())
-    for (arm, other), least in one_graph_loses(report["claims"], contexts).items():
+    for (arm, other), least in loop_crossovers(report["claims"], contexts).items():
         never = f"{arm} is not slower than {other} at {longest} tokens, the longest context"
         click.echo(f"{arm} is slower than {other} from {least} tokens of context on" if least else never)
 

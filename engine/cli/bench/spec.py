@@ -93,7 +93,7 @@ def workloads_of(pair: Any, options: dict[str, Any], *, chat: bool) -> list[Any]
     if options["spread"]:
         lengths = [n for n in (lengths[0] // 8, lengths[0] // 4) if n >= SHORTEST] + lengths
     drawn = needles.make(pair.tokenizer, lengths, [0.5], options["max_prompts"] or NEEDLES, 0, chat=chat)
-    drawn = needles.directly(drawn) if options["direct_answer"] else drawn
+    drawn = needles.ask_directly(drawn) if options["direct_answer"] else drawn
     names = {n: f"{needles.WORKLOAD}-{n}" if len(lengths) > 1 else WORKLOAD for n in lengths}
     return [
         needles.workload([needle for needle in drawn if needle.length == length], name)
@@ -102,7 +102,7 @@ def workloads_of(pair: Any, options: dict[str, Any], *, chat: bool) -> list[Any]
 
 
 def plan_of(options: dict[str, Any]) -> Any:
-    """Return the :class:``engine.evals.speculation.arms.SpeculationPlan`` that the options describe."""
+    """Return the ``engine.evals.speculation.arms.SpeculationPlan`` that the options describe."""
     from engine.evals.speculation.arms import RESCALED, SpeculationPlan
 
     if options["embed_scale"] == "both":

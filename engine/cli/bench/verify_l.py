@@ -32,7 +32,7 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     from engine.cache.spec import parse
     from engine.cli.bench.show import verify_table
     from engine.dflash.target.context import check_context
-    from engine.evals.recall import usable
+    from engine.evals.recall import try_caches
     from engine.evals.verify_cost import Sweep, job
     from engine.measure import report
     from engine.measure.job import run_all
@@ -40,7 +40,7 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
 
     specs = tuple(dict.fromkeys(parse(spec).text for spec in options["caches"]))
     pair = load(options["model"], draft=False, dtype=options["dtype"])
-    _, left_out = usable(pair.target, specs, 0)
+    _, left_out = try_caches(pair.target, specs, 0)
     tell_left_out(left_out)
     lengths, contexts = options["lengths"], options["contexts"]
     check_context(pair.target, pair.name, max(contexts) + max(lengths))

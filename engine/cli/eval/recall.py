@@ -52,7 +52,7 @@ def find_needles(
     kind: str, pair: Any, arms: list[Any], needles: list[Any], plan: Any, config: dict[str, Any],
     out: Path | None, *, as_json: bool, **more: Any,
 ) -> None:  # fmt: skip
-    """Decode every arm on every needle, and output a report of ``kind``; see :func:``engine.evals.recall.job``."""
+    """Decode every arm on every needle, and output a report of ``kind``; see ``engine.evals.recall.job``."""
     from engine.evals import recall
 
     job = recall.job(kind, pair, arms, needles, plan, config, **more)

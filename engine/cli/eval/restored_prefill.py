@@ -56,7 +56,7 @@ def command(
         plan = replace(plan, layers=restored.layers_for(pair.target, pair.restorer))
     arms, left_out = restored.arms_of(pair.target, plan, pair.restorer)
     needles = make_needles(pair, plan)
-    if near := restored.reachable(needles, plan):
+    if near := restored.unevicted_prompts(needles, plan):
         fix = "ask for lesser depths, longer prompts or a smaller window"
         raise BadInput(f"the needle of {near[0]} stays within the window until the question", fix)
     learned = str(restorer) if restorer else None

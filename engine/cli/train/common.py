@@ -10,7 +10,7 @@ import click
 
 from bridge.common.cli.commands import FOLDER, option, options
 from bridge.common.cli.progress import Bounded
-from bridge.common.whole_files import written_whole
+from bridge.common.whole_files import atomic_write
 
 if TYPE_CHECKING:
     from engine.train.run import Trainer
@@ -56,6 +56,6 @@ def _show(line: dict[str, Any], steps: int) -> None:
 
 def write_description(folder: Path, described: dict[str, Any]) -> None:
     """Write ``training.json`` beside a trained model, and print the model's folder."""
-    with written_whole(folder / "training.json") as part:
+    with atomic_write(folder / "training.json") as part:
         part.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     click.echo(folder)

@@ -128,7 +128,7 @@ def command(*, name: str, out: Path, text: tuple[Path, ...], **options: Any) -> 
 
 
 def _answers(pair: Any, prompt_set: str, path: Path, device: str, seed: int) -> Any:
-    """Let the target answer a set of prompts; see :func:``engine.train.data.answers.stream``."""
+    """Let the target answer a set of prompts; see ``engine.train.data.answers.stream``."""
     from engine.measure import prompts as sets
     from engine.train.data import answers
     from engine.train.drafter.learner_torch import writer

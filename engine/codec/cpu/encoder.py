@@ -1,4 +1,4 @@
-"""Encodes vectors in NumPy: the choices of :mod:``engine.codec.search``, bit for bit.
+"""Encodes vectors in NumPy: the choices of ``engine.codec.search``, bit for bit.
 
 NumPy passes over memory faster than MLX's CPU backend, and it can select the blocks that need more work than
 others.

@@ -18,7 +18,7 @@ LIMIT = 240
 def nearest(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return twice the nearest points of E8, int16, and squared distances ``[columns]``, of float32 ``[8, columns]``.
 
-    See :func:``engine.codec.lattice.nearest_e8``. Coordinates may be 2^14 at most.
+    See ``engine.codec.lattice.nearest_e8``. Coordinates may be 2^14 at most.
     """
     (number, rest, key, scratch), (short, _), (moves, flips) = _scratch.arrays(z.shape[1])
     np.add(z, ROUNDER, out=number)

@@ -40,7 +40,7 @@ class GroupedDynamicConv(nn.Module):
         self.kernel_projection = nn.Linear(size, 2 * taps * self.groups, bias=False)
 
     def before(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """Return the convolved rows, and the kernels for :meth:``after``."""
+        """Return the convolved rows, and the kernels for ``after``."""
         taps = self.base_kernel.shape[1]
         kernels = self.kernel_projection(x).reshape(*x.shape[:-1], 2, taps, self.groups)
         return convolve(x, self.base_kernel[0], kernels[..., 0, :, :]), kernels[..., 1, :, :]
@@ -61,7 +61,7 @@ class ConvLayer(DraftLayer):
     def __call__(
         self, x: mx.array, update: mx.array | None, attend: Rows, gate_up: Rows
     ) -> tuple[mx.array, mx.array]:
-        """See :class:``DraftLayer``."""
+        """See ``DraftLayer``."""
         x, normed = add_norm(x, update, self.input_layernorm)
         mixed, kernels = self.attention_conv.before(normed)
         update = self.attention_conv.after(self.self_attn.o_proj(attend(mixed)), kernels)

@@ -52,7 +52,7 @@ class ConfidenceHead(nn.Module):
         return mx.sigmoid(self.proj(inputs).astype(mx.float32))[..., 0]
 
 
-def confident(confidences: mx.array, threshold: float) -> int:
+def count_confident(confidences: mx.array, threshold: float) -> int:
     """Return the number of drafts before the first one below the threshold, at least 1. Waits for the device."""
     sure = mx.cumprod((confidences[0] >= threshold).astype(mx.int32))
     return max(1, *integers(sure.sum()[None]))

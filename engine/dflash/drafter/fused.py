@@ -15,8 +15,8 @@ class FusedLayers:
 
     Where a projection is not a plain matrix (a quantized one, an adapter), the layers' own are called instead.
     The views share memory with the matrices, so that nothing is held twice. Once a parameter is replaced, as
-    training does, :meth:``fits`` says no and another is to be made. Products over few rows have the form that
-    :func:``engine.dflash.target.small_gemm.form_of`` says.
+    training does, ``fits`` says no and another is to be made. Products over few rows have the form that
+    ``engine.dflash.target.small_gemm.form_of`` says.
     """
 
     def __init__(self, layers: list[DraftLayer], config: DraftConfig, form: str) -> None:

@@ -79,7 +79,7 @@ class TorchLayers:
         """Let every block of rows attend to the context before it and to itself; return the layer's update.
 
         States are ``[rows, blocks * block, hidden]``, not yet normed, at positions ``[rows, blocks * block]``. Keys and
-        values of the context are those of :meth:``context``; ``visible`` says which of it each row sees,
+        values of the context are those of ``context``; ``visible`` says which of it each row sees,
         ``[rows, blocks * block, length]``.
         """
         config = self.config
@@ -138,7 +138,7 @@ class Crossings:
 
 
 class TorchDrafter:
-    """A drafter whose layers run in torch, for a target in MLX. It can replace a :class:``Drafter``.
+    """A drafter whose layers run in torch, for a target in MLX. It can replace a ``Drafter``.
 
     The weights of ``draft`` are copied, in float32, to a device of torch; None is the best one.
 
@@ -164,7 +164,7 @@ class TorchDrafter:
         self.layers = TorchLayers(self.config, weights, self.device, torch.float32)
 
     def bind(self, target: nn.Module, embed_scale: float | None = None) -> "BoundTorch":
-        """Return it with a target's ends; see :meth:``Drafter.bind``."""
+        """Return it with a target's ends; see ``Drafter.bind``."""
         embeddings = TargetEmbeddings.of(target)
         embeddings.check(self.config)
         return BoundTorch(self, DraftEmbeddings(embeddings, self.config, embed_scale))
@@ -181,7 +181,7 @@ class TorchContext:
 
 
 class BoundTorch:
-    """The counterpart of :class:``engine.dflash.drafter.model.BoundDrafter``."""
+    """The counterpart of ``engine.dflash.drafter.model.BoundDrafter``."""
 
     def __init__(self, drafter: TorchDrafter, embeddings: DraftEmbeddings) -> None:
         self.drafter, self.config, self.embeddings = drafter, drafter.config, embeddings
@@ -210,7 +210,7 @@ class BoundTorch:
         n_drafts: int,
         pick: Callable[[mx.array], mx.array] | None = None,
     ) -> Proposal:
-        """Draft the tokens after ``bonus``; see :meth:``BoundDrafter.propose``. Torch has computed when it returns."""
+        """Draft the tokens after ``bonus``; see ``BoundDrafter.propose``. Torch has computed when it returns."""
         if taps is not None and taps.shape[1]:
             self.absorb(taps, context)
         layers, config, block = self.drafter.layers, self.config, n_drafts + 1

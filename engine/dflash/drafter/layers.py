@@ -30,7 +30,7 @@ def norm_rotate(
     """Normalize each head, scale it and rotate its halves, in float32 throughout; return ``[batch, heads, rows, dim]``.
 
     ``x`` is ``[batch, rows, heads * dim]``, ``weight`` broadcasts to ``[batch, rows, heads, dim]``; ``cos`` and ``sin``
-    are ``[rows, dim]``, as :func:``engine.dflash.target.rotary.rotate`` takes them.
+    are ``[rows, dim]``, as ``engine.dflash.target.rotary.rotate`` takes them.
     """
     heads = x.reshape(*x.shape[:2], -1, dim).astype(mx.float32)
     heads = mx.fast.rms_norm(heads, None, eps) * weight

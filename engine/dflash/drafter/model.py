@@ -81,7 +81,7 @@ class Drafter(nn.Module):
         Args:
             target: an mlx-lm model.
             embed_scale: factor of the target's embeddings; None uses the checkpoint's, see
-                :func:``engine.dflash.target.embeddings.embed_scale_of``. (The ``dflash`` package uses the target's
+                ``engine.dflash.target.embeddings.embed_scale_of``. (The ``dflash`` package uses the target's
                 attribute ``embed_scale``, which is the square root of the hidden size in Gemma 4, or 1.)
 
         Raises:
@@ -93,7 +93,7 @@ class Drafter(nn.Module):
 class BoundDrafter:
     """A drafter with its target's embeddings and head.
 
-    The state of a generation is in the caches that :meth:``make_cache`` returns, not here.
+    The state of a generation is in the caches that ``make_cache`` returns, not here.
     """
 
     def __init__(self, drafter: Drafter, embeddings: TargetEmbeddings, embed_scale: float | None) -> None:
@@ -113,7 +113,7 @@ class BoundDrafter:
         """Append accepted tokens to the context, without drafting.
 
         ``taps`` are the target's chosen layers at the tokens that follow the context, ``[1, new, chosen * hidden]``, as
-        :class:``engine.dflash.target.taps.Tapped`` gives them.
+        ``engine.dflash.target.taps.Tapped`` gives them.
         """
         new = self.count(taps)
         cos, sin = self.rotations.at(context.offset, new)
@@ -134,7 +134,7 @@ class BoundDrafter:
 
         Args:
             bonus: the last committed token, whose taps are not known yet: a number, or an array with one token.
-            taps: of the tokens that were committed since the last call and before ``bonus``, as in :meth:``absorb``;
+            taps: of the tokens that were committed since the last call and before ``bonus``, as in ``absorb``;
                 None if there are none.
             context: is advanced by the taps, not by the block.
             n_drafts: how many tokens to draft, 1 or more. The block has one row more, except with
@@ -161,7 +161,7 @@ class BoundDrafter:
     def states(
         self, bonus: int | mx.array, taps: mx.array | None, context: DraftContext, n_drafts: int
     ) -> mx.array:
-        """Return the normed rows of the drafts, ``[n_drafts, hidden]``; see :meth:``propose``."""
+        """Return the normed rows of the drafts, ``[n_drafts, hidden]``; see ``propose``."""
         return states_of([Block(self, bonus, taps, context, n_drafts)])[0]
 
     def embed(self, bonus: int | mx.array, n_masks: int) -> mx.array:
@@ -213,7 +213,7 @@ class BoundDrafter:
 
 
 class Block(NamedTuple):
-    """The inputs for one generation's drafts; see :meth:``BoundDrafter.propose``."""
+    """The inputs for one generation's drafts; see ``BoundDrafter.propose``."""
 
     bound: BoundDrafter
     bonus: int | mx.array

@@ -18,7 +18,7 @@ def load_draft(source: str | Path, dtype: mx.Dtype | None = None) -> Drafter:
     The weights are held in ``dtype``, None keeps the file's. On a CPU float32 is the fast one.
 
     Raises:
-        BadInput: there is no such drafter, its configuration is invalid (see :mod:``engine.dflash.config``), or
+        BadInput: there is no such drafter, its configuration is invalid (see ``engine.dflash.config``), or
             its weights are damaged or do not fit it.
     """
     folder = hub.folder_of(source)

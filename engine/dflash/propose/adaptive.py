@@ -5,7 +5,7 @@ recently accepted drafts, the cost from the times of rounds. If no round is wort
 decoding runs, pipelined and as fast as without a drafter.
 
 An account bounds the loss from wrong estimates. Its unit is a plain step. A round adds the tokens that it commits, and
-subtracts its cost. While the account is negative, no round runs. It begins with one step and grows by :data:``SHARE``
+subtracts its cost. While the account is negative, no round runs. It begins with one step and grows by ``SHARE``
 of a step with each token. So an answer takes at most this share more time than plain decoding, one step and one round.
 """
 
@@ -79,12 +79,12 @@ class Fixed(Policy):
     """Always proposes the whole block, from the drafter that is right more often. Uses no clock."""
 
     def choose(self, room: int, block: int, match: int, *, model: int) -> RoundPlan:
-        """See :class:``Policy``."""
+        """See ``Policy``."""
         plans = _largest(room, block, match if match >= SURE else 0, model)
         return max(plans, key=lambda plan: self.expected(plan, match), default=RoundPlan(PLAIN, room))
 
     def wants_drafts(self, room: int, block: int, match: int) -> bool:
-        """See :class:``Policy``."""
+        """See ``Policy``."""
         return match >= SURE and min(block, room) > 1
 
 
@@ -92,7 +92,7 @@ class Adaptive(Policy):
     """Chooses the plan with the highest estimated worth, and keeps the account; see the module.
 
     Args:
-        costs: measured by default; :class:``Nominal`` makes the same decisions every time. The account then uses
+        costs: measured by default; ``Nominal`` makes the same decisions every time. The account then uses
             nominal costs, and sets no bound if real costs are higher.
     """
 
@@ -106,16 +106,16 @@ class Adaptive(Policy):
         self._used: dict[str, int] = {}  # drafter -> the number of its last round
 
     def begin(self) -> None:
-        """See :class:``Policy``. Of an earlier answer's balance, at most ``CREDIT`` steps, gained or lost, remain."""
+        """See ``Policy``. Of an earlier answer's balance, at most ``CREDIT`` steps, gained or lost, remain."""
         self.costs.begin()
         self._credit = max(-CREDIT, min(self._credit, CREDIT))
 
     def choose(self, room: int, block: int, match: int, *, model: int) -> RoundPlan:
-        """See :class:``Policy``."""
+        """See ``Policy``."""
         best = self._best(room, block, match, model=model)
         if not best:
             return RoundPlan(PLAIN, room)
-        if sample := self.costs.stale():
+        if sample := self.costs.measurements_due():
             return RoundPlan(PLAIN, min(room, sample))
         paying = [plan for plan in best if self._pays(plan, match)]
         plan = max(
@@ -139,13 +139,13 @@ class Adaptive(Policy):
         return RoundPlan(PLAIN, int(min(room, max(1, ceil(wait)))))
 
     def wants_drafts(self, room: int, block: int, match: int) -> bool:
-        """See :class:``Policy``."""
-        if self._credit <= 0 or self.costs.stale():
+        """See ``Policy``."""
+        if self._credit <= 0 or self.costs.measurements_due():
             return False
         return any(self._pays(plan, match) for plan in self._best(room, block, match, model=0))
 
     def learn(self, plan: RoundPlan, match: int, accepted: int, seconds: float) -> None:
-        """See :class:``Policy``."""
+        """See ``Policy``."""
         trial = plan.drafter != PLAIN and not self._pays(plan, match)
         super().learn(plan, match, accepted, seconds)
         tokens, cost = accepted + 1, self.costs.learn(plan.drafter, plan.size, seconds)
@@ -184,7 +184,7 @@ class Adaptive(Policy):
 
 
 def _largest(room: int, block: int, match: int, model: int) -> list[RoundPlan]:
-    """Return the plan with the most drafts of each drafter that can propose now; see :meth:``Policy.choose``."""
+    """Return the plan with the most drafts of each drafter that can propose now; see ``Policy.choose``."""
     rows = {"dflash": min(model, block), "lookup": block if match else 0}
     most = {drafter: min(count, room) - 1 for drafter, count in rows.items()}
     return [RoundPlan(drafter, size) for drafter, size in most.items() if size > 0]

@@ -18,7 +18,7 @@ class Nominal:
 
     row, draft = 0.08, 0.4
 
-    def stale(self) -> int:
+    def measurements_due(self) -> int:
         """Return how many plain steps have to be measured before the next round."""
         return 0
 
@@ -57,7 +57,7 @@ class Pace:
         """Record one step."""
         self._seconds, self._steps = self._seconds + seconds, self._steps + 1
 
-    def missing(self) -> int:
+    def measurements_due(self) -> int:
         """Return how many steps have to be measured before the next round."""
         if self._steps >= self.sample:
             self.end_run()
@@ -104,9 +104,9 @@ class Measured(Nominal):
         self._doubts: dict[tuple[str, bool], tuple[int, float, float]] = {}
         self._largest: dict[str, int] = {}  # by drafter: the drafts of its largest round
 
-    def stale(self) -> int:
+    def measurements_due(self) -> int:
         """Return how many plain steps have to be measured before the next round."""
-        return self._pace.missing()
+        return self._pace.measurements_due()
 
     def of(self, drafter: str, drafts: int) -> float:
         """Return the cost of a round in plain steps, at least one."""

@@ -5,7 +5,7 @@ from itertools import accumulate
 from typing import NamedTuple, TypeGuard
 
 from engine.dflash.drafter.context import DraftContext
-from engine.dflash.drafter.dspark import confident
+from engine.dflash.drafter.dspark import count_confident
 from engine.dflash.drafter.model import Block, Drafter, states_of
 from engine.dflash.sampling import Sampler
 from engine.dflash.shape import DFLASH
@@ -46,7 +46,7 @@ class Proposer:
     @property
     def context(self) -> DraftContext:
         """The context after reading all waiting taps. Copy it to keep it."""
-        if (waited := self.waited()) is not None:
+        if (waited := self.take_taps()) is not None:
             self.bound.absorb(waited, self.unread)
         return self.unread
 
@@ -78,9 +78,11 @@ class Proposer:
                 drawn.append(probabilities)
             return chosen
 
-        drafts = self.bound.propose(pending, self.waited(), self.unread, n, None if sampler.greedy else pick)
+        drafts = self.bound.propose(
+            pending, self.take_taps(), self.unread, n, None if sampler.greedy else pick
+        )
         if self.config.cuts and drafts.confidences is not None:
-            n = confident(drafts.confidences, self.config.confidence_threshold)
+            n = count_confident(drafts.confidences, self.config.confidence_threshold)
         tokens = drafts.tokens[:, :n].astype(mx.int32)
         if not drawn:
             return tokens, None
@@ -90,7 +92,7 @@ class Proposer:
             drawn_from = mx.put_along_axis(everything, drafts.candidates, drawn_from, axis=-1)
         return tokens, drawn_from
 
-    def waited(self) -> mx.array | None:
+    def take_taps(self) -> mx.array | None:
         """Return the waiting taps, ``[1, rows, chosen * hidden]``, and clear them."""
         parts, self._waiting = self._waiting, []
         return mx.concatenate(parts, axis=1) if parts else None
@@ -114,13 +116,13 @@ def can_share(proposers: Sequence[Proposer | None]) -> TypeGuard[Sequence[Propos
 
 
 def batched_drafts(wanted: Sequence[Wanted]) -> list[Drafts]:
-    """Return each drafter's drafts and their distributions, as :meth:``Proposer.propose`` does.
+    """Return each drafter's drafts and their distributions, as ``Proposer.propose`` does.
 
     The drafter's layers run once over all blocks. The results differ from single drafts by rounding, which changes a
     proposal now and then, but never the target's choice.
     """
     embeddings = wanted[0].proposer.bound.embeddings
-    hidden = states_of([Block(p.bound, pending, p.waited(), p.unread, n) for p, pending, n, _ in wanted])
+    hidden = states_of([Block(p.bound, pending, p.take_taps(), p.unread, n) for p, pending, n, _ in wanted])
     ends = list(accumulate(each.n for each in wanted[:-1]))
     drafts: list[Drafts] = []
     for each, raw in zip(wanted, mx.split(embeddings.logits(mx.concatenate(hidden)), ends), strict=True):

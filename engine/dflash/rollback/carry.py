@@ -50,7 +50,7 @@ class Carry:
 
 
 class Carrying(Rollback):
-    """See :class:``Rollback``, and this module. Rounds are never shared, because a tail must precede its block."""
+    """See ``Rollback``, and this module. Rounds are never shared, because a tail must precede its block."""
 
     def __init__(self, parts: Sequence[Part], caches: list[Cache], used: list[Cache]) -> None:
         super().__init__(parts, caches, used)

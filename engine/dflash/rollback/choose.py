@@ -5,7 +5,7 @@ from typing import Any
 from engine.cache.kinds import CLASSES, Layout, layout_of
 from engine.cache.protocol import Cache
 from engine.cache.roundtrip import KakeyaLatticeMLXCache
-from engine.cache.wrapping import with_each
+from engine.cache.wrapping import map_nested
 from engine.dflash.rollback.carry import Carry, Carrying
 from engine.dflash.rollback.late import LateGrowing, LateRing
 from engine.dflash.rollback.recurrent import Recompute
@@ -82,7 +82,7 @@ def rollback_for(caches: list[Cache], kind: str = "auto", model: nn.Module | Non
         parts.append(_part(cache, kind))
         return parts[-1].stand_in
 
-    used = [with_each(cache, stand_in) for cache in caches]
+    used = [map_nested(cache, stand_in) for cache in caches]
     recurrent = any(isinstance(part, Recompute) for part in parts)
     if recurrent and model is not None and not _recomputes(model):
         return rollback_for(caches, "carry")

@@ -134,12 +134,12 @@ class LateRing(Late, own=("_ahead",)):
             self._ahead = True
 
     def check(self, rows: int, keep: int) -> None:
-        """See :meth:``Late.check``."""
+        """See ``Late.check``."""
         if not self._ahead or rows != 1:
             super().check(rows, keep)
 
     def commit(self, rows: int, keep: int) -> None:
-        """See :meth:``Late.commit``."""
+        """See ``Late.commit``."""
         if not self._ahead:
             super().commit(rows, keep)
         elif keep:

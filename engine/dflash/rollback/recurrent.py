@@ -40,7 +40,7 @@ class Call:
 class Recompute(lm_cache.ArraysCache):
     """A recurrent cache's proxy during rounds: it reads and writes the cache, and records the calling modules.
 
-    The model has to be one that :func:``recorded`` gave.
+    The model has to be one that ``recorded`` gave.
     """
 
     name = "recompute"
@@ -105,7 +105,7 @@ class Recompute(lm_cache.ArraysCache):
         self._after = again.cache
 
     def commit(self, rows: int, keep: int) -> None:  # noqa: ARG002
-        """Take over the states that :meth:``check`` queued."""
+        """Take over the states that ``check`` queued."""
         if self._after is not None:
             self.inner.cache = self._after
         self._restart([])
@@ -131,7 +131,7 @@ class Recompute(lm_cache.ArraysCache):
 
 
 def recorded(module: Any) -> Any:
-    """Return a clone of a model in which modules that take a cache notify a :class:``Recompute`` when they run.
+    """Return a clone of a model in which modules that take a cache notify a ``Recompute`` when they run.
 
     The modules on the path to them are copied, and parameters are shared; the model itself does not change.
     """

@@ -26,7 +26,7 @@ class Part(Protocol):
         """Raise RollbackError if the first ``keep`` of ``rows`` tokens cannot be kept; do not change the cache."""
 
     def commit(self, rows: int, keep: int) -> None:
-        """Keep the first ``keep`` of the ``rows`` tokens, after :meth:``check`` with the same arguments."""
+        """Keep the first ``keep`` of the ``rows`` tokens, after ``check`` with the same arguments."""
 
     def abandon(self) -> None:
         """Return to the state at ``begin``, after a forward pass that may have failed anywhere."""
@@ -84,7 +84,7 @@ class Rollback:
     def forward(self, model: Callable[..., Any], tokens: mx.array) -> Any:
         """Open a round: run ``model(tokens, cache=...)`` and return its output, row for row ``tokens``, ``[1, L]``.
 
-        The model is what :meth:``prepare`` gave, or anything over it with the same call.
+        The model is what ``prepare`` gave, or anything over it with the same call.
 
         Raises:
             RollbackError: the previous round was neither committed nor abandoned.
@@ -92,7 +92,7 @@ class Rollback:
         return model(tokens, cache=self.open(tokens.shape[1]))
 
     def open(self, rows: int) -> list[Any]:
-        """Open a round, as :meth:``forward`` does; return what the caller gives the model for a pass over ``rows``."""
+        """Open a round, as ``forward`` does; return what the caller gives the model for a pass over ``rows``."""
         self._closed()
         self._note()
         self._rows = rows

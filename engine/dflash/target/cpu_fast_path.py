@@ -21,7 +21,7 @@ ROWS = 64
 def quick_copy(target: nn.Module) -> nn.Module:
     """Return a copy with rotary tables and this machine's products over few rows; on a GPU the target itself.
 
-    Use the copy for one generation only, see :func:``engine.dflash.target.rotary.with_tables``.
+    Use the copy for one generation only, see ``engine.dflash.target.rotary.with_tables``.
     """
     return with_products(with_tables(target))
 

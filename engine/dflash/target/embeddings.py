@@ -74,7 +74,7 @@ def embed_scale_of(config: DraftConfig, embeddings: TargetEmbeddings) -> float:
 class DraftEmbeddings:
     """The target's embeddings and head, adapted to a drafter's configuration.
 
-    ``embed_scale`` replaces the factor from :func:``embed_scale_of``.
+    ``embed_scale`` replaces the factor from ``embed_scale_of``.
     """
 
     def __init__(

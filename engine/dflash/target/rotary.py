@@ -49,7 +49,7 @@ class Rotations:
     def at(self, start: int, rows: int) -> tuple[mx.array, mx.array]:
         """Return cosines and sines, ``[rows, dim]`` each, of the positions from ``start``.
 
-        In the form for :func:``rotate``: the same values for both halves, but with negative sines in the first half.
+        In the form for ``rotate``: the same values for both halves, but with negative sines in the first half.
         """
         if self.last[:2] == (start, rows):
             return self.last[2:]
@@ -71,7 +71,7 @@ class TableRope(nn.RoPE):
     """MLX's embedding, with a table that all layers of the same kind share."""
 
     def __call__(self, x: mx.array, offset: Any = 0) -> mx.array:
-        """See :class:``mlx.nn.RoPE``; whatever the table lacks is computed as there."""
+        """See ``mlx.nn.RoPE``; whatever the table lacks is computed as there."""
         if not isinstance(offset, int) or x.dtype != mx.float32 or x.shape[-1] != self.dims:
             rotated: mx.array = super().__call__(x, offset)
             return rotated

@@ -40,7 +40,7 @@ def form() -> str:
 
 
 class Matrix:
-    """A matrix ``[outputs, inputs]`` that rows are multiplied with; for the form of products see :func:``form``."""
+    """A matrix ``[outputs, inputs]`` that rows are multiplied with; for the form of products see ``form``."""
 
     def __init__(self, weight: mx.array, form: str) -> None:
         self.weight, self.asked = weight, form
@@ -102,7 +102,7 @@ def form_of(model: nn.Module) -> str:
     return "turned" if form() == "tiled" and once else form()
 
 
-def keep_once(model: nn.Module) -> None:
+def forbid_copies(model: nn.Module) -> None:
     """Mark a model so that its weights are never copied, because memory is scarce."""
     model._kept_once = True  # noqa: SLF001 - not an array, so no parameter
 
@@ -118,7 +118,7 @@ def _matrix_bytes(model: nn.Module) -> int:
 
 
 def with_products(model: nn.Module) -> nn.Module:
-    """Return a model with the same weights whose products over few rows have the form of :func:``form_of``.
+    """Return a model with the same weights whose products over few rows have the form of ``form_of``.
 
     Its results differ from the given model's only by rounding. The given model does not change, but keeps the tiles for
     the next copy. If nothing is gained, it is returned itself.

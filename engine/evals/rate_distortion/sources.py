@@ -60,7 +60,7 @@ def capture(model: Any, tokens: "mx.array", most: int, seed: int = 0) -> dict[st
 
 
 def capture_from(name: str, text: Path, most: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Load a model by any name that :func:``engine.models.load`` takes, and :func:``capture`` from the start of a text.
+    """Load a model by any name that ``engine.models.load`` takes, and ``capture`` from the start of a text.
 
     Raises:
         BadInput: there is no such model, or the text is empty or cannot be read.

@@ -1,7 +1,7 @@
 """Runs code that a model wrote, in a process of its own. Only a confined process may do that.
 
 The new process has limits on time, memory, files and processes. They are not a sandbox. The sandbox around the whole
-job keeps the code from the machine and the network, and :func:``check_confined`` raises an error without it.
+job keeps the code from the machine and the network, and ``check_confined`` raises an error without it.
 """
 
 import ctypes

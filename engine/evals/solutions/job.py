@@ -13,7 +13,7 @@ from engine.cache.factory import patches_of
 from engine.cache.protocol import Cache
 from engine.dflash import stream_generate
 from engine.dflash.step import Step
-from engine.evals.recall import usable
+from engine.evals.recall import try_caches
 from engine.evals.solutions import problems
 from engine.evals.solutions.execution import run_tests
 from engine.evals.solutions.problems import Problem
@@ -41,7 +41,7 @@ def arms_of(pair: Pair, caches: Sequence[str], *, chat: bool) -> tuple[list[Solv
     Raises:
         BadInput: the model can use none of the caches.
     """
-    packed, left_out = usable(pair.target, ("raw", *caches), 0)
+    packed, left_out = try_caches(pair.target, ("raw", *caches), 0)
     arms = []
     for spec in ("raw", *packed):
         arms += [_arm(pair, spec, drafts=drafts, chat=chat) for drafts in (False, True)]

@@ -72,7 +72,7 @@ def native(pair: Pair, cache: str, *, ends: bool = True) -> SpeculationArm:
 
     With ``ends`` False, no token ends an answer.
     """
-    tokenizer = pair.tokenizer if ends else endless(pair.tokenizer)
+    tokenizer = pair.tokenizer if ends else without_stop_tokens(pair.tokenizer)
 
     def start(ids: Sequence[int], most: int, caches: list[Cache]) -> Iterator[Step]:
         stream = native_stream(pair.target, tokenizer, mx.array(list(ids)), most, prompt_cache=caches)
@@ -141,7 +141,7 @@ def speculative(pair: Pair, drafter: str, rollback: str, plan: SpeculationPlan, 
     return replace(arm, counted=counted, options={**arm.options, "runtime": f"torch {draft.device}"})
 
 
-def endless(tokenizer: Tokenizer) -> Tokenizer:
+def without_stop_tokens(tokenizer: Tokenizer) -> Tokenizer:
     """Return a copy of mlx-lm's wrapper for which no token ends an answer."""
     copied = copy.copy(tokenizer)
     vars(copied)["_eos_token_ids"] = set()  # the wrapper has a setter, which its protocol here does not show

@@ -160,7 +160,7 @@ def divergence_section(
 ) -> dict[str, Any]:  # fmt: skip
     """Return the ``divergence`` of a row whose tokens differ from the oracle's ``theirs``.
 
-    ``kind`` is that of :class:``engine.dflash.divergence.Divergence``. ``best`` holds the oracle's two likeliest tokens
+    ``kind`` is that of ``engine.dflash.divergence.Divergence``. ``best`` holds the oracle's two likeliest tokens
     at the position with their logits; with ``parting``, the two tokens that were decoded there. ``chunk`` tokens of the
     prompt were read at once.
     """

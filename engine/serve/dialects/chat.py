@@ -50,14 +50,14 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
         raise ApiError(400, "The messages make an empty prompt.", param="messages", code="invalid_value")
     most = request.max_completion_tokens or request.max_tokens
     options = server.options(request, chosen, resident, ids, most)
-    continued = harmony.speaks(resident.tokenizer) and harmony.is_open(text)
+    continued = harmony.is_spoken_by(resident.tokenizer) and harmony.is_open(text)
     callable_tools = tools if forced or not continued else []  # the continuation of a text is not a call
     options = await constrained(request, options, resident, callable_tools, forced=forced)
     start = resident.tokenizer.think_start
     thinks = start is not None and text.rstrip().endswith(start)
     if thinks and options.grammar is not None:
-        thought = grammar.behind_thought(options.grammar, resident.tokenizer.think_end_tokens or ())
-        await grammar.apart(resident.grammars.compiled, thought)
+        thought = grammar.after_thought(options.grammar, resident.tokenizer.think_end_tokens or ())
+        await grammar.run_in_thread(resident.grammars.compiled, thought)
         options = replace(options, grammar=thought)
     answer = PendingAnswer(server, chosen, [ids], options, request.n or 1)
     bare = bool(tools) and options.grammar is None and await asyncio.to_thread(_writes_bare_calls, resident)
@@ -69,7 +69,7 @@ def _parser(
     request: ChatRequest, resident: Model, tools: Tools, text: str, *, forced: bool, thinks: bool, bare: bool
 ) -> OutputParser:
     tokenizer, single = resident.tokenizer, request.parallel_tool_calls is False
-    if harmony.speaks(tokenizer) and not forced and not text.endswith(harmony.FINAL):
+    if harmony.is_spoken_by(tokenizer) and not forced and not text.endswith(harmony.FINAL):
         return harmony.Harmony(tools, single=single, continued=harmony.is_open(text))
     start, end = tokenizer.think_start, tokenizer.think_end
     *marks, parser = calls.form_of(tokenizer)
@@ -91,7 +91,7 @@ def _writes_bare_calls(resident: Model) -> bool:
 
 
 async def count(server: Server, request: ChatRequest) -> int:
-    """Return the number of tokens of a request's prompt; ApiError as :func:``begin``."""
+    """Return the number of tokens of a request's prompt; ApiError as ``begin``."""
     resident = await server.resident(server.choose(request))
     tools, forced = tools_of(request)
     ids, _ = await asyncio.to_thread(_prompt, resident, request, tools, forced=forced)
@@ -102,7 +102,7 @@ def _prompt(resident: Model, request: ChatRequest, tools: Tools, *, forced: bool
     text = render(resident, request, tools)
     formatted = request.response_format is not None and request.response_format.type != "text"
     on_final = forced or (formatted and not tools)
-    if harmony.speaks(resident.tokenizer) and on_final and not harmony.is_open(text):
+    if harmony.is_spoken_by(resident.tokenizer) and on_final and not harmony.is_open(text):
         text += harmony.FINAL  # these answers have only this channel
     return resident.encode(text, begins=not resident.tokenizer.has_chat_template), text
 
@@ -118,7 +118,7 @@ async def whole(chat: Chat) -> dict[str, Any]:
     async for piece in chat.pending.pieces():
         choice, message = choices[piece.index], messages[piece.index]
         tokens += piece.tokens
-        for delta in added(texts[piece.index], piece):
+        for delta in feed(texts[piece.index], piece):
             merge(message, delta)
         if piece.logprobs is not None:
             choice["logprobs"] = choice["logprobs"] or {"content": [], "refusal": None}
@@ -242,18 +242,18 @@ async def constrained(
     if request.logprobs:
         options = replace(options, logprobs=request.top_logprobs or 0)
     if forced:
-        tool_grammar = await asyncio.to_thread(grammar.of_tools, tools)
-        await grammar.apart(resident.grammars.check, tool_grammar, "tools")
+        tool_grammar = await asyncio.to_thread(grammar.tools_grammar, tools)
+        await grammar.run_in_thread(resident.grammars.check, tool_grammar, "tools")
         return replace(options, grammar=tool_grammar, stop=())
     answer = await of_format(request.response_format, resident)
     if answer is not None and tools:
         tokenizer, grammars = resident.tokenizer, resident.grammars
         in_json = calls.form_of(tokenizer)[2] is calls.parse_json
-        if harmony.speaks(tokenizer):
+        if harmony.is_spoken_by(tokenizer):
             answer = grammar.on_channels(answer, grammars.mark, tools)
         else:
             answer = grammar.with_calls(answer, *grammars.marks(), tools if in_json else None)
-        await grammar.apart(resident.grammars.check, answer, "tools")
+        await grammar.run_in_thread(resident.grammars.check, answer, "tools")
     return replace(options, grammar=answer)
 
 
@@ -277,6 +277,6 @@ async def of_format(wanted: Any, resident: Model) -> str | None:
             raise ApiError(400, message, param="response_format", code="missing")
     else:
         raise unsupported(f"response_format {wanted.type!r}", "response_format")
-    format_grammar = await asyncio.to_thread(grammar.of_schema, schema)
-    await grammar.apart(resident.grammars.check, format_grammar, "response_format")
+    format_grammar = await asyncio.to_thread(grammar.schema_grammar, schema)
+    await grammar.run_in_thread(resident.grammars.check, format_grammar, "response_format")
     return format_grammar

@@ -58,7 +58,7 @@ async def begin(server: Server, request: MessagesRequest) -> chat.Chat:
 
 
 async def count(server: Server, request: CountRequest) -> dict[str, int]:
-    """Return the size of a request's prompt in tokens; ApiError as :func:``begin``."""
+    """Return the size of a request's prompt in tokens; ApiError as ``begin``."""
     return {"input_tokens": await chat.count(server, parse(ChatRequest, _conversation(request)))}
 
 
@@ -183,7 +183,7 @@ class Blocks:
         self._index, self._kind = -1, ""
 
     def add(self, kind: str, value: Any) -> list[bytes]:
-        """Return the events of a delta from :func:``engine.serve.dialects.deltas.deltas``."""
+        """Return the events of a delta from ``engine.serve.dialects.deltas.deltas``."""
         events = []
         if kind == "call" or (kind in ("text", "thinking") and kind != self._kind):
             events = self.close()

@@ -54,14 +54,14 @@ def render(resident: Model, request: ChatRequest, tools: list[dict[str, Any]]) -
         elif tools:
             turns = _with_tools(turns, tools)
         try:
-            return template.render(fitted(turns, template), continued=continued, **extra)
+            return template.render(fit_to_template(turns, template), continued=continued, **extra)
         except Exception as error:  # a template is a program of the model's authors
             reason = " ".join(str(error).split())[:300]
             message = f"The model's chat template refuses these messages: {reason}."
             raise ApiError(400, message, param="messages") from error
 
 
-def fitted(turns: list[Turn], template: Template) -> list[Turn]:
+def fit_to_template(turns: list[Turn], template: Template) -> list[Turn]:
     """Return a conversation in a form that the template accepts. Whatever the template accepts is not changed."""
     calls = [call for turn in turns for call in turn.get("tool_calls", ())]
     named = {call.get("id"): call["function"]["name"] for call in calls}

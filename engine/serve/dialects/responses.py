@@ -245,7 +245,7 @@ class Item:
         self._kind = ""
 
     def add(self, kind: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
-        """Return the events of a delta from :func:``engine.serve.dialects.deltas.deltas``."""
+        """Return the events of a delta from ``engine.serve.dialects.deltas.deltas``."""
         events = []
         if kind == "call" or (kind in FORMS and kind != self._kind):
             events = [*self.close("completed"), *self._open(kind, value)]

@@ -39,7 +39,7 @@ def _deepseek(call: str) -> dict[str, Any]:
 
 
 def more_marks(tokenizer: Tokenizer, *, bare: bool) -> list[tuple[str, str]]:
-    """Return further marks around calls that :func:``parse_json`` reads; ``bare`` is for models that use none."""
+    """Return further marks around calls that ``parse_json`` reads; ``bare`` is for models that use none."""
     template = getattr(tokenizer, "chat_template", None)
     own = [DEEPSEEK] if isinstance(template, str) and DEEPSEEK[0] in template else []
     return [*own, LLAMA] if bare else own

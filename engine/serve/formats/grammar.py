@@ -1,7 +1,7 @@
 """Grammars for answers, with llguidance: JSON, a JSON schema, or a tool call.
 
-Clients supply the grammars. What they cost is limited: compiling by :mod:``engine.serve.formats.trial``, a mask by
-llguidance, and all masks of an answer by :class:``GrammarState``. A request whose grammar exceeds a limit is refused.
+Clients supply the grammars. What they cost is limited: compiling by ``engine.serve.formats.trial``, a mask by
+llguidance, and all masks of an answer by ``GrammarState``. A request whose grammar exceeds a limit is refused.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ T = TypeVar("T")
 _POOL = ThreadPoolExecutor(2, thread_name_prefix="grammar")
 
 
-async def apart(function: Callable[..., T], *args: Any) -> T:
+async def run_in_thread(function: Callable[..., T], *args: Any) -> T:
     """Call a function that may compile grammars, in a thread for such calls.
 
     If the task is cancelled, a waiting call never begins; in a running call, the event in its argument ``cancelled`` is
@@ -66,7 +66,7 @@ async def apart(function: Callable[..., T], *args: Any) -> T:
         cancelled.set()
 
 
-def of_schema(schema: Any) -> str:
+def schema_grammar(schema: Any) -> str:
     """Return the grammar of a JSON schema; raises ApiError if the schema is invalid."""
     try:
         return llguidance.LLMatcher.grammar_from_json_schema(json.dumps(_ours(schema)))
@@ -80,8 +80,8 @@ def _ours(schema: Any) -> Any:
     return {**schema, "x-guidance": COMPACT} if isinstance(schema, dict) else schema
 
 
-def behind_thought(grammar: str, end: Sequence[int]) -> str:
-    """Return a grammar, of :func:``of_schema`` or :func:``of_tools``, after the tokens that ``end`` a thought."""
+def after_thought(grammar: str, end: Sequence[int]) -> str:
+    """Return a grammar, of ``schema_grammar`` or ``tools_grammar``, after the tokens that ``end`` a thought."""
     mark = " ".join(f"<[{token}]>" for token in end)
     if grammar.startswith("{"):
         rules = f"answer: %json {json.dumps(_schema_of(grammar))}"
@@ -92,7 +92,7 @@ def behind_thought(grammar: str, end: Sequence[int]) -> str:
 
 
 def with_calls(answer: str, start: "Mark", end: "Mark", tools: Sequence[dict[str, Any]] | None) -> str:
-    """Return a grammar of an answer (by :func:``of_schema``), or of calls in the model's own form instead.
+    """Return a grammar of an answer (``schema_grammar``), or of calls in the model's own form instead.
 
     The form is ``{"name": ..., "arguments": ...}`` between two marks. Without ``tools``, a call's text is free.
     """
@@ -121,7 +121,7 @@ def with_calls(answer: str, start: "Mark", end: "Mark", tools: Sequence[dict[str
 
 
 def on_channels(answer: str, mark: "Callable[[str], Mark]", tools: Sequence[dict[str, Any]]) -> str:
-    """Return a grammar of an answer (by :func:``of_schema``) or a call in the harmony format, after other messages.
+    """Return a grammar of an answer (``schema_grammar``) or a call in the harmony format, after other messages.
 
     ``mark`` returns a text as a mark of the tokenizer.
     """
@@ -163,7 +163,7 @@ class Mark:
 
 
 def _schema_of(grammar: str) -> Any:
-    """Return the schema of a grammar by :func:``of_schema``."""
+    """Return the schema of a grammar by ``schema_grammar``."""
     return json.loads(grammar)["grammars"][0]["json_schema"]
 
 
@@ -171,7 +171,7 @@ def _parameters(tool: dict[str, Any]) -> Any:
     return tool.get("parameters", NO_PARAMETERS) or {"type": "object"}
 
 
-def of_tools(tools: Sequence[dict[str, Any]]) -> str:
+def tools_grammar(tools: Sequence[dict[str, Any]]) -> str:
     """Return the grammar of a call to one of these functions: ``{"name":"...","arguments":{...}}``."""
     calls = []
     for tool in tools:
@@ -295,7 +295,7 @@ class GrammarState:
             return _too_complex(message)
         return RuntimeError(f"the grammar refused a token of its own: {message}")
 
-    def accepts(self, tokens: list[int]) -> int:
+    def accepted_length(self, tokens: list[int]) -> int:
         """Return the length of the longest allowed prefix of these tokens."""
         return int(self._matcher.validate_tokens(tokens)) if tokens else 0
 

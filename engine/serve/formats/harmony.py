@@ -23,7 +23,7 @@ RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
 ON = re.compile(r"<\|channel\|>\s*(\w+)")
 
 
-def speaks(tokenizer: Tokenizer) -> bool:
+def is_spoken_by(tokenizer: Tokenizer) -> bool:
     """Return whether a tokenizer's model answers in this format."""
     template = getattr(tokenizer, "chat_template", None)
     return isinstance(template, str) and CHANNEL in template and MESSAGE in template

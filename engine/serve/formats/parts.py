@@ -17,9 +17,9 @@ class OutputParser:
         calling: the strings around tool calls, or None. If the second one is empty, a call ends with the answer.
         more_calling: further such strings.
         bare: whether an answer that begins with a brace may be a call.
-        parse_call: converts the text of a call to functions, as :func:``engine.serve.formats.calls.read`` does.
+        parse_call: converts the text of a call to functions, as ``engine.serve.formats.calls.read`` does.
         single: whether only the first call is wanted.
-        only_call: the whole text is one call, in the form of :func:``engine.serve.formats.grammar.of_tools``.
+        only_call: the whole text is one call, in the form of ``engine.serve.formats.grammar.tools_grammar``.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ def limits() -> llguidance.LLParserLimits:
 def cost(grammar: str, cancelled: Event | None = None) -> int | None:
     """Return the bytes that compiling a grammar takes; None if it exceeds the limits, or is ``cancelled``.
 
-    Blocks for at most :data:``WALL_SECONDS``.
+    Blocks for at most ``WALL_SECONDS``.
     """
     argv = (sys.executable, "-P", "-m", __name__)
     printed = process.answer(*argv, text=grammar, timeout=WALL_SECONDS, cancelled=cancelled)

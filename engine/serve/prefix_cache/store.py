@@ -36,7 +36,7 @@ class Store:
     """The stored prefixes. A missing folder is created for its owner alone; BadInput if it cannot be used.
 
     ``count`` is called with the name of each event: ``hit``, ``miss``, ``written``, ``dropped``, ``evicted``,
-    ``error``, ``slow``, or ``refused_`` with the reason of a :class:``RefusedError``.
+    ``error``, ``slow``, or ``refused_`` with the reason of a ``RefusedError``.
     """
 
     def __init__(self, path: Path, budget: int, count: Callable[[str], None] = lambda _: None) -> None:

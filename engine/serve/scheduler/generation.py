@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.cache import make_caches
 from engine.dflash import Stats
-from engine.dflash.generation import Run, blocks_of
+from engine.dflash.generation import Run, block_limits
 from engine.dflash.propose.adaptive import Adaptive, Fixed, Policy
 from engine.dflash.propose.costs import Nominal
 from engine.dflash.propose.lookup import Lookup
@@ -82,7 +82,7 @@ class Generation:
             stops=stops,
             policy=self._policies[0],
             room=options.max_tokens,
-            blocks=blocks_of(proposer, lookup=lookup is not None),
+            blocks=block_limits(proposer, lookup=lookup is not None),
         )
 
     def turn(self, output: Any = None) -> Piece | Awaited | None:

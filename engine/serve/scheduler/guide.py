@@ -52,7 +52,7 @@ class Guide:
 
     def cut(self, drafts: list[int]) -> int:
         """Return how many of the first drafts the grammar allows."""
-        return self.grammar.accepts(drafts) if self.grammar else len(drafts)
+        return self.grammar.accepted_length(drafts) if self.grammar else len(drafts)
 
     def until_end(self, tokens: list[int]) -> list[int]:
         """Return the tokens up to the end of the grammar."""
@@ -61,7 +61,7 @@ class Guide:
     def shape(self, logits: mx.array, drafts: list[int], room: int) -> mx.array:
         """Return the changed logits, ``[1, drafts + 1, vocabulary]``, from which tokens are chosen.
 
-        The drafts are those that :meth:``cut`` left; ``room`` more tokens may be committed before these rows.
+        The drafts are those that ``cut`` left; ``room`` more tokens may be committed before these rows.
         """
         shaped = logits.astype(mx.float32)
         if self._penal:

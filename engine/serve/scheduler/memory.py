@@ -99,7 +99,7 @@ def predicted(resident: Resident, options: Options, prompt: int, chunk: int, *, 
 
 @lru_cache(maxsize=64)
 def shapes(resident: Resident, spec: str, boundary: int) -> list[tuple[str, int, int]]:
-    """Return kind, maximum size and bytes per :data:``GRAIN`` tokens of each cache, without computing anything.
+    """Return kind, maximum size and bytes per ``GRAIN`` tokens of each cache, without computing anything.
 
     ``cache_clear`` lets the models be freed.
     """

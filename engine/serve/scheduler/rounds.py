@@ -1,6 +1,6 @@
-"""Rounds of an answer that can share forward passes with other answers, and that a :class:``Guide`` can constrain.
+"""Rounds of an answer that can share forward passes with other answers, and that a ``Guide`` can constrain.
 
-While an answer is alone and has no guide, the rounds of :mod:``engine.dflash.loop`` run unchanged. Otherwise a round
+While an answer is alone and has no guide, the rounds of ``engine.dflash.loop`` run unchanged. Otherwise a round
 requests its forward pass and waits, so that the caller can compute several rounds at once.
 
 With a grammar, drafts are checked before they are verified, and cut at the first one that the grammar refuses. That

@@ -1,7 +1,7 @@
 """The only thread that uses MLX: accepts jobs, starts them, and ends cancelled or late ones.
 
-It gives signs of life (:attr:``Health.beat``), which show others whether it is stuck. If it cannot go on, it ends all
-requests with an error and sets the reason (:attr:``Health.failure``). The process has to end then.
+It gives signs of life (``Health.beat``), which show others whether it is stuck. If it cannot go on, it ends all
+requests with an error and sets the reason (``Health.failure``). The process has to end then.
 """
 
 import logging
@@ -49,7 +49,7 @@ class Load:
 
 
 class EngineThread:
-    """The :class:``engine.serve.backend.Backend`` over MLX. Any thread may call the public methods.
+    """The ``engine.serve.backend.Backend`` over MLX. Any thread may call the public methods.
 
     ``wake`` is called when jobs have emitted all their pieces, so that these can be delivered together.
     """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bridge.common.whole_files import written_whole
+from bridge.common.whole_files import atomic_write
 
 BATCH = 96  # prompts of similar length that are answered at a time
 
@@ -48,6 +48,6 @@ def cached_array(path: Path, make: Callable[[], np.ndarray]) -> np.ndarray:
             stored: np.ndarray = np.load(path)
             return stored
     array = make()
-    with written_whole(path) as part:
+    with atomic_write(path) as part:
         np.save(part, array)
     return array

@@ -1,7 +1,7 @@
 """Python sources of the running interpreter, as text for training, if their licences allow it.
 
 These are the standard library, and packages that this project installs anyway under permissive licences
-(:data:``PACKAGES``). Files are ordered by their digest and not by path, so that the choice of held-out files
+(``PACKAGES``). Files are ordered by their digest and not by path, so that the choice of held-out files
 depends only on their content.
 """
 

@@ -45,7 +45,7 @@ class MlxLearner(TrainedWeights[DrafterPlan]):
 
     def learn(self, batch: Batch, step: int) -> dict[str, float]:
         """Take one step; return the loss and tau before the step."""
-        anchors = mx.array(self.plan.places(step, batch.tokens.shape[1]))
+        anchors = mx.array(self.plan.anchor_positions(step, batch.tokens.shape[1]))
         loss, tau = self.step(step, batch, anchors)
         return {"loss": loss, "tau": tau}
 

@@ -1,6 +1,6 @@
 """Trains a drafter in torch, for targets that transformers loads too.
 
-It computes the same as :mod:``engine.train.drafter.learner_mlx`` (a test compares loss and gradients), is faster on a
+It computes the same as ``engine.train.drafter.learner_mlx`` (a test compares loss and gradients), is faster on a
 CPU, and also runs on CUDA. The target runs in float32, as in decoding with this engine. The drafter is trained in
 float32, and its matrices are multiplied in bfloat16 if that is faster.
 """
@@ -32,7 +32,7 @@ STRIDE = 16  # besides the likely tokens, a shortlist has every 16th token of th
 
 @dataclass(frozen=True)
 class Batch:
-    """The target's outputs for some rows of text: :class:``engine.train.drafter.blocks.Batch`` in torch."""
+    """The target's outputs for some rows of text: ``engine.train.drafter.blocks.Batch`` in torch."""
 
     tokens: torch.Tensor
     taps: torch.Tensor
@@ -82,7 +82,7 @@ def _load(folder: Path, device: str, dtype: torch.dtype, **options: str) -> Any:
 class TorchLearner(TrainedTorchWeights[DrafterPlan]):
     """Trains a drafter, which gets the weights at the end, for a target that transformers reads.
 
-    ``embed_scale`` is the factor of :class:``engine.dflash.target.embeddings.DraftEmbeddings``, ``dtype`` that of the
+    ``embed_scale`` is the factor of ``engine.dflash.target.embeddings.DraftEmbeddings``, ``dtype`` that of the
     drafter's matrix products; None for what is quicker on the device.
     """
 
@@ -136,7 +136,7 @@ class TorchLearner(TrainedTorchWeights[DrafterPlan]):
 
     def learn(self, batch: Batch, step: int) -> dict[str, float]:
         """Take one step; return the loss and tau before the step."""
-        anchors = self.plan.places(step, batch.tokens.shape[1]).astype(np.int64)
+        anchors = self.plan.anchor_positions(step, batch.tokens.shape[1]).astype(np.int64)
         loss, tau = self.loss(batch, torch.from_numpy(anchors).to(self.device), step)
         return {"loss": self.step(step, loss), "tau": float(tau)}
 
@@ -179,7 +179,7 @@ class TorchLearner(TrainedTorchWeights[DrafterPlan]):
     def _hidden_states(self, batch: Batch, anchors: torch.Tensor) -> torch.Tensor:
         """Return the last states at the masks, ``[rows, anchors, block - 1, hidden]``.
 
-        The counterpart of :func:``engine.train.drafter.blocks.hidden_states``.
+        The counterpart of ``engine.train.drafter.blocks.hidden_states``.
         """
         config, block = self.config, self.plan.block
         rows, length = batch.tokens.shape

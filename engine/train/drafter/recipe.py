@@ -28,7 +28,7 @@ class DrafterPlan(run.TrainingPlan):
     shortlist: bool = False  # compute the loss only over the target's likely tokens, and some others
     off_path: float = 0.1  # the weight of slots after one where the text differs from the target's choice
 
-    def places(self, step: int, length: int) -> np.ndarray:
+    def anchor_positions(self, step: int, length: int) -> np.ndarray:
         """Return the starts of a step's blocks in rows of ``length``: ``[rows, anchors]`` int32, sorted.
 
         Each is at least 1 and has a block's drafts after it.

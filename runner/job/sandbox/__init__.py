@@ -11,7 +11,7 @@ from bridge.common import environment
 from bridge.errors import PolicyError
 from bridge.presets import Preset
 from runner.job.sandbox import bubblewrap, seatbelt
-from runner.job.sandbox.paths import needed_by, with_hub
+from runner.job.sandbox.paths import interpreter_paths, model_path_with_blobs
 from runner.job.sandbox.probe import find_fault
 from runner.job.workspace import Workspace
 from runner.policy import Policy
@@ -54,7 +54,7 @@ class Sandbox:
     def _named_by(self, preset: Preset | None) -> list[Path]:
         names = (*preset.env_names, *preset.pass_env) if preset else ()
         values = [self.settings.get(name, "") for name in names]
-        return [with_hub(Path(value)) for value in values if value.startswith("/")]
+        return [model_path_with_blobs(Path(value)) for value in values if value.startswith("/")]
 
 
 def choose(policy: Policy, tell: Callable[[str], None]) -> Sandbox:
@@ -98,6 +98,6 @@ def _candidates(policy: Policy, interpreter: Path) -> list[Sandbox]:
     hidden = [Path.home(), environment.config_home(), policy.state]
     if policy.bus.token_file:
         hidden.append(policy.bus.token_file.expanduser())
-    readable = tuple(needed_by(interpreter))
+    readable = tuple(interpreter_paths(interpreter))
     box = Sandbox(kind, program, readable, hidden=tuple(hidden), settings=policy.settings)
     return [box] if kind == "seatbelt" else [box, replace(box, strict=False)]

@@ -6,7 +6,7 @@ docs/security.md says what a job sees in it.
 from collections.abc import Iterable
 from pathlib import Path
 
-from runner.job.sandbox.paths import Layer, doors, layers
+from runner.job.sandbox.paths import Layer, layers, sockets_and_pipes
 from runner.job.syscalls import PLACEHOLDER, job_filter
 
 PROGRAMS = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
@@ -55,7 +55,7 @@ def prefix(
     marked = layers([*readable, *named], hidden, _SYSTEM)
     for layer in marked:
         argv += _mount(layer)
-    for door in doors(named):
+    for door in sockets_and_pipes(named):
         argv += ["--ro-bind", "/dev/null", str(door)]
     for folder in (tree, home):
         argv += ["--bind", str(folder), str(folder)]

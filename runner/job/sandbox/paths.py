@@ -34,7 +34,7 @@ class Layer:
     shown: bool
 
 
-def needed_by(interpreter: Path) -> list[Path]:
+def interpreter_paths(interpreter: Path) -> list[Path]:
     """Return the paths that an interpreter needs: its prefixes, its packages, and editable sources.
 
     Of a source folder, only importable entries are included, so a checkout's ``.git`` and ``.env`` stay hidden. The
@@ -72,7 +72,7 @@ def layers(readable: Iterable[Path], hidden: Iterable[Path], system: Iterable[st
     return sorted_layers
 
 
-def doors(folders: Iterable[Path]) -> list[Path]:
+def sockets_and_pipes(folders: Iterable[Path]) -> list[Path]:
     """Return the sockets and named pipes below some folders, because processes of the host may listen on them.
 
     Links are not followed. InfrastructureError if the folders have too many entries.
@@ -112,7 +112,7 @@ def _is_there(path: Path) -> bool:
         return False
 
 
-def with_hub(path: Path) -> Path:
+def model_path_with_blobs(path: Path) -> Path:
     """Return the folders that a model needs: in a Hugging Face cache, a snapshot's links lead to blobs beside it."""
     for parent in path.parents:
         if parent.name == "snapshots" and parent.parent.name.startswith("models--"):

@@ -63,7 +63,7 @@ def test_row_99_no_server_that_cannot_prove_its_name_is_asked(serve, clone, git,
     git(clone, "remote", "set-url", "origin", server.url.replace("://", "://x:canary@") + "/bus.git")
 
     for ask in (
-        lambda client: client.remote.listed("mac-bridge/*"),
+        lambda client: client.remote.list_branches("mac-bridge/*"),
         lambda client: client.remote.fetch(BRANCH),
         lambda client: client.run("noop"),
     ):

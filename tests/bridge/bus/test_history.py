@@ -58,8 +58,8 @@ def tips(store):
 
 
 def test_only_of_those_that_have_ended_less_is_read(store, tips):
-    whole = history.read_views(store, tips)
-    brief = history.read_views(store, tips, ended_whole=False)
+    whole = history.read_branches(store, tips)
+    brief = history.read_branches(store, tips, ended_whole=False)
 
     assert {name for name, view in whole.items() if view.current_state.is_final} == {*list(tips)[-4:]}
     assert whole["refused, then pushed to"].has_foreign_commits
@@ -85,7 +85,7 @@ def test_git_is_asked_for_less_of_those_that_have_ended_and_for_no_more_of_the_o
 
     def questions(*names, ended_whole):
         asked.clear()
-        history.read_views(store, {name: tips[name] for name in names}, ended_whole=ended_whole)
+        history.read_branches(store, {name: tips[name] for name in names}, ended_whole=ended_whole)
         return len(asked)
 
     assert questions("succeeded", ended_whole=False) < questions("succeeded", ended_whole=True)

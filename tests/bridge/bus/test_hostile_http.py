@@ -77,7 +77,7 @@ def serve(clone, git):
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda client: client.remote.listed("mac-bridge/*"),
+        lambda client: client.remote.list_branches("mac-bridge/*"),
         lambda client: client.remote.fetch(BRANCH),
         lambda client: client.run("noop"),
     ],
@@ -194,7 +194,7 @@ def test_row_96_a_header_of_the_users_git_follows_no_redirect_to_another_host(cl
 
     if web:
         watch = pytest.importorskip("bridge.web.watch").Watch(client)
-        assert "redirects to another address" in watch.look().problem
+        assert "redirects to another address" in watch.refresh().problem
     else:
         for ask in (client.list, lambda: client.status(BRANCH), lambda: client.run("noop")):
             with pytest.raises(InfrastructureError, match="redirects to another address"):

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bridge.bus import objects
-from bridge.bus.objects import Existing, Identity
+from bridge.bus.objects import BlobId, Identity
 from bridge.bus.writer import Writer
 from bridge.errors import InfrastructureError
 from bridge.system.git import Git
@@ -67,7 +67,7 @@ def test_removing_what_is_not_there_changes_nothing(store):
 
 def test_a_blob_that_is_stored_already_is_named_by_its_id(store):
     oid = objects.write_blob(store, b"1")
-    assert texts(store, objects.overlay(store, None, {"a": Existing(oid)})) == {"a": b"1"}
+    assert texts(store, objects.overlay(store, None, {"a": BlobId(oid)})) == {"a": b"1"}
 
 
 def test_modes_links_and_submodules_stay_as_they_are(store):
@@ -202,7 +202,7 @@ def test_a_writer_makes_the_objects_that_git_would_make(store):
 def test_what_a_writer_holds_is_stored_once_and_not_before(store):
     writer = Writer(store)
     tree = objects.overlay(store, None, {"a": b"1"}, writer)
-    assert objects.sizes(store, [tree]) == {}
+    assert objects.object_sizes(store, [tree]) == {}
     writer.store()
     assert texts(store, tree) == {"a": b"1"}
 

@@ -67,7 +67,7 @@ def test_one_branch_that_is_gone_on_the_remote_is_no_error(remote, bus, git):
     remote.push(BRANCH, another(remote), expect=None)
     git(bus, "update-ref", "-d", f"refs/heads/{BRANCH}")
     assert remote.fetch(BRANCH) == {}
-    assert remote.known(BRANCH) == {}
+    assert remote.fetched_branches(BRANCH) == {}
 
 
 def test_a_branch_that_exists_is_not_overwritten(remote, bus, git):
@@ -103,7 +103,7 @@ def test_a_branch_is_deleted_where_it_was_left(remote, bus, git):
     assert not remote.delete(BRANCH, expect=git(bus, "rev-parse", "main"))
     assert remote.delete(BRANCH, expect=commit)
     assert tip(bus, git) is None
-    assert remote.known("mac-bridge/*") == {}
+    assert remote.fetched_branches("mac-bridge/*") == {}
 
 
 def test_a_remote_that_declines_is_told_as_a_refusal(remote, bus, git):
@@ -181,8 +181,8 @@ def test_every_branch_under_a_pattern_is_listed_however_deep(remote):
     remote.push(deep, commit, expect=None)
     remote.push(BRANCH, commit, expect=None)
     assert remote.fetch("mac-bridge/*") == {BRANCH: commit, deep: commit}
-    assert remote.known("mac-bridge/team/*") == {deep: commit}
-    assert remote.known("claude/mac-bridge-*") == {}
+    assert remote.fetched_branches("mac-bridge/team/*") == {deep: commit}
+    assert remote.fetched_branches("claude/mac-bridge-*") == {}
 
 
 def test_only_the_prefixes_that_are_wanted_are_asked_for(clone, http_bus, git):
@@ -349,10 +349,10 @@ def test_what_is_gone_from_the_remote_keeps_no_other_branch_from_being_fetched_o
 
     swap()
     assert remote.push(second, other, expect=None)
-    assert remote.known(second) == {second: other}
+    assert remote.fetched_branches(second) == {second: other}
     swap()
     remote.git("push", "--quiet", "origin", f"{other}:refs/heads/{second}")
-    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {second: other}
+    assert remote.fetch_listed(remote.list_branches("mac-bridge/*")) == {second: other}
     remote.git("update-ref", "--stdin", stdin=f"delete {PRIVATE}{second}\n")
     remote.git("update-ref", PRIVATE + first, commit)
     assert remote.fetch(second) == {second: other}
@@ -369,10 +369,10 @@ def test_what_the_users_git_refuses_is_not_asked_for_again(remote, bus, list_fet
     remote.push(BRANCH, good, expect=None)
     remote.git("config", "transfer.fsckObjects", "true")
 
-    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {BRANCH: good}
+    assert remote.fetch_listed(remote.list_branches("mac-bridge/*")) == {BRANCH: good}
 
     list_fetches.clear()
-    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {BRANCH: good}
+    assert remote.fetch_listed(remote.list_branches("mac-bridge/*")) == {BRANCH: good}
     assert list_fetches == [{BRANCH: good}]
 
 
@@ -384,7 +384,7 @@ def test_a_partial_clone_has_all_of_a_request_after_one_fetch(bus, tmp_path, clo
     partial = Client(tmp_path / "partial")
     settings = (tmp_path / "partial" / ".git" / "config").read_text()
 
-    tips = partial.remote.fetch_listed(partial.remote.listed("mac-bridge/*"))
+    tips = partial.remote.fetch_listed(partial.remote.list_branches("mac-bridge/*"))
 
     assert (tmp_path / "partial" / ".git" / "config").read_text() == settings
     git(tmp_path / "partial", "remote", "set-url", "origin", str(tmp_path / "nowhere"))

@@ -29,9 +29,9 @@ def sized(bus, git):
         repo = Git.isolated(bus)
         tree = objects.write_blob(repo, b"x") and objects.overlay(repo, None, {"x": b"x"})
         empty = objects.commit(repo, tree, [], "\n", Identity("x", "x@y"))
-        spare = size - objects.sizes(repo, [empty])[empty]
+        spare = size - objects.object_sizes(repo, [empty])[empty]
         commit = objects.commit(repo, tree, [], "m" * spare + "\n", Identity("x", "x@y"))
-        assert objects.sizes(repo, [commit])[commit] == size
+        assert objects.object_sizes(repo, [commit])[commit] == size
         git(bus, "update-ref", f"refs/heads/{branch}", commit)
         return commit
 
@@ -43,12 +43,12 @@ def test_a_commit_beyond_the_limit_is_left_out_and_not_fetched_again(remote, siz
     good, heavy = sized(GOOD, 1000), sized(HEAVY, limits.COMMIT_BYTES + more)
     expected = {GOOD: good} if more else {GOOD: good, HEAVY: heavy}
 
-    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == expected
+    assert remote.fetch_listed(remote.list_branches("mac-bridge/*")) == expected
 
     refs = remote.git.text("for-each-ref", "--format=%(refname)", PRIVATE).split("\n")
     assert refs == [PRIVATE + branch for branch in expected]
     list_fetches.clear()
-    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == expected
+    assert remote.fetch_listed(remote.list_branches("mac-bridge/*")) == expected
     assert list_fetches == [expected]
 
 
@@ -56,14 +56,14 @@ def test_one_that_is_looked_at_by_name_is_told_and_leaves_no_reference(remote, s
     heavy = sized(HEAVY, limits.COMMIT_BYTES + 1)
     assert remote.fetch(HEAVY) == {HEAVY: heavy}
     assert remote.git.text("for-each-ref", PRIVATE) == ""
-    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {}
+    assert remote.fetch_listed(remote.list_branches("mac-bridge/*")) == {}
 
 
 def test_a_repository_that_cannot_be_written_to_lists_the_others(remote, sized, clone):
     good, _ = sized(GOOD, 1000), sized(HEAVY, limits.COMMIT_BYTES + 1)
     (clone / ".git" / FILE_NAME).mkdir()
     for _ in range(2):
-        assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {GOOD: good}
+        assert remote.fetch_listed(remote.list_branches("mac-bridge/*")) == {GOOD: good}
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -85,7 +85,7 @@ def test_a_commit_beyond_the_limit_below_the_tip_counts_too(remote, sized, bus, 
     git(bus, "update-ref", f"refs/heads/{HEAVY}", tip)
     expected = {GOOD: good} if more else {GOOD: good, HEAVY: tip}
 
-    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == expected
+    assert remote.fetch_listed(remote.list_branches("mac-bridge/*")) == expected
 
     refs = remote.git.text("for-each-ref", "--format=%(refname)", PRIVATE).split("\n")
     assert refs == [PRIVATE + branch for branch in expected]
@@ -104,8 +104,8 @@ def test_row_105_a_history_that_takes_long_to_read_is_left_out_for_a_while(remot
             raise ProcessError(("git",), None, message="git took too long")
         return set()
 
-    monkeypatch.setattr(skipped_commits, "with_oversized_history", read)
-    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == good
+    monkeypatch.setattr(skipped_commits, "oversized_tips", read)
+    assert remote.fetch_listed(remote.list_branches("mac-bridge/*")) == good
 
     # All, eight parts, and the two or three of the part with the slow one.
     assert len(asked) in (11, 12)
@@ -114,8 +114,8 @@ def test_row_105_a_history_that_takes_long_to_read_is_left_out_for_a_while(remot
     assert refs == [PRIVATE + branch for branch in good]
     del asked[:]
     later = Remote.of(remote.git, "origin")
-    assert later.fetch_listed(later.listed("mac-bridge/*")) == good
-    assert later.left_out == ["mac-bridge/noop-1700000099-abc123"]
+    assert later.fetch_listed(later.list_branches("mac-bridge/*")) == good
+    assert later.skipped == ["mac-bridge/noop-1700000099-abc123"]
     assert len(asked) == 1
 
 
@@ -123,6 +123,6 @@ def test_row_105_a_real_history_that_takes_longer_than_there_is_time_is_left_out
     sized(GOOD, 1000)
     monkeypatch.setattr(skipped_commits, "TOGETHER_S", 0.0)
     monkeypatch.setattr(skipped_commits, "ALONE_S", 0.0)
-    assert remote.fetch_listed(remote.listed("mac-bridge/*")) == {}
-    assert remote.left_out == [GOOD]
+    assert remote.fetch_listed(remote.list_branches("mac-bridge/*")) == {}
+    assert remote.skipped == [GOOD]
     assert remote.git.text("for-each-ref", PRIVATE) == ""

@@ -44,7 +44,7 @@ def asked(requests, monkeypatch):
 def listed(clone):
     """List as a new process does, and return what was shown and what was left out."""
     client = Client(clone)
-    return {status.branch for status in client.list()}, client.remote.left_out
+    return {status.branch for status in client.list()}, client.remote.skipped
 
 
 def test_the_next_lists_do_not_ask_for_it_and_say_so(clone, requests, asked, monkeypatch):

@@ -128,7 +128,7 @@ def test_a_request_that_is_held_says_so_and_not_that_nobody_took_it():
     )  # fmt: skip
     view = RequestBranch("b", "1" * 40, "0" * 40, state, None, has_foreign_commits=False)
 
-    message = follow.no_answer(view, 5).message
+    message = follow.wait_timeout_error(view, 5).message
 
     assert "waits for approval by the runner's operator" in message
     assert "no runner took" not in message

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from bridge.reports.repetition import repeating_arms, repeats_itself
-from bridge.reports.statistics import bounds_of_median, exact_interval, median, two_sided
+from bridge.reports.statistics import bounds_of_median, exact_interval, median, student_t_p_value
 
 
 def textbook_interval(hits: int, trials: int) -> tuple[float, float]:
@@ -108,7 +108,7 @@ def test_the_median_of_what_is_not_known(values):
     [(0.0, 5, 1.0), (12.706205, 1, 0.05), (2.570582, 5, 0.05), (4.032143, 5, 0.01), (1.96, 10**6, 0.05)],
 )
 def test_two_sided_probabilities_are_those_of_tables(t, freedom, p):
-    assert two_sided(t, freedom) == pytest.approx(p, abs=2e-4)
+    assert student_t_p_value(t, freedom) == pytest.approx(p, abs=2e-4)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from bridge.report.alarm import LEAST_AFTER, LEAST_BEFORE, changes
-from bridge.reports.statistics import two_sided
+from bridge.reports.statistics import student_t_p_value
 
 RUNS = 60
 SPREAD = 0.02
@@ -115,4 +115,4 @@ def test_figures_that_are_the_same_each_time_have_an_alarm_too(before, after, sa
 )
 def test_the_probability_of_student_s_t(t, freedom, chance):
     """As tables give it."""
-    assert two_sided(t, freedom) == pytest.approx(chance, rel=0.03, abs=1e-12)
+    assert student_t_p_value(t, freedom) == pytest.approx(chance, rel=0.03, abs=1e-12)

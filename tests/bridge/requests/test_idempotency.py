@@ -204,7 +204,7 @@ def test_clones_side_by_side_in_one_minute_send_one_request(client, git, bus, el
     other = elsewhere
     # Neither sees the other's branch before it pushes.
     with monkeypatch.context() as patch:
-        patch.setattr(Remote, "listed", lambda *_: {})
+        patch.setattr(Remote, "list_branches", lambda *_: {})
         first, second = client.run("noop", idempotency_key="a"), other.run("noop", idempotency_key="a")
 
     assert (first.branch, first.commit) == (second.branch, second.commit)

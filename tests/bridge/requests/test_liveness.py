@@ -16,7 +16,7 @@ from bridge.client import Client
 from bridge.errors import WaitTimeout
 from bridge.manifest import format_time
 from bridge.requests import follow, liveness
-from bridge.requests.liveness import BranchAges, Life, Queue, last_line, shown, span
+from bridge.requests.liveness import BranchAges, Liveness, Queue, last_line, shown, span
 from bridge.requests.waiting import Code
 
 RUNNER = Identity("a runner", "runner@example.invalid")
@@ -87,10 +87,10 @@ class TestTheLastSignOfLife:
         assert life.text().endswith("its lease is 60 s, which has run out if the clocks agree")
 
     def test_a_clock_that_is_ahead_or_no_time_at_all_is_shown_as_it_is(self):
-        ahead = Life("mac", ago(-3600), 60, 0)
+        ahead = Liveness("mac", ago(-3600), 60, 0)
         assert f"at {ahead.at} by its clock" in ahead.text()
-        assert Life("mac", "yesterday", 60, 0).age_s is None
-        assert "at yesterday by its clock" in Life("mac", "yesterday", 60, 0).text()
+        assert Liveness("mac", "yesterday", 60, 0).age_s is None
+        assert "at yesterday by its clock" in Liveness("mac", "yesterday", 60, 0).text()
 
     def test_it_is_data_with_json(self, client, write):
         run = client.run("noop")

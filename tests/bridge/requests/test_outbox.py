@@ -97,7 +97,7 @@ def test_gc_says_why_nothing_goes(clone):
     swept = client.sweep(timedelta(days=14), remote=True)
 
     assert (swept.gone, swept.young) == ([], 1)
-    assert list(swept.why_the_others_stay("14 days")) == [
+    assert list(swept.explain_unswept("14 days")) == [
         "1 are younger than 14 days: --older-than DUR takes younger ones too"
     ]
     later = client.sweep(timedelta(seconds=-60), remote=True, dry_run=True)

@@ -79,7 +79,7 @@ def test_a_runner_that_left_the_request_to_others_is_not_promised():
         seen("left"),
         seen("other", instance="f" * 16, busy_with="mac-bridge/noop-1800000000-123456"),
     )
-    asked = replace(ASKED, left_by=frozenset({left.record.instance}))
+    asked = replace(ASKED, declined_by=frozenset({left.record.instance}))
     answer = reason(left, other, asked=asked)
     assert (answer.code, answer.runner) == (Code.BUSY, "other")
     assert reason(left, asked=asked).runner == "left", "alone it refuses the request at its next poll"

@@ -32,7 +32,7 @@ AT = runner().record.at_s
 @pytest.fixture
 def reasons(client):
     def look(*runners, now=AT):
-        views = history.read_views(client.git, client.remote.fetch(*PATTERNS))
+        views = history.read_branches(client.git, client.remote.fetch(*PATTERNS))
         return why_waiting.reasons(client.git, views, runners, client.presets, PATTERNS, now)
 
     return look
@@ -59,7 +59,7 @@ def test_labels_of_manifest_and_preset_count(client, reasons, presets):
     folder = presets(other={"labels": ["gpu"], "steps": [{"argv": ["/bin/true"]}]})
     client = Client(client.git.directory, presets=folder)
     branch = client.run("other", labels=["big"]).branch
-    views = history.read_views(client.git, client.remote.fetch(*PATTERNS))
+    views = history.read_branches(client.git, client.remote.fetch(*PATTERNS))
     found = why_waiting.reasons(client.git, views, [runner(labels=["big"])], client.presets, PATTERNS, AT)
     assert found[branch].missing == ("gpu",)
 
@@ -88,7 +88,7 @@ def test_nothing_waits(reasons):
 def test_what_a_runner_holds_stands_on_the_branches(client, keyed):
     run = client.run("noop")
     keyed.handle()
-    views = history.read_views(client.git, client.remote.fetch(*PATTERNS))
+    views = history.read_branches(client.git, client.remote.fetch(*PATTERNS))
     (seen,) = with_jobs([runner(busy_with=run.branch)], views)
     assert seen.record.busy_with is None, "it has its answer"
     (seen,) = with_jobs([runner(busy_with="mac-bridge/elsewhere")], views)

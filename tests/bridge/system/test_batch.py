@@ -78,7 +78,7 @@ def test_a_process_that_was_killed_is_replaced(git):
 
 def test_a_process_that_dies_in_an_answer_is_an_error_and_not_kept(git):
     def ask_a_dead_process():
-        with batch.lent(git.acquire("cat-file", "--batch-check")) as process:
+        with batch.releasing(git.acquire("cat-file", "--batch-check")) as process:
             os.kill(process.child.pid, signal.SIGKILL)
             process.child.line()
 

@@ -19,7 +19,7 @@ def test_a_clone_is_described_as_git_does(clone):
     mine = Git.of_user(clone)
     who = identity(mine)
     assert (about.branch, about.name, about.email) == (current_branch(mine), who.name, who.email)
-    assert about == gitpython.Described("main", who.name, who.email, ("origin",), False, False, 1)
+    assert about == gitpython.RepositoryInfo("main", who.name, who.email, ("origin",), False, False, 1)
 
 
 @pytest.mark.parametrize("name", ["readme.txt", "new.txt"])

@@ -46,7 +46,7 @@ class Web:
 
     def page(self, path: str = "/") -> str:
         """Look at the bus, and return a page."""
-        self.watch.look()
+        self.watch.refresh()
         answer = self.ask(path)
         assert answer.status_code == 200, answer.text
         return answer.text

@@ -54,7 +54,7 @@ def test_row_102_of_one_answer_some_figures_are_kept_and_claimed_ones_first(monk
     monkeypatch.setattr(figures, "MAX_FIGURES", 3)
     value = Value(1.0, "b", "at", "succeeded", None, holds=True, counts=True)
     found = [Figure("p", f"f{i}", "", "", i >= 8, value) for i in range(10)]
-    monkeypatch.setattr(figures, "measured_in", lambda _: found)
+    monkeypatch.setattr(figures, "numeric_figures", lambda _: found)
 
     class Read:
         def source(self, view):

@@ -95,15 +95,15 @@ class TestRealBus:
 
     def test_a_page_that_is_current_is_not_sent_again(self, web):
         run = web.client.run("noop")
-        web.watch.look()
+        web.watch.refresh()
         for path in ("/", f"/run/{run.branch}", "/trends", "/?state=requested"):
             tag = web.ask(path).headers["etag"]
             assert web.ask(path, If_None_Match=tag).status_code == 304
-            web.watch.look()
+            web.watch.refresh()
             assert web.ask(path, If_None_Match=tag).status_code == 304, path
         tag = web.ask("/").headers["etag"]
         run.cancel()
-        web.watch.look()
+        web.watch.refresh()
         assert web.ask("/", If_None_Match=tag).status_code == 200
 
     def test_a_remote_out_of_reach_is_told_and_what_was_seen_stays(self, web, bus):
@@ -126,7 +126,7 @@ class TestRealBus:
         assert web.ask(f"/run/{run.branch}").status_code == 404
 
     def test_other_branches_and_names_that_are_none_have_no_page(self, web):
-        web.watch.look()
+        web.watch.refresh()
         for name in (
             "main",
             "../../etc/passwd",
@@ -182,7 +182,7 @@ class TestRealBus:
                 forger.put(branch, {
                     wire.STATE: made.model_copy(update=about).to_bytes(), wire.STREAM: f"{text}\n".encode(),
                 })  # fmt: skip
-            web.watch.look()
+            web.watch.refresh()
             return [web.page(path) for path in paths]
 
         fine = write("fine")
@@ -254,7 +254,7 @@ class TestListing:
 
 def test_a_fault_while_looking_is_told_on_every_page(web, monkeypatch):
     """Otherwise the pages would show a bus on which nothing happens any more."""
-    web.watch.look()
+    web.watch.refresh()
     monkeypatch.setattr("bridge.web.watch.with_jobs", lambda *_: 1 / 0)
 
     assert "this is a bug: ZeroDivisionError" in web.page()

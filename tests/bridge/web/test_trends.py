@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.report.trends import Figure, Value, collected
+from bridge.report.trends import Figure, Value, group_into_trends
 from bridge.web.figures import Shown
 from tests.bridge.gate import reports
 from tests.bridge.gate.jobs import on_any_host, program
@@ -43,13 +43,13 @@ def test_an_alarm_is_news_for_ten_runs_and_names_the_first_run():
     steady = [figure(i, 100 + i % 3) for i in range(12)]
     lower = [figure(12 + i, 90 + i % 3) for i in range(13)]
 
-    (trend,) = collected([*steady, *lower[:3]])
+    (trend,) = group_into_trends([*steady, *lower[:3]])
     shown = Shown.of(trend)
     assert shown.is_news
     assert [(alarm.change.text(), alarm.first.branch) for alarm in shown.alarms] == [
         ("fell by 9.9%", "mac-bridge/x-12")
     ]
-    (trend,) = collected([*steady, *lower])
+    (trend,) = group_into_trends([*steady, *lower])
     assert len(Shown.of(trend).alarms) == 1
     assert not Shown.of(trend).is_news
 
@@ -60,14 +60,14 @@ def test_runners_and_parameters_are_never_compared_with_each_other():
     two = [figure(i, 50 + i % 3, runner="two") for i in range(12)]
     less = [figure(i, 70 + i % 3, params="n=1") for i in range(12)]
 
-    (trend,) = collected([*one, *two, *less])
+    (trend,) = group_into_trends([*one, *two, *less])
 
     assert [series.name for series in trend.series()] == ["one", "one, n=1", "two"]
     assert Shown.of(trend).alarms == ()
 
 
 def test_values_that_do_not_count_raise_no_alarm():
-    (trend,) = collected(
+    (trend,) = group_into_trends(
         [figure(i, 100) for i in range(10)] + [figure(i, 10, counts=False) for i in range(5)]
     )
 

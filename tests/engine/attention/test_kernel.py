@@ -53,7 +53,7 @@ def compiled(tmp_path_factory):
 
 
 def _launch(library, value_dim):
-    """The kernel on the CPU, in the shape that :mod:`engine.attention.kernel` launches."""
+    """The kernel on the CPU, in the shape that ``engine.attention.kernel`` launches."""
 
     def launch(queries, keys, values, sizes):
         arrays = [np.ascontiguousarray(np.array(x)) for x in (queries, keys, values, sizes)]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.reports.claims.decoding import one_graph_loses
+from bridge.reports.claims.decoding import loop_crossovers
 from engine import models
 from engine.cli.bench import show
 from engine.errors import BadInput
@@ -94,7 +94,7 @@ def test_from_which_context_on_one_graph_loses(ratios, least):
         for at, value in ratios.items()
     ]  # fmt: skip
 
-    assert one_graph_loses(told, {str(at): at for at in ratios}) == {names: least}
+    assert loop_crossovers(told, {str(at): at for at in ratios}) == {names: least}
 
 
 def test_the_verdict_is_printed(report, capsys):
@@ -107,7 +107,7 @@ def test_the_verdict_is_printed(report, capsys):
 
 def test_chat_prompts_may_ask_for_the_code_alone_and_begin_in_the_content_channel(tmp_path):
     pair = models.load("tiny")
-    made = needles.directly(needles.make(pair.tokenizer, [256], [0.5], 2, 0, chat=True))
+    made = needles.ask_directly(needles.make(pair.tokenizer, [256], [0.5], 2, 0, chat=True))
     plain, behind = (
         encode([made[0].prompt], pair.tokenizer, chat=True, begin=begin)[0].ids
         for begin in ("", CONTENT_CHANNEL)

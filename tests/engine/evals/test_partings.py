@@ -3,7 +3,7 @@
 import pytest
 
 from engine.cache import make_caches
-from engine.evals.serve_conformance import CHUNK, Answer, tell_partings
+from engine.evals.serve_conformance import CHUNK, Answer, add_divergences
 from engine.mx import mx, number
 from engine.serve.models import load_resident
 
@@ -35,7 +35,7 @@ def answer(tokens, question=0):
 
 def parted(resident, alone, other):
     answers = [answer(alone), answer(other)]
-    tell_partings(answers, resident)
+    add_divergences(answers, resident)
     assert "divergence" not in answers[0].row
     return answers[1].row
 
@@ -46,7 +46,7 @@ def test_equal_tokens_have_no_divergence(resident, greedy):
 
 def test_another_question_is_not_compared(resident, greedy):
     answers = [answer(greedy[0]), answer(greedy[0][::-1], question=1)]
-    tell_partings(answers, resident)
+    add_divergences(answers, resident)
     assert all("divergence" not in each.row for each in answers)
 
 

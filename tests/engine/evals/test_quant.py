@@ -15,7 +15,7 @@ from engine.codec.kinds import make_codec
 from engine.codec.voronoi import VoronoiCodec
 from engine.errors import BadInput
 from engine.evals import quant
-from engine.evals.storage import halved, read_back, stored
+from engine.evals.storage import in_half_precision, read_back, stored
 from engine.measure.prompts import Prompt
 from engine.mx import mx
 from tests.engine import evals_world as world
@@ -41,7 +41,7 @@ from tests.engine.codec.twin.classic_store import row_bytes
 def test_every_stored_bit_is_counted_and_no_unused_one(spec, bits):
     """At head size 64; the caches allocate 256 positions for these 40."""
     model = models.llama()
-    caches = halved(make_caches(model, spec))
+    caches = in_half_precision(make_caches(model, spec))
     keys = mx.random.normal((1, 2, 40, 64), key=mx.random.key(0))
     for cache in caches:
         read_back(cache, keys, keys)
@@ -55,7 +55,7 @@ def test_half_storage_gives_what_a_half_precision_cast_does(make):
     """An uncompressed cache in half precision is near the float32 one, and not it."""
     model, tokens = make(), models.tokens(40)
     wide = quant.teacher_forced(model, tokens, make_caches(model, "raw"))
-    half = quant.teacher_forced(model, tokens, halved(make_caches(model, "raw")))
+    half = quant.teacher_forced(model, tokens, in_half_precision(make_caches(model, "raw")))
     assert 0 < mx.abs(wide - half).max().item() < 0.1
     assert half.dtype == mx.float32
 
@@ -116,9 +116,9 @@ def test_a_model_that_a_cache_does_not_serve():
 
 @pytest.mark.parametrize("spec", ["e8v@4.25", "e8@q38", "affine@4g64", "k=e8v@4.25,v=affine@4g64"])
 def test_a_boundary_that_leaves_every_layer_raw_is_refused(spec):
-    assert quant.usable(models.llama(layers=3), [spec], 1)[0].keys() == {spec}
+    assert quant.try_caches(models.llama(layers=3), [spec], 1)[0].keys() == {spec}
     with pytest.raises(BadInput, match="would leave every layer of this model raw") as refused:
-        quant.usable(models.llama(layers=2), [spec], 1)
+        quant.try_caches(models.llama(layers=2), [spec], 1)
     assert refused.value.fix == "a smaller --boundary"
 
 

@@ -145,12 +145,12 @@ def test_a_layer_left_raw_is_not_counted():
 def test_a_baseline_runs_what_was_installed():
     model = models.llama()
     make_caches(model, "e8v@4.25")
-    (bound,) = router.patched(model)
-    with router.unrouted():
-        assert router.patched(model) == ()
+    (bound,) = router.patched_names(model)
+    with router.without_routing():
+        assert router.patched_names(model) == ()
         home = router.sys.modules[type(model.layers[0].self_attn).__module__]
         assert home.scaled_dot_product_attention is base.scaled_dot_product_attention
-    assert router.patched(model) == (bound,)
+    assert router.patched_names(model) == (bound,)
 
 
 def test_arms_without_patches_are_decoded_without_them():
@@ -158,13 +158,13 @@ def test_arms_without_patches_are_decoded_without_them():
     make_caches(model, "e8v@4.25")
 
     def decode(*_):
-        seen.append(router.patched(model))
+        seen.append(router.patched_names(model))
         yield Step((1,))
 
-    for patches in ((), router.patched(model)):
+    for patches in ((), router.patched_names(model)):
         arm = Arm("a", "candidate", STOCK_LOOP, lambda _: [], decode, patches=patches)
         rows.decode(arm, [5], 1, set(), [])
-    assert seen == [(), router.patched(model)]
+    assert seen == [(), router.patched_names(model)]
     assert seen[1]
 
 

@@ -168,12 +168,12 @@ def test_an_arm_without_patches_runs_in_mlx_lm_as_it_is_installed(pair):
     bound = []
 
     def start(ids, most, caches):
-        bound.append(router.patched(pair.target))
+        bound.append(router.patched_names(pair.target))
         yield Step((1,), finish_reason="length")
 
     plain = _broken(pair, [])
     rows.decode(replace(plain, decode=start), [5], 1, {0}, [])
-    rows.decode(replace(plain, decode=start, patches=router.patched(pair.target)), [5], 1, {0}, [])
+    rows.decode(replace(plain, decode=start, patches=router.patched_names(pair.target)), [5], 1, {0}, [])
     assert bound[0] == ()
     assert bound[1]
 

@@ -8,7 +8,7 @@ from engine.errors import BadInput
 from engine.evals.speculation import bench
 from engine.measure import job as jobs
 from engine.measure import prompts, threads
-from engine.measure.journal import chosen_before
+from engine.measure.journal import recorded_choices
 from engine.measure.threads import Threads, candidates, choose, fewest
 from engine.mx import mx
 from tests.engine import folders
@@ -99,17 +99,17 @@ def test_an_interrupted_run_keeps_the_number_that_it_began_with(pair, tmp_path):
     workload = prompts.Workload("prompts", [prompts.Prompt("one", "def f(a):\n")], "code", "the test")
     plan = bench.SpeculationPlan(max_tokens=4, repeats=1)
     job = bench.baseline(pair, workload, plan, threads=chosen)
-    assert chosen_before(out) == chosen_before(None) == {}
+    assert recorded_choices(out) == recorded_choices(None) == {}
 
     def stop(turn):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         jobs.run(replace(job, measure=stop), out)
-    kept = chosen_before(out)
+    kept = recorded_choices(out)
     assert Threads.of(kept) == chosen
     again = bench.baseline(pair, workload, plan, threads=Threads.of(kept))
     report, journal = jobs.run(again, out)
     journal.close()
     assert json.loads(json.dumps(report["config"]))["threads_rates"] == {"1": 1.0, "2": 2.0}
-    assert chosen_before(out) == {}
+    assert recorded_choices(out) == {}

@@ -5,7 +5,7 @@ from huggingface_hub import constants
 
 from engine import cli, models
 from engine.cache.spec import parse
-from engine.checkpoints.published import meant
+from engine.checkpoints.published import nearest_name
 from engine.errors import BadInput
 from engine.models import registry
 
@@ -79,7 +79,7 @@ def test_options_of_the_check_need_the_check(capsys):
     ],
 )
 def test_what_was_meant(name, near):
-    assert meant(name) == near
+    assert nearest_name(name) == near
     if near:
         with pytest.raises(BadInput) as refused:
             models.load(name)

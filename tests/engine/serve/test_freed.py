@@ -33,7 +33,7 @@ def answer(resident, prefixes, **options):
 
 
 @pytest.mark.rows(1)
-@pytest.mark.parametrize("form", [None, grammar.of_schema({"type": "object"})], ids=["free", "json"])
+@pytest.mark.parametrize("form", [None, grammar.schema_grammar({"type": "object"})], ids=["free", "json"])
 @pytest.mark.parametrize(
     ("cache", "draft"),
     [("raw", "none"), ("raw", "dflash"), ("e8v@4.25:fast", "lookup"), ("affine@4g64", "auto")],

@@ -169,7 +169,7 @@ def tiny():
 
 
 def test_drafts_are_cut_at_the_first_refused_token(tiny):
-    made = grammar.of_schema({"enum": [["a", 1]]})
+    made = grammar.schema_grammar({"enum": [["a", 1]]})
     guide = Guide(
         Options(64, grammar="x"), [1], tiny.vocabulary, tiny.grammars.start(made), frozenset({0, 2})
     )
@@ -206,7 +206,7 @@ OTHER_CALL = "<tool_call>\n<function=now>\n</function>\n</tool_call>"
 @pytest.mark.parametrize("name", ["tiny", "tiny-chat"])  # marks of several tokens, and of one
 def test_a_format_beside_tools_allows_an_answer_or_calls(name, text, in_json, free):
     resident = load_resident(name, "none", "float32")
-    answer, marks = grammar.of_schema({"enum": [["a", 1]]}), resident.grammars.marks()
+    answer, marks = grammar.schema_grammar({"enum": [["a", 1]]}), resident.grammars.marks()
     for tools, allowed in ((CLOCKS, in_json), (None, free)):
         matcher = resident.grammars.compiled(grammar.with_calls(answer, *marks, tools))
         tokens = resident.encode(text)
@@ -245,7 +245,7 @@ def test_drafts_that_a_grammar_cuts_are_not_counted_as_verified(monkeypatch):
     engine, events = EngineThread(Settings(dtype="float32"), Metrics()), queue.Queue()
     engine.start()
     resident = engine.load("tiny").result(60)
-    given = Options(60, temperature=0.0, draft="dflash", grammar=grammar.of_schema(PERSON))
+    given = Options(60, temperature=0.0, draft="dflash", grammar=grammar.schema_grammar(PERSON))
     engine.submit(
         [Job(0, "tiny", resident.encode("def main(argv):"), given, events.put, time.monotonic() + 60)]
     )

@@ -43,7 +43,7 @@ def resident():
 def test_row_124_a_costly_schema_is_refused_within_limits(resident, name):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with pytest.raises(ApiError) as refused:
-        resident.grammars.check(grammar.of_schema(BOMBS[name]), "response_format")
+        resident.grammars.check(grammar.schema_grammar(BOMBS[name]), "response_format")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert (refused.value.status, refused.value.code) == (400, "invalid_schema")
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < trial.CPU_SECONDS + 1
@@ -53,19 +53,19 @@ def test_row_124_a_costly_schema_is_refused_within_limits(resident, name):
 def test_a_costly_pattern_takes_little_time_at_once(resident, name):
     began = time.thread_time()
     with suppress(ApiError):  # it is refused, or proves too complex while it is read
-        state = resident.grammars.start(grammar.of_schema({"type": "string", "pattern": STEPS[name]}))
+        state = resident.grammars.start(grammar.schema_grammar({"type": "string", "pattern": STEPS[name]}))
         for token in resident.encode('"xaaaaaaaaab'):
             step = time.thread_time()
             state.masks([], 300)
             assert time.thread_time() - step < 1
-            if not state.accepts([token]):
+            if not state.accepted_length([token]):
                 break
             state.commit([token])
     assert time.thread_time() - began < 3
 
 
 def test_an_answer_whose_masks_take_too_long_is_refused(resident, monkeypatch):
-    state = resident.grammars.start(grammar.of_schema({"type": "string"}))
+    state = resident.grammars.start(grammar.schema_grammar({"type": "string"}))
     state.masks([], 300)
     monkeypatch.setattr(grammar, "ALLOWANCE", 0.0)
     monkeypatch.setattr(grammar, "PER_ROW", 0.0)
@@ -75,7 +75,7 @@ def test_an_answer_whose_masks_take_too_long_is_refused(resident, monkeypatch):
 
 
 def test_compiled_grammars_take_little_memory_together(resident, monkeypatch):
-    texts = [grammar.of_schema({"const": i}) for i in range(3)]
+    texts = [grammar.schema_grammar({"const": i}) for i in range(3)]
     grammars = grammar.Grammars(resident.pair.tokenizer, resident.vocabulary)
     monkeypatch.setattr(trial, "cost", lambda *_: grammar.COMPILED_BYTES // 2)
     for text in texts:
@@ -97,14 +97,14 @@ def test_a_queued_compilation_ends_with_its_request():
         ran.append(number)
 
     async def leave():
-        busy = [asyncio.create_task(grammar.apart(wait)) for _ in range(2)]
-        waiting = asyncio.create_task(grammar.apart(note, 1))
+        busy = [asyncio.create_task(grammar.run_in_thread(wait)) for _ in range(2)]
+        waiting = asyncio.create_task(grammar.run_in_thread(note, 1))
         await asyncio.sleep(0.05)
         waiting.cancel()
         await asyncio.wait({waiting})
         going.set()
         await asyncio.gather(*busy)
-        await grammar.apart(note, 2)
+        await grammar.run_in_thread(note, 2)
 
     asyncio.run(leave())
     assert ran == [2]

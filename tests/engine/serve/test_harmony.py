@@ -9,7 +9,7 @@ import pytest
 
 from engine.models import registry
 from engine.serve.formats import grammar
-from engine.serve.formats.harmony import Harmony, is_open, speaks
+from engine.serve.formats.harmony import Harmony, is_open, is_spoken_by
 from engine.serve.models import load_resident
 from tests.engine.serve.world import serving
 
@@ -103,10 +103,10 @@ def test_template_says_which_models_write_it():
     speaking = {
         path.stem
         for path in TEMPLATES.glob("*.jinja")
-        if speaks(SimpleNamespace(chat_template=path.read_text(encoding="utf-8")))
+        if is_spoken_by(SimpleNamespace(chat_template=path.read_text(encoding="utf-8")))
     }
     assert speaking == {"gpt-oss"}
-    assert not speaks(SimpleNamespace(chat_template=None))
+    assert not is_spoken_by(SimpleNamespace(chat_template=None))
 
 
 @pytest.mark.long
@@ -148,7 +148,7 @@ JSON_CALL = "<|channel|>commentary to=functions.noop <|constrain|>json<|message|
 )
 def test_a_format_beside_tools_allows_an_answer_or_a_call(text, allowed):
     resident = load_resident("tiny", "none", "float32")
-    answer = grammar.of_schema({"enum": [["a", 1]]})
+    answer = grammar.schema_grammar({"enum": [["a", 1]]})
     matcher = resident.grammars.compiled(
         grammar.on_channels(answer, resident.grammars.mark, [{"name": "noop"}])
     )

@@ -13,7 +13,7 @@ import pytest
 from bridge.common import listening
 from engine.serve.dialects.deltas import tokens_in
 from engine.serve.formats import grammar
-from engine.serve.formats.grammar import Grammars, of_schema
+from engine.serve.formats.grammar import Grammars, schema_grammar
 from engine.serve.main import MOST_CONNECTIONS
 from engine.serve.models import load_resident
 from tests.engine.serve.world import serving
@@ -93,7 +93,7 @@ def test_schema_that_nothing_satisfies_is_refused(server, schema):
 
 def test_way_to_an_end_does_not_run_in_a_circle(resident):
     grammars = Grammars(resident.pair.tokenizer, resident.vocabulary)
-    state = grammars.start(of_schema({"type": "string", "pattern": "[0-9]"}))
+    state = grammars.start(schema_grammar({"type": "string", "pattern": "[0-9]"}))
     state.commit(resident.encode('"'))
     (allowed,) = state.masks([], 12)
     assert allowed.sum() == 1
@@ -187,7 +187,7 @@ def test_grammar_is_compiled_before_the_engine_begins_the_answer(resident, monke
     """Compiling takes seconds for a large schema, and all answers would wait for the engine's thread."""
     grammars = Grammars(resident.pair.tokenizer, resident.vocabulary)
     large = {f"v{i}": {"type": "integer"} for i in range(50)}
-    made = of_schema({"type": "object", "properties": large, "required": ["v7"]})
+    made = schema_grammar({"type": "object", "properties": large, "required": ["v7"]})
     grammars.check(made, "response_format")
     first = grammars.start(made)
 
@@ -197,14 +197,14 @@ def test_grammar_is_compiled_before_the_engine_begins_the_answer(resident, monke
     monkeypatch.setattr("engine.serve.formats.grammar.llguidance.LLMatcher", compiled_again)
     first.commit(resident.encode('{"v1":1'))
     second = grammars.start(made)
-    assert second.accepts(resident.encode('{"v')) > 0  # at the beginning, wherever the first one is
+    assert second.accepted_length(resident.encode('{"v')) > 0  # at the beginning, wherever the first one is
     grammars.check(made, "response_format")
 
 
 def test_compiled_grammars_are_few(resident, monkeypatch):
     monkeypatch.setattr(grammar, "COMPILED", 3)
     grammars = Grammars(resident.pair.tokenizer, resident.vocabulary)
-    made = [of_schema({"const": i}) for i in range(grammar.COMPILED + 5)]
+    made = [schema_grammar({"const": i}) for i in range(grammar.COMPILED + 5)]
     for each in made:
         grammars.start(each)
     compile_one, compiled = grammar.llguidance.LLMatcher, []

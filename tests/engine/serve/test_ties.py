@@ -116,7 +116,7 @@ def test_rows_that_see_themselves_unrounded(ties, answer):
 @pytest.mark.long
 @pytest.mark.parametrize("spec", SPECS)
 def test_answers_with_a_grammar(ties, spec):
-    asked = asking(ties, PROMPT, spec, 32, grammar.of_schema(SCHEMA))
+    asked = asking(ties, PROMPT, spec, 32, grammar.schema_grammar(SCHEMA))
     text = plain(ties, asked)
     assert text.endswith("}")
     assert ties.explains(asked, text)

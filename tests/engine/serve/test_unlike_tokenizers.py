@@ -3,7 +3,7 @@
 import pytest
 from tokenizers import Tokenizer
 
-from engine.serve.formats.grammar import of_schema
+from engine.serve.formats.grammar import schema_grammar
 from engine.serve.models import load_resident
 from tests.engine import folders
 from tests.engine.serve.world import serving
@@ -38,6 +38,6 @@ def test_the_model_serves_and_refuses_the_token_that_it_lacks(folder, tmp_path):
 
 def test_masks_have_as_many_columns_as_logits(folder):
     resident = load_resident(str(folder), "none", "float32")
-    state = resident.grammars.start(of_schema({"type": "string"}))
+    state = resident.grammars.start(schema_grammar({"type": "string"}))
     assert resident.vocabulary == resident.tokens == folders.VOCAB
     assert state.masks([], 20).shape == (1, folders.VOCAB)

@@ -71,7 +71,7 @@ def test_loss_and_gradients_are_those_of_mlx(pair, changes):
 @pytest.mark.parametrize("stride", [1, 16])
 def test_a_shortlist_of_all_tokens_changes_nothing_and_another_compares_with_fewer(pair, stride, monkeypatch):
     monkeypatch.setattr(draft_torch, "STRIDE", stride)
-    anchors = torch.from_numpy(PLAN.places(0, ROW).astype(np.int64))
+    anchors = torch.from_numpy(PLAN.anchor_positions(0, ROW).astype(np.int64))
     model, folder = begun(pair), pair.parts["target"].folder
     whole = torch_learner(model, pair)
     short = draft_torch.TorchLearner(model, folder, replace(PLAN, shortlist=True), dtype=torch.float32)

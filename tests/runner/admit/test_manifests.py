@@ -94,9 +94,9 @@ def test_what_is_kept_is_not_read_again(requester, view, parsed):
     store = Manifests(requester.git)
 
     assert [request and request.preset for request in store.each([one, bad])] == ["touch", None]
-    assert store.of(one).demand().preset == "touch"
+    assert store.of(one).require_request().preset == "touch"
     with pytest.raises(Refusal, match="not a JSON object"):
-        store.of(bad).demand()
+        store.of(bad).require_request()
     assert [*store.each([one, bad])][1] is None
     assert parsed == {text: 1, b"[]": 1}
 
@@ -111,7 +111,7 @@ def test_beyond_the_budget_a_manifest_is_read_again_at_its_turn(requester, view,
     store = Manifests(requester.git)
 
     assert all([*store.each(views)])
-    assert [store.of(one).demand().preset for one in views] == ["touch"] * 3
+    assert [store.of(one).require_request().preset for one in views] == ["touch"] * 3
     assert sorted(parsed.values()) == [1, 2, 2]
 
 
@@ -127,7 +127,7 @@ def test_a_refusal_is_the_same_read_alone_and_read_together(requester, view, con
     for found in (store.of(asked), read_candidate(requester.git, asked)):
         assert found.request is None
         with pytest.raises(Refusal) as refused:
-            found.demand()
+            found.require_request()
         assert refused.value.code == code
 
 

@@ -28,7 +28,7 @@ def long(monkeypatch):
     """
     commits: set[str] = set()
     asked: list[tuple[set[str], float]] = []
-    real = history_size.with_oversized_history
+    real = history_size.oversized_tips
 
     def slow(git, tips, *, but, timeout=None):
         asked.append((set(tips), timeout))
@@ -37,7 +37,7 @@ def long(monkeypatch):
             raise GitError(("git",), None, message=f"git took longer than {timeout} s")
         return real(git, tips, but=but, timeout=NETWORK_TIMEOUT)
 
-    monkeypatch.setattr(history_size, "with_oversized_history", slow)
+    monkeypatch.setattr(history_size, "oversized_tips", slow)
     slow.asked = asked
     slow.commits = commits
     slow.pause = 0.0
@@ -158,7 +158,7 @@ def test_a_flood_of_long_histories_in_each_poll_does_not_starve_what_waits(bus, 
     (honest,) = new_commits(git, 1, "honest\n")
     # It is short, but comes in the same listing as a flood, of which each poll has time for a few.
     clock = 0.0
-    real = history_size.with_oversized_history
+    real = history_size.oversized_tips
 
     def read(git, tips, *, but, timeout):
         nonlocal clock
@@ -166,7 +166,7 @@ def test_a_flood_of_long_histories_in_each_poll_does_not_starve_what_waits(bus, 
         clock += timeout if is_alone and long.commits.issuperset(tips) else 0.0
         return real(git, tips, but=but, timeout=timeout)
 
-    monkeypatch.setattr(history_size, "with_oversized_history", read)
+    monkeypatch.setattr(history_size, "oversized_tips", read)
     monkeypatch.setattr(history_size, "time", SimpleNamespace(monotonic=lambda: clock))
     # By chance it comes last.
     last = SimpleNamespace(

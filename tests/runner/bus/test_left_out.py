@@ -89,7 +89,7 @@ def test_among_many_branches_a_bad_one_is_found_in_ever_smaller_batches(
     monkeypatch.setattr(transfer, "start_fetch", lambda *args, **at: (asked.append(1), start(*args, **at))[1])
     with host.context() as context:
         assert len(context.bus.fetch()) == 200
-        assert set(context.bus.quarantine.why) == {bad}
+        assert set(context.bus.quarantine.reasons) == {bad}
     assert len(asked) < 30  # 29 if it stands at the worst of the 201 places
 
 
@@ -102,12 +102,12 @@ def test_a_flood_of_bad_branches_is_worked_off_while_others_are_served(host, req
         poller, left_out = Poller(context), []
         for _ in range(20):
             poller.poll()
-            left_out.append(len(context.bus.quarantine.why))
+            left_out.append(len(context.bus.quarantine.reasons))
             if left_out[-1] == len(bad):
                 break
         poller.poll()
         assert host.result(good).state == "succeeded"
-        assert set(context.bus.quarantine.why) == bad
+        assert set(context.bus.quarantine.reasons) == bad
     assert left_out[0] < len(bad)
 
 
@@ -131,7 +131,7 @@ def test_a_branch_that_is_gone_from_the_bus_is_forgotten(host, requester, poison
         requester.delete(bad)
         poison()
         context.bus.fetch()
-        assert bad not in context.bus.quarantine.why
+        assert bad not in context.bus.quarantine.reasons
 
 
 def test_what_is_pushed_upon_a_job_that_runs_ends_its_answer_and_no_more(
@@ -152,7 +152,7 @@ def test_what_is_pushed_upon_a_job_that_runs_ends_its_answer_and_no_more(
         tree = objects.overlay(context.bus.git, f"{tip}^{{tree}}", {wire.STATE: said.to_bytes()})
         answer = objects.commit(context.bus.git, tree, [tip], "x\n", objects.Identity("a", "b"))
         context.bus.keep(answer)
-        context.ledger.answered(branch=branch, state="succeeded", answer=answer, expect=tip)
+        context.ledger.record_answer(branch=branch, state="succeeded", answer=answer, expect=tip)
         poison(branch, upon=tip)
         assert not poller.poll()  # sees what was pushed
         poller.poll()
@@ -234,7 +234,7 @@ def test_row_107_no_number_of_branches_that_the_bus_cannot_send_stops_a_request(
         assert host.result(good).state == "succeeded"
         while context.bus.unfetched:
             poller.poll()
-        assert set(context.bus.quarantine.why) == set(bad)
+        assert set(context.bus.quarantine.reasons) == set(bad)
 
 
 def test_row_107_a_request_is_not_asked_for_with_branches_that_could_not_be_sent_before(
@@ -243,7 +243,7 @@ def test_row_107_a_request_is_not_asked_for_with_branches_that_could_not_be_sent
     bad = spoil(3)
     with host.context() as context:
         context.bus.fetch()
-        assert set(context.bus.quarantine.why) == set(bad)
+        assert set(context.bus.quarantine.reasons) == set(bad)
         good = requester.send(requester.manifest())
         monkeypatch.setattr(context.bus.quarantine, "holds", lambda _commit: False)
         asked = []

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from bridge.errors import InfrastructureError
-from runner.bus.stale_files import unfinished
+from runner.bus.stale_files import temporary_packs
 from tests.attacks import servers
 
 pytestmark = pytest.mark.bus
@@ -38,12 +38,12 @@ def test_row_94_a_pack_that_is_cut_short_leaves_no_file(keyed, ask):
         with keyed.context(bus={"url": f"{server.url}/bus.git"}) as context:
             try:
                 ask(context.bus)
-                failed = list(context.bus.quarantine.why)
+                failed = list(context.bus.quarantine.reasons)
             except InfrastructureError:
                 failed = [BRANCH]
             assert any(method == "POST" for method, _, _ in server.asked)
             assert failed == [BRANCH]
-            assert [*unfinished(context.bus.git.directory)] == []
+            assert [*temporary_packs(context.bus.git.directory)] == []
     finally:
         server.close()
 
@@ -59,7 +59,7 @@ def test_row_106_a_pack_without_end_fills_no_disk(keyed, small_disk):
             assert list(packs.glob("tmp_*")) == []
 
             context.bus.fetch()
-            (why,) = context.bus.quarantine.why.values()
+            (why,) = context.bus.quarantine.reasons.values()
             assert "leaves less than 32 MiB of the disk free; trying again" in why
             assert list(packs.glob("tmp_*")) == []
     finally:

@@ -18,7 +18,7 @@ from bridge.system.process import Child
 from runner.bus import backoff, transfer
 from runner.bus import fetch as fetching
 from runner.bus.bus import Bus, Pushed
-from runner.bus.stale_files import unfinished
+from runner.bus.stale_files import temporary_packs
 from runner.bus.transfer import SlowError
 from runner.serve.poll import Poller
 
@@ -70,7 +70,7 @@ def test_a_branch_that_does_not_come_is_given_up_and_leaves_nothing(host, reques
 
         # It was given up a moment ago, and is not asked for again at once.
         assert endless.times == 1
-        assert list(unfinished(context.bus.git.directory)) == []
+        assert list(temporary_packs(context.bus.git.directory)) == []
 
 
 @pytest.mark.long
@@ -179,7 +179,7 @@ def test_once_the_first_history_is_there_what_was_slow_for_it_is_asked_for_at_on
     monkeypatch.setattr(backoff, "FIRST_S", 3600.0)
     monkeypatch.setattr(backoff, "LONGEST_S", 3600.0)
     with keyed.context(bus={"url": http_bus.url}) as context:
-        while len(context.bus.quarantine.why) < len(sent):
+        while len(context.bus.quarantine.reasons) < len(sent):
             assert context.bus.fetch() == {}
         monkeypatch.setattr(limits, "FETCH_S", 60.0)
         monkeypatch.setattr(fetching, "ALONE_S", 60.0)
@@ -187,7 +187,7 @@ def test_once_the_first_history_is_there_what_was_slow_for_it_is_asked_for_at_on
 
         while not context.bus.fetch():
             time.sleep(0.01)
-        assert context.bus.quarantine.why == {}
+        assert context.bus.quarantine.reasons == {}
         assert {*context.bus.fetch()} == {*sent}
 
 
@@ -288,8 +288,8 @@ def test_many_slow_commits_delay_one_that_came_with_them_by_their_short_turns_al
         # The others keep their turns, and the operator sees why they wait.
         for _ in range(60):
             fetch()
-        assert set(context.bus.quarantine.why.values()) == {f"{SlowError().message}; trying again"}
-        assert len(context.bus.quarantine.why) == count
+        assert set(context.bus.quarantine.reasons.values()) == {f"{SlowError().message}; trying again"}
+        assert len(context.bus.quarantine.reasons) == count
         costly.slow.clear()
         until = time.monotonic() + 120
         while len(fetch()) < count + 3:

@@ -143,7 +143,7 @@ def test_an_answer_that_was_dropped_is_not_called_succeeded(host, requester, pre
 class TestStanding:
     def test_answers_outlive_the_process(self, tmp_path):
         for i in range(12):
-            StatusFile(tmp_path).answered(f"b{i}", "x", "failed", "why\n\x1b[31m", 1.04, published=False)
+            StatusFile(tmp_path).record_answer(f"b{i}", "x", "failed", "why\n\x1b[31m", 1.04, published=False)
 
         answers = read_facts(tmp_path).answers
         assert [one["branch"] for one in answers] == [f"b{i}" for i in range(11, 1, -1)]
@@ -151,23 +151,23 @@ class TestStanding:
         assert [file.name for file in tmp_path.iterdir()] == [NAME]
 
     def test_a_queue_is_bounded_and_counted(self, tmp_path):
-        StatusFile(tmp_path).polled({f"b{i}": "waits" for i in range(1000)})
+        StatusFile(tmp_path).record_poll({f"b{i}": "waits" for i in range(1000)})
 
         found = read_facts(tmp_path)
         assert (found.waiting, len(found.queue)) == (1000, 50)
 
     def test_trouble_keeps_its_beginning_and_goes_with_the_next_poll(self, tmp_path):
         status_file = StatusFile(tmp_path)
-        status_file.failed("first")
+        status_file.record_failure("first")
         status_file.facts.trouble["since"] = "2026-01-01T00:00:00Z"
-        status_file.failed("second")
+        status_file.record_failure("second")
         assert read_facts(tmp_path).trouble == {"since": "2026-01-01T00:00:00Z", "message": "second"}
 
-        status_file.polled({})
+        status_file.record_poll({})
         assert read_facts(tmp_path).trouble is None
 
     def test_a_folder_that_cannot_be_written_stops_nothing(self, tmp_path):
-        StatusFile(tmp_path / "missing").polled({})
+        StatusFile(tmp_path / "missing").record_poll({})
 
     @pytest.mark.parametrize("content", ["", "[]", "{}", '{"pid": 1}', "nonsense"])
     def test_a_file_that_is_none_of_ours_is_nothing(self, tmp_path, content):
@@ -194,11 +194,11 @@ class TestOverview:
         policy.state.mkdir()
         signing_key.make_key(policy.state)
         status_file = StatusFile(policy.state)
-        status_file.serves(serving=True, sandbox={"kind": "off", "why": "the policy says so"})
-        status_file.began("b", "noop, asked by x")
-        status_file.steps(1)
-        status_file.polled({f"b{i}": "waits for its turn" for i in range(12)})
-        status_file.answered("a", "noop", "failed", "why", 2.0, published=False)
+        status_file.set_serving(serving=True, sandbox={"kind": "off", "why": "the policy says so"})
+        status_file.record_job_start("b", "noop, asked by x")
+        status_file.record_step(1)
+        status_file.record_poll({f"b{i}": "waits for its turn" for i in range(12)})
+        status_file.record_answer("a", "noop", "failed", "why", 2.0, published=False)
         found = self.lines(overview(policy, blas=False))
         assert f"process {os.getpid()}" in found["runner"].message
         assert ", step 1; noop, asked by x" in found["job"].message

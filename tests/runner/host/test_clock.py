@@ -89,9 +89,9 @@ def test_a_clock_that_nothing_confirms_is_believed_after_a_while(times):
 def test_turns_of_a_future_that_did_not_come_are_not_counted(tmp_path):
     """Or a quota that was used up under a clock a year ahead would stay used up for a year."""
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.took("a", 1e9 + YEAR)
+    ledger.record_start("a", 1e9 + YEAR)
     assert ledger.taken_between(1e9 - 3600, 1e9) == {}
-    ledger.took("a", 1e9)
+    ledger.record_start("a", 1e9)
     assert ledger.taken_between(0, 2e9) == {"a": 1}
 
 
@@ -101,7 +101,7 @@ def test_retention_deletes_nothing_while_the_clock_is_in_doubt(host, requester, 
     with host.context(retention={"days": 30}) as context:
         real = module.time.time
         monkeypatch.setattr(module.time, "time", lambda: real() + YEAR)
-        Chores(context).maybe()
+        Chores(context).run_if_due()
         assert context.bus.fetch().keys() == {branch}
 
 

@@ -349,7 +349,7 @@ class TestNothingSurvives:
 
     def test_a_stop_ends_it_at_once(self, start, wait_for):
         command = start(SHELL, "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done")
-        wait_for(lambda: b"up" in command.sink.stream.piece().data)
+        wait_for(lambda: b"up" in command.sink.stream.next_piece().data)
         began = time.monotonic()
 
         ended = command.stop()

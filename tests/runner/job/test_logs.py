@@ -44,8 +44,8 @@ def pour(data, cuts=(), *, limit=PLENTY, secrets=(SECRET,)):
 
 def take(sink):
     """Send what waits, and return it."""
-    piece = sink.stream.piece()
-    sink.stream.sent(piece)
+    piece = sink.stream.next_piece()
+    sink.stream.mark_sent(piece)
     return piece.data
 
 

@@ -35,10 +35,10 @@ class Job:
     printed: bytes = b""
 
     def beat(self) -> None:
-        piece = self.stream.piece()
+        piece = self.stream.next_piece()
         if piece.data:
             self.sent.append((piece.left_out, piece.data))
-        self.stream.sent(piece)
+        self.stream.mark_sent(piece)
 
     def step(self, happens) -> None:
         sink = LogSink(self.keep, stream=self.stream)
@@ -46,7 +46,7 @@ class Job:
             if what == "beat":
                 self.beat()
             elif what == "lost":
-                self.stream.piece()
+                self.stream.next_piece()
             else:
                 sink.write(what)
                 self.printed += what
@@ -174,22 +174,22 @@ def test_what_comes_after_the_end_of_a_step_is_no_part_of_its_log():
     LogSink(PLENTY, stream=job).write(b"two\n")
     first.write(b"late\n")
 
-    assert job.piece().data == b"one\ntwo\n"
+    assert job.next_piece().data == b"one\ntwo\n"
     assert first.sha256 == hashlib.sha256(b"one\n").hexdigest()
 
 
 def test_a_piece_stays_until_it_has_arrived():
     log = LogStream()
     log.add(b"one ")
-    first = log.piece()
+    first = log.next_piece()
     log.add(b"two")
-    assert log.piece().data == b"one two"
+    assert log.next_piece().data == b"one two"
 
-    log.sent(first)
-    assert log.piece().data == b"two"
-    log.sent(log.piece())
-    assert not log.waits
-    assert (log.piece().data, log.piece().left_out) == (b"", 0)
+    log.mark_sent(first)
+    assert log.next_piece().data == b"two"
+    log.mark_sent(log.next_piece())
+    assert not log.has_pending
+    assert (log.next_piece().data, log.next_piece().left_out) == (b"", 0)
 
 
 def test_what_waits_is_bounded_and_ends_with_a_whole_letter():
@@ -197,9 +197,9 @@ def test_what_waits_is_bounded_and_ends_with_a_whole_letter():
     log.add(b"x" + "é".encode() * CHUNK_BYTES)
     log.add(b"more")
 
-    piece = log.piece()
+    piece = log.next_piece()
     assert len(piece.data) == CHUNK_BYTES - 1
     piece.data.decode()
-    log.sent(piece)
+    log.mark_sent(piece)
     log.add(b"later")
-    assert (log.piece().left_out, log.piece().data) == (CHUNK_BYTES + 2 + 4, b"later")
+    assert (log.next_piece().left_out, log.next_piece().data) == (CHUNK_BYTES + 2 + 4, b"later")

@@ -16,7 +16,7 @@ def test_row_114_processes_that_come_and_go_end_no_measurement(tmp_path):
     measured = usage.Usage({"free": 0}, str(tmp_path))
     storm = subprocess.Popen(["/bin/sh", "-c", STORM], start_new_session=True, stderr=subprocess.DEVNULL)
     try:
-        seen = [measured.exceeded() for _ in range(300)]
+        seen = [measured.exceeded_limit() for _ in range(300)]
     finally:
         os.killpg(storm.pid, signal.SIGKILL)
         storm.wait()

@@ -487,7 +487,7 @@ class TestAttendant:
     def attended(self, host, requester, pass_by):  # noqa: ARG002 - by this clock the lease is kept alive
         branch = requester.send(requester.manifest())
         with host.context(bus={"lease_s": 60}) as context:
-            view = history.read_view(context.bus.git, branch, context.bus.tip(branch))
+            view = history.read_branch(context.bus.git, branch, context.bus.tip(branch))
             lease = Lease(context, view)
             lease.advance(State.CLAIMED)
             yield (

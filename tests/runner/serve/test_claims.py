@@ -122,7 +122,7 @@ class TestRace:
             claims = []
             for context in (one, two):
                 tip = context.bus.fetch()[branch]
-                lease = Lease(context, history.read_view(context.bus.git, branch, tip))
+                lease = Lease(context, history.read_branch(context.bus.git, branch, tip))
                 claims.append((context.bus, lease.commit(State.CLAIMED, {}, tip), tip))
             barrier = threading.Barrier(2)
             ends = []
@@ -174,7 +174,7 @@ class TestRace:
         """Not even by one runner in one second: a second push of the same id would be told that all is well."""
         branch = requester.send(requester.manifest())
         with host.context() as context:
-            view = history.read_view(context.bus.git, branch, context.bus.fetch()[branch])
+            view = history.read_branch(context.bus.git, branch, context.bus.fetch()[branch])
             made = {Lease(context, view).commit(State.CLAIMED, {}, view.tip) for _ in range(5)}
 
         assert len(made) == 5
@@ -182,7 +182,7 @@ class TestRace:
     def test_a_claim_upon_an_older_tip_is_stale(self, host, requester):
         branch = requester.send(requester.manifest())
         with host.context() as context:
-            view = history.read_view(context.bus.git, branch, context.bus.fetch()[branch])
+            view = history.read_branch(context.bus.git, branch, context.bus.fetch()[branch])
             first, second = Lease(context, view), Lease(context, view)
 
             assert first.advance(State.CLAIMED) is Pushed.DONE

@@ -30,7 +30,7 @@ class Branch:
         if isinstance(self.ends, Exception):
             raise self.ends
         if self.ends is Pushed.DONE:
-            self.log.sent(self.log.piece())
+            self.log.mark_sent(self.log.next_piece())
         return self.ends
 
 
@@ -112,4 +112,4 @@ def test_one_that_fails_ends_no_job_and_is_tried_again(branch, ends):
     beats = run(branch, 2, prints=lambda t: t == 0)
 
     assert len(beats) >= 3
-    assert branch.log.piece().data == b"a line\n"
+    assert branch.log.next_piece().data == b"a line\n"

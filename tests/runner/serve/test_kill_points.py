@@ -92,8 +92,8 @@ def test_a_kill_before_any_step_loses_nothing_and_runs_nothing_twice(
 
         where = f"killed before step {n}, {died[-1]}"
         tip = git.text("rev-parse", f"refs/heads/{branch}")
-        view = history.read_view(git, branch, tip)
-        states = [one.state for _, one, _ in history.stream(git, view.request, tip)]
+        view = history.read_branch(git, branch, tip)
+        states = [one.state for _, one, _ in history.streamed_states(git, view.request, tip)]
         assert view.current_state is State.SUCCEEDED, where
         assert [one for one in states if one.is_final] == [State.SUCCEEDED], where
         total = [int(line) for line in ran.read_text().splitlines()].count(n)

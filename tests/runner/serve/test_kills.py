@@ -69,13 +69,13 @@ class Scene:
         return {branch: (heads / branch).read_text().strip() for branch in self.asked}
 
     def views(self) -> dict[str, RequestBranch]:
-        return history.read_views(self.git, self.refs())
+        return history.read_branches(self.git, self.refs())
 
     def open(self) -> list[RequestBranch]:
         """Return the requests that have no answer. Git is asked only where a branch has moved."""
         refs = self.refs()
         if refs != self._seen:
-            views = history.read_views(self.git, refs)
+            views = history.read_branches(self.git, refs)
             self._open, self._seen = (
                 [view for view in views.values() if not view.current_state.is_final],
                 refs,
@@ -256,7 +256,7 @@ def check_history(scene, n, run, executions):
     log = (scene.bus / "logs" / "refs" / "heads" / run.branch).read_text().splitlines()
     assert {entry.split()[1] for entry in log} <= set(line)
 
-    states = [state for _, state, _ in history.stream(git, run.commit, tip)]
+    states = [state for _, state, _ in history.streamed_states(git, run.commit, tip)]
     assert len(states) == len(line) - 1
     assert [state.state for state in states if state.state.is_final] == [states[-1].state]
     assert [state.sequence for state in states] == list(range(1, len(states) + 1))

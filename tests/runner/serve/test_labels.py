@@ -36,7 +36,9 @@ def serve_all(runners, client, *, how_many, requests, seed):
     while left and time.monotonic() < deadline:
         tips = client.remote.fetch("mac-bridge/*")
         left = {
-            b for b, view in history.read_views(client.git, tips).items() if not view.current_state.is_final
+            b
+            for b, view in history.read_branches(client.git, tips).items()
+            if not view.current_state.is_final
         }
         time.sleep(0.5)
     assert not left
@@ -51,7 +53,7 @@ def check(bus, labels, asked):
         tip = git.text("rev-parse", f"refs/heads/{branch}")
         commits = history.commits_between(git, None, tip)
         written = {}
-        for _, state, _ in history.states(git, commits):
+        for _, state, _ in history.read_states(git, commits):
             if state and state.branch == branch:
                 written[state.salt] = state
         assert all(wanted <= labels[state.runner.id] for state in written.values()), branch

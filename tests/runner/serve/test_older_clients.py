@@ -52,7 +52,7 @@ def answered(host, requester, installed):
         models = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
         with host.context(env=models) as context:
             tip = context.bus.tip(branch)
-            view = history.read_view(context.bus.git, branch, tip)
+            view = history.read_branch(context.bus.git, branch, tip)
             try:
                 return admit(
                     context.bus.git,

@@ -196,8 +196,8 @@ class TestPushes:
             context.announcer.begin()
             poller = Poller(context)
             while poller.poll():
-                context.announcer.maybe()
-            context.announcer.maybe()
+                context.announcer.announce_if_due()
+            context.announcer.announce_if_due()
         assert context.announcer.pushes == 0
         assert len(pushed[0]) == 2, "it rides on the claim"
         assert {specs[0].partition(":")[2] for specs in pushed} == {f"refs/heads/{run.branch[:-1]}*"}
@@ -211,7 +211,7 @@ class TestPushes:
         with keyed.context() as context:
             context.announcer.begin()
             for _ in range(3600):
-                context.announcer.maybe()
+                context.announcer.announce_if_due()
                 now[0] += 1.0
         assert context.announcer.pushes == len(pushed) == 12
 
@@ -224,20 +224,20 @@ class TestPushes:
             tries = []
             for _ in range(1000):
                 before = context.announcer.pushes
-                context.announcer.maybe()
+                context.announcer.announce_if_due()
                 tries += [now[0] - 1e6] * (context.announcer.pushes - before)
                 now[0] += 1.0
             away.rename(bus)
             assert tries == [0, 10, 30, 70, 150, 310, 610, 910]
             now[0] += 300
-            context.announcer.maybe()
+            context.announcer.announce_if_due()
             assert record_on(bus).state is RunnerState.SERVING
 
     def test_it_leaves_the_budget_to_what_is_needed(self, keyed, pushed):
         with keyed.context(bus={"pushes_per_minute": 3}) as context:
             context.announcer.begin()
             context.bus.budget.spend()
-            context.announcer.maybe()
+            context.announcer.announce_if_due()
         assert pushed == []
 
     def test_without_an_interval_nothing_is_announced(self, keyed, client, pushed):
@@ -245,7 +245,7 @@ class TestPushes:
         with keyed.context(bus={"presence_s": None}) as context:
             context.announcer.begin()
             Poller(context).poll()
-            context.announcer.maybe()
+            context.announcer.announce_if_due()
             context.announcer.end()
         assert {len(specs) for specs in pushed} == {1}
         assert client.runners() == []
@@ -272,25 +272,25 @@ class TestPushes:
             context.announcer.begin()
             poller = Poller(context)
             while poller.poll():
-                context.announcer.maybe()
+                context.announcer.announce_if_due()
         assert run.status().state is State.SUCCEEDED
 
     def test_a_fault_that_changes_is_no_news_and_stands_in_the_next_record(self, keyed, bus):
         with keyed.context() as context:
             context.announcer.begin()
-            context.announcer.suffers("cannot fetch")
-            context.announcer.maybe()
-            context.announcer.suffers("cannot push")
-            context.announcer.maybe()
+            context.announcer.set_fault("cannot fetch")
+            context.announcer.announce_if_due()
+            context.announcer.set_fault("cannot push")
+            context.announcer.announce_if_due()
             assert (context.announcer.pushes, record_on(bus).reason) == (1, "cannot fetch")
             context.announcer.set_mode(OperatorMode(RunnerState.DRAINING))
-            context.announcer.maybe()
+            context.announcer.announce_if_due()
             assert record_on(bus).reason == "cannot push"
 
     def test_objects_of_earlier_records_do_not_gather(self, keyed):
         with keyed.context() as context:
             context.announcer.begin()
-            context.announcer.maybe()
+            context.announcer.announce_if_due()
             before = context.bus.git.text("count-objects")
             for i in range(3):
                 context.announcer.set_mode(OperatorMode(RunnerState.MAINTENANCE, f"{i}"))

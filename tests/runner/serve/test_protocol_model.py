@@ -121,7 +121,7 @@ class Protocol(RuleBasedStateMachine):
         tips = self.world.sessions[name].bus.fetch()
         mine = {branch: tip for branch, tip in tips.items() if branch in self.tips}
         self.watches[name].see(mine)
-        self.seen[name] = history.read_views(self.world.sessions[name].bus.git, mine)
+        self.seen[name] = history.read_branches(self.world.sessions[name].bus.git, mine)
 
     def time_passes(self, name):
         """Let a runner believe that nothing moved for longer than any lease."""
@@ -162,7 +162,7 @@ class Protocol(RuleBasedStateMachine):
         lease.log.add(b"a line\n")
         if lease.beat(0) is not Pushed.STALE:
             return
-        view = lease.moved()
+        view = lease.fetch_changes()
         if view is None or lease.is_fenced(view):
             self.holds[name] = None
         else:
@@ -181,7 +181,7 @@ class Protocol(RuleBasedStateMachine):
             answer(context, lease, Outcome(State.SUCCEEDED, GOOD))
         elif lease:
             lease.advance(State.REQUESTED)
-            context.ledger.settled(branch=lease.branch, state="handed back")
+            context.ledger.mark_settled(branch=lease.branch, state="handed back")
 
     @precondition(lambda self: sum(lease is not None for lease in self.holds.values()) == 1)
     @rule(then=st.sampled_from(["beat", "answer"]), chunk=OFTEN)
@@ -216,7 +216,7 @@ class Protocol(RuleBasedStateMachine):
                 self.tips[branch] = now
 
     def check_history(self, branch: str, tip: str) -> None:
-        states = [s for _, s, _ in history.stream(self.world.bus, self.requests[branch], tip)]
+        states = [s for _, s, _ in history.streamed_states(self.world.bus, self.requests[branch], tip)]
         order = [(state.token, state.sequence) for state in states]
         assert order == sorted(set(order)), "tokens and sequences grow"
         finals = [state for state in states if state.state.is_final]

@@ -18,7 +18,7 @@ from bridge.errors import PolicyError
 from bridge.requests.status import NOT_SIGNED
 from bridge.verify import signed_history
 from bridge.verify.signed_history import Reader
-from runner.admit.admission import answered_before_keys
+from runner.admit.admission import keeps_unsigned_answer
 from runner.bus.bus import Pushed
 from runner.policy import load_policy
 from runner.serve import next_action as deciding
@@ -112,7 +112,7 @@ def test_unsigned_states_are_passed_over_down_to_a_signed_one(context, run, forg
         State.CLAIMED,
         False,
     )
-    assert lease.stands(view)
+    assert lease.owns_state(view)
     assert not lease.is_fenced(view)
 
 
@@ -126,7 +126,7 @@ def test_a_commit_of_somebody_else_s_supersedes_as_it_does_without_keys(context,
     view = look(context, run)
 
     assert (view.state_commit, view.has_foreign_commits, view.cancel) == (lease.tip, True, None)
-    assert not lease.stands(view)
+    assert not lease.owns_state(view)
 
 
 def test_a_commit_that_removes_the_state_hides_no_signed_one(context, run, forger):
@@ -322,11 +322,11 @@ def test_an_unsigned_answer_is_left_alone_if_it_is_ours_or_too_old(published, da
     )
     view = RequestBranch(branch, "t", "r", None, None, has_foreign_commits=False, unsigned=State.FAILED)
 
-    assert answered_before_keys(context, view) is left
-    assert not answered_before_keys(context, replace(view, unsigned=State.RUNNING))
-    assert not answered_before_keys(context, replace(view, unsigned=None))
+    assert keeps_unsigned_answer(context, view) is left
+    assert not keeps_unsigned_answer(context, replace(view, unsigned=State.RUNNING))
+    assert not keeps_unsigned_answer(context, replace(view, unsigned=None))
     if not published:
-        assert not answered_before_keys(context, replace(view, branch="odd"))
+        assert not keeps_unsigned_answer(context, replace(view, branch="odd"))
 
 
 def test_a_ledger_that_is_made_anew_learns_nothing_from_unsigned_states(context, run, forger, tmp_path):

@@ -113,7 +113,7 @@ def turns_of(bus, runners, tmp_path):
         for i in range(jobs):
             comes(i)
             tips = refs(git.text("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads/").encode())
-            views = history.read_views(
+            views = history.read_branches(
                 git, {ref.removeprefix("refs/heads/"): oid for ref, oid in tips.items()}
             )
             waiting = [view for name, view in views.items() if parse_branch(name) and name not in served]
@@ -285,8 +285,8 @@ def test_more_than_the_quota_of_an_hour_waits_and_is_not_refused(bus, keyed, now
 def test_turns_of_more_than_a_day_ago_are_forgotten(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
     at = parse_time("2026-01-01T00:00:00Z").timestamp()
-    ledger.took("a", at)
-    ledger.took("a", at + 100_000)
+    ledger.record_start("a", at)
+    ledger.record_start("a", at + 100_000)
 
     assert ledger.taken_between(0, at + 100_000) == {"a": 1}
     ledger.close()

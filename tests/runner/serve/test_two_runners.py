@@ -33,7 +33,7 @@ def serving(host):
             context = stack.enter_context(host.context(name, **policy))
             if announced:
                 context.announcer.begin()
-                context.announcer.maybe()
+                context.announcer.announce_if_due()
             return Poller(context), context
 
         yield begin
@@ -42,7 +42,7 @@ def serving(host):
 def stands(bus, branch):
     """Return the last state of a branch."""
     git = Git.isolated(bus)
-    return history.read_view(git, branch, git.text("rev-parse", f"refs/heads/{branch}"))
+    return history.read_branch(git, branch, git.text("rev-parse", f"refs/heads/{branch}"))
 
 
 def old_nonce():

@@ -111,7 +111,7 @@ def test_what_retention_archived_is_known_again(host, requester, ran, answered):
 def test_an_answer_that_waited_is_still_delivered(host, requester, ran):
     branch = requester.send(requester.manifest("touch"))
     with host.context() as context:
-        view = history.read_view(context.bus.git, branch, context.bus.fetch()[branch])
+        view = history.read_branch(context.bus.git, branch, context.bus.fetch()[branch])
         candidate = read_candidate(context.bus.git, view)
         admitted = admit(context.bus.git, candidate, context.presets, context.policy, context.ledger)
         lease = Lease(context, view)
@@ -197,7 +197,7 @@ def test_a_claim_by_a_copy_of_the_whole_disk_is_respected(host, requester, ran):
     branch = requester.send(requester.manifest("touch"))
     with host.context("one") as one, host.context("two") as two:
         object.__setattr__(two, "identity", one.identity)
-        view = history.read_view(one.bus.git, branch, one.bus.fetch()[branch])
+        view = history.read_branch(one.bus.git, branch, one.bus.fetch()[branch])
         lease = Lease(one, view)
         assert lease.advance(State.CLAIMED) is Pushed.DONE
 
@@ -205,7 +205,7 @@ def test_a_claim_by_a_copy_of_the_whole_disk_is_respected(host, requester, ran):
         assert not poller.poll()
         assert not poller.poll()
 
-        twin = history.read_view(two.bus.git, branch, two.bus.fetch()[branch])
+        twin = history.read_branch(two.bus.git, branch, two.bus.fetch()[branch])
         assert decide(two, twin, TipWatch()) is Action.WAIT
         assert decide(one, twin, TipWatch()) is Action.TAKE
     assert not ran.exists()
@@ -216,7 +216,7 @@ def test_a_claim_by_a_copy_of_the_whole_disk_is_respected(host, requester, ran):
 def test_a_claim_from_before_a_crash_is_resumed_at_once(host, requester, ran):
     branch = requester.send(requester.manifest("touch"))
     with host.context() as context:
-        view = history.read_view(context.bus.git, branch, context.bus.fetch()[branch])
+        view = history.read_branch(context.bus.git, branch, context.bus.fetch()[branch])
         assert Lease(context, view).advance(State.CLAIMED) is Pushed.DONE
     assert host.answer(branch).state == "succeeded"
     assert ran.exists()

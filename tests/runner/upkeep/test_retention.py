@@ -169,7 +169,7 @@ def test_nothing_is_deleted_where_the_archive_fails(host, old, tmp_path):
     (tmp_path / "a-file").touch()
     with host.context(retention={"days": 1, "archive": str(tmp_path / "a-file" / "archive.git")}) as context:
         context.bus.fetch()  # the times of what it brings confirm the clock
-        Chores(context).maybe()
+        Chores(context).run_if_due()
     assert any("trying again in an hour" in line for line in host.told)
     assert branches(host.bus) == [branch]
 
@@ -220,7 +220,7 @@ def test_the_store_forgets_what_was_deleted_and_keeps_what_waits(host, old):
         tips = context.bus.fetch()
         git = context.bus.git
         context.ledger.begin(tips[stays], branch=stays)
-        context.ledger.answered(branch=stays, state="succeeded", answer=tips[stays], expect=tips[stays])
+        context.ledger.record_answer(branch=stays, state="succeeded", answer=tips[stays], expect=tips[stays])
         context.bus.keep(tips[stays])
         context.bus.keep(tips[gone])
         apply_retention(context, Retention(days=1))
@@ -232,12 +232,12 @@ def test_nothing_is_deleted_as_long_as_nothing_confirms_the_clock(host, old, mon
     branch = old(State.SUCCEEDED, days=10)
     with host.context(retention={"days": 1}) as context:
         chores = Chores(context)
-        chores.maybe()
+        chores.run_if_due()
         assert branches(host.bus) == [branch]
 
         context.bus.fetch()
         monkeypatch.setattr("runner.host.clock.CONFIRM_S", 0.0)
-        chores.maybe()
+        chores.run_if_due()
     assert branches(host.bus) == []
 
 
@@ -246,10 +246,10 @@ def test_serve_sweeps_now_and_then(host, old):
     with host.context(retention={"days": 1}) as context:
         context.bus.fetch()  # the times of what it brings confirm the clock
         chores = Chores(context)
-        chores.maybe()
+        chores.run_if_due()
         assert branches(host.bus) == []
         old(State.SUCCEEDED, days=10)
-        chores.maybe()
+        chores.run_if_due()
         assert len(branches(host.bus)) == 1
     assert any("retention: 1 answers are in" in line for line in host.told)
     assert branch not in branches(host.bus)
@@ -263,12 +263,12 @@ def test_a_serving_runner_sweeps_in_portions(host, old, monkeypatch):
     with host.context(retention={"days": 1}) as context:
         context.bus.fetch()  # the times of what it brings confirm the clock
         chores = Chores(context)
-        chores.maybe()
+        chores.run_if_due()
         assert len(branches(host.bus)) == 1
-        chores.maybe()
+        chores.run_if_due()
         assert len(branches(host.bus)) == 1
         monkeypatch.setattr("runner.upkeep.chores.time.monotonic", lambda: now + 120)
-        chores.maybe()
+        chores.run_if_due()
 
     assert branches(host.bus) == []
 
@@ -300,7 +300,7 @@ def test_a_flood_of_answered_requests_stays_usable(host, old, requester, ran):
         context.bus.fetch()  # the times of what it brings confirm the clock
         poller, chores = Poller(context), Chores(context)
         assert poller.poll()
-        chores.maybe()
+        chores.run_if_due()
         assert not poller.poll()
     assert host.result(request).state == "succeeded"
     assert len(branches(host.bus)) == 5

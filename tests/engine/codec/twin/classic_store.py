@@ -1,4 +1,4 @@
-"""Reads what :mod:``engine.codec.classic_store`` writes."""
+"""Reads what ``engine.codec.classic_store`` writes."""
 
 import math
 

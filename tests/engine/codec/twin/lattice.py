@@ -24,7 +24,7 @@ def nearest_d(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the nearest point of D_n to each column of ``[..., n, blocks]``, and its squared distance.
 
     D_n is the integer vectors of even sum: round every coordinate; where the sum is odd, move the coordinate
-    that rounding hurt most (see :func:``_hurt``) to its second nearest integer.
+    that rounding hurt most (see ``_hurt``) to its second nearest integer.
     """
     point, rest = _rounded(z)
     odd = point.sum(axis=-2) % 2

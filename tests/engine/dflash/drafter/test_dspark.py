@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine.checkpoints import files
-from engine.dflash.drafter.dspark import confident
+from engine.dflash.drafter.dspark import count_confident
 from engine.dflash.drafter.weights import load_draft, save_draft
 from engine.dflash.loop import stream_generate
 from engine.dflash.propose.proposer import Proposer, can_share
@@ -71,7 +71,7 @@ def test_the_anchor_row_predicts_the_first_draft():
 
 @pytest.mark.parametrize(("threshold", "kept"), [(0, 4), (0.3, 4), (0.5, 2), (0.85, 1), (0.99, 1)])
 def test_a_block_ends_before_its_first_unsure_draft_but_has_one(threshold, kept):
-    assert confident(mx.array([[0.9, 0.8, 0.4, 0.9]]), threshold) == kept
+    assert count_confident(mx.array([[0.9, 0.8, 0.4, 0.9]]), threshold) == kept
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -174,7 +174,7 @@ def run_plain(costs, seconds, steps=2):
     """Let costs see plain steps, at least as many as they ask for."""
     for _ in range(steps):
         costs.learn("none", 0, seconds)
-    while costs.stale():
+    while costs.measurements_due():
         costs.learn("none", 0, seconds)
 
 
@@ -182,7 +182,7 @@ def taught(costs, rounds, scale=1.0, times=40):
     """Let costs see rounds as they are in a certain world, and plain steps when they ask for them."""
     for _ in range(times):
         for drafter, drafts in rounds:
-            run_plain(costs, scale, costs.stale())
+            run_plain(costs, scale, costs.measurements_due())
             costs.learn(drafter, drafts, scale * cost(drafter, drafts))
     return costs
 
@@ -258,7 +258,7 @@ def test_a_generation_measures_its_own_plain_steps_before_it_drafts(pace):
     costs = taught(Measured(), BOTH)
     costs.begin()
     steps = 0
-    while costs.stale():
+    while costs.measurements_due():
         costs.learn("none", 0, pace)
         steps += 1
     assert 2 <= steps <= 6
@@ -269,9 +269,9 @@ def test_a_generation_measures_its_own_plain_steps_before_it_drafts(pace):
 def test_a_round_that_is_cheaper_than_a_plain_step_asks_for_plain_steps():
     costs = taught(Measured(), BOTH)
     run_plain(costs, 1.0)
-    assert not costs.stale()
+    assert not costs.measurements_due()
     costs.learn("lookup", 2, 0.5)
-    assert costs.stale()
+    assert costs.measurements_due()
 
 
 SLOPES, RIGHT, TOKENS = (0.02, 0.1, 0.3, 0.6, 1.0, 2.0), (0.0, 0.3, 0.6, 0.9), (8, 32, 128)

@@ -14,8 +14,8 @@ from engine.dflash.target.small_gemm import (
     TILES,
     Matrix,
     bytes_of_copies,
+    forbid_copies,
     form_of,
-    keep_once,
     tile_of,
     with_products,
 )
@@ -157,7 +157,7 @@ def test_a_marked_pair_is_kept_once(of_form):
     for model in (pair.target, pair.draft):
         size = sum(m.weight.nbytes for m in model.modules() if type(m) in (nn.Linear, nn.Embedding))
         assert bytes_of_copies(model) == size
-        keep_once(model)
+        forbid_copies(model)
         assert bytes_of_copies(model) == 0
     gc.collect()  # what earlier tests left
     before = mx.get_active_memory()
