@@ -35,7 +35,7 @@ from bridge.bus.objects import Identity
 from bridge.client import Client
 from bridge.manifest import format_time
 from bridge.report.alarm import changes
-from bridge.report.trends import collected, read_figures
+from bridge.report.trends import group_into_trends, read_figures
 from bridge.system.git import Git
 
 MANY = 10_000
@@ -112,7 +112,7 @@ def noise_of(clone: Path, preset: str) -> dict[str, float]:
     found = {}
     client = Client(clone)
     answered = [status.branch for status in client.list(300) if status.answered]
-    for trend in collected(read_figures(client, answered[::-1])):
+    for trend in group_into_trends(read_figures(client, answered[::-1])):
         for series in trend.series():
             values = [one.value for one in series.values]
             if trend.preset == preset and len(values) >= 3 and min(values) > 0:

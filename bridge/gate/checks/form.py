@@ -161,7 +161,7 @@ def _name_of(row: object) -> tuple[Hashable, ...]:
 
 @check("CLAIM_NOT_FROM_ROWS", *ALL)
 def claims_follow_from_rows(index: ReportIndex) -> Iterator[str]:
-    """Every claim is what ``bridge.reports.claims.derive_claims`` derives from the rows."""
+    """Every claim is what ``derive_claims`` derives from the rows."""
     derived = {_about(claim): claim for claim in derive_claims(index.data)}
     for written, claim in zip(index.data.get("claims", []), index.claims, strict=True):
         label = f"{claim.name} of {claim.arm}" if claim.arm else claim.name
