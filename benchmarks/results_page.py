@@ -80,7 +80,9 @@ def machines(kept: Sequence[Kept]) -> str:
 def code(fields: Row) -> str:
     """Return the commit that measured, or the digest of its sources."""
     name = (
-        f"commit `{fields['commit'][:12]}`" if fields.get("commit") else f"sources `{fields['digest'][:19]}`"
+        f"commit `{fields['commit'][:12]}`"
+        if fields.get("commit")
+        else f"source digest `{fields['digest'][:19]}`"
     )
     return name + (" with changes" if fields.get("dirty") else "")
 

@@ -16,7 +16,7 @@ from bridge.system.deadline import pause, time_left, within
 from bridge.system.git import Git
 from bridge.system.git_output import refuses_objects
 
-# These are neither branches nor tags, so the user does not list, merge or push them by habit.
+# References below this are neither branches nor tags, so users do not list, merge or push them by habit.
 PRIVATE = "refs/kakeya/"
 
 # Do not start a fetch of branches with less time than this.

@@ -20,7 +20,7 @@ from bridge.common.cli.screen import Grid, console
 # How many reasons for waiting, and how many names of figures, are shown.
 _REASONS = _NAMES = 5
 
-# People copy branch names, so the table is as wide as they are.
+# People copy branch names, so the table must not cut them.
 _WIDTH = 250
 
 

@@ -82,7 +82,7 @@ class NoteFile:
         return Path(self._git.text("rev-parse", "--absolute-git-dir")) / self._name
 
     def read(self) -> list[tuple[str, ...]]:
-        """Return the groups of each line, oldest first; none if the file is too large or no regular file."""
+        """Return each line's regex groups, oldest first; none if the file is too large or no regular file."""
         data = read_regular(self.path, self._most * _NOTE_BYTES) or b""
         return self._line.findall(data.decode("ascii", "replace"))
 

@@ -50,7 +50,7 @@ def _question(name: str) -> str:
     return f"did you mean {near}?" if near else ""
 
 
-def may_be_fetched(reference: str) -> bool:
+def is_hub_id(reference: str) -> bool:
     """Return whether a reference is not a local folder, but may be a repository of the hub."""
     return HUB_ID.fullmatch(reference) is not None and not local(reference).exists()
 

@@ -25,7 +25,7 @@ class Rounded:
         rest = z - self.point
         bits = rest.view(mx.uint32)
         self.sign = bits & SIGN  # of what rounding took away, uint32
-        # The magnitudes of that as the bits of a float32, uint32. The last three bits name the coordinate. Keys compare
+        # The magnitudes of `rest` as bits of a float32, uint32. The last three bits name the coordinate. Keys compare
         # as magnitudes do, and no two coordinates of a block are equal.
         self.key = (bits & REST) | mx.arange(z.shape[-2] - 1, -1, -1, dtype=mx.uint32)[:, None]
         self.square = tree_sum(rest * rest, -2)  # the squared distance, float32 `[..., 1, blocks]`

@@ -57,14 +57,14 @@ def unsupported(name: str, param: str | None = None) -> ApiError:
     return ApiError(400, message, param=param or name, code="unsupported")
 
 
-def too_long(text: str, context: int) -> ApiError:
+def too_long(size: str, context: int) -> ApiError:
     """Return the error for a text that the model's context cannot hold.
 
     Agents shorten the conversation, instead of sending it again, if the message has Anthropic's "prompt is too long" or
     OpenAI's "This model's maximum context length is". Anthropic's error format has no code for that.
     """
     limit = f"This model's maximum context length is {context} tokens, with the answer."
-    message = f"The prompt is too long: {text}. {limit}"
+    message = f"The prompt is too long: {size}. {limit}"
     return ApiError(400, message, param="messages", code="context_length_exceeded")
 
 

@@ -57,7 +57,7 @@ def _check(settings: Settings) -> None:
         raise BadInput(f"--device {settings.device}: MLX has no such device on this machine", fix)
     for model in settings.models:
         for _, _, reference in registry.find(model, drafter_of(settings.draft)).parts():
-            if not hub.may_be_fetched(reference):
+            if not hub.is_hub_id(reference):
                 files.weight_files(hub.folder_of(reference, download=False))
 
 

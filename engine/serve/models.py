@@ -38,8 +38,8 @@ class Resident(Model):
     # Counts the drafter's drafts of all answers.
     watch: AcceptanceWatch = field(default_factory=AcceptanceWatch, init=False, repr=False)
     package: Package | None = field(default=None, init=False, repr=False)
-    # For a kind of answers, two policies with estimates about drafts: for answers alone, and beside others. Only the
-    # engine's thread uses them.
+    # For each kind of answer, two policies with estimates about drafts: one for an answer alone, one for answers beside
+    # others. Only the engine's thread uses them.
     policies: Callable[[Hashable], tuple[Adaptive, Adaptive]] = field(
         default_factory=lambda: lru_cache(POLICIES)(lambda _: (Adaptive(), Adaptive())),
         init=False,

@@ -91,9 +91,9 @@ class Fetcher:
         new = {b: oid for b, oid in listed.items() if self._tips.at.get(b) != oid}
         self._is_behind = True
         self._bring(new)
-        at, is_hostile = self._tips.at, self.quarantine.is_hostile
+        at, has_refused_objects = self._tips.at, self.quarantine.has_refused_objects
         self._served = {b: oid for b, oid in listed.items() if at.get(b) == oid}
-        self._is_behind = any(at.get(b) != oid and not is_hostile(b) for b, oid in new.items())
+        self._is_behind = any(at.get(b) != oid and not has_refused_objects(b) for b, oid in new.items())
 
     def _bring(self, new: Mapping[str, str]) -> None:
         """Bring the commits of these branches into the store, as far as possible within a poll.
@@ -248,4 +248,8 @@ class Fetcher:
     def is_behind(self, branch: str) -> bool:
         """Return whether the branch's commit in the last listing has not been fetched yet."""
         tip = self.listing.tips.get(branch)
-        return tip is not None and not self.quarantine.is_hostile(branch) and not is_commit(self.git, tip)
+        return (
+            tip is not None
+            and not self.quarantine.has_refused_objects(branch)
+            and not is_commit(self.git, tip)
+        )

@@ -46,7 +46,7 @@ class Quarantine:
             self._backoff.failed(commit)
             self._unreadable[commit] = f"{error.message}; trying again"
 
-    def is_hostile(self, branch: str) -> bool:
+    def has_refused_objects(self, branch: str) -> bool:
         """Return whether the branch's commit is refused."""
         return self._listed.get(branch) in self._hostile
 

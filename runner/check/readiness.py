@@ -127,7 +127,9 @@ def _left_out(context: RunnerContext) -> Iterator[Check]:
     """Yield a check for each branch that is left out for good; of many, only for the first few."""
     listing, quarantine = context.bus.listing, context.bus.quarantine
     refused = {
-        branch: reason for branch, reason in quarantine.reasons.items() if quarantine.is_hostile(branch)
+        branch: reason
+        for branch, reason in quarantine.reasons.items()
+        if quarantine.has_refused_objects(branch)
     }
     reason = dict.fromkeys(listing.some_odd, "no request can have this name") | refused
     for branch in list(reason)[:_SHOWN]:

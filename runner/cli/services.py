@@ -142,7 +142,7 @@ def _key(state: Path) -> Plan:
 
 
 def _pin(state: Path, clone: Path | None) -> Plan:
-    """Return the plan that pins the public key: it is written into a clone, and a maintainer commits it."""
+    """Return the plan that pins the public key: print it, or write it into a clone for a maintainer to commit."""
     # Without the key, the steps are only shown.
     key = signing_key.public_key(state) if (state / signing_key.PRIVATE).exists() else None
     text = key.text if key else "(the public key)\n"

@@ -112,7 +112,7 @@ def _fetch(same: Sequence[Pointer], server: "LfsServer", draft: Path, attend: Ca
             attend()
             size += len(chunk)
             if size > wanted.size:
-                raise Missing("what came is larger than the pointer says")
+                raise Missing("the download is larger than the pointer says")
             digest.update(chunk)
             file.write(chunk)
     if size != wanted.size or digest.hexdigest() != wanted.oid:

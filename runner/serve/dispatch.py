@@ -30,7 +30,7 @@ _CLOSED = {
 }
 
 
-def admit_to_run(context: RunnerContext, candidate: Candidate) -> Admitted | None:
+def try_admit(context: RunnerContext, candidate: Candidate) -> Admitted | None:
     """Return a request that this runner would run now; None if it would refuse it or let it wait. Writes nothing."""
     view = candidate.view
     record = context.ledger.entry(view.branch)
@@ -46,7 +46,7 @@ def admit_to_run(context: RunnerContext, candidate: Candidate) -> Admitted | Non
 def apply(
     context: RunnerContext, candidate: Candidate, action: Action, admitted: Admitted | None = None
 ) -> State | None:
-    """Carry out the action for a branch, with the request that ``admit_to_run`` returned, if any.
+    """Carry out the action for a branch, with the request that ``try_admit`` returned, if any.
 
     Returns the published state; None if nothing was published; REQUESTED if the request waits (for approval, or until
     this machine's clock can be trusted).
@@ -128,7 +128,7 @@ def push_pending_answers(context: RunnerContext, backoff: Backoff) -> dict[str, 
     until = time.monotonic() + FLUSH_S
     for pending in context.ledger.unsent_answers():
         context.heartbeat.touch()
-        # Branches that fail back off, so the next poll reaches the others.
+        # A branch that failed is retried later, so the next poll reaches the others.
         if time.monotonic() > until:
             break
         # Commits that were pushed to the branch meanwhile may take minutes to fetch; polls go on until they are here.

@@ -70,7 +70,7 @@ def decide(context: RunnerContext, view: RequestBranch, watch: TipWatch) -> Acti
         return Action.NOTHING
     if state.state.is_taken:
         # The id on the bus can be forged, so the ledger decides: it lists the states that this runner wrote.
-        ours = is_our_state(context, view) and context.ledger.has_written(state.salt)
+        ours = has_our_id(context, view) and context.ledger.has_written(state.salt)
         lease_s = min(state.lease_s, context.policy.bus.longest_lease_s)
         if not ours and watch.unchanged_s(view.branch, view.state_commit) < lease_s * _MARGIN:
             return Action.WAIT
@@ -83,6 +83,6 @@ def decide(context: RunnerContext, view: RequestBranch, watch: TipWatch) -> Acti
     return Action.TAKE
 
 
-def is_our_state(context: RunnerContext, view: RequestBranch) -> bool:
+def has_our_id(context: RunnerContext, view: RequestBranch) -> bool:
     """Return whether the last state has this runner's id."""
     return view.state is not None and view.state.runner.instance == context.identity.instance

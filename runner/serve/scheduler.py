@@ -10,9 +10,9 @@ from runner.admit.admission import start_deadline
 from runner.admit.approvals import Approvals
 from runner.admit.manifests import Candidate, Manifests
 from runner.context import RunnerContext
-from runner.serve.dispatch import admit_to_run, apply, is_for_others
+from runner.serve.dispatch import apply, is_for_others, try_admit
 from runner.serve.memory import Memory, request_key
-from runner.serve.next_action import Action, decide, is_our_state
+from runner.serve.next_action import Action, decide, has_our_id
 from runner.serve.queue import FairQueue
 
 # How long a poll looks for a request to run, and how long it answers other requests, before the next poll.
@@ -173,7 +173,7 @@ class Scheduler:
         ledger, tip = self._context.ledger, candidate.view.tip
         ledger.record_attempt([tip])
         try:
-            admitted = admit_to_run(self._context, candidate) if runs and action is Action.TAKE else None
+            admitted = try_admit(self._context, candidate) if runs and action is Action.TAKE else None
             if runs and admitted is None:
                 self._memory.unadmitted.add(request_key(candidate.view.branch, tip))
                 return None
@@ -183,7 +183,7 @@ class Scheduler:
 
     def _warn_of_double(self, view: RequestBranch) -> None:
         """Warn if a claim has this runner's id but was not made by it: a copy of this runner may run elsewhere."""
-        if is_our_state(self._context, view):
+        if has_our_id(self._context, view):
             message = (
                 f"{view.branch} is held by another runner under this one's id, {self._context.identity.instance}; "
                 "its lease is respected. Does a copy of this machine run? Delete the file `instance` on one of them"

@@ -9,9 +9,9 @@ from runner.state.heartbeat import SILENCE_S
 
 UNIT = "kakeya-runner.service"
 
-# A user's service manager lacks the rights for these. Left out on purpose: RestrictNamespaces, PrivateUsers,
-# ProtectProc, ProtectKernelTunables, ProtectKernelLogs and SystemCallFilter. They would forbid the namespaces and the
-# /proc mount that bubblewrap makes for each job.
+# Only the system's service manager has the rights for these settings. Left out on purpose, because they would forbid
+# the namespaces and the /proc mount that bubblewrap makes for each job: RestrictNamespaces, PrivateUsers, ProtectProc,
+# ProtectKernelTunables, ProtectKernelLogs and SystemCallFilter.
 _HARDENED = (
     "CapabilityBoundingSet=\nPrivateTmp=yes\nProtectClock=yes\nProtectHostname=yes\nProtectSystem=full\n"
 )

@@ -190,7 +190,7 @@ QUOTED: list[tuple[str, str, list[Figure]]] = [
       for name, arm in (("adaptive", ADAPTIVE), ("prompt lookup alone", LOOKUP), ("drafter alone", DRAFTER))),
     (README, "| none: our loop | {:.2f}x | {:.2f}x |", [plain_loop(CODE), plain_loop(CHAT)]),
     (README, "diverge by {:.3f} nats, affine's by {:.3f}", [kl("e8v@4.25"), kl("affine@4g64")]),
-    (README, "in 16 tokens it finds {} of six hidden codes, affine {}, raw {} (",
+    (README, "in answers of 16 tokens it finds {} of six hidden codes, affine {}, raw {} (",
      [codes("e8v@4.25"), codes("affine@4g64"), codes("raw")]),
     (README, "it commits {:.2f} and {:.2f} tokens a round", [tau(CODE, DRAFTER), tau(CHAT, DRAFTER)]),
     *((README, f"{{:.2f}}x, {{:.2f}}x and {{:.2f}}x {where}",

@@ -8,7 +8,7 @@ from bridge.reports import kinds
 from bridge.reports.parts import Arm
 from bridge.reports.statistics import median
 
-# A baseline slower than this share of one forward pass a token is reported.
+# A baseline whose rate is below this share of that of one forward pass a token is reported.
 _SLOW = 0.9
 
 

@@ -95,7 +95,7 @@ def no_tie(parting: Divergence) -> str | None:
 
 @check("DRAFTED_NOTHING", *SPECULATIVE, SOLUTIONS)
 def candidates_draft(index: ReportIndex) -> Iterator[str]:
-    """A candidate drafts in most of its rows."""
+    """A candidate drafts in at least half of its rows."""
     for arm in index.arms_of("candidate"):
         rows = [row for row in index.rows_of(arm.name) if row.drafted is not None]
         idle = sum(not sum(row.drafted or []) for row in rows)

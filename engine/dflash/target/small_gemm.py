@@ -26,7 +26,7 @@ TILES = (64, 32, 16)  # outputs of a tile
 _SMALL, _USUAL = 100**3, 16
 _X86 = ("x86_64", "AMD64")
 SHARE = 8  # a copy may take an eighth of the machine's memory
-# The fewest elements of a matrix, by form: for smaller matrices the gain is smaller than the overhead.
+# The smallest matrix, in elements, for which each form is used: below it, the overhead exceeds the gain.
 LEAST = {"tiled": 1 << 16, "turned": 1 << 13, "plain": 0}
 
 _COPYING = threading.Lock()

@@ -179,7 +179,7 @@ def _ours(
 
 
 def _over(pair: Pair, cache: str) -> dict[str, Any]:
-    """Return an arm's facts about its caches: their spec, their factory, and the names replaced in mlx-lm."""
+    """Return an arm's fields about its caches: spec, factory, and the names replaced in mlx-lm."""
     patches = patches_of(pair.target, make_caches(pair.target, cache))
     return {"cache": cache, "patches": patches, "make": lambda _: make_caches(pair.target, cache)}
 
