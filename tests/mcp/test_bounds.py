@@ -25,7 +25,7 @@ def rows(some, more):
 
 def test_the_schemas_take_less_than_2500_tokens():
     listed = [
-        tool.listed(name).model_dump(mode="json", by_alias=True, exclude_none=True)
+        tool.to_mcp(name).model_dump(mode="json", by_alias=True, exclude_none=True)
         for name, tool in TOOLS.items()
     ]
 

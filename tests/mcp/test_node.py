@@ -72,7 +72,7 @@ def test_every_tool_s_success_and_failure_reaches_the_client(folder, served):
     assert [answer for answer in answers if "threw" in answer] == []
     for answer in answers[: len(good)]:
         assert not answer["isError"], answer
-        schema = TOOLS[answer["name"]].listed(answer["name"]).output_schema
+        schema = TOOLS[answer["name"]].to_mcp(answer["name"]).output_schema
         jsonschema.Draft202012Validator(schema).validate(answer["structured"])
     for answer in answers[len(good) :]:
         assert answer["isError"], answer

@@ -31,7 +31,7 @@ def context():
     """What `decide` asks of a context: who this runner is, and how many attempts there are."""
     return SimpleNamespace(
         identity=SimpleNamespace(instance="ours"),
-        ledger=SimpleNamespace(wrote=lambda salt: salt == "written here"),
+        ledger=SimpleNamespace(has_written=lambda salt: salt == "written here"),
         policy=SimpleNamespace(
             limits=SimpleNamespace(attempts=3), bus=SimpleNamespace(longest_lease_s=900.0)
         ),
