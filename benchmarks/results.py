@@ -93,15 +93,13 @@ def measure_anew(run: Run, folder: Path, *, quick: bool = False, key_folder: Pat
         measured = measure(run.name, {}, folder, settings, key_folder=keys, preset_folder=Path(presets))
     if key_folder is None:
         _publish_key(measured.public_key.read_text(encoding="ascii"))
-    kept = (
-        read(folder, run.name, run.argv, find_pin(None, "", measured.public_key))
-        if measured.reports
-        else None
-    )
-    if kept is None:
+    if not measured.reports:
         raise NoReportError(f"no report: {measured.result.reason.message}")
     if before:
         remember(folder, run.name, before.said)
+    kept = read(folder, run.name, run.argv, find_pin(None, "", measured.public_key))
+    if kept is None:
+        raise NoReportError(f"no report is called {run.name}.json")
     return kept
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from operator import itemgetter
 
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
@@ -49,13 +50,17 @@ class Scheduler:
         """Order the branches: first the answered ones, which are only recorded, then the waiting ones by turn."""
         answered: list[RequestBranch] = []
         waiting: list[RequestBranch] = []
+        # They wait for an approval or for another runner.
+        blocked: set[str] = set()
         for view in views:
-            (answered if view.current_state.is_final else waiting).append(view)
+            try:
+                if view.current_state.is_taken or self._memory.is_held_back(view):
+                    blocked.add(view.branch)
+                (answered if view.current_state.is_final else waiting).append(view)
+            except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
+                self._memory.mark_failed(view.branch, error)
         for view in answered:
             self._memory.why.pop(view.branch, None)
-        # They wait for an approval or for another runner.
-        waits = self._memory.is_held_back
-        blocked = {view.branch for view in waiting if view.current_state.is_taken or waits(view)}
         ordered = self._order(waiting, blocked)
         self._memory.note_order(waiting, ordered)
         return answered + ordered
@@ -114,13 +119,15 @@ class Scheduler:
 
     def _due(self, views: list[RequestBranch], *, runs: bool) -> list[RequestBranch]:
         """Return the requests that may run or, without ``runs``, the others that were not checked a moment ago."""
-        due = [
-            view
-            for view in views
-            if self._is_unadmitted(view) is not runs and not self._memory.was_just_checked(view)
-        ]
-        # Those that wait for an approval stand behind, the one first that was not checked for longest.
-        return due if runs else sorted(due, key=self._memory.checked_at)
+        due: list[tuple[float, RequestBranch]] = []
+        for view in views:
+            try:
+                if self._is_unadmitted(view) is not runs and not self._memory.was_just_checked(view):
+                    # Those that wait for an approval stand behind, the one first that was not checked for longest.
+                    due.append((0.0 if runs else self._memory.checked_at(view), view))
+            except Exception as error:  # noqa: BLE001 - one branch does not stop the others
+                self._memory.mark_failed(view.branch, error)
+        return [view for _, view in sorted(due, key=itemgetter(0))]
 
     def _is_unadmitted(self, view: RequestBranch) -> bool:
         return request_key(view.branch, view.tip) in self._memory.unadmitted

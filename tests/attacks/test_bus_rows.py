@@ -613,7 +613,7 @@ class Faults:
 
 OURS = tuple(str(Path(package.__file__).parent) for package in (bridge, runner) if package.__file__)
 # What says of a failure that there was one, and how often: without these nothing can be set aside.
-RECORDS = ("failed", "tried", "allows", "_branch_key", "skip", "_is_about")
+RECORDS = ("failed", "mark_failed", "back_off", "allows", "request_key", "skip", "_is_about")
 
 
 def named(code: CodeType) -> tuple[str, ...]:
