@@ -85,8 +85,8 @@ class Remote:
     def fetch(self, *patterns: str) -> dict[str, str]:
         """Fetch one branch, or the newest requests under patterns, and return ``{branch: commit id}``.
 
-        Only private refs are written; those of branches that are gone are deleted. ``fetch_listed`` says which branches
-        under patterns are left out.
+        Only private references are written. If a branch is gone, its reference is deleted. ``fetch_listed`` says which
+        branches under patterns are left out.
         """
         if len(patterns) == 1 and "*" not in patterns[0]:
             return self._fetch_one(patterns[0])

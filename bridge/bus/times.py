@@ -31,8 +31,8 @@ def commit_times(git: Git, commits: Sequence[str]) -> list[float | None]:
 def request_times(git: Git, prefix: str) -> list[float]:
     """Return the times of the requests below a prefix of references, by the requesters' clocks.
 
-    These are the times in the branches' names, and those of the newest commits that no runner made: a runner's own
-    commits would only confirm its own clock.
+    A time comes from a branch's name, or from its newest commit unless a runner made that: a runner's own commits would
+    only confirm its own clock.
     """
     listed = git("for-each-ref", "--format=%(committeremail) %(committerdate:unix) %(refname)", prefix).stdout
     dates = []

@@ -59,7 +59,7 @@ def version(package: str) -> str | None:
 
 
 def versions() -> dict[str, str | None]:
-    """Return Python's version and those of ``PACKAGES``, keyed with underscores."""
+    """Return the versions of Python and of ``PACKAGES``, by name with underscores for dashes."""
     packages = {package.replace("-", "_"): version(package) for package in PACKAGES}
     return {"python": platform.python_version(), **packages}
 

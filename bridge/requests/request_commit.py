@@ -62,9 +62,9 @@ def prepare(
 ) -> Prepared:
     """Build the request commit in the user's repository, of which HEAD, branches, index and working tree stay the same.
 
-    With ``draft.snapshot``, the tracked files as they are in the working tree become the workload: a file that git was
-    never told of may be a secret, or large. With ``bind``, the commit is signed for the binding that it returns for the
-    branch. ``prove`` returns one more trailer for the commit's message.
+    With ``draft.snapshot``, the tracked files as they are in the working tree become the workload. Untracked files stay
+    out, because they may be secret or large. With ``bind``, the commit is signed for the binding that ``bind`` returns
+    for the branch. ``prove`` returns one more trailer for the commit's message.
 
     Raises:
         UsageError: ``draft.ref`` is not a commit, or the user has no key to sign with.

@@ -105,7 +105,7 @@ class RunnerSighting:
         return not self._is_over and (not self.is_alive(now) or self.record.at_s > now + TOLERANCE_S)
 
     def lacks(self, labels: Iterable[str]) -> tuple[str, ...]:
-        """Return those of the labels that the runner lacks, in alphabetical order."""
+        """Return the labels that the runner lacks, in alphabetical order."""
         return tuple(sorted({*labels} - {*self.record.labels}))
 
     def runs(self, preset: str | None) -> bool:

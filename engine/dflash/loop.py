@@ -46,7 +46,7 @@ def stream_generate(
 ) -> Generator[Step, None, None]:
     """Decode after a prompt, with several tokens per round if drafts are accepted. Closing the iterator early is safe.
 
-    Drafts and policies never change the target's tokens. Greedy tokens equal those of plain decoding on the same
+    Drafts and policies never change the target's tokens. Greedy tokens equal the tokens of plain decoding on the same
     kind of cache, except for rounding; sampled tokens follow the target's distribution. A block rounds otherwise than
     single rows. In a packed cache, a key or value between two codes may then get the other code, which can change a
     token if two are nearly equally likely. Afterwards, and whenever the iterator is closed, the caches hold the prompt

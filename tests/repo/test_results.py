@@ -23,6 +23,10 @@ from bridge.verify.public_keys import find_pin
 from engine.errors import EngineError
 from tests.bridge.gate import reports
 
+NEEDS_ENGINE = pytest.mark.skipif(
+    importlib.util.find_spec("mlx") is None, reason="the engine is not installed"
+)
+
 
 def kept(report, name="it", **fields) -> Kept:
     """Return a measurement with the run that vouches for its report."""
@@ -228,7 +232,7 @@ def test_rendering_again_measures_nothing_and_reads_what_is_kept(tmp_path, monke
 
 @pytest.mark.long
 @pytest.mark.bus
-@pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="the engine is not installed")
+@NEEDS_ENGINE
 def test_a_run_is_measured_by_a_runner_signed_and_accepted_under_its_key(tmp_path):
     folder, keys = tmp_path / "results", tmp_path / "keys"
     run = results.Run("rd", ("codec", "rd", "--n-vectors", "64", "--codecs", "affine", "--bits", "4"))
@@ -249,7 +253,7 @@ def test_a_run_is_measured_by_a_runner_signed_and_accepted_under_its_key(tmp_pat
 
 @pytest.mark.long
 @pytest.mark.bus
-@pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="the engine is not installed")
+@NEEDS_ENGINE
 def test_a_run_without_a_report_says_why(tmp_path):
     run = results.Run("rd", ("codec", "rd", "--n-vectors", "none"))
 

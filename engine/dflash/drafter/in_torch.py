@@ -78,9 +78,9 @@ class TorchLayers:
     ) -> torch.Tensor:
         """Let every block of rows attend to the context before it and to itself; return the layer's update.
 
-        States are ``[rows, blocks * block, hidden]``, not yet normed, at positions ``[rows, blocks * block]``. Keys and
-        values of the context are those of ``context``; ``visible`` says which of it each row sees,
-        ``[rows, blocks * block, length]``.
+        States are ``[rows, blocks * block, hidden]``, not yet normed, at positions ``[rows, blocks * block]``.
+        ``context`` holds the context's keys and values; ``visible``, ``[rows, blocks * block, length]``, says which of
+        its positions each row sees.
         """
         config = self.config
         x = self.norm(states, f"layers.{layer}.input_layernorm")

@@ -1,9 +1,10 @@
 """The DFlash drafter: a few layers that read the target's hidden states and draft a block at once.
 
 The layout is that of the published checkpoints and of the ``dflash`` package. A block is the last committed
-token and ``n`` mask tokens, embedded by the target's own table. Its keys and values follow those of the accepted
-tokens. The latter come from the target's layer outputs (the taps), which are concatenated and pass through ``fc``
-and ``hidden_norm`` once, then through each layer's key and value projection. The target's head reads the drafts.
+token and ``n`` mask tokens, embedded by the target's own table. Its keys and values follow the keys and
+values of the accepted tokens, which come from the target's layer outputs (the taps): these are concatenated and pass
+through ``fc`` and ``hidden_norm`` once, then through each layer's key and value projection. The target's
+head reads the drafts.
 
     draft = load_draft(folder)                      # the weights; shared by all generations
     bound = draft.bind(target)                      # one for each generation

@@ -32,7 +32,7 @@ class Rotations:
         self.rope = rope
         self.unit = mx.array([1.0] * (dim // 2) + [0.0] * (dim // 2))
         self.page = (0, 0, self.unit, self.unit)  # first position, positions, cosines, sines
-        self.last = (0, 0, self.unit, self.unit)  # the same of the last request, which every layer repeats
+        self.last = (0, 0, self.unit, self.unit)  # likewise, of the last request: every layer repeats it
 
     @classmethod
     def of(cls, config: DraftConfig) -> "Rotations":
