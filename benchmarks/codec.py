@@ -92,17 +92,17 @@ def _arms(x):
             lambda c=codes: mx.eval(mx.dequantize(*c, group_size=DIM, bits=4)),
         )
     rotated = AffineCodec(DIM, 4, DIM, rotated=True)
-    packed = rotated.pack(x)
-    yield "affine 4 bit decode, H, single", lambda: mx.eval(rotated.unpack(packed))
+    packed = rotated.encode(x)
+    yield "affine 4 bit decode, H, single", lambda: mx.eval(rotated.decode(packed))
     for bits in (2.25, 4.25, 6.25):
         codec = VoronoiCodec(DIM, bits)
-        rows = codec.pack(x)
+        rows = codec.encode(x)
         mx.eval(rows)
         for effort in ("fast", "normal"):
             other = VoronoiCodec(DIM, bits, effort)
-            yield f"voronoi {bits} encode, {effort}", lambda c=other: mx.eval(c.pack(x))
-        yield f"voronoi {bits} decode", lambda c=codec, r=rows: mx.eval(c.unpack(r))
-        yield f"voronoi {bits} decode, H left on", lambda c=codec, r=rows: mx.eval(c.unpack_rotated(r))
+            yield f"voronoi {bits} encode, {effort}", lambda c=other: mx.eval(c.encode(x))
+        yield f"voronoi {bits} decode", lambda c=codec, r=rows: mx.eval(c.decode(r))
+        yield f"voronoi {bits} decode, H left on", lambda c=codec, r=rows: mx.eval(c.decode_rotated(r))
     for lattice in ("e8", "d4"):
         classic = ClassicCodec(lattice, DIM, 38)
         yield f"classic {lattice} round trip", lambda c=classic: mx.eval(c.roundtrip(x))
@@ -135,7 +135,7 @@ def validity(blocks):
             rows = mx.array(rng.integers(0, 256, (20_000, codec.layout.nbytes), dtype=np.uint8))
             bad += _invalid(codec, rows)
             seen += 20_000 * per_row
-        encoded = codec.pack(mx.array(draw("t4", 4000, DIM, seed=bits)))
+        encoded = codec.encode(mx.array(draw("t4", 4000, DIM, seed=bits)))
         bad_encoded = _invalid(codec, encoded)
         print(f"  {bits} bits: {bad} of {seen} random ones, {bad_encoded} of {4000 * per_row} encoded ones")
     for q in (10, 38):
@@ -157,7 +157,7 @@ def _invalid(codec, rows):
     on_lattice = (nearest_e8(points)[0] == points).all(axis=1)
     held = cosets.inside(points, codec.layout.q)[:, 0] > 0
     same = (cosets.label(points, codec.layout.bits) == fields).all(axis=1)
-    assert mx.isfinite(codec.unpack(rows[:100])).all().item()
+    assert mx.isfinite(codec.decode(rows[:100])).all().item()
     return int((~(on_lattice & held & same)).sum().item())
 
 

@@ -31,11 +31,11 @@ class PackedView:
 
     def dense(self) -> mx.array:
         """Decode everything."""
-        return self.codec.unpack(self.rows, self.dtype)
+        return self.codec.decode(self.rows, self.dtype)
 
     def rotated(self, start: int, stop: int) -> mx.array:
         """Decode tokens ``start`` to ``stop`` with the rotation still on, float32."""
-        return self.codec.unpack_rotated(self.rows[..., start:stop, :])
+        return self.codec.decode_rotated(self.rows[..., start:stop, :])
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -127,9 +127,9 @@ class PackedMixin(Mixed):
             return zeros[0], zeros[1]
         if keys.shape == values.shape and of_keys == of_values:
             # One call takes half the time of two if there are few tokens.
-            first, second = mx.split(of_keys.pack(mx.concatenate([keys, values])), 2)
+            first, second = mx.split(of_keys.encode(mx.concatenate([keys, values])), 2)
             return first, second
-        return of_keys.pack(keys), of_values.pack(values)
+        return of_keys.encode(keys), of_values.encode(values)
 
     def like(self, other: "PackedMixin") -> Self:
         """Take over another cache's codec."""

@@ -38,7 +38,7 @@ class AffineCodec(RowCodec):
         """Bytes of a packed row: codes, then scales, then biases."""
         return self.bits_per_vector // 8
 
-    def pack(self, x: mx.array) -> mx.array:
+    def encode(self, x: mx.array) -> mx.array:
         """Return the rows of ``[..., dim]``, uint8 ``[..., row_bytes]``; magnitudes saturate at 65504."""
         if self.rotated:
             x = mx.hadamard_transform(x.astype(mx.float32))
@@ -46,7 +46,7 @@ class AffineCodec(RowCodec):
         parts = mx.quantize(halves, group_size=self.group, bits=self.bits)
         return mx.concatenate([part.view(mx.uint8) for part in parts], axis=-1)
 
-    def unpack(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
+    def decode(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
         """Return the vectors, ``[..., dim]``. Scales and biases are widened first, so nothing more is rounded."""
         side = 2 * self.dim // self.group
         codes, scales, biases = mx.split(rows, [self.row_bytes - 2 * side, self.row_bytes - side], axis=-1)

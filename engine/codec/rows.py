@@ -21,16 +21,16 @@ class RowCodec(ABC):
         """Bytes of a row."""
 
     @abstractmethod
-    def pack(self, x: mx.array) -> mx.array:
+    def encode(self, x: mx.array) -> mx.array:
         """Return the rows, uint8 ``[..., row_bytes]``, of vectors ``[..., dim]`` of any float type."""
 
     @abstractmethod
-    def unpack(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
+    def decode(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
         """Return the vectors of rows, ``[..., dim]``."""
 
-    def unpack_rotated(self, rows: mx.array) -> mx.array:
+    def decode_rotated(self, rows: mx.array) -> mx.array:
         """Return the vectors of rows with the codec's rotation still on, float32 ``[..., dim]``."""
-        return self.unpack(rows)
+        return self.decode(rows)
 
     def rotate(self, x: mx.array) -> mx.array:
         """Return ``[..., dim]`` after the codec's orthonormal rotation, float32."""
@@ -53,10 +53,10 @@ class RawCodec(RowCodec):
         """Bytes of a row."""
         return self.dim * DTYPES[self.dtype].size
 
-    def pack(self, x: mx.array) -> mx.array:
+    def encode(self, x: mx.array) -> mx.array:
         """Return the bytes of ``[..., dim]``."""
         return x.astype(DTYPES[self.dtype]).view(mx.uint8)
 
-    def unpack(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
+    def decode(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
         """Return ``[..., dim]``."""
         return rows.view(DTYPES[self.dtype]).astype(dtype)

@@ -59,7 +59,7 @@ class VoronoiCodec(RowCodec):
         """Bytes of a packed row."""
         return self.layout.nbytes
 
-    def pack(self, x: mx.array) -> mx.array:
+    def encode(self, x: mx.array) -> mx.array:
         """Encode ``[..., dim]`` of any float type."""
         if x.shape[-1] != self.dim:
             raise BadInput(f"vectors of {x.shape[-1]} values, a codec for {self.dim}")
@@ -67,17 +67,17 @@ class VoronoiCodec(RowCodec):
             return mx.zeros((*x.shape[:-1], self.row_bytes), mx.uint8)
         flat = x.reshape(-1, self.dim)
         size = max(1, TOGETHER // self.dim)
-        chunks = [self._encode(flat[i : i + size]) for i in range(0, flat.shape[0], size)]
+        chunks = [self._encode_chunk(flat[i : i + size]) for i in range(0, flat.shape[0], size)]
         return mx.concatenate(chunks).reshape(*x.shape[:-1], self.row_bytes)
 
-    def unpack(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
+    def decode(self, rows: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
         """Return ``[..., dim]``; values that are too large for ``dtype`` become its largest."""
-        y = self.unpack_rotated(rows)
+        y = self.decode_rotated(rows)
         x = hadamard.unrotate(y) if y.size else y
         largest = mx.finfo(dtype).max
         return x if dtype == mx.float32 else mx.clip(x, -largest, largest).astype(dtype)
 
-    def unpack_rotated(self, rows: mx.array) -> mx.array:
+    def decode_rotated(self, rows: mx.array) -> mx.array:
         """Return the vectors, still rotated, float32: codewords times their steps."""
         if rows.shape[-1] != self.row_bytes or rows.dtype != mx.uint8:
             raise BadInput(f"rows of {rows.shape[-1]} bytes ({rows.dtype}), this codec has {self.row_bytes}")
@@ -97,8 +97,8 @@ class VoronoiCodec(RowCodec):
         return hadamard.unrotate(y)
 
     def roundtrip(self, x: mx.array) -> mx.array:
-        """Return ``unpack(pack(x))`` in the type of ``x``."""
-        return self.unpack(self.pack(x), x.dtype)
+        """Return ``decode(encode(x))`` in the type of ``x``."""
+        return self.decode(self.encode(x), x.dtype)
 
     def _decoded(self, rows: mx.array) -> mx.array:
         mx.eval(rows)
@@ -107,7 +107,7 @@ class VoronoiCodec(RowCodec):
         y = mx.array(parts).reshape(*lead, self.dim, n).swapaxes(-1, -2)
         return y.reshape(*rows.shape[:-1], self.dim)
 
-    def _encode(self, x: mx.array) -> mx.array:
+    def _encode_chunk(self, x: mx.array) -> mx.array:
         effort = EFFORTS[self.effort][self.layout.bits]
         if computes_on_cpu():
             return mx.array(encoder.encode(np.asarray(x.astype(mx.float32)), self.layout, effort))

@@ -19,9 +19,9 @@ def look_up(known, answers):
 
 def remember(monkeypatch, codec, vectors):
     """Let every Voronoi codec answer as ``codec`` does to ``vectors``, float32 ``[count, dim]``."""
-    packed = codec.pack(mx.array(vectors))
-    rows, plain, rotated = map(np.array, (packed, codec.unpack(packed), codec.unpack_rotated(packed)))
+    packed = codec.encode(mx.array(vectors))
+    rows, plain, rotated = map(np.array, (packed, codec.decode(packed), codec.decode_rotated(packed)))
     encode, decode, turn = look_up(vectors, rows), look_up(rows, plain), look_up(rows, rotated)
-    monkeypatch.setattr(VoronoiCodec, "pack", lambda _, x: encode(x))
-    monkeypatch.setattr(VoronoiCodec, "unpack", lambda _, packed, *__: decode(packed))
-    monkeypatch.setattr(VoronoiCodec, "unpack_rotated", lambda _, packed: turn(packed))
+    monkeypatch.setattr(VoronoiCodec, "encode", lambda _, x: encode(x))
+    monkeypatch.setattr(VoronoiCodec, "decode", lambda _, packed, *__: decode(packed))
+    monkeypatch.setattr(VoronoiCodec, "decode_rotated", lambda _, packed: turn(packed))

@@ -111,8 +111,8 @@ def rel_errors(x: mx.array, decoded: mx.array) -> mx.array:
 
 def _stored(codec: Any) -> Run:
     def run(x: mx.array) -> tuple[mx.array, float]:
-        rows = codec.pack(x)
-        return codec.unpack(rows), rows.nbytes
+        rows = codec.encode(x)
+        return codec.decode(rows), rows.nbytes
 
     return run
 

@@ -71,7 +71,7 @@ def _views(rng, shape, batch, heads, length):
         codec = VoronoiCodec(width, shape.bits, "fast")
         x = rng.standard_normal((batch, heads, length, width)).astype(np.float32)
         x[:, :, :1] = 0
-        views.append(PackedView(codec.pack(mx.array(x)), codec, mx.float32))
+        views.append(PackedView(codec.encode(mx.array(x)), codec, mx.float32))
     return views
 
 

@@ -13,7 +13,7 @@ def _views(rng, batch, heads, length, dim, value_dim=None):
     for width in (dim, value_dim or dim):
         codec = VoronoiCodec(width, 4, "fast")
         x = mx.array(rng.standard_normal((batch, heads, length, width)).astype(np.float32))
-        views.append(PackedView(codec.pack(x), codec, mx.float32))
+        views.append(PackedView(codec.encode(x), codec, mx.float32))
     return views
 
 
@@ -143,9 +143,9 @@ class _Counted:
     def __init__(self, codec):
         self.codec, self.decoded = codec, 0
 
-    def unpack_rotated(self, rows):
+    def decode_rotated(self, rows):
         self.decoded += rows.shape[-2]
-        return self.codec.unpack_rotated(rows)
+        return self.codec.decode_rotated(rows)
 
     def __getattr__(self, name):
         return getattr(self.codec, name)

@@ -29,13 +29,13 @@ class NegativeCodec:
     def row_bytes(self):
         return 4 * self.dim
 
-    def pack(self, x):
+    def encode(self, x):
         return (-x.astype(mx.float32)).view(mx.uint8)
 
-    def unpack(self, rows, dtype=mx.float32):
+    def decode(self, rows, dtype=mx.float32):
         return (-rows.view(mx.float32)).astype(dtype)
 
-    unpack_rotated = unpack
+    decode_rotated = decode
 
     def rotate(self, x):
         return x.astype(mx.float32)
@@ -106,13 +106,13 @@ def test_rows_give_the_vectors_back(text, dtype):
     """Within the codec's error, whole or a token at a time, rotated or not."""
     x = mx.random.normal((2, 3, 5, 64), key=mx.random.key(0)).astype(dtype)
     codec = make_codec(cache_spec.parse(text), 64, str(dtype).removeprefix("mlx.core."))
-    rows = codec.pack(x)
-    back = codec.unpack(rows)
+    rows = codec.encode(x)
+    back = codec.decode(rows)
     assert (rows.dtype, rows.shape) == (mx.uint8, (2, 3, 5, codec.row_bytes))
     error = mx.square(back - x.astype(mx.float32)).mean().item()
     assert error == 0 if text == "raw" else 0 < error < 0.05
-    assert mx.array_equal(codec.unpack(rows[:, 1:2, 3:4]), back[:, 1:2, 3:4]).item()
-    assert mx.allclose(codec.unrotate(codec.unpack_rotated(rows)), back, atol=1e-5).item()
+    assert mx.array_equal(codec.decode(rows[:, 1:2, 3:4]), back[:, 1:2, 3:4]).item()
+    assert mx.allclose(codec.unrotate(codec.decode_rotated(rows)), back, atol=1e-5).item()
 
 
 @pytest.mark.parametrize("spec_text", ["e8v@3.25", "k=e8v@4.25,v=raw", "k=affine@4g32,v=e8v@2.25:best"])

@@ -37,13 +37,13 @@ def encoder(request, monkeypatch):
 def test_the_twin_writes_the_same_bytes(dim, bits):
     x = _awkward(dim)
     codec = VoronoiCodec(dim, bits, "fast")
-    packed = codec.pack(mx.array(x))
+    packed = codec.encode(mx.array(x))
     assert np.array_equal(np.array(packed), twin.encode(x, bits, "fast"))
     rotated = twin.decode_rotated(np.array(packed), dim, bits)
-    assert np.array_equal(np.array(codec.unpack_rotated(packed)), rotated)
+    assert np.array_equal(np.array(codec.decode_rotated(packed)), rotated)
     decoded = twin.decode(np.array(packed), dim, bits)
     size = np.maximum(np.abs(decoded).max(-1, keepdims=True), 1e-30)
-    assert (np.abs(np.array(codec.unpack(packed)) - decoded) / size).max() < 1e-5
+    assert (np.abs(np.array(codec.decode(packed)) - decoded) / size).max() < 1e-5
 
 
 @cpu_only
@@ -52,7 +52,7 @@ def test_the_twin_writes_the_same_bytes(dim, bits):
 @pytest.mark.parametrize("bits", [2, 3, 4, 6])
 def test_the_twin_searches_as_hard(bits, effort):
     x = _awkward(64)[:20]
-    rows = VoronoiCodec(64, bits, effort).pack(mx.array(x))
+    rows = VoronoiCodec(64, bits, effort).encode(mx.array(x))
     assert np.array_equal(np.array(rows), twin.encode(x, bits, effort))
 
 
@@ -64,9 +64,9 @@ def test_a_vector_is_encoded_alone_as_among_many(bits, effort):
     """Few vectors are tried at several scales together, and many at one after the other."""
     x = mx.array(draw("t4", 300, 64, seed=3))
     codec = VoronoiCodec(64, bits, effort)
-    together = np.array(codec.pack(x))
+    together = np.array(codec.encode(x))
     for i in range(0, 300, 37):
-        assert np.array_equal(np.array(codec.pack(x[i : i + 1])), together[i : i + 1])
+        assert np.array_equal(np.array(codec.encode(x[i : i + 1])), together[i : i + 1])
 
 
 def evaluations(search):
@@ -93,7 +93,7 @@ def test_more_effort_errs_less_and_the_fast_one_not_much_more(bits, distribution
 @pytest.mark.parametrize("bits", [2.25, 3.25, 4.25, 5.25, 6.25])
 def test_stored_bits_are_the_bytes(bits):
     codec = VoronoiCodec(128, bits)
-    packed = codec.pack(mx.zeros((2, 3, 5, 128)))
+    packed = codec.encode(mx.zeros((2, 3, 5, 128)))
     assert packed.shape == (2, 3, 5, codec.bits_per_vector // 8)
     assert packed.nbytes * 8 / (30 * 128) == bits == codec.bits_per_vector / 128
 
@@ -111,11 +111,11 @@ def test_rate_distortion(bits, goal, distribution):
 def test_encoding_again_changes_nothing(bits):
     """The decoded vector in the rotated domain is on the lattice at its own scale: nothing is off it."""
     codec = VoronoiCodec(128, bits, "fast")
-    packed = codec.pack(mx.array(draw("t4", 200, 128, seed=0)))
+    packed = codec.encode(mx.array(draw("t4", 200, 128, seed=0)))
     rows = np.array(packed)
     scale, beta, fields = twin.unpack(rows, codec.layout)
     steps = twin.step(scale[:, None] + spec.BETA_GAP * beta)[:, None]
-    points = np.array(codec.unpack_rotated(packed)).reshape(200, 8, 16)
+    points = np.array(codec.decode_rotated(packed)).reshape(200, 8, 16)
     points = np.rint(points / steps * 2) / 2
     assert np.array_equal(twin.label(points.astype(np.float32), bits), fields)
     assert twin.inside(points, 1 << bits).all()
@@ -128,7 +128,7 @@ def test_any_bytes_decode():
     for bits in spec.BITS:
         codec = VoronoiCodec(128, bits)
         rows = np.random.default_rng(bits).integers(0, 256, (500, codec.layout.nbytes), dtype=np.uint8)
-        out = codec.unpack(mx.array(rows))
+        out = codec.decode(mx.array(rows))
         assert mx.isfinite(out).all().item()
         assert len(np.unique(np.array(out), axis=0)) == 500
 
@@ -141,8 +141,8 @@ def test_any_bytes_decode_to_the_twins_numbers(dim, bits):
     rows = np.random.default_rng(bits).integers(0, 256, (2, 3, 400, codec.layout.nbytes), dtype=np.uint8)
     rows[0, 0, 0, :2] = 0, 128  # the scale of a zero vector
     expected = twin.decode_rotated(rows.reshape(2400, -1), dim, bits).reshape(2, 3, 400, dim)
-    assert np.array_equal(np.array(codec.unpack_rotated(mx.array(rows))), expected)
-    last = codec.unpack_rotated(mx.array(rows[1, 2, 399]))
+    assert np.array_equal(np.array(codec.decode_rotated(mx.array(rows))), expected)
+    last = codec.decode_rotated(mx.array(rows[1, 2, 399]))
     assert np.array_equal(np.array(last), expected[1, 2, 399])
 
 
@@ -153,9 +153,9 @@ def test_a_vector_that_the_fast_search_would_lose_is_coded_at_a_safe_scale(bits)
     y = np.random.default_rng(bits).standard_normal((40, 128)).astype(np.float32) * 1e-3
     y.reshape(40, 8, 16)[np.arange(40), :, np.arange(40) % 16] += np.float32(20)
     x = mx.array(y)
-    rows = VoronoiCodec(128, bits, "fast").pack(mx.hadamard_transform(x))
+    rows = VoronoiCodec(128, bits, "fast").encode(mx.hadamard_transform(x))
     assert np.array_equal(np.array(rows), twin.encode(np.array(mx.hadamard_transform(x)), bits, "fast"))
-    error = rel_errors(x, VoronoiCodec(128, bits).unpack_rotated(rows))
+    error = rel_errors(x, VoronoiCodec(128, bits).decode_rotated(rows))
     assert error.max().item() < 0.6 * 4.0 ** (2 - bits)
 
 
@@ -223,9 +223,9 @@ def test_no_such_codec(argv, words):
 def test_wrong_arrays():
     codec = VoronoiCodec(128, 4.25)
     with pytest.raises(BadInput, match="64 values"):
-        codec.pack(mx.zeros((1, 64)))
+        codec.encode(mx.zeros((1, 64)))
     with pytest.raises(BadInput, match="rows of 67 bytes"):
-        codec.unpack(mx.zeros((1, 67), mx.uint8))
+        codec.decode(mx.zeros((1, 67), mx.uint8))
     assert codec.roundtrip(mx.zeros((0, 128))).shape == (0, 128)
 
 
@@ -237,10 +237,10 @@ def test_the_format_does_not_drift(bits):
     x, rows, decoded = golden["x"], golden[f"rows_{bits}"], golden[f"rotated_{bits}"]
     for name in ("earlier", "guessed"):  # encoders that searched otherwise
         earlier = mx.array(golden[f"{name}_{bits}"])
-        again = VoronoiCodec(128, bits).unpack_rotated(earlier)
+        again = VoronoiCodec(128, bits).decode_rotated(earlier)
         assert np.array_equal(np.array(again), golden[f"{name}_rotated_{bits}"])
     for effort in ("fast", "normal"):
-        written = VoronoiCodec(128, bits, effort).pack(mx.array(x.astype(np.float32)))
+        written = VoronoiCodec(128, bits, effort).encode(mx.array(x.astype(np.float32)))
         assert np.array_equal(np.array(written), golden[f"{effort}_{bits}"])
     codec = VoronoiCodec(128, bits)
-    assert np.array_equal(np.array(codec.unpack_rotated(mx.array(rows))), decoded)
+    assert np.array_equal(np.array(codec.decode_rotated(mx.array(rows))), decoded)

@@ -157,9 +157,9 @@ def test_outliers_are_two_channels():
 def test_affine_bits_are_the_bytes():
     x = mx.array(draw("gaussian", 32, 128, seed=0))
     codec = AffineCodec(128, 4, 64, rotated=True)
-    rows = codec.pack(x)
+    rows = codec.encode(x)
     assert rows.nbytes * 8 == codec.bits_per_vector * 32
-    assert rel_errors(x, codec.unpack(rows)).max().item() < 0.03
+    assert rel_errors(x, codec.decode(rows)).max().item() < 0.03
 
 
 def test_a_zero_vector_has_no_error():
