@@ -17,6 +17,8 @@ BENCHMARKS := bus load bombs jobs signing mcp web judging codec codec_memory ver
 NODE_CLIENTS := tests/engine/serve/node
 
 PY := .venv/bin/python
+# A line that names $(MAKE) itself runs even under `make -n`.
+SELF := $(MAKE)
 CHECK := .venv/bin/check-jsonschema --builtin-schema
 
 .DEFAULT_GOAL := help
@@ -56,7 +58,7 @@ test: .venv/.dev
 	@$(PYTEST) -m "not long and not sweep" $(ARGS)
 
 check: .venv/.dev
-	@$(PYTEST) $(ARGS); tests=$$?; $(MAKE) --no-print-directory lint && exit $$tests
+	@$(PYTEST) $(ARGS); tests=$$?; $(SELF) --no-print-directory lint && exit $$tests
 
 coverage: .venv/.dev
 	@$(PY) -m coverage combine --quiet
@@ -110,9 +112,9 @@ dist: build/release/.complete
 	@ls dist/*
 
 # Only what builds a release: a few megabytes, where .venv holds all that the tests need.
-build/release/.complete: requirements/release.txt
+build/release/.complete: release/requirements/release.txt
 	@$(PYTHON) -m venv --clear build/release
-	@build/release/bin/python -m pip install --quiet --require-hashes -r requirements/release.txt
+	@build/release/bin/python -m pip install --quiet --require-hashes -r release/requirements/release.txt
 	@touch $@
 
 clean:

@@ -48,15 +48,6 @@ def test_a_request_fits_its_preset(words):
     assert preset.check_params({name: int(value) for name, value in given.items()}) is not None
 
 
-@pytest.mark.rows(1)
-@pytest.mark.parametrize("words", [w for w in SHOWN if w[0] == "make"], ids=" ".join)
-def test_a_target_exists(words):
-    done = subprocess.run(
-        ["make", "--dry-run", words[1]], cwd=console.ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize("words", [w for w in SHOWN if w[0] == "pip"], ids=" ".join)
 def test_only_this_source_tree_or_its_wheels_are_installed(words):
     assert words[1] == "install"
