@@ -26,6 +26,7 @@ from bridge.bus.branch_names import age_sort_key
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.common import limits, strict_json
+from bridge.common.secret import weakness
 from bridge.errors import InfrastructureError, UsageError
 from bridge.requests.liveness import is_expired
 from bridge.requests.outbox import Sent
@@ -55,9 +56,14 @@ def read_secret(git: Git) -> bytes:
     Clones of the same requester share a secret if git's setting ``kakeya.idempotencySecret`` names one.
 
     Raises:
+        UsageError: others could guess the shared secret.
         InfrastructureError: it can be neither read nor made.
     """
-    if shared := git.maybe("config", "--get", SETTING):
+    shared = git.maybe("config", "--get", SETTING)
+    if shared is not None:
+        if reason := weakness(shared):
+            fix = f"Draw one, and give it to each clone: git config {SETTING} $(openssl rand -hex 32)"
+            raise UsageError(f"git's setting {SETTING} {reason}", fix=fix)
         return shared.encode()
     file = Path(git.text("rev-parse", "--path-format=absolute", "--git-common-dir")) / FILE_NAME
     try:

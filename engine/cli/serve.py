@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from bridge.common.cli.commands import EXISTING_FILE, FOLDER, flag, option
+from bridge.common.secret import weakness
 from engine.cli.types import DTYPES
 
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(i?b)?", re.IGNORECASE)
@@ -139,8 +140,8 @@ def _key(path: Path | None) -> str | None:
         key = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"the API key cannot be read from {path}: {error}") from error
-    if len(key) < 16 or not key.isascii() or not key.isprintable():  # noqa: PLR2004
-        raise click.UsageError(f"{path} has to hold one line of at least 16 ASCII characters")
+    if reason := weakness(key):
+        raise click.UsageError(f"the API key in {path} {reason}")
     return key
 
 

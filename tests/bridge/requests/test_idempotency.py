@@ -122,6 +122,19 @@ def test_another_requester_has_keys_of_its_own(client, git, elsewhere, tmp_path)
     assert not elsewhere.run("noop", idempotency_key="a").existing
 
 
+@pytest.mark.parametrize(
+    "secret", ["", "horse", "fifteen letters", "aaaaaaaaaaaaaaaaaaaa", "ein Schlüssel aus Wörtern"]
+)
+def test_a_shared_secret_that_others_could_guess_is_refused(secret, client, clone, git, bus):
+    git(clone, "config", "--global", SETTING, secret)
+
+    with pytest.raises(UsageError, match=SETTING) as caught:
+        client.run("noop", idempotency_key="a")
+
+    assert secret == "" or secret not in str(caught.value)
+    assert on_bus(git, bus) == []
+
+
 def test_a_clone_keeps_its_secret_to_its_user(client, clone):
     client.run("noop", idempotency_key="a")
     secret = (clone / ".git" / FILE_NAME).read_text()

@@ -25,6 +25,7 @@ def run(*argv):
         (("--enable-dflash", "--draft", "none"), "exclude each other"),
         (("--host", "no.such.host.invalid", "--api-key-file", "KEY"), "cannot listen"),
         (("--api-key-file", "SHORT"), "at least 16"),
+        (("--api-key-file", "SAME"), "different characters"),
         (("--prefix-store", "SHORT/below"), "cannot be used"),
         (("--model", "no-such-model"), "there is no folder no-such-model"),
         (("--model", "/no/such/model"), "there is no folder /no/such/model"),
@@ -34,14 +35,18 @@ def run(*argv):
     ],
 )
 def test_refused(argv, said, tmp_path):
-    (tmp_path / "KEY").write_text("k" * 20)
+    (tmp_path / "KEY").write_text("0123456789abcdef")
+    (tmp_path / "SAME").write_text("k" * 20)
     (tmp_path / "SHORT").write_text("k")
     (tmp_path / "EMPTY").mkdir()
     if "ABSENT" in argv and mx.is_available(mx.gpu):
         pytest.skip("MLX has all devices here")
     argv = [word.replace("ABSENT", "gpu") for word in argv]
     done = run(
-        *(str(tmp_path / word) if word.startswith(("KEY", "SHORT", "EMPTY")) else word for word in argv)
+        *(
+            str(tmp_path / word) if word.startswith(("KEY", "SAME", "SHORT", "EMPTY")) else word
+            for word in argv
+        )
     )
     assert done.returncode in (1, 2)
     assert said in done.stderr
