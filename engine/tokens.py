@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol, overload
 
 from engine.errors import BadInput
+from engine.marks import Marks
 
 
 class Tokenizer(Protocol):
@@ -40,19 +41,23 @@ class Tokenizer(Protocol):
 
 
 def encode_chat(tokenizer: Tokenizer, turns: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
-    """Return the token ids of a conversation whose next turn the model has to write.
+    """Return the token ids of a conversation whose next turn the model has to write. Marks in its texts are plain text.
 
     Raises:
-        BadInput: there is no chat template, or it refuses the conversation.
+        BadInput: there is no chat template, it refuses the conversation, or a text cannot be written in UTF-8.
     """
     if not tokenizer.has_chat_template:
         raise BadInput("the model has no chat template", "leave out --chat")
+    for text in (text for turn in turns for text in turn.values() if isinstance(text, str)):
+        _refuse_bytes(text)
+    marks = Marks(tokenizer)
+    apart = [marks.turn(turn) for turn in turns]
     try:
-        ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, **options)
+        text = tokenizer.apply_chat_template(apart, tokenize=False, add_generation_prompt=True, **options)
     except Exception as error:
         reason = f"the model's chat template refuses this: {error}"
         raise BadInput(reason, "leave out --system, or the template: --raw or --no-chat") from error
-    return [int(each) for each in ids]
+    return marks.encode(text)
 
 
 def encode(tokenizer: Tokenizer | None, prompt: str | Sequence[int]) -> list[int]:
@@ -64,10 +69,7 @@ def encode(tokenizer: Tokenizer | None, prompt: str | Sequence[int]) -> list[int
     if isinstance(prompt, str):
         if tokenizer is None:
             raise BadInput("the prompt is text, and there is no tokenizer", "give token ids")
-        try:
-            prompt.encode()
-        except UnicodeEncodeError as error:
-            raise BadInput("the prompt holds an invalid character", "it has to be text in UTF-8") from error
+        _refuse_bytes(prompt)
         opening = getattr(tokenizer, "bos_token", None)
         twice = opening is not None and opening != "" and prompt.startswith(opening)
         prompt = tokenizer.encode(prompt, add_special_tokens=not twice)
@@ -75,3 +77,10 @@ def encode(tokenizer: Tokenizer | None, prompt: str | Sequence[int]) -> list[int
     if not ids:
         raise BadInput("the prompt is empty", "give at least one token")
     return ids
+
+
+def _refuse_bytes(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput("the prompt holds an invalid character", "it has to be text in UTF-8") from error

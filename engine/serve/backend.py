@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from engine.inject import NAME as PACKAGE
+from engine.marks import SEPARATOR, Marks
 from engine.serve.errors import ApiError, too_long
 from engine.serve.formats.grammar import Grammars
 from engine.serve.formats.template import Template
@@ -143,8 +144,13 @@ class Model:
         """The most characters of a text that may fit into the context."""
         return SHRINKS * self.context * max(map(len, self.tokenizer.get_vocab()))
 
+    @cached_property
+    def marks(self) -> Marks:
+        """The tokenizer's marks. The caller must hold the lock."""
+        return Marks(self.tokenizer)
+
     def encode(self, text: str, *, begins: bool = False) -> list[int]:
-        """Return the tokens of a text that may contain special tokens.
+        """Return the tokens of a text. Its marks become special tokens, except those that were set apart.
 
         If it ``begins`` a prompt, the tokenizer's opening token is put before it; a chat template writes that itself.
 
@@ -155,9 +161,9 @@ class Model:
         if len(text) > self.longest:
             raise too_long(f"{len(text)} characters", self.context)
         with self.lock:
-            if begins:
+            if begins and SEPARATOR not in text:
                 return encode(self.tokenizer, text)
-            return [int(token) for token in self.tokenizer.encode(text, add_special_tokens=False)]
+            return self.marks.encode(text, begins=begins)
 
     def check(self, ids: Sequence[int], param: str) -> None:
         """Raise ApiError 400 for tokens without an embedding in the model."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from engine.marks import SEPARATOR
 from engine.serve.backend import Model
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.formats.template import Template, Turn
@@ -47,7 +48,8 @@ def render(resident: Model, request: ChatRequest, tools: list[dict[str, Any]]) -
     if request.add_generation_prompt is False:
         extra["add_generation_prompt"] = False
     with resident.lock:
-        template = resident.template
+        template, marks = resident.template, resident.marks
+        turns, tools, extra = [marks.turn(turn) for turn in turns], marks.apart(tools), marks.apart(extra)
         if tools and template.tools:
             functions = tools if template.bare_tools else map(_completed, tools)
             extra["tools"] = [{"type": "function", "function": function} for function in functions]
@@ -56,7 +58,7 @@ def render(resident: Model, request: ChatRequest, tools: list[dict[str, Any]]) -
         try:
             return template.render(fit_to_template(turns, template), continued=continued, **extra)
         except Exception as error:  # a template is a program of the model's authors
-            reason = " ".join(str(error).split())[:300]
+            reason = " ".join(str(error).replace(SEPARATOR, "").split())[:300]
             message = f"The model's chat template refuses these messages: {reason}."
             raise ApiError(400, message, param="messages") from error
 
