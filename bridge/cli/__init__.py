@@ -1,16 +1,19 @@
 """The command ``kakeya``."""
 
-import atexit
-from gc import freeze
-from typing import NoReturn
+from bridge.common.startup import QuietInterrupt
 
-import click
+with QuietInterrupt():
+    import atexit
+    from gc import freeze
+    from typing import NoReturn
 
-from bridge.common import environment
-from bridge.common.cli.commands import CONTEXT, LazyGroup, option
-from bridge.common.cli.program import run_program
-from bridge.common.version import built_from, version_option
-from bridge.system import signals
+    import click
+
+    from bridge.common import environment
+    from bridge.common.cli.commands import CONTEXT, LazyGroup, option
+    from bridge.common.cli.program import run_program
+    from bridge.common.version import built_from, version_option
+    from bridge.system import signals
 
 COMMANDS = {
     "demo": "Run a demonstration on this machine: bus, runner, jobs, answers.",
@@ -57,8 +60,9 @@ def cli(context: click.Context, repo: str) -> None:
 
 def main() -> NoReturn:
     """Run the command line."""
-    # At exit, Python would search everything imported for garbage, which takes longer than most commands.
-    atexit.register(freeze)
-    environment.without_plugins()
-    signals.end_on_signals()
+    with QuietInterrupt():
+        # At exit, Python would search everything imported for garbage, which takes longer than most commands.
+        atexit.register(freeze)
+        environment.without_plugins()
+        signals.end_on_signals()
     run_program(cli, "kakeya")

@@ -1,6 +1,7 @@
 """The only module that reads the process environment."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,6 +23,13 @@ _AUTHORITIES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "GIT_SSL_CAPA
 def get(name: str, default: str | None = None) -> str | None:
     """Return the variable, or ``default`` if it is unset or empty."""
     return os.environ.get(name) or default
+
+
+def for_terminal() -> dict[str, str]:
+    """Return the environment for a library that prints, without sizes of the terminal that are none."""
+    sizes = {name: value for name in ("COLUMNS", "LINES") if (value := os.environ.get(name)) is not None}
+    wrong = {name for name, value in sizes.items() if not re.fullmatch("[1-9][0-9]{0,3}", value, re.ASCII)}
+    return {name: value for name, value in os.environ.items() if name not in wrong}
 
 
 def without_plugins() -> None:

@@ -1,14 +1,17 @@
 """The command line ``kakeya-engine``."""
 
-from collections.abc import Sequence
-from typing import NoReturn
+from bridge.common.startup import QuietInterrupt
 
-import click
+with QuietInterrupt():
+    from collections.abc import Sequence
+    from typing import NoReturn
 
-from bridge.common.cli.commands import CONTEXT, LazyGroup
-from bridge.common.cli.program import run_program
-from bridge.common.version import version_option
-from engine import commit
+    import click
+
+    from bridge.common.cli.commands import CONTEXT, LazyGroup
+    from bridge.common.cli.program import run_program
+    from bridge.common.version import version_option
+    from engine import commit
 
 COMMANDS = {
     "bench": "Measure decoding speed, compared with mlx-lm.",

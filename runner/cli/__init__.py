@@ -1,14 +1,17 @@
 """The command ``kakeya-runner``."""
 
-from pathlib import Path
-from typing import NoReturn
+from bridge.common.startup import QuietInterrupt
 
-import click
+with QuietInterrupt():
+    from pathlib import Path
+    from typing import NoReturn
 
-from bridge.common.cli.commands import CONTEXT, FILE, LazyGroup, option
-from bridge.common.cli.program import run_program
-from bridge.common.version import built_from, version_option
-from bridge.system import signals
+    import click
+
+    from bridge.common.cli.commands import CONTEXT, FILE, LazyGroup, option
+    from bridge.common.cli.program import run_program
+    from bridge.common.version import built_from, version_option
+    from bridge.system import signals
 
 COMMANDS = {
     "setup": "Set up a runner: policy, key, checks, service.",
@@ -55,5 +58,6 @@ def cli(context: click.Context, policy: Path | None) -> None:
 
 def main() -> NoReturn:
     """Run the command line."""
-    signals.end_on_signals()
+    with QuietInterrupt():
+        signals.end_on_signals()
     run_program(cli, "kakeya-runner")

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 import click
 
+from bridge.common.startup import QuietInterrupt
+
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 PATH = click.Path(path_type=Path)
@@ -80,7 +82,8 @@ class LazyGroup(click.Group):
         if cmd_name not in self.table:
             return None
         name = cmd_name.replace("-", "_")
-        module = importlib.import_module(f"{self.package}.{self.modules.get(cmd_name, name)}")
+        with QuietInterrupt():
+            module = importlib.import_module(f"{self.package}.{self.modules.get(cmd_name, name)}")
         command: click.Command = getattr(module, f"{name}_command" if cmd_name in self.modules else "command")
         return command
 

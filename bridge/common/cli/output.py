@@ -5,7 +5,7 @@ import io
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -14,6 +14,9 @@ from bridge.common import environment, sanitize
 if TYPE_CHECKING:
     from rich.console import Console
 
+    _Console = TypeVar("_Console", bound=Console)
+
+_LEAST_WIDTH = 20
 _ESCAPED = "kakeya-escaped"
 
 
@@ -70,12 +73,18 @@ def rich_console(**options: Any) -> "Console":
     """Return a rich console."""
     from rich.console import Console  # noqa: PLC0415 - slow to import
 
-    return Console(**styles(), **options)
+    return fit(Console(**styles(), **options))
 
 
 def styles() -> dict[str, Any]:
-    """Return the options of a rich console that make it obey ``is_plain``."""
-    return {"color_system": None} if is_plain() else {}
+    """Return the options of a rich console that make it obey the user's environment."""
+    return {"_environ": environment.for_terminal()} | ({"color_system": None} if is_plain() else {})
+
+
+def fit(console: "_Console") -> "_Console":
+    """Widen a console in which no table fits. The terminal then wraps the lines."""
+    console.width = max(console.width, _LEAST_WIDTH)
+    return console
 
 
 def accept_any_text() -> None:

@@ -30,8 +30,8 @@ def run_program(cli: click.Command, name: str, argv: Sequence[str] | None = None
         argv: its arguments. None takes this process's.
     """
     as_json = "--json" in (sys.argv[1:] if argv is None else argv)
-    accept_any_text()
     try:
+        accept_any_text()
         code = cli.main(args=argv, prog_name=name, standalone_mode=False)
         if sys.stdout is not None:
             # Fail here, with a message, if the output cannot be written, and not while Python ends.

@@ -9,7 +9,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from bridge.common import sanitize
-from bridge.common.cli.output import one_line, styles
+from bridge.common.cli.output import fit, one_line, styles
 
 
 class Screen(Console):
@@ -42,7 +42,8 @@ class Grid(Table):
 
 def console(*, err: bool = False, markup: bool = False) -> Screen:
     """Return the console for rich text. With ``markup``, the caller must escape text from others."""
-    return Screen(**styles(), stderr=err, highlight=False, soft_wrap=True, markup=markup, emoji=False)
+    screen = Screen(**styles(), stderr=err, highlight=False, soft_wrap=True, markup=markup, emoji=False)
+    return fit(screen)
 
 
 def _cell(cell: RenderableType | None) -> RenderableType | None:
