@@ -30,6 +30,7 @@ from bridge.requests.waiting import Reason, RunnerSighting
 from bridge.system.git import open_repository
 from bridge.verify.answer_files import read_result
 from bridge.verify.public_keys import Pin, find_pin
+from bridge.verify.signed_history import Reader
 
 if TYPE_CHECKING:
     from bridge.verify.check import Report
@@ -311,14 +312,18 @@ class Client:
         """Cancel a request with a commit on its branch. Returns its status after that."""
         return status_of(cancel(self.git, self.remote, lambda: self.view(branch), reason))
 
-    def sweep(self, older_than: timedelta, *, remote: bool = False, dry_run: bool = False) -> Swept:
+    def sweep(
+        self, older_than: timedelta, *, remote: bool = False, everybody: bool = False, dry_run: bool = False
+    ) -> Swept:
         """Remove the records of older requests and, with ``remote``, delete the finished ones from the remote.
 
-        A request that a runner may still answer is never deleted from the remote.
+        Only requests that were sent from here are deleted from the remote, unless ``everybody`` is set. One that a
+        runner may still answer is never deleted.
         """
         return sweep(
-            self.git, self.remote, self.sent, self.patterns, older_than, on_remote=remote, dry_run=dry_run
-        )
+            self.git, self.remote, self.sent, self.patterns, older_than, on_remote=remote, everybody=everybody,
+            dry_run=dry_run, reader=Reader(self.pin.keys if self.pin else ()),
+        )  # fmt: skip
 
     def _verify(self, view: RequestBranch) -> "Report":
         # Slow to import, and a request is sent without it.

@@ -16,6 +16,7 @@ from bridge.client import Client
 from bridge.common.cli.commands import Duration, flag, json_option, option
 from bridge.common.cli.output import put, put_json, say
 from bridge.common.cli.screen import Grid, console
+from bridge.errors import UsageError
 
 # How many reasons for waiting, and how many names of figures, are shown.
 _REASONS = _NAMES = 5
@@ -137,20 +138,30 @@ def _age(seconds: float) -> str:
 
 @click.command()
 @option("--older-than", Duration(), "14d", help="Minimum age of the requests to remove.")
-@flag("--remote-branches", "Also delete answered request branches on the remote.")
+@flag("--remote-branches", "Also delete answered requests on the remote that were sent from this clone.")
+@flag("--everybody", "With --remote-branches: those of everybody, also if not sent from here.")
 @flag("--dry-run -n", "Only list them; remove nothing.")
 @remote_option
 @json_option
 @click.pass_context
 def gc_command(
-    context: click.Context, older_than: timedelta, *, remote_branches: bool, dry_run: bool, as_json: bool
+    context: click.Context,
+    older_than: timedelta,
+    *,
+    remote_branches: bool,
+    everybody: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Remove records of old requests, here or on the remote.
 
     In this clone only the records of sent requests are removed. On the remote, a request without an answer is deleted
     only if it was cancelled before a runner took it, or has expired.
     """
-    swept = client_of(context).sweep(older_than, remote=remote_branches, dry_run=dry_run)
+    if everybody and not remote_branches:
+        raise UsageError("--everybody needs --remote-branches", fix="Add it, or leave both out.")
+    client = client_of(context)
+    swept = client.sweep(older_than, remote=remote_branches, everybody=everybody, dry_run=dry_run)
     if as_json:
         put_json({"dry_run": dry_run, "branches": swept.gone})
         return

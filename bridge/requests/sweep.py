@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from bridge.bus import history, times
+from bridge.bus import times
 from bridge.bus.branch_names import requested_at
 from bridge.bus.remote import Remote
 from bridge.requests.liveness import is_expired
 from bridge.requests.outbox import Sent
 from bridge.system.git import Git
+from bridge.verify.signed_history import Reader
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Swept:
     unanswered: int
     # Old and finished, but kept on the remote because --remote-branches was not given.
     only_remote: int
+    # Finished, but not sent from here, so only `everybody` deletes them.
+    others: int = 0
 
     def explain_unswept(self, older_than: str) -> Iterator[str]:
         """Yield a message for each reason."""
@@ -28,6 +31,8 @@ class Swept:
             yield f"{self.young} are younger than {older_than}: --older-than DUR takes younger ones too"
         if self.unanswered:
             yield f"{self.unanswered} have no answer yet, and stay on the remote until they have, or expire"
+        if self.others:
+            yield f"{self.others} were not sent from here: --everybody deletes them too"
         if self.only_remote:
             yield f"{self.only_remote} finished ones stay on the remote: --remote-branches deletes them there"
 
@@ -40,9 +45,14 @@ def sweep(
     older_than: timedelta,
     *,
     on_remote: bool,
+    everybody: bool,
     dry_run: bool,
+    reader: Reader,
 ) -> Swept:
-    """Remove older requests here and, with ``on_remote``, on the remote: those that no runner may still answer."""
+    """Remove older requests here and, with ``on_remote``, on the remote: those that no runner may still answer.
+
+    On the remote, only requests that were sent from here are deleted, unless ``everybody`` is set.
+    """
     listed = remote.list_branches(*patterns)
     # Do not rely on this machine's clock alone: the newest request's time is an upper bound of the current time.
     ages = [float(at) for branch in listed if (at := requested_at(branch)) > 0]
@@ -50,7 +60,8 @@ def sweep(
     before = now - older_than.total_seconds()
     old = {branch: tip for branch, tip in listed.items() if 0 < requested_at(branch) < before}
     old = remote.fetch_listed(old)
-    views = history.read_branches(git, old)
+    # A forged answer ends no request if keys are pinned.
+    views = reader.views(git, old)
     # Answered, or no runner will take it.
     finished = [
         branch
@@ -59,16 +70,19 @@ def sweep(
     ]
     unanswered = len(views) - len(finished)
     known = sent.branches()
+    deletable = [branch for branch in finished if everybody or branch in known]
+    others = len(finished) - len(deletable)
     mine = [branch for branch in known if requested_at(branch) < before]
     if not dry_run:
         for branch in mine:
             sent.forget(branch)
         if on_remote:
-            finished = [b for b in finished if remote.delete(b, expect=old[b])]
+            deletable = [b for b in deletable if remote.delete(b, expect=old[b])]
     young = {branch for branch in (*known, *(listed if on_remote else ())) if requested_at(branch) >= before}
     return Swept(
-        gone=sorted({*mine, *(finished if on_remote else ())}),
+        gone=sorted({*mine, *(deletable if on_remote else ())}),
         young=len(young),
         unanswered=unanswered if on_remote else 0,
-        only_remote=0 if on_remote else len(finished),
+        only_remote=0 if on_remote else len(deletable),
+        others=others if on_remote else 0,
     )

@@ -86,8 +86,11 @@ def answer(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | No
     return state
 
 
-def publish(context: RunnerContext, pending: Pending) -> State | None:
-    """Push a recorded answer, on top of the requester's later commits; drop it if another runner has the request."""
+def publish(context: RunnerContext, pending: Pending, *, is_new: bool = True) -> State | None:
+    """Push a recorded answer, on top of the requester's later commits; drop it if another runner has the request.
+
+    An answer that is not new was published before, and does not count again for retention.
+    """
     bus, ledger = context.bus, context.ledger
     ours = wire.parse_state(objects.read_blob(bus.git, pending.answer, wire.STATE, max_bytes=wire.MAX_STATE))
     if ours is None:
@@ -103,6 +106,7 @@ def publish(context: RunnerContext, pending: Pending) -> State | None:
         if pushed is Pushed.FAILED:
             return None
         if pushed is Pushed.DONE:
+            _note_given(context, pending, is_new=is_new)
             ledger.mark_settled(branch=pending.branch, published=commit)
             bus.release(pending.answer)
             return ours.state
@@ -110,6 +114,7 @@ def publish(context: RunnerContext, pending: Pending) -> State | None:
         view = context.reader.view(bus.git, pending.branch, tip) if tip else None
         if view and view.state and view.current_state.is_final and ledger.has_written(view.state.salt):
             # An earlier push succeeded, but the disk was too full to record that.
+            _note_given(context, pending, is_new=is_new)
             ledger.mark_settled(branch=pending.branch, state=str(view.current_state), published=view.tip)
             bus.release(pending.answer)
             return view.current_state
@@ -121,6 +126,14 @@ def publish(context: RunnerContext, pending: Pending) -> State | None:
         bus.keep(commit)
         ledger.record_answer(branch=pending.branch, state=ours.state, answer=commit, expect=expect)
     return None
+
+
+def _note_given(context: RunnerContext, pending: Pending, *, is_new: bool) -> None:
+    """Record for retention that this runner gave an answer, and whether anything of a job ran for it."""
+    if is_new:
+        blob = objects.read_blob(context.bus.git, pending.answer, wire.RESULT, max_bytes=wire.MAX_RESULT)
+        ran = bool(wire.parse_result(blob).commands)
+        context.ledger.note_given(pending.branch, ran=ran, at=time.time())
 
 
 def _drop(context: RunnerContext, pending: Pending, reason: str) -> None:

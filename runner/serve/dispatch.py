@@ -57,7 +57,7 @@ def apply(
         return None
     if answered := _kept_answer(context, view):
         context.tell(f"{view.branch}: the bus lost the answer; it is published again")
-        return publish(context, answered)
+        return publish(context, answered, is_new=False)
     if not belongs(context.bus.git, view):
         reason = Reason(code="history_rewritten", message="its request is not part of the branch")
         outcome = Outcome(State.REFUSED, reason)

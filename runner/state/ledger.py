@@ -25,6 +25,12 @@ CREATE TABLE IF NOT EXISTS salts (
     branch TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS of_branch ON salts (branch);
+CREATE TABLE IF NOT EXISTS answers (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order in which they were given
+    branch TEXT NOT NULL UNIQUE,
+    kind   TEXT NOT NULL,
+    at     REAL  -- by this machine's clock; empty if an earlier version gave the answer
+);
 CREATE TABLE IF NOT EXISTS turns (
     requester TEXT NOT NULL,
     at        REAL NOT NULL
@@ -34,7 +40,17 @@ CREATE TABLE IF NOT EXISTS attempts (
     times INTEGER NOT NULL
 );
 """
+_FROM_EARLIER = """
+INSERT INTO answers (branch, kind)
+SELECT branch, CASE WHEN state IN ('refused', 'cancelled', 'lost') THEN 'not_run' ELSE 'ran' END
+FROM branches WHERE published IS NOT NULL ORDER BY rowid
+"""
 _KEEP_TURNS_S = 86_400.0
+_FORGET_S = 3600.0
+
+# The kinds of answers on the bus: this runner gave it after a job, or without running anything; or somebody else did,
+# which may be another runner or a forger.
+RAN, NOT_RUN, FOREIGN = "ran", "not_run", "foreign"
 
 # The state of a request whose branch is gone or was taken by another runner, so nothing of this one is on the bus.
 FENCED = "fenced"
@@ -61,6 +77,16 @@ class Pending:
     expect: str
 
 
+@dataclass(frozen=True)
+class AnswerOnBus:
+    """What this runner itself knows about an answer on the bus."""
+
+    branch: str
+    kind: str
+    # When this runner gave it or, for a foreign one, first saw it; by this machine's clock.
+    at: float
+
+
 class Ledger:
     """A small SQLite file. Each change is on disk before the call returns."""
 
@@ -82,7 +108,12 @@ class Ledger:
         """Create the tables and check the file's integrity. Returns what is wrong, or an empty string."""
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
+        is_new = not self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'answers'").fetchone()
         self._db.executescript(_SCHEMA)
+        if is_new:
+            # Earlier versions recorded which answers they gave, but not when.
+            with self._db:
+                self._db.execute(_FROM_EARLIER)
         verdict = str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
         return "" if verdict == "ok" else verdict
 
@@ -183,6 +214,42 @@ class Ledger:
             "SELECT request, branch, answer, expect FROM branches WHERE answer IS NOT NULL"
         )
         return [Pending(*row) for row in rows]
+
+    def note_given(self, branch: str, *, ran: bool, at: float) -> None:
+        """Record that this runner gave an answer. A second answer on the same branch keeps the first one's place."""
+        with self.transaction() as db:
+            db.execute(
+                "INSERT INTO answers (branch, kind, at) VALUES (?, ?, ?)"
+                " ON CONFLICT (branch) DO UPDATE SET kind = excluded.kind, at = excluded.at",
+                (branch, RAN if ran else NOT_RUN, at),
+            )
+
+    def answers_on_bus(
+        self, branches: Collection[str], listed: Collection[str], now: float
+    ) -> list[AnswerOnBus]:
+        """Return what is known about the answered ``branches``, in the order in which this runner gave or saw them.
+
+        Answers that are new to this runner count as foreign, and as of ``now``; so does a time that ``now`` has not
+        reached, because the clock was wrong then. What is not among the ``listed`` branches is forgotten after an hour.
+        """
+        with self.transaction() as db:
+            db.executemany(
+                "INSERT OR IGNORE INTO answers (branch, kind) VALUES (?, ?)",
+                [(branch, FOREIGN) for branch in sorted(branches)],
+            )
+            rows = db.execute("SELECT branch, kind, at FROM answers ORDER BY number").fetchall()
+            undated = [(now, branch) for branch, _, at in rows if at is None or at > now]
+            db.executemany("UPDATE answers SET at = ? WHERE branch = ?", undated)
+            gone = [
+                (branch,) for branch, _, at in rows if branch not in listed and at and at < now - _FORGET_S
+            ]
+            db.executemany("DELETE FROM answers WHERE branch = ?", gone)
+        known = {branch for _, branch in undated}
+        return [
+            AnswerOnBus(branch, kind, now if branch in known else at)
+            for branch, kind, at in rows
+            if branch in branches
+        ]
 
     def record_start(self, requester: str, at: float) -> None:
         """Record that a requester had a turn."""

@@ -1,22 +1,26 @@
 """Retention: removes answered requests from the bus by age and number, after archiving each one.
 
+Whoever may push can write any time, id and state, so nothing on the bus decides which answers are old or too many. Only
+this runner's own ledger and clock do: when it gave an answer, or when it first saw an answer that somebody else gave.
+
 The archive is a bare repository that contains the branches under their own names. A client reads it like the bus:
 ``kakeya verify --remote ARCHIVE BRANCH``.
 """
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bridge.bus import times
 from bridge.bus.branch_names import requested_at
-from bridge.bus.history import RequestBranch
-from bridge.manifest import parse_time
 from runner.admit.admission import keeps_unsigned_answer
 from runner.bus.bus import read_each
 from runner.bus.packed_refs import HEADS
 from runner.context import RunnerContext
 from runner.policy import Retention
 from runner.state.archive import store
+from runner.state.ledger import FOREIGN, AnswerOnBus
 from runner.upkeep.tidy import tidy
 
 # An answer stays at least this long: a waiting client polls every few seconds and may have to fetch a large answer.
@@ -43,8 +47,7 @@ def apply_retention(
 ) -> Swept:
     """Archive and delete the answered requests that the rule selects: the oldest first, at most ``most``.
 
-    Requests without an answer are never deleted, however old they are: ``serve`` refuses them first. An answer's age
-    does not depend on this machine's clock alone: it is bounded by the newest time on the bus.
+    Requests without an answer are never deleted, however old they are: ``serve`` refuses them first.
 
     Raises:
         InfrastructureError: the bus cannot be reached.
@@ -55,11 +58,15 @@ def apply_retention(
         context.tell(f"{branch} cannot be read: {error}")
 
     views = read_each(context.bus.git, tips, failed, context.reader)
-    answered = [
-        view for view in views.values() if view.current_state.is_final or keeps_unsigned_answer(context, view)
-    ]
+    answered = {
+        branch
+        for branch, view in views.items()
+        if view.current_state.is_final or keeps_unsigned_answer(context, view)
+    }
+    # The times on the bus can only delay a deletion: this machine's clock may be ahead.
     now = times.confirmed_time(time.time(), times.request_times(context.bus.git, HEADS))
-    chosen = {view.branch: view.tip for view in choose(answered, rule, now)[:most]}
+    known = context.ledger.answers_on_bus(answered, tips, time.time())
+    chosen = {branch: tips[branch] for branch in choose(known, rule, now)[:most]}
     deleted: list[str] = []
     pairs = list(chosen.items()) if not dry_run else []
     for i in range(0, len(pairs), BATCH_SIZE):
@@ -74,21 +81,23 @@ def apply_retention(
     return Swept(len(answered), len(tips) - len(answered), list(gone), stayed, str(archive))
 
 
-def choose(answered: list[RequestBranch], rule: Retention, now: float) -> list[RequestBranch]:
-    """Return the answered requests to delete, the oldest answer first."""
-    oldest_first = sorted(answered, key=lambda view: (answered_at(view), view.branch))
-    too_many = max(0, len(oldest_first) - rule.keep) if rule.keep else 0
+def choose(answers: Sequence[AnswerOnBus], rule: Retention, now: float) -> list[str]:
+    """Return the branches to delete, of the answers in the order in which this runner gave or saw them.
+
+    ``keep`` counts the answers of each kind apart. Refusals cost a stranger nothing, so they displace no job's answer.
+    Foreign answers may be forged in any number, so they leave by age alone, and displace nothing.
+    """
     oldest = now - rule.days * _DAY_S if rule.days else float("-inf")
-    return [
-        view
-        for i, view in enumerate(oldest_first)
-        if (i < too_many or answered_at(view) < oldest) and answered_at(view) <= now - _AT_LEAST_S
-    ]
-
-
-def answered_at(view: RequestBranch) -> float:
-    """Return when a request was answered, by the answerer's clock; if that time is invalid, when it was created."""
-    try:
-        return parse_time(view.state.at if view.state else "").timestamp()
-    except ValueError:
-        return float(requested_at(view.branch))
+    latest = now - _AT_LEAST_S
+    total, seen = Counter(answer.kind for answer in answers), Counter[str]()
+    chosen = []
+    for answer in answers:
+        left = total[answer.kind] - seen[answer.kind]
+        seen[answer.kind] += 1
+        is_too_many = rule.keep is not None and answer.kind != FOREIGN and left > rule.keep
+        # If this machine's clock was behind, the request's own time tells. It only makes its own answer younger.
+        asked_at = requested_at(answer.branch)
+        at = max(answer.at, asked_at) if asked_at <= now else answer.at
+        if (is_too_many or at < oldest) and at <= latest:
+            chosen.append(answer.branch)
+    return chosen

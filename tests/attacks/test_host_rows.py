@@ -270,7 +270,7 @@ def test_row_49_a_clock_a_year_ahead_deletes_no_fresh_answer(
     policy = runners.policy(retention={"days": 30, "keep": 1})
     for argv in (
         ["runner", "--policy", str(policy), "gc"],
-        ["bridge", "-C", str(client.git.directory), "gc", "--remote-branches"],
+        ["bridge", "-C", str(client.git.directory), "gc", "--remote-branches", "--everybody"],
     ):
         told = subprocess.run([sys.executable, "-P", "-m", *argv], capture_output=True, text=True, check=True)
         assert "mac-bridge/" not in told.stdout

@@ -255,7 +255,9 @@ def test_forgetting_spares_what_is_young_and_what_has_no_answer(served, git, bus
     assert sent(served) == []
     assert git(bus, "rev-parse", f"refs/heads/{done.branch}")
 
-    assert served.sweep(timedelta(0), remote=True).gone == [done.branch]
+    swept = served.sweep(timedelta(0), remote=True)
+    assert (swept.gone, swept.others) == ([], 1), "nothing shows any more that it was sent from here"
+    assert served.sweep(timedelta(0), remote=True, everybody=True).gone == [done.branch]
     assert [status.branch for status in served.list()] == [waiting.branch]
 
 

@@ -198,7 +198,7 @@ def test_a_host_that_refuses_deletions_is_quoted_to_whoever_cleans_up(host, requ
     git(bus, "config", "receive.denyDeletes", "true")
 
     with pytest.raises(RefusedError, match="deletion prohibited"):
-        client.sweep(timedelta(seconds=-60), remote=True)
+        client.sweep(timedelta(seconds=-60), remote=True, everybody=True)
     with host.context(retention={"days": 1}) as context:
         assert context.bus.delete(context.bus.fetch()) == []
         assert "deletion prohibited" in context.bus.deletion_fault

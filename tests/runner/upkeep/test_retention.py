@@ -24,6 +24,7 @@ from runner.bus.damage import damage
 from runner.policy import Retention, load_policy
 from runner.serve.poll import Poller
 from runner.state import archive as archives
+from runner.state.ledger import Ledger
 from runner.upkeep import retention
 from runner.upkeep.chores import Chores
 from runner.upkeep.retention import apply_retention
@@ -34,12 +35,19 @@ def branches(bus):
     return sorted(ref.removeprefix("refs/heads/") for ref in listed.splitlines())
 
 
-@pytest.fixture
-def old(requester):
-    """Put a request on the bus that stands as given, since so many days ago."""
+def note_given(host, branch, days, *, ran=True):
+    """Let the runner's ledger know that the runner gave this answer so many days ago."""
+    ledger = Ledger(host.bus.parent / "runners" / "state-one" / "ledger.sqlite")
+    ledger.note_given(branch, ran=ran, at=time.time() - days * 86_400)
+    ledger.close()
 
-    def make(state: State, days: float, within: str = "mac-bridge") -> str:
-        manifest = requester.manifest("touch")
+
+@pytest.fixture
+def old(requester, host):
+    """Put a request on the bus that stands as given, since so many days ago; the runner gave its answer, or nobody."""
+
+    def make(state: State, days: float, within: str = "mac-bridge", *, ran: bool | None = True) -> str:
+        manifest = requester.manifest("touch", nonce=new_nonce(time.time() - days * 86_400))
         branch = requester.send(manifest, branch=f"{within}/touch-{manifest['nonce']}")
         tip = requester.git.text("rev-parse", f"refs/remotes/origin/{branch}")
         if state is State.REQUESTED:
@@ -51,6 +59,8 @@ def old(requester):
         )  # fmt: skip
         commit = requester.commit({wire.STATE: said.to_bytes()}, tip, base=tip)
         requester.push(commit, branch)
+        if ran is not None:
+            note_given(host, branch, days, ran=ran)
         return branch
 
     return make
@@ -90,7 +100,7 @@ def test_every_answer_goes_when_it_is_old(host, old, state):
 )
 def test_age_and_number(host, old, rule, left):
     ages = [0.02, 1, 2, 10]
-    made = [old(State.SUCCEEDED, days=age) for age in ages]
+    made = [old(State.SUCCEEDED, days=age) for age in sorted(ages, reverse=True)][::-1]
     with host.context() as context:
         apply_retention(context, Retention(**rule))
     assert branches(host.bus) == sorted(made[i] for i in left)
@@ -308,7 +318,7 @@ def test_a_flood_of_answered_requests_stays_usable(host, old, requester, ran):
 
 
 @pytest.fixture
-def flood(bus, git):
+def flood(bus, git, host):
     """Put many requests on the bus at once, all of them answered so many days ago."""
 
     def make(count: int, days: float = 10, state: State = State.SUCCEEDED) -> list[str]:
@@ -329,6 +339,10 @@ def flood(bus, git):
             )
         git(bus, "fast-import", "--quiet", "--done", stdin="".join([*stream, "done\n"]))
         git(bus, "pack-refs", "--all")
+        ledger = Ledger(host.bus.parent / "runners" / "state-one" / "ledger.sqlite")
+        for branch in names:
+            ledger.note_given(branch, ran=True, at=made.timestamp())
+        ledger.close()
         return names
 
     return make
