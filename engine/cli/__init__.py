@@ -1,6 +1,6 @@
 """The command line ``kakeya-engine``."""
 
-from bridge.common.startup import QuietInterrupt
+from bridge.common.cli.startup import QuietInterrupt
 
 with QuietInterrupt():
     from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """The command ``kakeya-runner``."""
 
-from bridge.common.startup import QuietInterrupt
+from bridge.common.cli.startup import QuietInterrupt
 
 with QuietInterrupt():
     from pathlib import Path

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import click
 
-from bridge.common.startup import QuietInterrupt
+from bridge.common.cli.startup import QuietInterrupt
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
