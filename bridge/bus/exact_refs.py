@@ -4,14 +4,16 @@ Git completes names in refspecs and in the patterns of a listing, even ``refs/he
 ``refs/heads/refs/heads/x``, or such a tag, makes ``refs/heads/x`` ambiguous, and is used instead if the branch ``x`` is
 gone. Only a listing's lines, object ids, and both sides of a refspec with an asterisk are exact.
 
-If git fails, as when the server cannot be reached, every function raises a GitError.
+If git fails, as when the server cannot be reached, every function raises a GitError. If a push or a deletion fails, it
+is a PushError, which says whether anything was sent.
 """
 
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
-from bridge.errors import KakeyaError
+from bridge.bus.push_end import PushError, reporting
+from bridge.errors import GitError, KakeyaError
 from bridge.system import git_output
 from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
 from bridge.system.process import Child, Completed
@@ -86,9 +88,12 @@ def push(
     local = {ref: f"{folder}{i}/{ref[-1]}" for i, ref in enumerate(commits)}
     specs = [f"{'' if ref in expect else '+'}{here[:-1]}*:{ref[:-1]}*" for ref, here in local.items()]
     created = "".join(f"create {here} {commits[ref]}\n" for ref, here in local.items())
-    git("update-ref", "--stdin", stdin=created)
     try:
-        git("push", *_PUSH_FLAGS, *flags, *_leases(expect), "--", address, *specs, timeout=timeout)
+        git("update-ref", "--stdin", stdin=created)
+    except GitError as error:
+        raise PushError(error, commits, has_begun=False) from error
+    try:
+        _push(git, commits, *flags, *_leases(expect), "--", address, *specs, timeout=timeout)
     finally:
         with suppress(KakeyaError):
             git.delete_refs(local.values())
@@ -108,13 +113,22 @@ def delete(
     matches longer names too: leases keep the server's ``others``, and all that this side does not track.
 
     Raises:
-        GitError: it ends with none of the ``ok`` codes; also if a longer name had to be left alone.
+        PushError: it ends with none of the ``ok`` codes; also if a longer name had to be left alone.
     """
     nothing = f"{OUTGOING}{secrets.token_hex(8)}/*"
     leases = _leases({**dict.fromkeys(others), **tips})
     specs = [f"{nothing}:{ref}*" for ref in tips]
-    pruning = ("push", *_PUSH_FLAGS, "--prune", "--force-with-lease", *flags, *leases)
-    return git(*pruning, "--", address, *specs, timeout=NETWORK_TIMEOUT, ok=ok)
+    return _push(git, tips, "--prune", "--force-with-lease", *flags, *leases, "--", address, *specs, ok=ok)
+
+
+def _push(
+    git: Git, refs: Collection[str], *args: str, timeout: float = NETWORK_TIMEOUT, ok: Iterable[int] = (0,)
+) -> Completed:
+    with reporting(git) as (reporter, report):
+        try:
+            return reporter("push", *_PUSH_FLAGS, *args, timeout=timeout, ok=ok)
+        except GitError as error:
+            raise PushError(error, refs, has_begun=report.has_begun) from error
 
 
 def _leases(expect: Mapping[str, str | None]) -> list[str]:

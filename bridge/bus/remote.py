@@ -8,6 +8,7 @@ from functools import cached_property
 from heapq import nlargest
 
 from bridge.bus import branch_names, exact_refs, history, objects, presence, remote_errors
+from bridge.bus.push_end import PushEnd, PushError
 from bridge.bus.skipped_commits import SkippedCommits
 from bridge.common import limits
 from bridge.errors import GitError, InfrastructureError, ProcessError, UsageError
@@ -33,7 +34,7 @@ PAUSE_S = 0.3
 _ID_DIGITS = 40
 
 # If the reply to a push is lost, look at the branch after this many seconds: the server may still be working.
-_LOOKS_S = (0.0, 1.0, 3.0)
+LOOKS_S = (0.0, 1.0, 3.0)
 
 
 @dataclass(frozen=True)
@@ -257,8 +258,8 @@ class Remote:
         ref = f"refs/heads/{branch}"
         try:
             exact_refs.push(self.git, self.name, {ref: commit}, {ref: expect})
-        except GitError as error:
-            if not self._has_arrived(error, branch, commit):
+        except PushError as error:
+            if not self._has_arrived(error, ref, commit):
                 return False
         # After a push to a named remote, git shows the branch in `git branch -r`, which the user should not see.
         shown = f"refs/remotes/{self.name}/{branch}"
@@ -286,25 +287,25 @@ class Remote:
         others = [f"refs/heads/{name}" for name in self.list_branches(f"{branch}*") if name != branch]
         try:
             exact_refs.delete(self.git, self.name, {ref: expect}, others=others)
-        except GitError as error:
-            if not self._has_arrived(error, branch, None):
+        except PushError as error:
+            if not self._has_arrived(error, ref, None):
                 return False
         self.git("update-ref", "-d", self.private + branch)
         return True
 
-    def _has_arrived(self, error: GitError, branch: str, commit: str | None) -> bool:
-        """Return whether a push that git reports as failed arrived. A clear refusal, or a look at the branch, tells.
+    def _has_arrived(self, error: PushError, ref: str, commit: str | None) -> bool:
+        """Return whether a push that git reports as failed arrived. Only if git does not tell, the branch is fetched.
 
         ``commit`` is what was pushed; None: a deletion. Raises as ``push`` does.
         """
-        output = error.output()
-        is_stale = b"[rejected]" in error.stdout or remote_errors.is_push_conflict(output)
-        failure = self._explain(error, branch)
-        is_clear = remote_errors.is_not_sent(output) or b"[remote rejected]" in error.stdout
-        if not is_stale and (is_clear or not isinstance(failure, InfrastructureError)):
-            raise failure from error
+        branch = ref.removeprefix(exact_refs.HEADS)
+        end, is_stale = error.end(ref), error.is_overtaken(ref)
+        if end is PushEnd.ACCEPTED:
+            return True
+        if not is_stale and end is not PushEnd.UNKNOWN:
+            raise self._explain(error, branch) from error
         with suppress(InfrastructureError), within(limits.TIP_S):
-            for wait_s in (0.0,) if is_stale else _LOOKS_S:
+            for wait_s in (0.0,) if is_stale else LOOKS_S:
                 pause(wait_s)
                 tip = self.fetch(branch).get(branch)
                 if tip == commit or (tip and commit and history.is_ancestor(self.git, commit, tip)):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bridge.bus import exact_refs
 from bridge.bus.branch_names import is_in_conflict
+from bridge.bus.push_end import is_overtaken
 from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
 from bridge.system import git_output
 from bridge.system.git import Git
@@ -47,29 +48,11 @@ _CONFLICT = re.compile(
 _LOCKED = re.compile(r"cannot lock ref|[Uu]nable to create '[^']*\.lock'")
 # A branch that was listed no longer exists.
 _GONE = re.compile(r"not our ref|unadvertised object|remote ref")
-# Somebody else pushed between the server's first and last look at the branch.
-_OVERTAKEN = re.compile(r"cannot lock ref '[^']+': (?:is at|reference already exists|unable to resolve)")
-# The server was not reached, or refused before git sent anything.
-_NOT_SENT = re.compile(
-    r"^fatal: (?:unable to access |Could not read from remote|unable to find remote helper|transport '[^']*' not )"
-    r"|^fatal: the remote end hung up upon initial contact",
-    re.MULTILINE | re.IGNORECASE,
-)
 
 
 def is_transient(output: str) -> bool:
     """Return whether a fetch may soon succeed: a branch moved since it was listed, or another command wrote it."""
     return bool(_LOCKED.search(output) or _GONE.search(output))
-
-
-def is_push_conflict(output: str) -> bool:
-    """Return whether somebody else pushed to a branch during our push."""
-    return _OVERTAKEN.search(output) is not None
-
-
-def is_not_sent(output: str) -> bool:
-    """Return whether a push ended before anything was sent."""
-    return _NOT_SENT.search(output) is not None
 
 
 def explain(error: ProcessError, git: Git, name: str, branch: str | None = None) -> Exception:
@@ -95,7 +78,7 @@ def _unfit(output: str, name: str) -> UsageError | None:
 def _refused(error: ProcessError, output: str, git: Git, name: str, branch: str) -> RefusedError | None:
     if blocked := _BLOCKED.search(output):
         return name_conflict_error(branch, blocked[1])
-    if not is_push_conflict(output) and _CONFLICT.search(output):
+    if not is_overtaken(output) and _CONFLICT.search(output):
         with suppress(GitError):
             for other in exact_refs.find_branches(git, name, partial(is_in_conflict, branch)):
                 return name_conflict_error(branch, other)

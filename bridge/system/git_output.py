@@ -163,14 +163,20 @@ def object_of(line: bytes) -> ObjectInfo | None:
     return ObjectInfo(oid.decode(), kind, int(rest[1]))
 
 
+def push_statuses(porcelain: bytes) -> dict[str, tuple[str, str]]:
+    """Return ``{reference: (flag, summary)}`` from ``push --porcelain``, for each reference on the server's side."""
+    fields = (line.split("\t") for line in lines(porcelain))
+    return {
+        field[1].partition(":")[2]: (field[0], field[2])
+        for field in fields
+        if len(field[0]) == 1 and len(field) == _PORCELAIN_FIELDS
+    }
+
+
 def rejected(porcelain: bytes) -> list[tuple[str, str]]:
     """Return the branches that a push did not move, each with the reason that git gives."""
-    fields = (line.split("\t") for line in lines(porcelain))
-    return [
-        (field[1].partition(":")[2].removeprefix("refs/heads/"), field[2])
-        for field in fields
-        if field[0] == "!" and len(field) == _PORCELAIN_FIELDS
-    ]
+    statuses = push_statuses(porcelain)
+    return [(ref.removeprefix("refs/heads/"), why) for ref, (flag, why) in statuses.items() if flag == "!"]
 
 
 def parents(commit: bytes) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from bridge.bus import exact_refs, history
 from bridge.bus.history import RequestBranch
+from bridge.bus.push_end import PushEnd, PushError
 from bridge.errors import GitError, InfrastructureError
 from bridge.system import git_output
 from bridge.system.git import Git
@@ -76,11 +77,11 @@ class Bus(Fetcher):
     def push(self, branch: str, commit: str, *, expect: str) -> Pushed:
         """Move a branch from ``expect`` to its descendant ``commit`` in one compare-and-swap.
 
-        If git reports a failure, the branch is fetched to find out what happened.
+        If git fails and does not tell how the push ended, the branch is fetched to find out.
         """
         along = self.piggyback.take() if self.piggyback else None
         if error := self._push({f"refs/heads/{branch}": commit}, {f"refs/heads/{branch}": expect}, along):
-            pushed = self._after_failure(branch, commit, expect)
+            pushed = self._after_failure(error, branch, commit, expect)
             self.push_fault = error.summary() if pushed is Pushed.FAILED else ""
             return pushed
         self.push_fault = ""
@@ -91,7 +92,7 @@ class Bus(Fetcher):
         """Push a piggyback commit alone, and return whether it arrived."""
         return self._push({}, {}, commit) is None
 
-    def _push(self, refs: dict[str, str], expect: dict[str, str], along: str | None) -> GitError | None:
+    def _push(self, refs: dict[str, str], expect: dict[str, str], along: str | None) -> PushError | None:
         """Push references and a piggyback commit. Returns the error, if any."""
         piggyback = self.piggyback if along else None
         if piggyback and along:
@@ -99,7 +100,7 @@ class Bus(Fetcher):
         self.budget.spend()
         try:
             exact_refs.push(self.git, self.url, refs, expect)
-        except GitError as error:
+        except PushError as error:
             if piggyback:
                 # If the whole push failed, it is not known whether the bus refuses this reference.
                 refused = dict(git_output.rejected(error.stdout))
@@ -148,7 +149,14 @@ class Bus(Fetcher):
         self.deletion_fault = failed.summary() if done.returncode else ""
         return done
 
-    def _after_failure(self, branch: str, commit: str, expect: str) -> Pushed:
+    def _after_failure(self, error: PushError, branch: str, commit: str, expect: str) -> Pushed:
+        ref = f"refs/heads/{branch}"
+        end = error.end(ref)
+        if end is PushEnd.ACCEPTED:
+            self._tips.set({branch: commit})
+            return Pushed.DONE
+        if end is not PushEnd.UNKNOWN and not error.is_overtaken(ref):
+            return Pushed.FAILED
         try:
             tip = self.tip(branch)
         except InfrastructureError:
