@@ -8,12 +8,11 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from engine.serve.formats.schemas import MOST_TYPE_STEPS, ArgumentTypes, Budget, properties_of, type_of
 from engine.tokens import Tokenizer
 
 Parser = Callable[[str, Any], Any]
-TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
-NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array"}
-DEEPEST = 16  # the most nested references and alternatives that are followed
+LONGEST = 100_000  # characters of an argument that may be read as a Python value
 
 MARKS = ("<tool_call>", "</tool_call>")  # used by most models that write calls as JSON
 # Forms without a parser in mlx-lm: DeepSeek's marks, and the text that may precede Llama's JSON.
@@ -70,8 +69,12 @@ def read(text: str, parse: Parser, tools: Sequence[dict[str, Any]]) -> list[dict
     calls = result if isinstance(result, list) else [result]
     if not calls:
         raise ValueError("there is no call")
-    schemas = {tool["name"]: tool.get("parameters") or {} for tool in tools}
-    return [_call(call, schemas) for call in calls]
+    parameters, budget = (
+        {tool["name"]: tool.get("parameters") or {} for tool in tools},
+        Budget(MOST_TYPE_STEPS),
+    )
+    types = {name: ArgumentTypes(each, budget) for name, each in parameters.items()}
+    return [_call(call, parameters, types) for call in calls]
 
 
 def is_object(text: str) -> bool:
@@ -84,39 +87,38 @@ def is_object(text: str) -> bool:
     return isinstance(value, dict)
 
 
-def _call(call: dict[str, Any], schemas: dict[str, Any]) -> dict[str, str]:
-    schema, arguments = schemas[call["name"]], call.get("arguments", call.get("parameters"))  # Llama's word
+def _call(
+    call: dict[str, Any], parameters: dict[str, Any], types: dict[str, ArgumentTypes]
+) -> dict[str, str]:
+    name, arguments = call["name"], call.get("arguments", call.get("parameters"))  # Llama's word
     if isinstance(arguments, str) and arguments.strip():
         arguments = json.loads(arguments)
     if not isinstance(arguments or {}, dict):
         raise ValueError("arguments have to be an object")
-    typed = json.dumps(dict(_typed(arguments or {}, schema)), ensure_ascii=False, allow_nan=False)
+    typed = json.dumps(
+        dict(_typed(arguments or {}, parameters[name], types[name])), ensure_ascii=False, allow_nan=False
+    )
     if not is_object(typed):
         raise ValueError("the arguments are no JSON")
     own = {"id": call["id"]} if isinstance(call.get("id"), str) else {}
-    return {"name": call["name"], "arguments": typed, **own}
+    return {"name": name, "arguments": typed, **own}
 
 
 def _as_text(tool: dict[str, Any]) -> dict[str, Any]:
     """Return a tool whose parameters are strings: a parser of untyped text leaves them as the model wrote them."""
     schema = tool.get("parameters") or {}
-    properties = {name: {"type": "string"} for name in _properties(schema)}
+    properties = {name: {"type": "string"} for name in properties_of(schema)}
     return {"type": "function", "function": {**tool, "parameters": {**schema, "properties": properties}}}
 
 
-def _properties(schema: dict[str, Any]) -> dict[str, Any]:
-    properties = schema.get("properties")
-    return properties if isinstance(properties, dict) else {}
-
-
-def _typed(arguments: dict[str, Any], schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _typed(arguments: dict[str, Any], schema: dict[str, Any], of: ArgumentTypes) -> Iterator[tuple[str, Any]]:
     required = schema.get("required")
     for name, value in arguments.items():
-        types = _types(_properties(schema).get(name), schema)
+        types = of.of(name)
         if value is None and "null" not in types and not (isinstance(required, list) and name in required):
             continue  # an optional argument that was left out
         for each in _readings(value, types):
-            if _type(each) in types:
+            if type_of(each) in types:
                 yield name, each
                 break
         else:
@@ -126,7 +128,8 @@ def _typed(arguments: dict[str, Any], schema: dict[str, Any]) -> Iterator[tuple[
 def _readings(value: Any, types: frozenset[str]) -> Iterator[Any]:
     """Yield the possible values of a text, likeliest first. A number or truth value stays text if text is allowed."""
     if isinstance(value, str) and types != {"string"}:
-        for decode in (lambda text: json.loads(text, strict=False), ast.literal_eval):
+        python = [ast.literal_eval] if len(value) <= LONGEST else []
+        for decode in (lambda text: json.loads(text, strict=False), *python):
             with suppress(Exception):  # both fail in many ways
                 decoded = decode(value.strip())
                 if "string" not in types or decoded is None or isinstance(decoded, dict | list):
@@ -140,36 +143,3 @@ def _numbers(value: Any) -> Iterator[Any]:
     yield value
     if isinstance(value, float) and value.is_integer():
         yield int(value)
-
-
-def _type(value: Any) -> str:
-    return "null" if value is None else NAMES.get(type(value), "")
-
-
-def _types(schema: Any, root: dict[str, Any], depth: int = DEEPEST) -> frozenset[str]:
-    """Return the JSON types that a schema allows; all of them if it does not say."""
-    types = TYPES
-    if not isinstance(schema, dict) or not depth:
-        return types
-    if isinstance(ref := schema.get("$ref"), str):
-        types &= _types(_target(ref, root), root, depth - 1)
-    kind = schema.get("type")
-    if named := TYPES.intersection([kind] if isinstance(kind, str) else kind or ()):
-        types &= named | ({"integer"} if "number" in named else set())
-    for values in (schema.get("enum"), [schema["const"]] if "const" in schema else None):
-        if isinstance(values, list) and values:
-            types &= {_type(value) for value in values}
-    for word in ("anyOf", "oneOf"):
-        if isinstance(choices := schema.get(word), list) and choices:
-            types &= frozenset().union(*(_types(each, root, depth - 1) for each in choices))
-    for each in schema.get("allOf") or ():
-        types &= _types(each, root, depth - 1)
-    return types or TYPES
-
-
-def _target(ref: str, root: dict[str, Any]) -> Any:
-    """Return the target of a reference within a schema; None if there is no such part."""
-    node: Any = root
-    for part in ref.removeprefix("#").split("/")[1:]:
-        node = node.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
-    return node

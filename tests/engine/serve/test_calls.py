@@ -1,6 +1,7 @@
 """What a model writes as a call leaves as JSON with the types of the tool's schema, or as text."""
 
 import json
+import time
 from functools import partial
 from importlib import import_module
 
@@ -71,6 +72,64 @@ def longcat(name, value):
 
 def minicpm5(name, value):
     return f'"f"><param name="{name}">{value}</param></function>'
+
+
+# Parameters whose references and alternatives have more paths than could ever be followed: for each, an argument's text
+# and its value.
+NAMED = {"type": "object", "properties": {"a": {"$ref": "#"}}}
+ENDLESS = {
+    "itself": ({**NAMED, "anyOf": [{"$ref": "#"}] * 30}, '{"a": 1}', {"a": 1}),
+    "itself in all": ({**NAMED, "allOf": [{"$ref": "#"}] * 30}, '{"a": 1}', {"a": 1}),
+    "two in turn": (
+        {
+            "properties": {"a": {"$ref": "#/$defs/x"}},
+            "$defs": {
+                "x": {"anyOf": [{"$ref": "#/$defs/y"}] * 30},
+                "y": {"oneOf": [{"$ref": "#/$defs/x"}] * 30},
+            },
+        },
+        "[1]",
+        [1],
+    ),
+    "doubling": (
+        {
+            "properties": {"a": {"$ref": "#/$defs/0"}},
+            "$defs": {
+                **{str(i): {"anyOf": [{"$ref": f"#/$defs/{i + 1}"}] * 2} for i in range(20)},
+                "20": {"type": "integer"},
+            },
+        },
+        "5",
+        5,
+    ),
+    "too many": ({"properties": {"a": {"anyOf": [{"type": "integer"}] * 300_000}}}, "5", "5"),
+    "a long enum": ({"properties": {"a": {"enum": [1] * 300_000}}}, "5", "5"),
+    "a long reference": ({"properties": {"a": {"$ref": "#" + "/a" * 300_000}}}, "5", "5"),
+    "a long chain": (
+        {
+            "properties": {"a": {"$ref": "#/$defs/0"}},
+            "$defs": {str(i): {"$ref": f"#/$defs/{i + 1}"} for i in range(100_000)},
+        },
+        "5",
+        "5",
+    ),
+    "odd words": (
+        {
+            "properties": {"a": {"$ref": 5, "type": [{}, "integer"], "anyOf": {}, "allOf": 3}},
+            "required": "a",
+        },
+        "5",
+        5,
+    ),
+    "spelled otherwise": (
+        {
+            "properties": {"a": {"$ref": "#/$defs/%3C%5B0%5D%3E~1~0"}, "b": {"$ref": "#/x/1"}},
+            "$defs": {"<[0]>/~": {"type": "integer"}},
+        },
+        "5",
+        5,
+    ),
+}
 
 
 FORMS = [qwen3_coder, glm47, minimax_m2, longcat, minicpm5]
@@ -179,3 +238,24 @@ def test_a_call_keeps_the_id_that_the_model_gave():
     kimi = import_module("mlx_lm.tool_parsers.kimi_k2").parse_tool_call
     text = '<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"count": "5"}<|tool_call_end|>'
     assert read(text, kimi, TOOLS) == [{"name": "f", "arguments": '{"count": 5}', "id": "functions.f:0"}]
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_types_are_found_in_few_steps(name):
+    """By recursion, the first of these schemas has 30 ** 16 paths."""
+    parameters, text, value = ENDLESS[name]
+    call = qwen3_coder("a", text)
+    began = time.thread_time()
+    (found,) = read(call, parser_of(qwen3_coder), [{"name": "f", "parameters": parameters}])
+    assert json.loads(found["arguments"]) == {"a": value}
+    assert time.thread_time() - began < 1
+
+
+def test_many_calls_share_the_steps():
+    parameters = {"properties": {"a": {"anyOf": [{"type": "integer"}] * 1000}}}
+    tools = [{"name": f"f{i}", "parameters": parameters} for i in range(200)]
+    call = "".join(qwen3_coder("a", "5").replace("=f>", f"=f{i}>") for i in range(200))
+    read(call, parser_of(qwen3_coder), tools)
+    began = time.thread_time()
+    read(call, parser_of(qwen3_coder), tools)
+    assert time.thread_time() - began < 1
