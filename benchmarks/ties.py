@@ -37,6 +37,7 @@ from engine.mx import integers, mx, tree
 from engine.serve.backend import Options
 from engine.serve.dialects.chat import of_format
 from engine.serve.dialects.prompts import render
+from engine.serve.formats.compiled import Compiled
 from engine.serve.models import Resident, load_resident
 from engine.serve.protocol import ChatRequest, CompletionRequest, parse
 from engine.serve.scheduler.guide import Guide
@@ -60,13 +61,13 @@ class Asked:
         ids: the prompt.
         cache: the cache spec.
         max_tokens: the most tokens of the answer.
-        grammar: of the answer, from ``engine.serve.formats.grammar``; None for a free text.
+        grammar: of the answer; None for a free text.
     """
 
     ids: tuple[int, ...]
     cache: str
     max_tokens: int
-    grammar: str | None = None
+    grammar: Compiled | None = None
 
 
 class Noise:
@@ -153,7 +154,8 @@ class Ties:
         waiting = [(_spread(self.read(asked), copies, Noise(seed)), list(range(copies)))]
         while waiting:
             branch, places = waiting.pop()
-            choices = integers(mx.argmax(self._logits(asked, branch), axis=-1))
+            likeliest = integers(mx.argmax(self._logits(asked, branch), axis=-1))
+            choices = [self._chosen(asked, branch, token) for token in likeliest]
             for token in dict.fromkeys(choices):
                 rows = [i for i, choice in enumerate(choices) if choice == token]
                 following, own = _following(branch, token, rows), [places[i] for i in rows]
@@ -181,12 +183,13 @@ class Ties:
                 break
             branch = waiting.pop()
             near = self._near(asked, branch)
-            for token in np.flatnonzero(near.any(axis=0)).tolist():
+            for likely in np.flatnonzero(near.any(axis=0)).tolist():
+                token = self._chosen(asked, branch, likely)
                 said, ended = self._said(asked, [*branch.tokens, token])
                 if ended and said == text:
                     return True
                 if not ended and text.startswith(said):
-                    rows = np.resize(np.flatnonzero(near[:, token]), copies).tolist()
+                    rows = np.resize(np.flatnonzero(near[:, likely]), copies).tolist()
                     waiting.append(_following(branch, token, rows))
         return False
 
@@ -200,13 +203,17 @@ class Ties:
         """Run the branch's last token; return ``[copies, vocabulary]``, lowest for what the grammar refuses."""
         last = [*asked.ids, *branch.tokens][-1]
         logits = self.resident.pair.target(mx.full((branch.copies, 1), last), cache=branch.caches)
+        return self._guide(asked, branch.tokens).shape(logits[:, -1:], [])[:, 0]
+
+    def _chosen(self, asked: Asked, branch: _Branch, likeliest: int) -> int:
+        """Return the token that the server commits if this one is the likeliest."""
         left = asked.max_tokens - len(branch.tokens)
-        return self._guide(asked, branch.tokens).shape(logits[:, -1:], [], left)[:, 0]
+        return self._guide(asked, branch.tokens).until_end([likeliest], left)[0]
 
     def _guide(self, asked: Asked, tokens: Sequence[int]) -> Guide:
         """Return the rules of the answer after some tokens."""
         options = Options(asked.max_tokens, temperature=0, grammar=asked.grammar)
-        state = self.resident.grammars.start(asked.grammar) if asked.grammar else None
+        state = asked.grammar.start() if asked.grammar else None
         stops = Stops(self.resident.pair.tokenizer).tokens
         guide = Guide(options, list(asked.ids), self.resident.vocabulary, state, stops)
         guide.commit(tuple(tokens))

@@ -5,7 +5,7 @@ Dialects, formats and routes import this file and no engine. To add an engine, i
 
 - load a model: ``Backend.load``; its text in tokens and back: ``Model.encode``, ``Model.decode``
 - prefill a prompt, and step to the answer's end: ``Backend.submit``. The tokens that a step may choose are the
-  rows of ``Grammars.start``'s masks for ``options.grammar``
+  rows of the masks of ``options.grammar.start()``
 - cancel: ``Job.cancelled`` is read before each step
 - memory and statistics: ``Backend.memory``, ``Backend.stats``
 """
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from engine.inject import NAME as PACKAGE
 from engine.marks import SEPARATOR, Marks
 from engine.serve.errors import ApiError, too_long
-from engine.serve.formats.grammar import Grammars
+from engine.serve.formats.compiled import Compiled, Grammars
 from engine.serve.formats.template import Template
 from engine.serve.metrics import Metrics
 from engine.serve.settings import Settings
@@ -54,7 +54,7 @@ class Options:
     frequency: float = 0.0  # the same, multiplied by the token's count
     repetition: float = 1.0  # divides the logits of tokens in the prompt or the answer
     logprobs: int | None = None  # alternatives to report with each token; None for no log-probabilities
-    grammar: str | None = None  # of the answer, from engine.serve.formats.grammar
+    grammar: Compiled | None = None  # of the answer
     live: bool = False  # whether each piece contains a report
 
     @property

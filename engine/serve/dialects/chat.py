@@ -13,6 +13,7 @@ from engine.serve.dialects.deltas import feed, finish, logprobs_of, merge, new_i
 from engine.serve.dialects.prompts import render
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.formats import calls, grammar, harmony
+from engine.serve.formats.compiled import Compiled, run_in_thread
 from engine.serve.formats.parts import Delta, OutputParser
 from engine.serve.http.streams import DONE, event
 from engine.serve.http.streams import failed as failed  # noqa: PLC0414 - part of a dialect
@@ -56,9 +57,11 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
     start = resident.tokenizer.think_start
     thinks = start is not None and text.rstrip().endswith(start)
     if thinks and options.grammar is not None:
-        thought = grammar.after_thought(options.grammar, resident.tokenizer.think_end_tokens or ())
-        await grammar.run_in_thread(resident.grammars.compiled, thought)
-        options = replace(options, grammar=thought)
+        ends = resident.tokenizer.think_end_tokens or ()
+        options = replace(
+            options,
+            grammar=await compiled(resident, "messages", grammar.after_thought, options.grammar.text, ends),
+        )
     answer = PendingAnswer(server, chosen, [ids], options, request.n or 1)
     bare = bool(tools) and options.grammar is None and await asyncio.to_thread(_writes_bare_calls, resident)
     parts = partial(_parser, request, resident, tools, text, forced=forced, thinks=thinks, bare=bare)
@@ -242,18 +245,17 @@ async def constrained(
     if request.logprobs:
         options = replace(options, logprobs=request.top_logprobs or 0)
     if forced:
-        tool_grammar = await asyncio.to_thread(grammar.tools_grammar, tools)
-        await grammar.run_in_thread(resident.grammars.check, tool_grammar, "tools")
-        return replace(options, grammar=tool_grammar, stop=())
+        called = await compiled(resident, "tools", grammar.tools_grammar, tools)
+        return replace(options, grammar=called, stop=())
     answer = await of_format(request.response_format, resident)
     if answer is not None and tools:
         tokenizer, grammars = resident.tokenizer, resident.grammars
         in_json = calls.form_of(tokenizer)[2] is calls.parse_json
         if harmony.is_spoken_by(tokenizer):
-            answer = grammar.on_channels(answer, grammars.mark, tools)
+            written = partial(grammar.on_channels, answer.text, grammars.mark, tools)
         else:
-            answer = grammar.with_calls(answer, *grammars.marks(), tools if in_json else None)
-        await grammar.run_in_thread(resident.grammars.check, answer, "tools")
+            written = partial(grammar.with_calls, answer.text, *grammars.marks(), tools if in_json else None)
+        answer = await compiled(resident, "tools", written)
     return replace(options, grammar=answer)
 
 
@@ -264,7 +266,7 @@ def json_format(wanted: Any) -> Any:
     return {"type": "json_schema", "json_schema": {name: wanted.get(name) for name in ("name", "schema")}}
 
 
-async def of_format(wanted: Any, resident: Model) -> str | None:
+async def of_format(wanted: Any, resident: Model) -> Compiled | None:
     """Return the grammar of a ``response_format``; None for text."""
     if wanted is None or wanted.type == "text":
         return None
@@ -277,6 +279,13 @@ async def of_format(wanted: Any, resident: Model) -> str | None:
             raise ApiError(400, message, param="response_format", code="missing")
     else:
         raise unsupported(f"response_format {wanted.type!r}", "response_format")
-    format_grammar = await asyncio.to_thread(grammar.schema_grammar, schema)
-    await grammar.run_in_thread(resident.grammars.check, format_grammar, "response_format")
-    return format_grammar
+    return await compiled(resident, "response_format", grammar.schema_grammar, schema)
+
+
+async def compiled(resident: Model, param: str, form: Callable[..., str], *parts: Any) -> Compiled:
+    """Return the grammar that ``form`` makes of some parts; ApiError if the schemas in ``param`` cannot be enforced.
+
+    Other threads write and compile it: schemas can be large.
+    """
+    text = await asyncio.to_thread(form, *parts)
+    return await run_in_thread(resident.grammars.compiled, text, param)

@@ -64,7 +64,7 @@ class Generation:
         stops = Stops(pair.tokenizer, None, options.stop)
         self._guide = None
         if options.guided:
-            state = self.resident.grammars.start(options.grammar) if options.grammar else None
+            state = options.grammar.start() if options.grammar else None
             self._guide = Guide(options, self.job.ids, self.resident.vocabulary, state, stops.tokens)
         proposer = Proposer(pair.draft, pair.target) if self._with_draft else None
         lookup = Lookup() if options.draft in ("auto", "lookup") else None

@@ -8,7 +8,7 @@ from typing import cast
 
 from engine.mx import mx
 from engine.serve.backend import Options
-from engine.serve.formats.grammar import GrammarState
+from engine.serve.formats.position import GrammarState
 
 Alternatives = list[tuple[int, float]]
 
@@ -54,14 +54,22 @@ class Guide:
         """Return how many of the first drafts the grammar allows."""
         return self.grammar.accepted_length(drafts) if self.grammar else len(drafts)
 
-    def until_end(self, tokens: list[int]) -> list[int]:
-        """Return the tokens up to the end of the grammar."""
-        return tokens[: self.grammar.length(tokens)] if self.grammar else tokens
+    def until_end(self, tokens: list[int], room: int) -> list[int]:
+        """Return the chosen tokens up to the end of the grammar, of which ``room`` may be committed.
 
-    def shape(self, logits: mx.array, drafts: list[int], room: int) -> mx.array:
+        A token that would leave too little room to complete the answer is replaced by one that closes it.
+        """
+        if self.grammar is None:
+            return tokens
+        kept = tokens[: self.grammar.length(tokens)]
+        written = [token for token in kept if token not in self.stops]
+        fitting = self.grammar.fit(written, room, min(self.stops, default=None))
+        return kept if fitting == written else fitting
+
+    def shape(self, logits: mx.array, drafts: list[int]) -> mx.array:
         """Return the changed logits, ``[1, drafts + 1, vocabulary]``, from which tokens are chosen.
 
-        The drafts are those that ``cut`` left; ``room`` more tokens may be committed before these rows.
+        The drafts are those that ``cut`` left.
         """
         shaped = logits.astype(mx.float32)
         if self._penal:
@@ -69,7 +77,7 @@ class Guide:
         if self._bias is not None:
             shaped = shaped + self._bias
         if self.grammar is not None:
-            allowed = mx.array(self.grammar.masks(drafts, room))
+            allowed = mx.array(self.grammar.masks(drafts))
             shaped = mx.where(allowed[None], shaped, -mx.inf)
         return shaped
 

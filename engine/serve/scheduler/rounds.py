@@ -108,7 +108,7 @@ def _round(
         fit = guide.cut(proposed)
         verified = fit if fit < len(proposed) else None
         logits, taps = yield Forward(run, mx.concatenate([run.pending, drafts[:, :fit]], axis=1))
-        judged, rows = fit, guide.shape(logits, proposed[:fit], run.room)
+        judged, rows = fit, guide.shape(logits, proposed[:fit])
         if fit < len(proposed) and not run.sampler.greedy:
             # The row after the refused draft is never used, so any row will do.
             judged, rows = fit + 1, mx.concatenate([rows, rows[:, -1:]], axis=1)
@@ -117,7 +117,7 @@ def _round(
         verdict = mx.concatenate([accepted, following.astype(mx.int32)])
         yield Verdict(verdict)
         n, last = run.read(verdict)
-        committed = guide.until_end([*proposed[:n], last])
+        committed = guide.until_end([*proposed[:n], last], run.room)
     run.clock.lap("verify")
     tokens, text = run.take(committed)
     run.keep(len(tokens), taps)

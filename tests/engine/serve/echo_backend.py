@@ -42,15 +42,16 @@ class EchoBackend:
 
     def answer(self, job, model):
         prompt, most, grammar = model.decode(job.ids), job.options.max_tokens, job.options.grammar
-        state = model.grammars.start(grammar) if grammar else None
+        state = grammar.start() if grammar else None
         tokens = model.encode(ANSWER * most if ENDLESS in prompt else ANSWER)
         reason, left = None, most
         while not (reason or job.cancelled):
             if BROKEN in prompt and left < most:
                 yield Failed(job.index, ApiError(422, "It broke."))
                 return
-            token = int(state.masks([], left)[0].argmax()) if state else tokens.pop(0)
+            token = int(state.masks([])[0].argmax()) if state else tokens.pop(0)
             if state:
+                (token,) = state.fit([token], left, None)
                 state.commit([token])
             left -= 1
             reason = "stop" if (state.ended if state else not tokens) else None if left else "length"

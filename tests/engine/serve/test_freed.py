@@ -40,7 +40,8 @@ def answer(resident, prefixes, **options):
 )
 def test_caches_are_freed_at_once(resident, draft, cache, form):
     prefixes = Prefixes(64 << 20, 64)
-    options = {"draft": draft, "cache": cache, "grammar": form}
+    made = resident.grammars.compiled(form, "tools") if form else None
+    options = {"draft": draft, "cache": cache, "grammar": made}
     for _ in range(2):  # keeps the prompt's blocks, and finds them
         answer(resident, prefixes, **options)
     gc.collect()

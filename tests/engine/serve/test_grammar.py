@@ -73,7 +73,7 @@ def test_hot_samples_are_json(server, draft, seed):
 
 def test_cut_short_is_said(server):
     text = {"type": "json_schema", "json_schema": {"schema": {"type": "string", "minLength": 60}}}
-    found = ask(server, max_tokens=100, response_format=text, temperature=1.5, seed=3)
+    found = ask(server, max_tokens=24, response_format=text, temperature=1.5, seed=3)
     assert len(json.loads(found.choices[0].message.content)) >= 60
     assert found.choices[0].finish_reason == "length"
     free = ask(
@@ -171,16 +171,20 @@ def tiny():
 def test_drafts_are_cut_at_the_first_refused_token(tiny):
     made = grammar.schema_grammar({"enum": [["a", 1]]})
     guide = Guide(
-        Options(64, grammar="x"), [1], tiny.vocabulary, tiny.grammars.start(made), frozenset({0, 2})
+        Options(64, grammar="x"),
+        [1],
+        tiny.vocabulary,
+        tiny.grammars.compiled(made, "tools").start(),
+        frozenset({0, 2}),
     )
     right, wrong = tiny.encode('["a",1]'), tiny.encode("[[")
     assert guide.cut(right) == len(right)
     assert guide.cut([*right[:2], *wrong]) == 2
     assert guide.cut(wrong[:1] * 2) <= 1
-    shaped = guide.shape(mx.zeros((1, 3, tiny.vocabulary)), right[:2], 1000)
+    shaped = guide.shape(mx.zeros((1, 3, tiny.vocabulary)), right[:2])
     allowed = (shaped[0] > -mx.inf).sum(axis=-1).tolist()
     assert all(1 <= count < 40 for count in allowed)
-    assert guide.until_end([*right, 0, 5]) == right
+    assert guide.until_end([*right, 0, 5], 1000) == right
     guide.commit(tuple(right))
     assert guide.ended
     assert guide.cut([right[0]]) == 0
@@ -208,7 +212,7 @@ def test_a_format_beside_tools_allows_an_answer_or_calls(name, text, in_json, fr
     resident = load_resident(name, "none", "float32")
     answer, marks = grammar.schema_grammar({"enum": [["a", 1]]}), resident.grammars.marks()
     for tools, allowed in ((CLOCKS, in_json), (None, free)):
-        matcher = resident.grammars.compiled(grammar.with_calls(answer, *marks, tools))
+        matcher = resident.grammars.compiled(grammar.with_calls(answer, *marks, tools), "tools").matcher()
         tokens = resident.encode(text)
         whole = matcher.validate_tokens(tokens) == len(tokens)
         assert (whole and matcher.consume_tokens(tokens) and matcher.is_accepting()) == allowed
@@ -245,7 +249,12 @@ def test_drafts_that_a_grammar_cuts_are_not_counted_as_verified(monkeypatch):
     engine, events = EngineThread(Settings(dtype="float32"), Metrics()), queue.Queue()
     engine.start()
     resident = engine.load("tiny").result(60)
-    given = Options(60, temperature=0.0, draft="dflash", grammar=grammar.schema_grammar(PERSON))
+    given = Options(
+        60,
+        temperature=0.0,
+        draft="dflash",
+        grammar=resident.grammars.compiled(grammar.schema_grammar(PERSON), "tools"),
+    )
     engine.submit(
         [Job(0, "tiny", resident.encode("def main(argv):"), given, events.put, time.monotonic() + 60)]
     )

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from engine.serve.errors import ApiError
-from engine.serve.formats import grammar, trial
+from engine.serve.formats import compiled, grammar, position, trial
 from engine.serve.models import load_resident
 
 BOMBS = {
@@ -38,12 +38,16 @@ def resident():
     return load_resident("tiny", "none", "float32")
 
 
+def start(resident, schema):
+    return resident.grammars.compiled(grammar.schema_grammar(schema), "response_format").start()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", BOMBS)
 def test_row_124_a_costly_schema_is_refused_within_limits(resident, name):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with pytest.raises(ApiError) as refused:
-        resident.grammars.check(grammar.schema_grammar(BOMBS[name]), "response_format")
+        resident.grammars.compiled(grammar.schema_grammar(BOMBS[name]), "response_format")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert (refused.value.status, refused.value.code) == (400, "invalid_schema")
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < trial.CPU_SECONDS + 1
@@ -53,10 +57,10 @@ def test_row_124_a_costly_schema_is_refused_within_limits(resident, name):
 def test_a_costly_pattern_takes_little_time_at_once(resident, name):
     began = time.thread_time()
     with suppress(ApiError):  # it is refused, or proves too complex while it is read
-        state = resident.grammars.start(grammar.schema_grammar({"type": "string", "pattern": STEPS[name]}))
+        state = start(resident, {"type": "string", "pattern": STEPS[name]})
         for token in resident.encode('"xaaaaaaaaab'):
             step = time.thread_time()
-            state.masks([], 300)
+            state.masks([])
             assert time.thread_time() - step < 1
             if not state.accepted_length([token]):
                 break
@@ -65,25 +69,25 @@ def test_a_costly_pattern_takes_little_time_at_once(resident, name):
 
 
 def test_an_answer_whose_masks_take_too_long_is_refused(resident, monkeypatch):
-    state = resident.grammars.start(grammar.schema_grammar({"type": "string"}))
-    state.masks([], 300)
-    monkeypatch.setattr(grammar, "ALLOWANCE", 0.0)
-    monkeypatch.setattr(grammar, "PER_ROW", 0.0)
+    state = start(resident, {"type": "string"})
+    state.masks([])
+    monkeypatch.setattr(position, "ALLOWANCE", 0.0)
+    monkeypatch.setattr(position, "PER_ROW", 0.0)
     with pytest.raises(ApiError, match="too complex to enforce") as refused:
-        state.masks([], 300)
+        state.masks([])
     assert (refused.value.status, refused.value.code) == (400, "invalid_schema")
 
 
 def test_compiled_grammars_take_little_memory_together(resident, monkeypatch):
     texts = [grammar.schema_grammar({"const": i}) for i in range(3)]
-    grammars = grammar.Grammars(resident.pair.tokenizer, resident.vocabulary)
-    monkeypatch.setattr(trial, "cost", lambda *_: grammar.COMPILED_BYTES // 2)
+    grammars = compiled.Grammars(resident.pair.tokenizer, resident.vocabulary)
+    monkeypatch.setattr(trial, "outcome", lambda *_: trial.Outcome(compiled.KEPT_BYTES // 2, ""))
     for text in texts:
-        grammars.compiled(text)
+        grammars.compiled(text, "tools")
     tried = []
-    monkeypatch.setattr(trial, "cost", lambda text, _: tried.append(text) or 0)
+    monkeypatch.setattr(trial, "outcome", lambda text, *_: tried.append(text) or trial.Outcome(0, ""))
     for text in reversed(texts):
-        grammars.compiled(text)
+        grammars.compiled(text, "tools")
     assert tried == texts[:1]
 
 
@@ -97,14 +101,14 @@ def test_a_queued_compilation_ends_with_its_request():
         ran.append(number)
 
     async def leave():
-        busy = [asyncio.create_task(grammar.run_in_thread(wait)) for _ in range(2)]
-        waiting = asyncio.create_task(grammar.run_in_thread(note, 1))
+        busy = [asyncio.create_task(compiled.run_in_thread(wait)) for _ in range(2)]
+        waiting = asyncio.create_task(compiled.run_in_thread(note, 1))
         await asyncio.sleep(0.05)
         waiting.cancel()
         await asyncio.wait({waiting})
         going.set()
         await asyncio.gather(*busy)
-        await grammar.run_in_thread(note, 2)
+        await compiled.run_in_thread(note, 2)
 
     asyncio.run(leave())
     assert ran == [2]

@@ -149,9 +149,8 @@ JSON_CALL = "<|channel|>commentary to=functions.noop <|constrain|>json<|message|
 def test_a_format_beside_tools_allows_an_answer_or_a_call(text, allowed):
     resident = load_resident("tiny", "none", "float32")
     answer = grammar.schema_grammar({"enum": [["a", 1]]})
-    matcher = resident.grammars.compiled(
-        grammar.on_channels(answer, resident.grammars.mark, [{"name": "noop"}])
-    )
+    form = grammar.on_channels(answer, resident.grammars.mark, [{"name": "noop"}])
+    matcher = resident.grammars.compiled(form, "tools").matcher()
     tokens = resident.encode(text)
     whole = matcher.validate_tokens(tokens) == len(tokens)
     assert (whole and matcher.consume_tokens(tokens) and matcher.is_accepting()) == allowed

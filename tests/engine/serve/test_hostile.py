@@ -12,8 +12,9 @@ import pytest
 
 from bridge.common import listening
 from engine.serve.dialects.deltas import tokens_in
-from engine.serve.formats import grammar
-from engine.serve.formats.grammar import Grammars, schema_grammar
+from engine.serve.formats import compiled
+from engine.serve.formats.compiled import Grammars
+from engine.serve.formats.grammar import schema_grammar
 from engine.serve.main import MOST_CONNECTIONS
 from engine.serve.models import load_resident
 from tests.engine.serve.world import serving
@@ -93,10 +94,14 @@ def test_schema_that_nothing_satisfies_is_refused(server, schema):
 
 def test_way_to_an_end_does_not_run_in_a_circle(resident):
     grammars = Grammars(resident.pair.tokenizer, resident.vocabulary)
-    state = grammars.start(schema_grammar({"type": "string", "pattern": "[0-9]"}))
-    state.commit(resident.encode('"'))
-    (allowed,) = state.masks([], 12)
-    assert allowed.sum() == 1
+    state = grammars.compiled(schema_grammar({"type": "string", "pattern": "[0-9]"}), "tools").start()
+    (quote,) = resident.encode('"')
+    (letter,) = resident.encode("x")
+    assert state.fit([quote, letter], 4, None) == [quote, letter]
+    state.commit([quote, letter])
+    (digit,) = state.fit([letter], 2, None)
+    assert resident.decode([digit]).isdigit()
+    assert state.forced_to_end
 
 
 @pytest.mark.long
@@ -188,35 +193,34 @@ def test_grammar_is_compiled_before_the_engine_begins_the_answer(resident, monke
     grammars = Grammars(resident.pair.tokenizer, resident.vocabulary)
     large = {f"v{i}": {"type": "integer"} for i in range(50)}
     made = schema_grammar({"type": "object", "properties": large, "required": ["v7"]})
-    grammars.check(made, "response_format")
-    first = grammars.start(made)
+    first = grammars.compiled(made, "response_format")
 
     def compiled_again(*_, **__):
         raise AssertionError("it is compiled already")
 
-    monkeypatch.setattr("engine.serve.formats.grammar.llguidance.LLMatcher", compiled_again)
-    first.commit(resident.encode('{"v1":1'))
-    second = grammars.start(made)
+    monkeypatch.setattr("engine.serve.formats.compiled.llguidance.LLMatcher", compiled_again)
+    first.start().commit(resident.encode('{"v1":1'))
+    second = first.start()
     assert second.accepted_length(resident.encode('{"v')) > 0  # at the beginning, wherever the first one is
-    grammars.check(made, "response_format")
+    assert grammars.compiled(made, "response_format") is first
 
 
 def test_compiled_grammars_are_few(resident, monkeypatch):
-    monkeypatch.setattr(grammar, "COMPILED", 3)
+    monkeypatch.setattr(compiled, "KEPT", 3)
     grammars = Grammars(resident.pair.tokenizer, resident.vocabulary)
-    made = [schema_grammar({"const": i}) for i in range(grammar.COMPILED + 5)]
+    made = [schema_grammar({"const": i}) for i in range(compiled.KEPT + 5)]
     for each in made:
-        grammars.start(each)
-    compile_one, compiled = grammar.llguidance.LLMatcher, []
+        grammars.compiled(each, "tools")
+    compile_one, seen = compiled.llguidance.LLMatcher, []
 
     def counted(tokenizer, text, **options):
-        compiled.append(text)
+        seen.append(text)
         return compile_one(tokenizer, text, **options)
 
-    monkeypatch.setattr("engine.serve.formats.grammar.llguidance.LLMatcher", counted)
+    monkeypatch.setattr("engine.serve.formats.compiled.llguidance.LLMatcher", counted)
     for each in reversed(made):
-        grammars.start(each)
-    assert compiled == made[4::-1]
+        grammars.compiled(each, "tools")
+    assert seen == made[4::-1]
 
 
 @pytest.mark.long

@@ -116,7 +116,9 @@ def test_rows_that_see_themselves_unrounded(ties, answer):
 @pytest.mark.long
 @pytest.mark.parametrize("spec", SPECS)
 def test_answers_with_a_grammar(ties, spec):
-    asked = asking(ties, PROMPT, spec, 32, grammar.schema_grammar(SCHEMA))
+    asked = asking(
+        ties, PROMPT, spec, 32, ties.resident.grammars.compiled(grammar.schema_grammar(SCHEMA), "tools")
+    )
     text = plain(ties, asked)
     assert text.endswith("}")
     assert ties.explains(asked, text)

@@ -38,6 +38,6 @@ def test_the_model_serves_and_refuses_the_token_that_it_lacks(folder, tmp_path):
 
 def test_masks_have_as_many_columns_as_logits(folder):
     resident = load_resident(str(folder), "none", "float32")
-    state = resident.grammars.start(schema_grammar({"type": "string"}))
+    state = resident.grammars.compiled(schema_grammar({"type": "string"}), "tools").start()
     assert resident.vocabulary == resident.tokens == folders.VOCAB
-    assert state.masks([], 20).shape == (1, folders.VOCAB)
+    assert state.masks([]).shape == (1, folders.VOCAB)
