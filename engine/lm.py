@@ -5,6 +5,7 @@ Transformers would load torch too if that is installed, which takes longer than 
 it. So torch is kept out unless it is loaded already. ``engine.train.with_torch`` needs both, and loads it first.
 """
 
+import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,8 +26,24 @@ def _without(name: str) -> Iterator[None]:
         del sys.modules[name]
 
 
+@contextmanager
+def _keeping_hard_limits() -> Iterator[None]:
+    """Let a module that raises the number of open files stay within what the host allows, and not lower that."""
+    change = resource.setrlimit
+
+    def raise_soft(kind: int, limits: tuple[int, int]) -> None:
+        hard = resource.getrlimit(kind)[1]
+        change(kind, (limits[0] if hard == resource.RLIM_INFINITY else min(limits[0], hard), hard))
+
+    resource.setrlimit = raise_soft
+    try:
+        yield
+    finally:
+        resource.setrlimit = change
+
+
 try:
-    with _without("torch"):
+    with _without("torch"), _keeping_hard_limits():
         import mlx_lm
         from mlx_lm import utils
         from mlx_lm.generate import generate_step, generation_stream, stream_generate

@@ -1,6 +1,7 @@
 """The MCP server: receives tool calls and returns results or errors. Standard output is only for the protocol."""
 
 import importlib
+import logging
 import traceback
 from functools import partial
 from importlib.metadata import version
@@ -15,6 +16,7 @@ from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 
 from bridge.common.cli.output import say
 from bridge.common.validation import describe
@@ -126,6 +128,10 @@ def serve_stdio(server: Server[Any]) -> None:
         spawn.end_children(_LAST_CALLS_S)
 
 
+def _is_no_disconnection(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect))
+
+
 def serve_http(server: Server[Any], port: int) -> None:
     """Serve until interrupted. Port 0 selects a free port. The address is printed on standard error.
 
@@ -146,10 +152,10 @@ def serve_http(server: Server[Any], port: int) -> None:
     app = server.streamable_http_app(
         transport_security=security, max_sessions=MOST_SESSIONS, session_idle_timeout=IDLE_S
     )
+    # The SDK would log a traceback for each client that leaves in the middle of a request.
+    logging.getLogger("mcp.server.streamable_http").addFilter(_is_no_disconnection)
     say(f"serving MCP at http://{listening.LOOPBACK}:{port}/mcp")
-    # Uvicorn's default logging would write to standard output.
-    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=2)
     try:
-        uvicorn.Server(config).run(sockets=[listener])
+        uvicorn.Server(listening.configure(app)).run(sockets=[listener])
     finally:
         spawn.end_children()

@@ -155,10 +155,7 @@ def serve(client: Client, port: int, poll_s: float) -> None:
         threading.Thread(target=work, daemon=True).start()
     app = make_app(watch, runs, figures, frozenset(listening.names(port)))
     say(f"the bus is at http://{listening.LOOPBACK}:{port}/ (^C ends this)")
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, server_header=False, http=Connection, ws="none",
-        limit_concurrency=MOST_CONNECTIONS, timeout_keep_alive=10, timeout_graceful_shutdown=2,
-    )  # fmt: skip
+    config = listening.configure(app, MOST_CONNECTIONS, keep_alive_s=10, connection=Connection)
     try:
         uvicorn.Server(config).run(sockets=[listener])
     finally:

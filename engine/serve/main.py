@@ -5,9 +5,8 @@ from concurrent.futures import Future
 from typing import Any, NoReturn
 
 import click
-import uvicorn
 
-from bridge.common.listening import Connection, listen
+from bridge.common.listening import configure, listen
 from engine.checkpoints import files, hub
 from engine.errors import BadInput, EngineError
 from engine.models import registry
@@ -19,7 +18,6 @@ from engine.serve.settings import Settings, drafter_of
 from engine.serve.shutdown import GracefulServer
 
 log = logging.getLogger("engine.serve")
-MOST_CONNECTIONS = 512
 
 
 def run(settings: Settings, *, prewarm: bool) -> NoReturn:
@@ -32,17 +30,7 @@ def run(settings: Settings, *, prewarm: bool) -> NoReturn:
         message = f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}"
         raise BadInput(message, "choose another --port, or end the program that uses it") from error
     server = Server(settings, EngineThread)
-    config = uvicorn.Config(
-        make_app(server),
-        log_level="warning",
-        access_log=False,
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_keep_alive=30,
-        h11_max_incomplete_event_size=32 << 10,
-        server_header=False,
-        ws="none",
-        http=Connection,
-    )
+    config = configure(make_app(server))
     if prewarm:
         server.engine.load(settings.models[0]).add_done_callback(_warmed)
     host, port = bound.getsockname()[:2]

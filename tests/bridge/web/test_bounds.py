@@ -73,8 +73,11 @@ class Pages:
         self.asked = []
         self.may_answer = threading.Event()
 
-    async def __call__(self, scope, _receive, send):
+    async def __call__(self, scope, receive, send):
         self.asked.append(scope["path"])
+        if scope["path"] == "/reads":
+            while (await receive()).get("more_body"):
+                pass
         if scope["path"] == "/slow":
             await asyncio.sleep(300)
         if scope["path"] == "/soon":
@@ -95,14 +98,8 @@ def serve(pages):
 
     def start(connection=web.Connection):
         listener = socket.create_server(("127.0.0.1", 0))
-        config = uvicorn.Config(
-            pages,
-            log_config=None,
-            http=connection,
-            ws="none",
-            lifespan="off",
-            limit_concurrency=web.MOST_CONNECTIONS,
-        )
+        config = listening.configure(pages, web.MOST_CONNECTIONS, connection=connection)
+        config.lifespan = "off"
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
@@ -149,6 +146,59 @@ def test_row_103_a_connection_that_asks_for_nothing_is_closed(serve, monkeypatch
         slow.sendall(b"GET / HT")
         assert is_closed(silent)
         assert is_closed(slow)
+
+
+BODY = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+CHUNK = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"
+SLOW_BODY = BODY.replace(b" / ", b" /reads ")
+SLOW_CHUNK = CHUNK.replace(b" / ", b" /reads ")
+EXPECT = SLOW_BODY.replace(b"\r\n\r\n{", b"\r\nExpect: 100-continue\r\n\r\n")
+
+
+@pytest.mark.parametrize("sent", [BODY, CHUNK, SLOW_BODY, SLOW_CHUNK, EXPECT])
+def test_row_141_a_request_whose_body_is_missing_makes_way(sent, serve, monkeypatch):
+    monkeypatch.setattr(web, "MOST_CONNECTIONS", 8)
+    connect = serve()
+    held = []
+    for _ in range(30):
+        held.append(connect())
+        held[-1].sendall(sent)
+
+    for _ in range(3):
+        with connect() as one:
+            assert b"200" in ask(one)
+    assert is_closed(held[0])
+    for one in held:
+        one.close()
+
+
+@pytest.mark.parametrize("sent", [SLOW_BODY, SLOW_CHUNK])
+def test_row_141_a_body_that_is_late_is_not_waited_for(sent, serve, monkeypatch):
+    monkeypatch.setattr(listening, "BODY_S", 0.3)
+    connect = serve()
+    with connect() as slow:
+        slow.sendall(sent)
+        assert is_closed(slow)
+
+
+def test_row_141_a_whole_body_is_answered_however_late_the_answer_is(serve, pages, monkeypatch, wait_for):
+    monkeypatch.setattr(listening, "BODY_S", 0.3)
+    connect = serve()
+    with connect() as one:
+        one.sendall(b"POST /soon HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{")
+        one.sendall(b"}")
+        wait_for(lambda: pages.asked == ["/soon"])
+        time.sleep(0.5)  # longer than a body may take
+        pages.may_answer.set()
+        assert b"200" in one.recv(100)
+
+
+def test_row_141_connections_leave_files_for_everything_else(monkeypatch):
+    monkeypatch.setattr(listening.resource, "getrlimit", lambda _: (256, 256))
+
+    config = listening.configure(None)
+
+    assert config.limit_concurrency + config.backlog <= 192
 
 
 @pytest.mark.parametrize(("stalled_s", "status"), [(0.0, b"200"), (None, b"503")])
