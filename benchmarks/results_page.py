@@ -18,7 +18,8 @@ measured each one and signed its run, which lies beside it; `kakeya gate docs/re
 first. Reports that were not accepted are listed [at the end](#not-accepted), without their figures.
 [Evidence](evidence.md#claims) defines the claims. In brackets: a rate's slowest and fastest prompt, or a share's exact
 95 % interval. Tables by length or task leave out arms whose value is the same throughout. Rates depend on the machine
-and on its load; errors, bits, recall and agreement hardly do.
+and on its load; errors, bits, recall and agreement hardly do. The weights of smollm2-135m come as a GGUF of 4 bits
+(Q4_1); they are computed in float32.
 """
 SHOWS = {
     "kakeya.codec-rd": "Relative squared error of vector codecs, and all the bits that they store.",

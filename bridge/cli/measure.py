@@ -25,7 +25,7 @@ KEY_FOLDER = "~/.config/kakeya/measure"
     help="Set a ${ENV:NAME} of the preset, such as a model; repeatable.  [default: the bundled model]",
 )  # fmt: skip
 @option(
-    "--out", FOLDER, required=True, metavar="DIR",
+    "--out", FOLDER, Path("results"), metavar="DIR",
     help="Write the reports here: X.json, and beside it X.run, which vouches for it.",
 )  # fmt: skip
 @option(
@@ -46,11 +46,13 @@ def command(
     """
     from bridge.measure import measure  # noqa: PLC0415 - slow to import, and the help does not need it
 
-    known = find_preset(load_presets(environment.get("KAKEYA_PRESETS")), preset)
+    folder = environment.get("KAKEYA_PRESETS")
+    known = find_preset(load_presets(folder), preset)
     env = {**MODELS, **_settings(settings, known)}
     measured = measure(
         preset, split_params(params, known.params), out, env,
-        key_folder=key_folder.expanduser(), on_event=lambda event: _show(event, as_json=as_json),
+        key_folder=key_folder.expanduser(), preset_folder=Path(folder).expanduser() if folder else None,
+        on_event=lambda event: _show(event, as_json=as_json),
     )  # fmt: skip
     result = measured.result
     if as_json:

@@ -62,6 +62,13 @@ def is_here(hub_id: str) -> bool:
     return isinstance(try_to_load_from_cache(hub_id, "config.json"), str)
 
 
+def is_offline() -> bool:
+    """Return whether the user told huggingface_hub to open no connection."""
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
+
+
 def local(reference: str | Path) -> Path:
     """Return the path of a reference, if it may be one; a leading ``~`` is expanded if that home exists."""
     try:

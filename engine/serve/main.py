@@ -47,6 +47,12 @@ def _check(settings: Settings) -> None:
         for _, _, reference in registry.find(model, drafter_of(settings.draft)).parts():
             if not hub.is_hub_id(reference):
                 files.weight_files(hub.folder_of(reference, download=False))
+            elif hub.is_offline():
+                hub.folder_of(reference, download=False)
+            elif not hub.is_here(reference):
+                log.warning(
+                    "%s is not on this machine: the first request for %s downloads it", reference, model
+                )
 
 
 def _warmed(loading: "Future[Any]") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 
@@ -47,3 +48,23 @@ def test_a_setting_that_the_preset_does_not_take_is_refused(tmp_path, monkeypatc
     assert (ended.value.code, (tmp_path / "out").exists()) == (2, False)
     assert "the preset k3-native-baseline takes no setting KAKEYA_MAC_MODEL" in said
     assert "KAKEYA_MAC_VERIFIER_PATH" in said
+
+
+@pytest.mark.parametrize("folder", ["./presets", "ABSOLUTE"])
+def test_a_preset_of_ones_own_is_tried_as_the_page_says(folder, tmp_path):
+    mine = {
+        "name": "mine", "description": "Say hello.", "code": "installed", "timeout_s": 30,
+        "steps": [{"argv": ["${ENV:KAKEYA_MAC_PYTHON}", "-c", "print('hello')"]}],
+    }  # fmt: skip
+    (tmp_path / "presets").mkdir()
+    (tmp_path / "presets" / "mine.yaml").write_text(json.dumps(mine))
+    presets = folder.replace("ABSOLUTE", str(tmp_path / "presets"))
+
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", "bridge", "measure", "mine", "--key-folder", "key"],
+        cwd=tmp_path, env=os.environ | {"KAKEYA_PRESETS": presets}, capture_output=True, text=True, check=False,
+        timeout=120,
+    )  # fmt: skip
+
+    assert ran.returncode == 0, ran.stderr
+    assert "hello" in ran.stderr

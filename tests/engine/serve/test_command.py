@@ -53,6 +53,35 @@ def test_refused(argv, said, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("model", ["qwen3-8b", "owner/model"])
+def test_a_model_that_cannot_be_had_here_is_refused_at_the_start(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    done = run("--model", model, "--port", "0")
+
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "is not downloaded" in done.stderr
+    assert "hf download" in done.stderr
+
+
+@pytest.mark.long
+def test_a_model_that_would_be_downloaded_is_named_at_the_start(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    argv = [sys.executable, "-P", "-m", "engine", "serve", "--port", "0", "--model", "qwen3-8b"]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log)
+    try:
+        assert process.stdout.readline().startswith(b"http://127.0.0.1:")
+        assert "is not on this machine" in (tmp_path / "log").read_text()
+    finally:
+        process.terminate()
+        process.wait(120)
+        process.stdout.close()
+
+
 def test_help_needs_no_model():
     done = run("--help")
     assert done.returncode == 0
