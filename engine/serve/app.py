@@ -20,7 +20,7 @@ from engine.serve.errors import ApiError, late
 from engine.serve.http import webpage
 from engine.serve.http.guard import Guard, read_body
 from engine.serve.http.streams import COMMENT, EventStream, unless_gone
-from engine.serve.protocol import ChatRequest, CompletionRequest, Loose, parse
+from engine.serve.protocol import Body, ChatRequest, CompletionRequest, parse
 from engine.serve.server import OVERDUE, Server
 
 REF = "#/components/schemas/{model}"
@@ -73,12 +73,12 @@ def _routes(app: FastAPI, server: Server) -> None:
         return counted
 
 
-def _dialect(app: FastAPI, server: Server, name: str, path: str, kind: type[Loose], dialect: Dialect) -> None:
+def _dialect(app: FastAPI, server: Server, name: str, path: str, kind: type[Body], dialect: Dialect) -> None:
     """Handle one API route, whose module has ``begin``, ``whole`` and ``streamed``."""
 
     @app.post(path, name=name, openapi_extra=_takes(kind))
     async def answer(request: Request) -> Response:
-        body = parse(kind, await read_body(request, server.settings))
+        body: Any = parse(kind, await read_body(request, server.settings))
         if body.stream:
             return await _stream(request, server, dialect, body)
         return JSONResponse(await unless_gone(request, _whole(server, dialect, body)))
@@ -163,7 +163,7 @@ async def _stream(request: Request, server: Server, dialect: Dialect, body: Any)
     return EventStream(events, cancel, server.settings.write_seconds, ping)
 
 
-def _takes(kind: type[Loose]) -> dict[str, Any]:
+def _takes(kind: type[Body]) -> dict[str, Any]:
     """Return the OpenAPI description of a body that this server parses itself."""
     schema = kind.model_json_schema(by_alias=True, ref_template=REF)
     schema.pop("$defs", None)

@@ -1,30 +1,26 @@
-"""Request bodies of OpenAI's API, with a bound on every field. Unknown fields are ignored."""
+"""Request bodies of OpenAI's API, with a bound on every field. ``engine.serve.fields`` judges all other fields."""
 
 import re
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from bridge.common.errors import UsageError
 from bridge.reports import cache_spec
+from engine.serve import fields
 from engine.serve.backend import DRAFTS
-from engine.serve.errors import ApiError, unsupported
+from engine.serve.errors import ApiError
 
 MOST_ANSWERS = 8
 MOST_TOOLS = 1024
 MOST_STOPS = 64
-# Fields of other servers' APIs that would change an answer.
-EXTENSIONS = (
-    "grammar", "guided_choice", "guided_grammar", "guided_json", "guided_regex", "ignore_eos", "json_schema",
-    "min_tokens", "stop_token_ids", "structured_outputs",
-)  # fmt: skip
 MOST_TOKENS = 1 << 20
 BIGGEST = 1 << 63
 
 # Pydantic's names for the types of a field that accepts several types.
 TYPE = re.compile(r"^(str|int|float|bool)$|[\[-]")
 
+AnyBody = TypeVar("AnyBody", bound="Body")
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Real = Annotated[float, Field(allow_inf_nan=False)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
@@ -34,6 +30,18 @@ class Loose(BaseModel):
     """An object whose unknown fields pass, and whose known ones have to have their own type."""
 
     model_config = ConfigDict(extra="allow", strict=True)
+
+
+class Body(Loose):
+    """A request's body."""
+
+    elsewhere: ClassVar[tuple[str, ...]] = ()  # fields that have an effect on another route alone
+    _ignored: list[str] = PrivateAttr(default_factory=list)
+
+    @property
+    def ignored(self) -> list[str]:
+        """The names of its fields that had no effect because nobody knows them."""
+        return self._ignored
 
 
 class StreamOptions(Loose):
@@ -84,7 +92,7 @@ class Message(Loose):
     reasoning: Any = None
 
 
-class Sampled(Loose):
+class Sampled(Body):
     """The common fields of all requests for answers."""
 
     model: str | None = Field(None, max_length=256)
@@ -163,19 +171,30 @@ class Overrides(BaseModel):
     token_ids: bool | None = None
 
 
-def parse(kind: type[Loose], body: bytes | dict[str, Any]) -> Any:
-    """Parse a body, or check one that was translated from another API; ApiError 400 for an invalid value."""
+def parse(kind: type[AnyBody], body: bytes) -> AnyBody:
+    """Parse a request; ApiError 400 for a value or field that cannot be applied, 422 for an unknown option."""
     try:
-        return kind.model_validate_json(body) if isinstance(body, bytes) else kind.model_validate(body)
+        request = kind.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error, 400) from error
+    extra, own = request.model_extra or {}, [name for name in fields.LIMITS if name in kind.model_fields]
+    if own and all(getattr(request, name) is None for name in own):  # the limit may have another API's name
+        named = (extra.get(name) for name in fields.LIMITS)
+        limits = (each for each in named if type(each) is int and 1 <= each <= MOST_TOKENS)
+        setattr(request, own[0], next(limits, None))
+    declared = {*kind.model_fields, *kind.elsewhere}
+    request.ignored.extend(fields.check(declared, {**request.__dict__, **extra}))
+    return request
 
 
-def refuse(request: Loose, names: Sequence[str]) -> None:
-    """Raise ApiError 400 if a request has one of these unknown fields, unless the field's value has no effect."""
-    for name in names:
-        if (request.model_extra or {}).get(name) not in (None, False, 0, [], ""):
-            raise unsupported(name)
+def translated(kind: type[AnyBody], request: Body, body: dict[str, Any]) -> AnyBody:
+    """Check a body that was translated from a request of another API; ApiError 400 for an invalid value."""
+    try:
+        made = kind.model_validate(body)
+    except ValidationError as error:
+        raise _refusal(error, 400) from error
+    made.ignored.extend(request.ignored)
+    return made
 
 
 def overrides(values: Any) -> Overrides:

@@ -170,12 +170,12 @@ class Outbox:
 
 
 class PendingAnswer:
-    """``n`` pending answers to each prompt of a request; ApiError 429 if the queue has no room for them."""
+    """The pending answers to each prompt of a request; ApiError 429 if the queue has no room for them."""
 
     def __init__(
-        self, server: Server, chosen: Chosen, prompts: list[list[int]], options: Options, n: int
+        self, server: Server, chosen: Chosen, prompts: list[list[int]], options: Options, request: Sampled
     ) -> None:
-        self.model = chosen.requested
+        self.model, self._ignored = chosen.requested, request.ignored
         self.prompt_tokens = sum(map(len, prompts))
         self._events: asyncio.Queue[Piece | Failed] = asyncio.Queue()
         self._first: Piece | Failed | None = None
@@ -183,7 +183,7 @@ class PendingAnswer:
         self.waits: Callable[[], Awaitable[None]] | None = None
         self._deadline = time.monotonic() + server.settings.request_seconds
         emit, self.jobs = partial(server.outbox.put, self._events), []
-        for i, ids in enumerate(ids for ids in prompts for _ in range(n)):
+        for i, ids in enumerate(ids for ids in prompts for _ in range(request.n or 1)):
             seed = None if options.seed is None else (options.seed + i) & SEEDS
             own = replace(options, seed=seed)
             self.jobs.append(Job(i, chosen.reference, ids, own, emit, self._deadline))
@@ -212,7 +212,7 @@ class PendingAnswer:
                 self.cancel()
                 raise event.error
             self._left -= event.finish_reason is not None
-            yield event
+            yield replace(event, report={**event.report, "ignored": self._ignored}) if event.report else event
 
     async def _next(self) -> Piece | Failed:
         """Wait for the next event. The request ends in time even if the engine's thread is stuck."""

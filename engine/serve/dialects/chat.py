@@ -17,10 +17,9 @@ from engine.serve.formats.compiled import Compiled, run_in_thread
 from engine.serve.formats.parts import Delta, OutputParser
 from engine.serve.http.streams import DONE, event
 from engine.serve.http.streams import failed as failed  # noqa: PLC0414 - part of a dialect
-from engine.serve.protocol import EXTENSIONS, ChatRequest, refuse
+from engine.serve.protocol import ChatRequest
 from engine.serve.server import PendingAnswer, Server
 
-REFUSED = ("audio", "web_search_options", "functions", "function_call")  # web_search_options may be empty
 Tools = list[dict[str, Any]]
 
 
@@ -40,7 +39,6 @@ class Chat:
 
 async def begin(server: Server, request: ChatRequest) -> Chat:
     """Queue the answers to a request; ApiError if it cannot be served."""
-    refuse(request, (*REFUSED, *EXTENSIONS))
     if request.top_logprobs and not request.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs: true.", param="top_logprobs", code="invalid_value")
     chosen = server.choose(request)
@@ -62,7 +60,7 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
             options,
             grammar=await compiled(resident, "messages", grammar.after_thought, options.grammar.text, ends),
         )
-    answer = PendingAnswer(server, chosen, [ids], options, request.n or 1)
+    answer = PendingAnswer(server, chosen, [ids], options, request)
     bare = bool(tools) and options.grammar is None and await asyncio.to_thread(_writes_bare_calls, resident)
     parts = partial(_parser, request, resident, tools, text, forced=forced, thinks=thinks, bare=bare)
     return Chat(request, resident, answer, parts)

@@ -13,7 +13,7 @@ from engine.serve.dialects.deltas import new_id, usage
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.http.streams import DONE, event
 from engine.serve.http.streams import failed as failed  # noqa: PLC0414 - part of a dialect
-from engine.serve.protocol import EXTENSIONS, CompletionRequest, refuse
+from engine.serve.protocol import CompletionRequest
 from engine.serve.server import PendingAnswer, Server
 
 
@@ -39,7 +39,6 @@ class Completion:
 
 async def begin(server: Server, request: CompletionRequest) -> Completion:
     """Queue the answers to a request; ApiError if it cannot be served."""
-    refuse(request, EXTENSIONS)
     for name in ("echo", "suffix"):
         if getattr(request, name):
             raise unsupported(name)
@@ -52,7 +51,7 @@ async def begin(server: Server, request: CompletionRequest) -> Completion:
     options = server.options(request, chosen, resident, longest, request.max_tokens or 16)
     format_grammar = await of_format(request.response_format, resident)
     options = replace(options, logprobs=request.logprobs, grammar=format_grammar)
-    answer = PendingAnswer(server, chosen, prompts, options, request.n or 1)
+    answer = PendingAnswer(server, chosen, prompts, options, request)
     return Completion(request, resident, answer, [0] * len(answer.jobs), [0] * len(prompts))
 
 

@@ -3,21 +3,21 @@
 import json
 import re
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from engine.serve.dialects import chat, deltas
 from engine.serve.dialects.prompts import one_turn_each, texts_of
 from engine.serve.errors import ANTHROPIC, ApiError, unsupported
+from engine.serve.fields import LIMITS
 from engine.serve.http.streams import event
-from engine.serve.protocol import MOST_TOOLS, ChatRequest, Loose, Real, Tokens, parse, refuse
+from engine.serve.protocol import MOST_TOOLS, Body, ChatRequest, Real, Tokens, translated
 from engine.serve.server import Server
 
 DIRECT = {"type": "direct"}  # the caller of a tool is the model itself
 PING = event({"type": "ping"}, "ping")
 BESIDE_TEXT = ("tool_result", "tool_use", "thinking", "redacted_thinking")
-REFUSED = ("mcp_servers", "container")  # tools that the server would have to run
 STOPS = {"length": "max_tokens", "tool_calls": "tool_use"}
 
 
@@ -25,8 +25,17 @@ STOPS = {"length": "max_tokens", "tool_calls": "tool_use"}
 BILLING = re.compile(r"\A(x-anthropic-billing-header:[^\n]*\n*)+")
 
 
-class CountRequest(Loose):
-    """The translated fields of ``POST /v1/messages/count_tokens``; other fields are ignored."""
+class CountRequest(Body):
+    """The translated fields of ``POST /v1/messages/count_tokens``."""
+
+    elsewhere: ClassVar[tuple[str, ...]] = (
+        *LIMITS,
+        "stop_sequences",
+        "stream",
+        "temperature",
+        "top_p",
+        "top_k",
+    )
 
     model: str | None = Field(None, max_length=256)
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=4096)
@@ -35,11 +44,14 @@ class CountRequest(Loose):
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
     output_config: dict[str, Any] | None = None
+    output_format: dict[str, Any] | None = None  # its name before it became a part of output_config
     x_kakeya: Any = None
 
 
 class MessagesRequest(CountRequest):
-    """The translated fields; other fields are ignored."""
+    """The translated fields of ``POST /v1/messages``."""
+
+    elsewhere = ()
 
     max_tokens: Tokens
     stop_sequences: list[str] | None = None
@@ -51,15 +63,16 @@ class MessagesRequest(CountRequest):
 
 async def begin(server: Server, request: MessagesRequest) -> chat.Chat:
     """Queue the answer; ApiError if the request cannot be served."""
-    refuse(request, REFUSED)
     named = {name: getattr(request, name) for name in ("max_tokens", "temperature", "top_p", "top_k")}
     body = {**_conversation(request), **named, "stop": request.stop_sequences or None}
-    return await chat.begin(server, parse(ChatRequest, body))
+    return await chat.begin(server, translated(ChatRequest, request, body))
 
 
 async def count(server: Server, request: CountRequest) -> dict[str, int]:
     """Return the size of a request's prompt in tokens; ApiError as ``begin``."""
-    return {"input_tokens": await chat.count(server, parse(ChatRequest, _conversation(request)))}
+    return {
+        "input_tokens": await chat.count(server, translated(ChatRequest, request, _conversation(request)))
+    }
 
 
 def _conversation(request: CountRequest) -> dict[str, Any]:
@@ -75,7 +88,9 @@ def _conversation(request: CountRequest) -> dict[str, Any]:
     body["continue_final_message"] = turns[-1]["role"] == "assistant" and "tool_calls" not in turns[-1]
     thinks = (request.thinking or {}).get("type") in ("enabled", "adaptive")
     body["reasoning_effort"] = "medium" if thinks else "none"
-    body["response_format"] = chat.json_format((request.output_config or {}).get("format"))
+    body["response_format"] = chat.json_format(
+        (request.output_config or {}).get("format") or request.output_format
+    )
     return body | {
         "tools": [_tool(tool) for tool in request.tools or ()],
         "tool_choice": _choice(request.tool_choice),

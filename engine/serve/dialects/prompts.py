@@ -16,10 +16,11 @@ from engine.serve.errors import ApiError, unsupported
 from engine.serve.formats.template import Template, Turn
 from engine.serve.protocol import ChatRequest, Message
 
-# Template arguments that the server sets itself.
+# Arguments of transformers' function, which the server sets itself.
 OWN = (
     "tokenize", "add_generation_prompt", "continue_final_message", "tools", "conversation", "messages",
-    "chat_template",
+    "chat_template", "return_dict", "return_tensors", "return_assistant_tokens_mask", "padding", "truncation",
+    "max_length", "tokenizer_kwargs",
 )  # fmt: skip
 SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
 TEXTS = ("content", "reasoning_content")
@@ -38,18 +39,10 @@ def render(resident: Model, request: ChatRequest, tools: list[dict[str, Any]]) -
         raise ApiError(400, refusal, param="continue_final_message", code="invalid_value")
     if continued and not turns[-1]["content"].strip():
         turns, continued = turns[:-1] or turns, False  # an empty turn has nothing to continue
-    extra: dict[str, Any] = {
-        name: value
-        for name, value in request.template_kwargs.items()
-        if isinstance(value, str | bool | int) and name not in OWN
-    }
-    if resident.drafted and "enable_thinking" not in extra and resident.tokenizer.think_start is not None:
-        extra["enable_thinking"] = False  # published drafters were trained on answers without thoughts
-    if request.add_generation_prompt is False:
-        extra["add_generation_prompt"] = False
     with resident.lock:
         template, marks = resident.template, resident.marks
-        turns, tools, extra = [marks.turn(turn) for turn in turns], marks.apart(tools), marks.apart(extra)
+        extra = {name: marks.apart(value) for name, value in _arguments(resident, request).items()}
+        turns, tools = [marks.turn(turn) for turn in turns], marks.apart(tools)
         if tools and template.tools:
             functions = tools if template.bare_tools else map(_completed, tools)
             extra["tools"] = [{"type": "function", "function": function} for function in functions]
@@ -61,6 +54,22 @@ def render(resident: Model, request: ChatRequest, tools: list[dict[str, Any]]) -
             reason = " ".join(str(error).replace(SEPARATOR, "").split())[:300]
             message = f"The model's chat template refuses these messages: {reason}."
             raise ApiError(400, message, param="messages") from error
+
+
+def _arguments(resident: Model, request: ChatRequest) -> dict[str, Any]:
+    """Return the arguments for the template; ApiError 400 for one that the server sets itself."""
+    extra = {name: value for name, value in request.template_kwargs.items() if value is not None}
+    for name in extra.keys() & (request.chat_template_kwargs or {}).keys():
+        if name in OWN:
+            raise unsupported(f"chat_template_kwargs.{name}")
+        if not resident.template.reads(name):
+            request.ignored.append(f"chat_template_kwargs.{name[:100]}")
+            del extra[name]
+    if resident.drafted and "enable_thinking" not in extra and resident.tokenizer.think_start is not None:
+        extra["enable_thinking"] = False  # published drafters were trained on answers without thoughts
+    if request.add_generation_prompt is False:
+        extra["add_generation_prompt"] = False
+    return extra
 
 
 def fit_to_template(turns: list[Turn], template: Template) -> list[Turn]:

@@ -11,7 +11,7 @@ from engine.serve.dialects import chat, deltas
 from engine.serve.dialects.prompts import one_turn_each
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.http.streams import event
-from engine.serve.protocol import MOST_TOOLS, ChatRequest, Loose, Real, Tokens, parse
+from engine.serve.protocol import MOST_TOOLS, Body, ChatRequest, Real, Tokens, translated
 from engine.serve.server import Server
 
 SUMMARY = "response.reasoning_summary"
@@ -31,8 +31,8 @@ ECHOED = ("metadata", "reasoning", "text", "tool_choice", "tools")
 FIELDS = {"messages": "input", "reasoning_effort": "reasoning.effort", "response_format": "text.format"}
 
 
-class ResponsesRequest(Loose):
-    """The translated fields; other fields are ignored."""
+class ResponsesRequest(Body):
+    """The translated fields."""
 
     model: str | None = Field(None, max_length=256)
     input: str | list[dict[str, Any]]
@@ -86,7 +86,7 @@ async def _begin(server: Server, request: ResponsesRequest) -> "Response":
     spaces: Spaces = {}
     body["tools"] = [flat for tool in request.tools or () for flat in _tools(tool, spaces)]
     body["tool_choice"] = _choice(request.tool_choice)
-    return Response(await chat.begin(server, parse(ChatRequest, body)), request, spaces)
+    return Response(await chat.begin(server, translated(ChatRequest, request, body)), request, spaces)
 
 
 def _endless(value: Any) -> bool:

@@ -5,6 +5,7 @@ conversation with marked texts. Its content is supported if rendering succeeds a
 """
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -69,6 +70,13 @@ class Template:
             options["continue_final_message"] = True
         options = {"add_generation_prompt": not continued, **options}
         return self._tokenizer.apply_chat_template(turns, tokenize=False, **options)
+
+    def reads(self, name: str) -> bool:
+        """Return whether an argument of this name may have an effect."""
+        if not self._tokenizer.has_chat_template:
+            return False
+        source = getattr(self._tokenizer, "chat_template", None)  # None for a template that is a function
+        return not isinstance(source, str) or re.search(rf"\b{re.escape(name)}\b", source) is not None
 
     def _shows(self, turns: list[Turn], *marks: str, **options: Any) -> bool:
         try:
