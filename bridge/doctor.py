@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bridge.bus import branch_names, history, objects
+from bridge.bus import address, branch_names, history, objects
 from bridge.bus.branch_names import age_sort_key
 from bridge.bus.history import RequestBranch
 from bridge.bus.presence import RunnerState
@@ -128,7 +128,7 @@ def _remote(client: Client) -> Iterator[Check]:
 
 def check_addresses(remote: Remote, url: str) -> Iterator[Check]:
     """Report risks in git's settings for the remote."""
-    if url.startswith("https:") and not remote.is_verified:
+    if address.parse(url).scheme == "https" and not remote.is_verified:
         message = "the server's certificate is not checked: whoever is on the way can read your token and forge answers"
         fix = "Unset GIT_SSL_NO_VERIFY and http.sslVerify, and name your own authority with http.sslCAInfo."
         yield Check("remote", ok=None, message=message, fix=fix)

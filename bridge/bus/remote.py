@@ -8,6 +8,7 @@ from functools import cached_property
 from heapq import nlargest
 
 from bridge.bus import branch_names, exact_refs, history, objects, presence, remote_errors
+from bridge.bus.address import Kind, parse
 from bridge.bus.push_end import PushEnd, PushError
 from bridge.bus.skipped_commits import SkippedCommits
 from bridge.common import limits
@@ -52,7 +53,7 @@ class Remote:
     def of(cls, git: Git, name: str) -> "Remote":
         """Return the remote of that name, or of that URL. If there is none, it is a UsageError."""
         known = git_output.lines(git("remote").stdout)
-        is_address = ("/" in name or ":" in name) and not name.startswith("-")
+        is_address = ("/" in name or parse(name).kind is not Kind.FOLDER) and not name.startswith("-")
         if name not in known and not is_address:
             add = "Add one with: git remote add origin URL"
             fix = f"Remotes here: {', '.join(known)}. Choose one with --remote." if known else add
@@ -70,7 +71,8 @@ class Remote:
     @property
     def url(self) -> str:
         """The URL that is fetched from."""
-        return self.git("remote", "get-url", self.name, ok=(0, 2, 128)).text or self.name
+        # For an address, git prints what ``url.X.insteadOf`` makes of it.
+        return self.git("ls-remote", "--get-url", "--", self.name, ok=(0, 2, 128)).text or self.name
 
     @property
     def push_url(self) -> str:

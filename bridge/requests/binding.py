@@ -8,13 +8,12 @@ sign ordinary commits with the same key, so the message says that the commit is 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+
+from bridge.bus.address import Kind, parse
 
 # The line by which a client recognizes its own request: see bridge.requests.idempotency.
 _KEY = re.compile(r"Key: [0-9a-f]{64}\n\Z")
-# Default ports, which addresses may leave out.
-_USUAL_PORTS = {"https": "443", "http": "80", "ssh": "22", "git": "9418"}
-_SCP = re.compile(r"(?:[^@/:]+@)?(?P<host>[A-Za-z0-9._-]+):(?P<path>[^/].*)")
+_QUERY = re.compile(r"[?#].*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -55,23 +54,9 @@ def repository_name(url: str, base: Path | str = ".") -> str:
 
     A port that is not the scheme's default is part of the name, because another server may listen there.
     """
-    scp = _SCP.fullmatch(url)
-    if url.startswith(("/", ".", "~", "file://")):
-        folder = Path(url.removeprefix("file://")).expanduser()
+    address = parse(url)
+    if address.is_local:
+        folder = Path(address.path).expanduser() if address.kind is Kind.FOLDER else Path(address.path)
         return f"file:{(Path(base) / folder).resolve()}"
-    if "://" in url:
-        parts = urlsplit(url)
-        host, path = parts.hostname or "", parts.path
-        if port := _port(parts.netloc, parts.scheme):
-            host = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    elif scp:
-        host, path = scp["host"], scp["path"]
-    else:
-        return f"file:{(Path(base) / url).resolve()}"
-    return f"{host.lower()}/{path.strip('/').removesuffix('.git')}"
-
-
-def _port(netloc: str, scheme: str) -> str:
-    """Return the port of an address, empty if it is the usual one. It may be no number, which git then refuses."""
-    match = re.search(r":([^:\]]+)\Z", netloc.rpartition("@")[2])
-    return match[1] if match and match[1] != _USUAL_PORTS.get(scheme) else ""
+    path = _QUERY.sub("", address.decoded_path) if address.is_web else address.decoded_path
+    return f"{address.server}/{path.strip('/').removesuffix('.git')}"

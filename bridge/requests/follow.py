@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from bridge.bus import history
+from bridge.bus import address, history
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import limits
@@ -56,7 +56,7 @@ def follow(
     """
     waited = math.inf if timeout is None else timeout
     ends = time.monotonic() + waited
-    longest = LONGEST_POLL_S[url.startswith(("/", "file://", "."))]
+    longest = LONGEST_POLL_S[address.parse(url).is_local]
     notes, over = _Notes(about, longest), _Over(git)
     pause, shown = FIRST_POLL_S, None
     view: RequestBranch | None = None

@@ -4,8 +4,8 @@ import base64
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from bridge.bus.address import parse
 from bridge.common import environment, limits
 from bridge.errors import PolicyError
 from bridge.system.git import Git
@@ -37,7 +37,7 @@ def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
         "gc.auto": "0",
         "maintenance.auto": "false",
         "protocol.allow": "never",
-        f"protocol.{_scheme(settings.url)}.allow": "always",
+        f"protocol.{parse(settings.url).scheme}.allow": "always",
         # Otherwise git would send our `Authorization` header to whatever host the first answer redirects it to.
         "http.followRedirects": "false",
         "core.sshCommand": environment.get("GIT_SSH_COMMAND") or _SSH,
@@ -45,8 +45,7 @@ def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
     }
     if secret:
         pair = base64.b64encode(f"x-access-token:{secret}".encode()).decode()
-        parts = urlsplit(settings.url)
-        config[f"http.{parts.scheme}://{parts.netloc}/.extraHeader"] = f"Authorization: Basic {pair}"
+        config[f"http.{parse(settings.url).origin}/.extraHeader"] = f"Authorization: Basic {pair}"
     git = Git.isolated(store, config=config, memory=limits.GIT_MEMORY_BYTES)
     if not (store / "HEAD").exists():
         store.mkdir(parents=True, exist_ok=True)
@@ -60,7 +59,7 @@ def fetch_flags(url: str) -> tuple[str, ...]:
     Over the older "dumb" HTTP protocol, git accepts single objects without checking them. No setting forbids that, but
     git refuses to use ``--depth`` with such a server. So HTTP fetches ask for a depth that no history reaches.
     """
-    return ("--depth=2147483647",) if _scheme(url) in ("http", "https") else ()
+    return ("--depth=2147483647",) if parse(url).is_web else ()
 
 
 def scratch_repository(git: Git) -> Git:
@@ -94,9 +93,3 @@ def token_of(settings: policy.Bus) -> str | None:
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise PolicyError(f"cannot read the token file {path}: {error.strerror}") from error
-
-
-def _scheme(url: str) -> str:
-    scheme = urlsplit(url).scheme
-    other = "file" if url.startswith(("/", "./", "../")) else "ssh"
-    return scheme if scheme in ("http", "https", "ssh", "git", "file") else other

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
-from urllib.parse import urlsplit
 
 import requests
 import urllib3
 from requests.utils import get_environ_proxies
 
+from bridge.bus.address import Address, parse
 from bridge.common import environment, strict_json
 from bridge.errors import ManifestError, one_line
 from runner.lfs.pointer import Missing, Pointer
@@ -38,18 +38,17 @@ _VALUE = re.compile(r"[ -~]{0,8192}")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def _origin_of(url: str) -> tuple[str, str, int | None]:
-    """Return scheme, host and port of an address."""
-    parts = urlsplit(url)
-    try:
-        return parts.scheme, parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme)
-    except ValueError as error:
-        raise Missing("the bus gives an invalid address") from error
+def _address(url: str) -> Address:
+    """Divide a web address into its parts."""
+    address = parse(url)
+    if address.fault:
+        raise Missing("the bus gives an invalid address")
+    return address
 
 
 def endpoint_of(bus: Bus) -> str:
     """Return the address of a bus's LFS server, derived as git-lfs does."""
-    if urlsplit(bus.url).scheme not in ("http", "https"):
+    if not parse(bus.url).is_web:
         raise Missing("Git LFS files are fetched over HTTPS only: bus.url in the policy is of another kind")
     return f"{bus.url.rstrip('/').removesuffix('.git')}.git/info/lfs"
 
@@ -121,21 +120,23 @@ class LfsServer:
             return refused
         if not _may_be_sent(headers):
             return "the bus names headers that cannot be sent"
-        is_own = _origin_of(url) == _origin_of(self._endpoint)
+        is_own = _address(url).origin == _address(self._endpoint).origin
         if is_own and "authorization" not in map(str.lower, headers):
             headers = {**self._headers, **headers}
         return url, headers
 
     def _refuses(self, url: str) -> str | None:
         """Return why an address is not allowed, or None."""
-        scheme, host, port = _origin_of(url)
-        if urlsplit(url).username or not url.isprintable():
+        address = _address(url)
+        if address.user or address.password or not url.isprintable():
             return "the bus names an address that holds a user or a control character"
-        if (scheme, host, port) == _origin_of(self._endpoint):
+        if address.origin == _address(self._endpoint).origin:
             return None
-        if scheme != "https" and not (scheme == "http" and host in _LOOPBACK):
+        host = address.host
+        if address.scheme != "https" and not (address.scheme == "http" and host in _LOOPBACK):
             return f"the bus names an address that is not https, at {host!a}"
-        if not self._hosts & {host, f"{host}:{port}"}:
+        named = f"[{host}]" if ":" in host else host
+        if not self._hosts & {named, address.origin.partition("://")[2]}:
             return f"it lies on {host!a}, which lfs.hosts in the policy does not name"
         return None
 

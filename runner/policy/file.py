@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from bridge.bus.address import Kind, parse
 from bridge.common import environment
 from bridge.common.validation import describe
 from bridge.common.whole_files import atomic_write
@@ -64,7 +65,7 @@ def write_template(
         Bus(url=url)
     except ValidationError as error:
         raise PolicyError(f"nothing was written: {describe(error)[0]}") from error
-    if "://" not in url and Path(url).exists():
+    if parse(url).kind is not Kind.URL and Path(url).exists():
         # The service is started in another folder.
         url = str(Path(url).absolute())
     name = re.sub(r"[^A-Za-z0-9._-]", "-", runner_id or platform.node()).strip("-.")[:64] or "runner"

@@ -5,7 +5,6 @@ import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -17,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from bridge.bus import branch_names
+from bridge.bus import address, branch_names
 from bridge.bus.wire import Name
 from bridge.common import environment
 from bridge.common.limits import PRESENCE_LABELS
@@ -28,6 +27,9 @@ _WORKFLOW = Annotated[
 ]
 _VERSION = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9a-z]+){1,2}$")]
 _PATTERN = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*(?:/|-)\*")
+
+# An IPv6 address has brackets.
+_LFS_HOST = r"^([a-z0-9][a-z0-9.-]{0,252}|\[[0-9a-f:.]{2,45}\])(:[0-9]{1,5})?$"
 
 _MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _LONGEST_LEASE_S = 900.0
@@ -82,19 +84,19 @@ class Bus(_Section):
     @field_validator("url")
     @classmethod
     def _url_is_of_a_known_kind(cls, value: str) -> str:
-        parts = urlsplit(value)
-        dashed = value.startswith("-") or (parts.hostname or "").startswith("-")
-        if dashed or "::" in value or not value.isprintable():
-            raise ValueError(f"{value!r} is not the address of a repository")
+        parts = address.parse(value)
+        fault = "it holds a control character" if not value.isprintable() else parts.fault
+        if fault:
+            raise ValueError(f"{value!r} is not the address of a repository: {fault}")
         # Servers also accept a token as the user name, and git would show it in the list of processes.
-        if parts.password or (parts.username and parts.scheme in ("http", "https")):
+        if parts.password or (parts.user and parts.is_web):
             raise ValueError("the URL holds a user or a password; put it into token_file")
         return value
 
     @property
     def is_local(self) -> bool:
         """Return whether the bus is a folder on this machine."""
-        return self.url.startswith(("/", "./", "../", "file://"))
+        return address.parse(self.url).is_local
 
     @property
     def longest_lease_s(self) -> float:
@@ -160,7 +162,7 @@ class Lfs(_Section):
     files: Annotated[int, Field(ge=1, le=100_000)] = 1_000
     timeout_s: Annotated[int, Field(ge=1, le=7_200)] = 600
     # Other servers to which the bus may refer for the files. This host sends them no secret.
-    hosts: list[Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,252}(:[0-9]{1,5})?$")]] = []
+    hosts: list[Annotated[str, StringConstraints(pattern=_LFS_HOST)]] = []
 
 
 class Quota(_Section):
