@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from engine.dflash.text import Detokenizer
 from engine.errors import BadInput
+from engine.stop_strings import Parts, StopStrings
 from engine.tokens import Tokenizer
 
 
@@ -29,10 +30,16 @@ class Stops:
         tokenizer: what decodes; None gives no text, and takes no stop strings.
         tokens: stop tokens; None takes the tokenizer's own ends. They end an answer and are not in its text.
         strings: stop strings; the text ends before the first.
+        parts: what finds stop strings instead, if they count in some parts of the text only. The text is then not cut:
+            the reader splits it in the same way, and knows where the stop is.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer | None, tokens: Collection[int] | None = None, strings: Sequence[str] = ()
+        self,
+        tokenizer: Tokenizer | None,
+        tokens: Collection[int] | None = None,
+        strings: Sequence[str] = (),
+        parts: Parts | None = None,
     ) -> None:
         if isinstance(strings, str):
             strings = (strings,)
@@ -43,8 +50,12 @@ class Stops:
         self.tokens = frozenset(ends_of(tokenizer) if tokens is None else tokens)
         self.strings = tuple(strings)
         self._text = Detokenizer(tokenizer) if tokenizer is not None else None
-        self._waiting = ""
-        self.matched: str | None = None  # the stop string that ended the answer, if one did
+        self._found, self._parts = StopStrings(strings), parts
+
+    @property
+    def matched(self) -> str | None:
+        """The stop string that ended the answer, if one did."""
+        return self._found.matched if self._parts is None else self._parts.stopped
 
     def take(self, tokens: Sequence[int]) -> Cut:
         """Return the next tokens up to the first stop."""
@@ -53,31 +64,23 @@ class Stops:
         if not self.strings and self._text and end:
             text = self._text.add(tokens[:end])
         for i, token in enumerate(tokens[:end] if self.strings else ()):
-            self._waiting += self._text.add([token]) if self._text else ""
-            starts = [at for at in map(self._waiting.find, self.strings) if at >= 0]
-            if starts:
-                self.matched = next(s for s in self.strings if self._waiting.startswith(s, min(starts)))
-                text, self._waiting = text + self._waiting[: min(starts)], ""
+            text += self._take(self._text.add([token])) if self._text else ""
+            if self.matched is not None:
                 self._text = None
                 return Cut(tuple(tokens[: i + 1]), text, stopped=True)
-            safe = len(self._waiting) - self._hopeful()
-            text, self._waiting = text + self._waiting[:safe], self._waiting[safe:]
         return Cut(tuple(tokens[: end + stopped]), text + (self.flush() if stopped else ""), stopped)
 
     def flush(self) -> str:
         """At the end of the answer, return the text that was held back; nothing after a stop string."""
         if self._text is None:
             return ""
-        text, self._waiting = self._waiting + self._text.flush(), ""
-        ends = [at for at in map(text.find, self.strings) if at >= 0]
-        return text[: min(ends)] if ends else text
+        return self._take(self._text.flush()) + self._found.flush()
 
-    def _hopeful(self) -> int:
-        """Return how many characters at the end could be the beginning of a stop string."""
-        most = min(len(self._waiting), max(map(len, self.strings)) - 1)
-        return next(
-            (n for n in range(most, 0, -1) if any(s.startswith(self._waiting[-n:]) for s in self.strings)), 0
-        )
+    def _take(self, text: str) -> str:
+        if self._parts is None:
+            return self._found.add(text)
+        self._parts.add(text)
+        return text
 
 
 def ends_of(tokenizer: Tokenizer | None) -> frozenset[int]:

@@ -1,7 +1,6 @@
 """``POST /v1/chat/completions``: answers a conversation, as one object or as a stream."""
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
@@ -10,9 +9,10 @@ from typing import Any
 
 from engine.serve.backend import Model, Options
 from engine.serve.dialects.deltas import feed, finish, logprobs_of, merge, new_id, tokens_in, usage
-from engine.serve.dialects.prompts import render
+from engine.serve.dialects.openings import Prompt
+from engine.serve.dialects.prompts import prompt_of
 from engine.serve.errors import ApiError, unsupported
-from engine.serve.formats import calls, grammar, harmony
+from engine.serve.formats import call_forms, calls, grammar, harmony
 from engine.serve.formats.compiled import Compiled, run_in_thread
 from engine.serve.formats.parts import Delta, OutputParser
 from engine.serve.http.streams import DONE, event
@@ -44,46 +44,61 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
     chosen = server.choose(request)
     resident = await server.resident(chosen)
     tools, forced = tools_of(request)
-    ids, text = await asyncio.to_thread(_prompt, resident, request, tools, forced=forced)
+    ids, prompt = await asyncio.to_thread(_prompt, resident, request, tools, forced=forced)
     if not ids:
         raise ApiError(400, "The messages make an empty prompt.", param="messages", code="invalid_value")
     most = request.max_completion_tokens or request.max_tokens
     options = server.options(request, chosen, resident, ids, most)
-    continued = harmony.is_spoken_by(resident.tokenizer) and harmony.is_open(text)
+    channels = harmony.is_spoken_by(resident.tokenizer)
+    continued = channels and harmony.is_open(prompt.text)
     callable_tools = tools if forced or not continued else []  # the continuation of a text is not a call
     options = await constrained(request, options, resident, callable_tools, forced=forced)
-    start = resident.tokenizer.think_start
-    thinks = start is not None and text.rstrip().endswith(start)
-    if thinks and options.grammar is not None:
-        ends = resident.tokenizer.think_end_tokens or ()
-        options = replace(
-            options,
-            grammar=await compiled(resident, "messages", grammar.after_thought, options.grammar.text, ends),
-        )
-    answer = PendingAnswer(server, chosen, [ids], options, request)
     bare = bool(tools) and options.grammar is None and await asyncio.to_thread(_writes_bare_calls, resident)
-    parts = partial(_parser, request, resident, tools, text, forced=forced, thinks=thinks, bare=bare)
+    form = _Form(request, tools, prompt, forced=forced, bare=bare, stop=options.stop)
+    parts = partial(_parser, resident, form)
+    if parts().state == "thought" and options.grammar is not None:
+        ends = resident.encode(harmony.TO_FINAL) if channels else resident.tokenizer.think_end_tokens or ()
+        thought = await compiled(resident, "messages", grammar.after_thought, options.grammar.text, ends)
+        options = replace(options, grammar=thought)
+    answer = PendingAnswer(server, chosen, [ids], replace(options, parts=parts), request)
     return Chat(request, resident, answer, parts)
 
 
-def _parser(
-    request: ChatRequest, resident: Model, tools: Tools, text: str, *, forced: bool, thinks: bool, bare: bool
-) -> OutputParser:
-    tokenizer, single = resident.tokenizer, request.parallel_tool_calls is False
-    if harmony.is_spoken_by(tokenizer) and not forced and not text.endswith(harmony.FINAL):
-        return harmony.Harmony(tools, single=single, continued=harmony.is_open(text))
+@dataclass
+class _Form:
+    """What the form of an answer depends on, beside the model."""
+
+    request: ChatRequest
+    tools: Tools
+    prompt: Prompt
+    forced: bool
+    bare: bool
+    stop: tuple[str, ...]
+
+
+def _parser(resident: Model, form: _Form) -> OutputParser:
+    """Return a parser that begins where the prompt ends."""
+    tokenizer, single = resident.tokenizer, form.request.parallel_tool_calls is False
+    channels = harmony.is_spoken_by(tokenizer)
+    if channels and not form.forced and not form.prompt.text.endswith(harmony.FINAL):
+        parser: OutputParser = harmony.Harmony(form.tools, single=single, stop=form.stop)
+        parser.begin(harmony.begun(form.prompt.text))
+        return parser
     start, end = tokenizer.think_start, tokenizer.think_end
-    *marks, parser = calls.form_of(tokenizer)
-    return OutputParser(
+    *marks, parse = calls.form_of(tokenizer)
+    parser = OutputParser(
         thinking=(start, end) if start is not None and end is not None else None,
-        open_thought=thinks,
-        calling=(marks[0], marks[1]) if tools and not forced else None,
-        more_calling=calls.more_marks(tokenizer, bare=bare) if parser is calls.parse_json else (),
-        bare=bare,
-        parse_call=partial(calls.read, parse=parser, tools=tools),
+        calling=(marks[0], marks[1]) if form.tools and not form.forced else None,
+        more_calling=calls.more_marks(tokenizer, bare=form.bare) if parse is calls.parse_json else (),
+        bare=form.bare,
+        call_text=partial(call_forms.reader_of, parse, form.tools),
         single=single,
-        only_call=forced,
+        only_call=form.forced,
+        stop=form.stop,
     )
+    if form.prompt.begun:
+        parser.begin(form.prompt.begun)
+    return parser
 
 
 def _writes_bare_calls(resident: Model) -> bool:
@@ -99,13 +114,13 @@ async def count(server: Server, request: ChatRequest) -> int:
     return len(ids)
 
 
-def _prompt(resident: Model, request: ChatRequest, tools: Tools, *, forced: bool) -> tuple[list[int], str]:
-    text = render(resident, request, tools)
+def _prompt(resident: Model, request: ChatRequest, tools: Tools, *, forced: bool) -> tuple[list[int], Prompt]:
+    prompt = prompt_of(resident, request, tools)
     formatted = request.response_format is not None and request.response_format.type != "text"
     on_final = forced or (formatted and not tools)
-    if harmony.is_spoken_by(resident.tokenizer) and on_final and not harmony.is_open(text):
-        text += harmony.FINAL  # these answers have only this channel
-    return resident.encode(text, begins=not resident.tokenizer.has_chat_template), text
+    if harmony.is_spoken_by(resident.tokenizer) and on_final and not harmony.is_open(prompt.text):
+        prompt = prompt._replace(text=prompt.text + harmony.FINAL)  # these answers have only this channel
+    return resident.encode(prompt.text, begins=not resident.tokenizer.has_chat_template), prompt
 
 
 async def whole(chat: Chat) -> dict[str, Any]:
@@ -125,8 +140,7 @@ async def whole(chat: Chat) -> dict[str, Any]:
             choice["logprobs"] = choice["logprobs"] or {"content": [], "refusal": None}
             choice["logprobs"]["content"] += logprobs_of(chat.resident, piece)
         if piece.finish_reason:
-            _keep_whole(message)
-            choice["finish_reason"] = finish(piece, calls="tool_calls" in message)
+            choice["finish_reason"] = finish(piece, texts[piece.index])
             choice["x_kakeya"] = piece.report
             cached = max(cached, piece.report["cached_tokens"])
             if "tool_calls" not in message:
@@ -142,16 +156,6 @@ async def whole(chat: Chat) -> dict[str, Any]:
 def _head(chat: Chat, kind: str) -> dict[str, Any]:
     about = {"id": new_id("chatcmpl"), "object": kind, "created": int(time.time())}
     return {**about, "model": chat.pending.model}
-
-
-def _keep_whole(message: dict[str, Any]) -> None:
-    """Turn a call whose arguments were cut off, or that no client can read, into text."""
-    functions = [call["function"] for call in message.get("tool_calls", ())]
-    if all(calls.is_object(function["arguments"]) for function in functions):
-        return
-    texts = [f'{{"name":{json.dumps(each["name"])},"arguments":{each["arguments"]}' for each in functions]
-    message["content"] = "\n".join(filter(None, [message["content"], *texts]))
-    del message["tool_calls"]
 
 
 async def streamed(chat: Chat) -> AsyncIterator[bytes]:
@@ -184,7 +188,7 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
             logprobs = None
         if piece.finish_reason:
             cached = max(cached, piece.report["cached_tokens"])
-            yield chunk(piece.index, {}, piece.report, finish_reason=finish(piece, calls=parts.calls > 0))
+            yield chunk(piece.index, {}, piece.report, finish_reason=finish(piece, parts))
     if chat.request.stream_options and chat.request.stream_options.include_usage:
         used = usage(chat.pending.prompt_tokens, tokens, cached, await chat.thought_tokens(texts))
         yield event({**head, "choices": [], "usage": used})

@@ -23,7 +23,7 @@ async def deltas(answer: PendingAnswer, parts: OutputParser) -> AsyncIterator[tu
                 yield kind, value, counted
                 counted = replace(piece, tokens=0)
         if piece.finish_reason:
-            yield "end", finish(piece, calls=bool(parts.calls)), counted
+            yield "end", finish(piece, parts), counted
         elif counted is piece:
             yield "nothing", None, counted
 
@@ -78,13 +78,14 @@ def new_id(prefix: str) -> str:
 
 def feed(parts: OutputParser, piece: Piece) -> list[Delta]:
     """Return the deltas of a piece."""
-    cut = piece.finish_reason == "length" or bool(piece.report.get("stop"))
-    return parts.add(piece.text, last=piece.finish_reason is not None, cut=cut)
+    return parts.add(piece.text, last=piece.finish_reason is not None, cut=piece.finish_reason == "length")
 
 
-def finish(piece: Piece, *, calls: bool) -> str:
-    """Return the finish reason of a chat answer. A call that the limit cut or closed does not count as whole."""
-    return "tool_calls" if calls and piece.finish_reason == "stop" else str(piece.finish_reason)
+def finish(piece: Piece, parts: OutputParser) -> str:
+    """Return the finish reason of a chat answer: a call that is not whole was cut, whatever ended it."""
+    if parts.broken:
+        return "length"
+    return "tool_calls" if parts.calls and piece.finish_reason == "stop" else str(piece.finish_reason)
 
 
 def merge(message: dict[str, Any], delta: Delta) -> None:

@@ -11,10 +11,12 @@ from engine.serve.dialects import chat, deltas
 from engine.serve.dialects.prompts import one_turn_each, texts_of
 from engine.serve.errors import ANTHROPIC, ApiError, unsupported
 from engine.serve.fields import LIMITS
+from engine.serve.formats import calls
 from engine.serve.http.streams import event
 from engine.serve.protocol import MOST_TOOLS, Body, ChatRequest, Real, Tokens, translated
 from engine.serve.server import Server
 
+SIGNATURE = ""  # of a thought: it is the model's own text, so there is nothing to verify
 DIRECT = {"type": "direct"}  # the caller of a tool is the model itself
 PING = event({"type": "ping"}, "ping")
 BESIDE_TEXT = ("tool_result", "tool_use", "thinking", "redacted_thinking")
@@ -112,14 +114,14 @@ def _turns(message: dict[str, Any]) -> list[dict[str, Any]]:
     def of(*kinds: str) -> list[dict[str, Any]]:
         return [block for block in content if block.get("type") in kinds]
 
-    results, calls = of("tool_result"), of("tool_use")
+    results, used = of("tool_result"), of("tool_use")
     parts = [block for block in content if block.get("type") not in BESIDE_TEXT]
     turn: dict[str, Any] = {"role": role, "content": _text(parts, "messages")}
     if thought := "".join(str(block.get("thinking") or "") for block in of("thinking")):
         turn["reasoning_content"] = thought
-    if calls:
-        turn["tool_calls"] = [_call(block) for block in calls]
-    turns = [turn] if parts or calls or not results else []
+    if used:
+        turn["tool_calls"] = [_call(block) for block in used]
+    turns = [turn] if parts or used or not results else []
     return [*map(_result, results), *turns]
 
 
@@ -130,7 +132,8 @@ def _call(block: dict[str, Any]) -> dict[str, Any]:
 
 def _result(block: dict[str, Any]) -> dict[str, Any]:
     text = _text(block.get("content") or "", "messages")
-    return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text}
+    failed = {"is_error": True} if block.get("is_error") is True else {}
+    return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text, **failed}
 
 
 def _text(content: Any, param: str, without: re.Pattern[str] | None = None) -> str:
@@ -158,13 +161,13 @@ async def whole(begun: chat.Chat) -> dict[str, Any]:
     choice = body["choices"][0]
     message, content = choice["message"], []
     if message.get("reasoning_content"):
-        content.append({"type": "thinking", "thinking": message["reasoning_content"], "signature": ""})
+        content.append({"type": "thinking", "thinking": message["reasoning_content"], "signature": SIGNATURE})
     if message["content"]:
         content.append({"type": "text", "text": message["content"], "citations": []})
     for call in message.get("tool_calls", ()):
         function = call["function"]
         block = {"type": "tool_use", "id": call["id"], "name": function["name"], "caller": DIRECT}
-        content.append({**block, "input": json.loads(function["arguments"])})
+        content.append({**block, "input": calls.as_object(function["arguments"])})
     return {
         **_head(begun),
         "content": content or [{"type": "text", "text": "", "citations": []}],
@@ -203,7 +206,7 @@ class Blocks:
         if kind == "call" or (kind in ("text", "thinking") and kind != self._kind):
             events = self.close()
             self._index, self._kind = self._index + 1, kind
-            more: dict[str, Any] = {"signature": ""} if kind == "thinking" else {"citations": []}
+            more: dict[str, Any] = {"signature": SIGNATURE} if kind == "thinking" else {"citations": []}
             opened: dict[str, Any] = {"type": kind, kind: "", **more}
             if kind == "call":
                 opened = {"type": "tool_use", **value, "input": {}, "caller": DIRECT}
@@ -216,9 +219,13 @@ class Blocks:
         return events
 
     def close(self) -> list[bytes]:
-        """Return the event that ends the block, if one is open."""
+        """Return the events that end the block, if one is open."""
         kind, self._kind = self._kind, ""
-        return [_event("content_block_stop", index=self._index)] if kind else []
+        stop = [_event("content_block_stop", index=self._index)] if kind else []
+        if kind == "thinking":  # clients send a thought back only if its signature came
+            signature = {"type": "signature_delta", "signature": SIGNATURE}
+            stop.insert(0, _event("content_block_delta", index=self._index, delta=signature))
+        return stop
 
 
 def _event(kind: str, **fields: Any) -> bytes:

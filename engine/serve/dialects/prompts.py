@@ -12,6 +12,15 @@ from pydantic_core import from_json
 
 from engine.marks import SEPARATOR
 from engine.serve.backend import Model
+from engine.serve.dialects.openings import (
+    Prompt,
+    in_thought,
+    is_only_thought,
+    no_thought,
+    opened,
+    with_open_thought,
+    written,
+)
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.formats.template import Template, Turn
 from engine.serve.protocol import ChatRequest, Message
@@ -22,13 +31,19 @@ OWN = (
     "chat_template", "return_dict", "return_tensors", "return_assistant_tokens_mask", "padding", "truncation",
     "max_length", "tokenizer_kwargs",
 )  # fmt: skip
+FAILED = "Error: the tool call failed."  # what the model reads above such a call's result
 SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
 TEXTS = ("content", "reasoning_content")
 TEXT_KINDS = ("text", "input_text", "output_text", "refusal")  # kinds of parts that are text
 
 
 def render(resident: Model, request: ChatRequest, tools: list[dict[str, Any]]) -> str:
-    """Return the text of a conversation up to the beginning of the model's answer, or to the end of a turn to continue.
+    """Return the text of ``prompt_of``."""
+    return prompt_of(resident, request, tools).text
+
+
+def prompt_of(resident: Model, request: ChatRequest, tools: list[dict[str, Any]]) -> Prompt:
+    """Return a conversation up to the beginning of the model's answer, or to the end of a turn to continue.
 
     ApiError if the template refuses a message, or some content is not text.
     """
@@ -37,23 +52,35 @@ def render(resident: Model, request: ChatRequest, tools: list[dict[str, Any]]) -
     if continued and request.add_generation_prompt:
         refusal = "Only one of continue_final_message and add_generation_prompt can be true."
         raise ApiError(400, refusal, param="continue_final_message", code="invalid_value")
-    if continued and not turns[-1]["content"].strip():
+    if continued:
+        turns[-1] = with_open_thought(turns[-1], resident.tokenizer)
+    thinking = continued and is_only_thought(turns[-1])
+    if continued and not thinking and not turns[-1]["content"].strip():
         turns, continued = turns[:-1] or turns, False  # an empty turn has nothing to continue
     with resident.lock:
         template, marks = resident.template, resident.marks
         extra = {name: marks.apart(value) for name, value in _arguments(resident, request).items()}
-        turns, tools = [marks.turn(turn) for turn in turns], marks.apart(tools)
+        apart, tools = [marks.turn(turn) for turn in turns], marks.apart(tools)
         if tools and template.tools:
             functions = tools if template.bare_tools else map(_completed, tools)
             extra["tools"] = [{"type": "function", "function": function} for function in functions]
         elif tools:
-            turns = _with_tools(turns, tools)
+            apart = _with_tools(apart, tools)
         try:
-            return template.render(fit_to_template(turns, template), continued=continued, **extra)
+            fitted = fit_to_template(apart, template)
+            if thinking:
+                return in_thought(fitted, resident, extra)
+            text = template.render(fitted, continued=continued, **extra)
+            begun = written(turns[-1], resident) if continued else opened(text, resident, extra)
+        except ApiError:
+            raise
         except Exception as error:  # a template is a program of the model's authors
             reason = " ".join(str(error).replace(SEPARATOR, "").split())[:300]
             message = f"The model's chat template refuses these messages: {reason}."
             raise ApiError(400, message, param="messages") from error
+    if is_only_thought(turns[-1]) and apart[-1]["reasoning_content"].strip() not in text:
+        raise no_thought()
+    return Prompt(text, begun)
 
 
 def _arguments(resident: Model, request: ChatRequest) -> dict[str, Any]:
@@ -193,6 +220,8 @@ def _plain(message: Message) -> Turn:
     """Return a message in the form of templates, with its text in one piece."""
     role = {"developer": "system", "function": "tool"}.get(message.role, message.role)
     turn: Turn = {"role": role, "content": "".join(texts_of(message.content or ""))}
+    if role == "tool" and (message.model_extra or {}).get("is_error") is True:
+        turn["content"] = f"{FAILED}\n{turn['content']}".rstrip("\n")
     earlier = (message.model_extra or {}).get("function_call")  # the only call, before there were tool_calls
     if calls := message.tool_calls or ([{"type": "function", "function": earlier}] if earlier else []):
         turn["tool_calls"] = [_call(call) for call in calls]

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from engine.serve.dialects import chat, deltas
+from engine.serve.dialects.openings import is_only_thought
 from engine.serve.dialects.prompts import one_turn_each
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.http.streams import event
@@ -25,6 +26,7 @@ FORMS = {
 }
 # By the kind of a delta: the type of its item, and how the item's id begins.
 ITEMS = {"call": ("function_call", "fc"), "text": ("message", "msg"), "thinking": ("reasoning", "rs")}
+FAILED = ("failed", "incomplete")  # what the status of a function's output may say beside "completed"
 Spaces = dict[str, tuple[str, str]]
 ECHOED = ("metadata", "reasoning", "text", "tool_choice", "tools")
 # The fields of a chat request that have other names here.
@@ -81,6 +83,7 @@ async def _begin(server: Server, request: ResponsesRequest) -> "Response":
     names = ("model", "temperature", "top_p", "parallel_tool_calls", "x_kakeya")
     named = {name: getattr(request, name) for name in names}
     body = {**named, "messages": turns, "max_tokens": request.max_output_tokens}
+    body["continue_final_message"] = bool(turns) and is_only_thought(turns[-1])
     body["reasoning_effort"] = (request.reasoning or {}).get("effort") or "none"
     body["response_format"] = chat.json_format((request.text or {}).get("format"))
     spaces: Spaces = {}
@@ -107,7 +110,9 @@ def _turn(item: dict[str, Any]) -> dict[str, Any] | None:
         call = {"id": item.get("call_id"), "type": "function", "function": function}
         return {"role": "assistant", "tool_calls": [call]}
     if kind == "function_call_output":
-        return {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
+        failed = item.get("status") in FAILED or bool(item.get("error")) or item.get("is_error") is True
+        told = {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
+        return {**told, "is_error": True} if failed else told
     if kind == "reasoning":
         parts = [*(item.get("content") or ()), *(item.get("summary") or ())]
         values = (part.get("text") for part in parts if isinstance(part, dict))

@@ -20,12 +20,35 @@ DEEPSEEK = ("<\uff5ctool▁calls▁begin\uff5c>", "<\uff5ctool▁calls▁end\uff
 LLAMA = ("<|python_tag|>", "")
 
 
+class Functions:
+    """The functions that a model may call, with the types of their arguments."""
+
+    def __init__(self, tools: Sequence[dict[str, Any]]) -> None:
+        self.tools = {tool["name"]: tool for tool in tools}
+        self._parameters = {name: tool.get("parameters") or {} for name, tool in self.tools.items()}
+        budget = Budget(MOST_TYPE_STEPS)
+        self._types = {name: ArgumentTypes(each, budget) for name, each in self._parameters.items()}
+
+    def types(self, name: str, argument: str) -> frozenset[str]:
+        """Return the JSON types that a function allows for an argument."""
+        return self._types[name].of(argument)
+
+    def typed(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments with the types that a function allows; ValueError if there is no such reading."""
+        return dict(_typed(arguments, self._parameters[name], self._types[name]))
+
+
 def parse_json(text: str, _: Any) -> Any:
     """Return the call in the form ``{"name": ..., "arguments": ...}``, parsed as mlx-lm does; or DeepSeek's calls."""
     before, *calls = text.split("<\uff5ctool▁call▁begin\uff5c>")
     if before.strip() or not calls:
         return json.loads(text)
     return [_deepseek(call.split("<\uff5ctool▁call▁end\uff5c>")[0]) for call in calls]
+
+
+def only_arguments(name: str, text: str, _: Any) -> Any:
+    """Return the call of a function whose arguments are the whole text."""
+    return {"name": name, "arguments": json.loads(text)}
 
 
 def _deepseek(call: str) -> dict[str, Any]:
@@ -69,12 +92,8 @@ def read(text: str, parse: Parser, tools: Sequence[dict[str, Any]]) -> list[dict
     calls = result if isinstance(result, list) else [result]
     if not calls:
         raise ValueError("there is no call")
-    parameters, budget = (
-        {tool["name"]: tool.get("parameters") or {} for tool in tools},
-        Budget(MOST_TYPE_STEPS),
-    )
-    types = {name: ArgumentTypes(each, budget) for name, each in parameters.items()}
-    return [_call(call, parameters, types) for call in calls]
+    functions = Functions(tools)
+    return [_call(call, functions) for call in calls]
 
 
 def is_object(text: str) -> bool:
@@ -87,21 +106,26 @@ def is_object(text: str) -> bool:
     return isinstance(value, dict)
 
 
-def _call(
-    call: dict[str, Any], parameters: dict[str, Any], types: dict[str, ArgumentTypes]
-) -> dict[str, str]:
+def as_object(text: str) -> dict[str, Any]:
+    """Return a call's arguments; as much of them as is whole, if they were cut."""
+    try:
+        value = from_json(text.encode(), allow_inf_nan=False, allow_partial=True)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _call(call: dict[str, Any], functions: Functions) -> dict[str, str]:
     name, arguments = call["name"], call.get("arguments", call.get("parameters"))  # Llama's word
     if isinstance(arguments, str) and arguments.strip():
         arguments = json.loads(arguments)
     if not isinstance(arguments or {}, dict):
         raise ValueError("arguments have to be an object")
-    typed = json.dumps(
-        dict(_typed(arguments or {}, parameters[name], types[name])), ensure_ascii=False, allow_nan=False
-    )
-    if not is_object(typed):
+    text = json.dumps(functions.typed(name, arguments or {}), ensure_ascii=False, allow_nan=False)
+    if not is_object(text):
         raise ValueError("the arguments are no JSON")
     own = {"id": call["id"]} if isinstance(call.get("id"), str) else {}
-    return {"name": name, "arguments": typed, **own}
+    return {"name": name, "arguments": text, **own}
 
 
 def _as_text(tool: dict[str, Any]) -> dict[str, Any]:

@@ -6,18 +6,19 @@ last mark of an answer is a stop token, so it is not in the text. The published 
 from tokens, and downloads its vocabulary when it is first used.
 """
 
-import json
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
-from engine.serve.formats import calls
+from engine.serve.formats.call_forms import reader_of_arguments
 from engine.serve.formats.parts import Delta, OutputParser
 from engine.tokens import Tokenizer
 
 CHANNEL, MESSAGE = "<|channel|>", "<|message|>"
+TURN = "<|start|>assistant"
+ANALYSIS = f"{CHANNEL}analysis{MESSAGE}"  # before a thought
 FINAL = f"{CHANNEL}final{MESSAGE}"  # after a prompt, so that the model writes only the final text
+TO_FINAL = f"<|end|>{TURN}{FINAL}"  # from a thought to the final text
 ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>")
 RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
 ON = re.compile(r"<\|channel\|>\s*(\w+)")
@@ -34,16 +35,20 @@ def is_open(prompt: str) -> bool:
     return prompt.rfind(MESSAGE) > max(map(prompt.rfind, ENDS))
 
 
+def begun(prompt: str) -> str:
+    """Return what a prompt has of the answer's turn."""
+    return prompt.rpartition(TURN)[2]
+
+
 class Harmony(OutputParser):
-    """Turns pieces of text into deltas of a message. ``continued`` text begins inside a final channel's message."""
+    """Turns pieces of text into deltas of a message."""
 
     def __init__(
-        self, tools: Sequence[dict[str, Any]], *, single: bool = False, continued: bool = False
+        self, tools: Sequence[dict[str, Any]], *, single: bool = False, stop: Sequence[str] = ()
     ) -> None:
-        super().__init__(single=single)
+        super().__init__(single=single, stop=stop)
         self._tools = tools
-        self._state = "text" if continued else "head"
-        self._begun = continued
+        self._state = "head"
         ends = [(mark, "head") for mark in ENDS]
         self._marks = {"head": [(MESSAGE, "text")], **dict.fromkeys(("text", "thought", "call"), ends)}
 
@@ -51,24 +56,19 @@ class Harmony(OutputParser):
         if self._state == "head":
             self._open(text)
             return []
-        deltas = self._give(text, closing=True)
+        deltas = self._give(text) + self._ended()
         self._state = state
         return deltas
 
-    def _give(self, text: str, *, closing: bool = False, cut: bool = False) -> list[Delta]:
+    def _give(self, text: str) -> list[Delta]:
         if self._state == "head":  # the answer ends here
             self._state, text = "text", "" if self._begun or CHANNEL in text else text
-        return super()._give(text, closing=closing, cut=cut)
+        return super()._give(text)
 
     def _open(self, head: str) -> None:
         self._begun = True
         channel, recipient = ON.search(head), RECIPIENT.search(head)
         if recipient and self._tools:
-            self._state = "call"
-            self._parse = partial(calls.read, parse=_of(recipient[1]), tools=self._tools)
+            self._state, self._call = "call", reader_of_arguments(recipient[1], self._tools)
         else:
             self._state = "thought" if channel and channel[1] == "analysis" else "text"
-
-
-def _of(name: str) -> Callable[[str, Any], Any]:
-    return lambda text, _: {"name": name, "arguments": json.loads(text)}

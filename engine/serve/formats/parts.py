@@ -5,7 +5,12 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from engine.serve.formats.call_text import CallText
+from engine.serve.formats.calls import is_object
+from engine.stop_strings import StopStrings, hopeful
+
 Delta = dict[str, Any]
+LONGEST_HEAD = 512  # characters before a message that are held back at most
 
 
 class OutputParser:
@@ -17,9 +22,10 @@ class OutputParser:
         calling: the strings around tool calls, or None. If the second one is empty, a call ends with the answer.
         more_calling: further such strings.
         bare: whether an answer that begins with a brace may be a call.
-        parse_call: converts the text of a call to functions, as ``engine.serve.formats.calls.read`` does.
+        call_text: creates the reader of the text between the marks of a call.
         single: whether only the first call is wanted.
         only_call: the whole text is one call, in the form of ``engine.serve.formats.grammar.tools_grammar``.
+        stop: strings that end the answer. They count in its content only, not in thoughts and calls.
     """
 
     def __init__(
@@ -30,11 +36,12 @@ class OutputParser:
         calling: tuple[str, str] | None = None,
         more_calling: Sequence[tuple[str, str]] = (),
         bare: bool = False,
-        parse_call: Callable[[str], list[dict[str, str]]] | None = None,
+        call_text: Callable[[], CallText] | None = None,
         single: bool = False,
         only_call: bool = False,
+        stop: Sequence[str] = (),
     ) -> None:
-        self._parse, self._single = parse_call, single
+        self._call_text, self._single = call_text, single
         # The marks that end each state, with the next state.
         self._marks: dict[str, list[tuple[str, str]]] = {"text": [], "thought": [], "call": []}
         if thinking is not None:
@@ -45,69 +52,167 @@ class OutputParser:
             self._marks["call"] += [(end, "text")] if end else []
         self._state = "thought" if open_thought else "text"
         self._buffer = ""
+        self._call: CallText | None = None  # the call that is being read
         self._begun = False
         self._gap = False  # whether a thought or a call has ended without content after it
         # Blank text at the beginning is held back: before a thought or a call, it is not part of the answer.
         self._blank, self._texted = "", not self._marks["text"]
-        self._only_call, self._bare = only_call, bare
+        self._only_call, self._bare, self._arguments = only_call, bare, ""
+        self._stop = StopStrings(stop)
+        self._prompted: list[Delta] = []  # what the prompt has of an open call
+        self._muted = False  # whether the call that is being read is not wanted
         self.calls = 0  # number of calls so far
+        self.broken = False  # whether a call has ended before it was whole
         self.thought = ""  # the thoughts so far
+
+    @property
+    def stopped(self) -> str | None:
+        """The stop string that ended the answer, if one did."""
+        return self._stop.matched
+
+    @property
+    def state(self) -> str:
+        """What the text is now: ``text``, ``thought`` or ``call``; ``head`` between the messages of some formats."""
+        return self._state
+
+    def begin(self, prompt: str) -> None:
+        """Start where the prompt ends, given its part of the answer's turn. Nothing of it is an answer.
+
+        The exception is a call that the prompt leaves open: clients need all of it.
+        """
+        only_call, self._only_call = self._only_call, False  # which has not begun
+        deltas = self._split(prompt)
+        self._only_call = only_call
+        self.thought = ""
+        self.broken = False
+        if self._state == "call" and self._call is not None:
+            self._prompted = self._opened(deltas) if self._call.begun else []
+            self._call.forget()
+        else:
+            self._buffer = self._blank = ""
+        self.calls = len(self._prompted[:1])
+
+    def _opened(self, deltas: list[Delta]) -> list[Delta]:
+        """Return the deltas of the last call, as those of the first."""
+        calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+        last = [{**call, "index": 0} for call in calls if call["index"] == self.calls - 1]
+        return [{"tool_calls": [call]} for call in last]
 
     def add(self, text: str, *, last: bool = False, cut: bool = False) -> list[Delta]:
         """Return the deltas for more text, and for the text that was held back if the answer ends here (``last``).
 
         If something other than the model ``cut`` it, an open call is not complete.
         """
+        if self.stopped is not None:
+            return []
+        deltas, self._prompted = self._prompted + self._split(text, last=last, cut=cut), []
+        return self._before_stop(deltas, last=last) if self._stop.strings else deltas
+
+    def _before_stop(self, deltas: list[Delta], *, last: bool) -> list[Delta]:
+        """Cut the content at a stop string, which cannot begin before a thought or a call and end behind it."""
+        given: list[Delta] = []
+        for delta in deltas:
+            if (content := delta.get("content")) is None:
+                given += self._held()
+                given.append(delta)
+                continue
+            if text := self._stop.add(content):
+                given.append({"content": text})
+            if self.stopped is not None:
+                return given
+        return given + (self._held() if last else [])
+
+    def _held(self) -> list[Delta]:
+        held = self._stop.flush()
+        return [{"content": held}] if held else []
+
+    def _split(self, text: str, *, last: bool = False, cut: bool = False) -> list[Delta]:
         self._buffer += text
         deltas: list[Delta] = []
-        while True:
-            if self._only_call and self._state == "text":
-                self._buffer = self._buffer if self._begun else self._buffer.lstrip()
-                return deltas + self._of_call(last=last)
-            if self._bare and self._state == "text":
-                if not self._buffer.strip() and not last:
-                    return deltas
-                self._bare = False
-                if self._buffer.lstrip().startswith("{"):
-                    self._state = "call"
+        while self._bare or not (self._only_call and self._state == "text"):
+            if self._bare and self._state == "text" and not self._begins(last=last):
+                return deltas
             own = self._marks[self._state]
             marks = [(at, mark, state) for mark, state in own if (at := self._buffer.find(mark)) >= 0]
-            if not marks:
-                break
-            at, mark, state = min(marks)
-            deltas += self._cross(self._buffer[:at], state)
-            self._buffer = self._buffer[at + len(mark) :]
-        if last:
-            text, self._buffer, self._texted = self._blank + self._buffer, "", True
-            deltas += self._give(text, closing=True, cut=cut)
-        elif self._state not in ("call", "head"):
-            safe = len(self._buffer) - self._hopeful()
-            deltas += self._give(self._buffer[:safe])
-            self._buffer = self._buffer[safe:]
-        return deltas
+            if self._state == "head" and (min(marks)[0] if marks else len(self._buffer)) > LONGEST_HEAD:
+                self._state = "text"
+            elif marks:
+                at, mark, state = min(marks)
+                deltas += self._cross(self._buffer[:at], state)
+                self._buffer = self._buffer[at + len(mark) :]
+            elif not self._refuted(deltas):
+                return deltas + (self._last(cut=cut) if last else self._certain())
+        self._buffer = self._buffer if self._begun else self._buffer.lstrip()
+        return deltas + self._of_call(last=last)
+
+    def _begins(self, *, last: bool) -> bool:
+        """Return whether the answer's text has begun, maybe as a call without a mark."""
+        if not self._buffer.strip() and not last:
+            return False
+        self._bare = False
+        if self._buffer.lstrip().startswith("{"):
+            self._enter("call")
+        return True
+
+    def _last(self, *, cut: bool) -> list[Delta]:
+        """Return the deltas of all text, whose end the answer's end is."""
+        text, self._buffer, self._blank, self._texted = self._blank + self._buffer, "", "", True
+        return self._give(text) + self._ended(cut=cut)
+
+    def _certain(self) -> list[Delta]:
+        """Return the deltas of the text that cannot belong to a mark any more."""
+        if self._state == "head":
+            return []
+        safe = len(self._buffer) - hopeful(self._buffer, (mark for mark, _ in self._marks[self._state]))
+        text, self._buffer = self._buffer[:safe], self._buffer[safe:]
+        return self._give(text)
+
+    def _refuted(self, deltas: list[Delta]) -> bool:
+        """Return whether what nothing but the answer's end would end is no call; then it is read as text."""
+        if self._state != "call" or self._marks["call"] or self._call is None:
+            return False
+        deltas += self._give(self._buffer)
+        self._buffer = self._call.rest
+        if not self._call.refuted:
+            return False
+        self.broken = self.broken or self._call.broken
+        self._state, self._call = "text", None
+        return True
+
+    def _enter(self, state: str) -> None:
+        self._state = state
+        if state == "call":
+            self._call = self._call_text() if self._call_text is not None else CallText(None)
 
     def _cross(self, text: str, state: str) -> list[Delta]:
         """Return the deltas for the text up to a mark, behind which another state begins."""
-        deltas = self._give(text, closing=True)
+        deltas = self._give(text) + self._ended()
         self._gap = self._gap or self._state == "thought"
-        self._state, self._blank = state, ""
+        self._enter(state)
+        self._blank = ""
         return deltas
 
-    def _hopeful(self) -> int:
-        """Return how many characters at the end could be the beginning of a mark."""
-        marks = [mark for mark, _ in self._marks[self._state]]
-        most = min(len(self._buffer), max((len(mark) - 1 for mark in marks), default=0))
-        sizes = range(most, 0, -1)
-        return next((n for n in sizes if any(mark.startswith(self._buffer[-n:]) for mark in marks)), 0)
+    def _ended(self, *, cut: bool = False) -> list[Delta]:
+        """Return the deltas for the end of a call, if one is being read."""
+        if self._state != "call" or self._call is None:
+            return []
+        call, self._call = self._call, None
+        deltas = self._told(call.end(cut=cut))
+        self.broken = self.broken or call.broken
+        self._gap = self._gap or not call.refuted
+        return deltas
 
-    def _give(self, text: str, *, closing: bool = False, cut: bool = False) -> list[Delta]:
+    def _give(self, text: str) -> list[Delta]:
         if not text:
             return []
         if self._state == "thought":
             self.thought += text
             return [{"reasoning_content": text}]
-        if self._state == "call" and closing and not cut:
-            return self._parsed(text)
+        if self._state == "call" and self._call is not None:
+            events = self._call.add(text)
+            if self._call.rest and self._marks["call"]:
+                events.append(("text", self._call.rest))
+            return self._told(events)
         if self._gap:  # templates put empty lines after thoughts and calls, which are not part of the answer
             text = text.lstrip("\n")
             self._gap = not text
@@ -118,20 +223,31 @@ class OutputParser:
         self._texted = self._texted or bool(text)
         return [{"content": text}] if text else []
 
-    def _parsed(self, text: str) -> list[Delta]:
-        try:
-            calls = self._parse(text) if self._parse is not None else []
-        except Exception:  # noqa: BLE001 - parsers of many models fail in many ways
-            return [{"content": text}]
-        self._gap = True
-        return [self._call(call) for call in (calls if not self._single else [] if self.calls else calls[:1])]
+    def _told(self, events: Sequence[tuple[str, Any]]) -> list[Delta]:
+        """Return the deltas for what a call's reader has found."""
+        deltas: list[Delta] = []
+        for kind, value in events:
+            if kind == "text":
+                self._gap, self._texted = False, True
+                deltas.append({"content": value})
+            elif kind == "call":
+                deltas += self._begin_call(value)
+            elif not self._muted:
+                deltas.append(self._more(value))
+        return deltas
 
-    def _call(self, call: dict[str, str]) -> Delta:
+    def _begin_call(self, call: dict[str, str]) -> list[Delta]:
+        self._muted = self._single and self.calls > 0
+        if self._muted:
+            return []
         self.calls += 1
         call_id = call.get("id") or f"call_{secrets.token_hex(12)}"
         function = {"name": call["name"], "arguments": call["arguments"]}
         about = {"index": self.calls - 1, "id": call_id, "type": "function"}
-        return {"tool_calls": [{**about, "function": function}]}
+        return [{"tool_calls": [{**about, "function": function}]}]
+
+    def _more(self, arguments: str) -> Delta:
+        return {"tool_calls": [{"index": self.calls - 1, "function": {"arguments": arguments}}]}
 
     def _of_call(self, *, last: bool) -> list[Delta]:
         """Stream the arguments of the only call, without ``{"name":"f","arguments":`` before and ``}`` after them."""
@@ -141,9 +257,10 @@ class OutputParser:
             if not mark:
                 return [{"content": self._buffer}] if last and self._buffer else []
             name = json.loads(head.removeprefix('{"name":') + '"')
-            deltas.append(self._call({"name": name, "arguments": ""}))
+            deltas += self._begin_call({"name": name, "arguments": ""})
             self._begun, self._buffer = True, rest
         give = self._buffer.removesuffix("}") if last else self._buffer[:-1]
         self._buffer = self._buffer[len(give) :]
-        more = {"tool_calls": [{"index": self.calls - 1, "function": {"arguments": give}}]}
-        return [*deltas, more] if give else deltas
+        self._arguments += give
+        self.broken = last and not is_object(self._arguments)
+        return [*deltas, self._more(give)] if give else deltas

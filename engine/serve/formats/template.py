@@ -55,10 +55,10 @@ class Template:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
-    def render(self, turns: list[Turn], *, continued: bool = False, **options: Any) -> str:
+    def render(self, turns: list[Turn], *, continued: bool | str = False, **options: Any) -> str:
         """Return the text of a conversation; without a template, one line for each turn.
 
-        If it is ``continued``, the text ends inside the last turn.
+        If it is ``continued``, the text ends inside the last turn: in its content, or in a field with another name.
 
         Raises:
             Exception: any error of the template.
@@ -67,7 +67,7 @@ class Template:
             text = "".join(f"{turn['role']}: {turn['content']}\n" for turn in turns)
             return text[:-1] if continued else f"{text}assistant:"
         if continued:
-            options["continue_final_message"] = True
+            options["continue_final_message"] = continued
         options = {"add_generation_prompt": not continued, **options}
         return self._tokenizer.apply_chat_template(turns, tokenize=False, **options)
 

@@ -8,6 +8,7 @@ from importlib import import_module
 import pytest
 
 from engine.lm import mlx_lm  # noqa: F401 - its parsers come after it
+from engine.serve.formats.call_forms import reader_of
 from engine.serve.formats.calls import parse_json, read
 from engine.serve.formats.parts import OutputParser
 
@@ -210,7 +211,7 @@ FAULTS = {
 @pytest.mark.rows(128)
 @pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)
 def test_what_is_no_call_is_text_and_no_promise(text):
-    parts = OutputParser(calling=("<c>", "</c>"), parse_call=partial(read, parse=parse_json, tools=TOOLS))
+    parts = OutputParser(calling=("<c>", "</c>"), call_text=partial(reader_of, parse_json, TOOLS))
     deltas = parts.add(f"<c>{text}</c>", last=True)
     assert "".join(delta["content"] for delta in deltas) == text
     assert parts.calls == 0

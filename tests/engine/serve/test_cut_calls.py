@@ -66,11 +66,23 @@ def test_a_call_that_needs_all_its_tokens_is_whole(server):
         assert found["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] == "{}"
 
 
-def test_a_call_that_cannot_be_closed_is_text(server):
-    choice = chat(server, max_tokens=20).json()["choices"][0]
-    assert "tool_calls" not in choice["message"]
-    assert choice["message"]["content"].startswith('{"name":"pay"')
-    assert choice["finish_reason"] == "length"
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_that_cannot_be_closed_is_incomplete(server, stream):
+    """As in the stream, where its beginning was sent before."""
+    found = chat(server, max_tokens=20, stream=stream)
+    if stream:
+        choices = [chunk["choices"][0] for chunk in events(found)]
+        deltas = [call for each in choices for call in each["delta"].get("tool_calls", ())]
+        function, reason = deltas[0]["function"], choices[-1]["finish_reason"]
+        arguments = "".join(each["function"]["arguments"] for each in deltas)
+    else:
+        choice = found.json()["choices"][0]
+        assert choice["message"]["content"] is None
+        (call,) = choice["message"]["tool_calls"]
+        function, reason, arguments = call["function"], choice["finish_reason"], call["function"]["arguments"]
+    assert (function["name"], reason) == ("pay", "length")
+    assert arguments.startswith('{"digits":"1')
+    assert not arguments.endswith("}")
 
 
 def test_stop_strings_do_not_cut_a_forced_call(server):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from engine.models import registry
+from engine.serve.dialects.deltas import merge
 from engine.serve.formats import grammar
 from engine.serve.formats.harmony import Harmony, is_open, is_spoken_by
 from engine.serve.models import load_resident
@@ -31,10 +32,11 @@ def told(text, size, *, cut=False, tools=TOOLS, single=False):
     parts = Harmony(tools, single=single)
     deltas = [each for at in range(0, len(text), size) for each in parts.add(text[at : at + size])]
     deltas += parts.add("", last=True, cut=cut)
-    content, thought = (
-        "".join(each.get(name, "") for each in deltas) for name in ("content", "reasoning_content")
-    )
-    functions = [call["function"] for each in deltas for call in each.get("tool_calls", ())]
+    message = {}
+    for delta in deltas:
+        merge(message, delta)
+    content, thought = (message.get(name, "") for name in ("content", "reasoning_content"))
+    functions = [call["function"] for call in message.get("tool_calls", ())]
     assert parts.calls == len(functions)
     assert parts.thought == thought
     return content, thought, [(each["name"], json.loads(each["arguments"])) for each in functions]
@@ -75,7 +77,8 @@ def test_text_is_given_out_as_it_arrives():
 
 
 def test_a_message_that_is_continued_is_given_out_as_it_arrives():
-    parts = Harmony([], continued=True)
+    parts = Harmony([])
+    parts.begin("<|channel|>final<|message|>Hel")
     assert parts.add("lo") == [{"content": "lo"}]
     assert parts.add("!<|end|>" + NEXT + "<|channel|>analysis<|message|>x", last=True) == [
         {"content": "!"},

@@ -14,13 +14,15 @@ from engine.cache.spec import parse
 from engine.errors import BadInput
 from engine.serve.channels import FORM as CHANNEL_FORM
 from engine.serve.channels import Channel
-from engine.serve.formats.calls import form_of, parse_json, read
+from engine.serve.dialects.deltas import merge
+from engine.serve.formats.call_forms import reader_of
+from engine.serve.formats.calls import form_of, parse_json
 from engine.serve.formats.parts import OutputParser
 
 THINKING, CALLING = ("<think>", "</think>"), ("<tool_call>", "</tool_call>")
 
 
-PARSE = partial(read, parse=parse_json, tools=[{"name": "f"}])
+READER = partial(reader_of, parse_json, [{"name": "f"}])
 CALL = '<tool_call>{"name": "f", "arguments": {"x": 1}}'
 
 
@@ -30,9 +32,10 @@ def told(text, size, *, cut=False, **options):
     for at in range(0, len(text), size):
         deltas += parts.add(text[at : at + size])
     deltas += parts.add("", last=True, cut=cut)
-    joined = {name: "".join(d.get(name, "") for d in deltas) for name in ("content", "reasoning_content")}
-    calls = [call for d in deltas for call in d.get("tool_calls", ())]
-    return joined["content"], joined["reasoning_content"], calls
+    message = {}
+    for delta in deltas:
+        merge(message, delta)
+    return message.get("content", ""), message.get("reasoning_content", ""), message.get("tool_calls", [])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
@@ -46,10 +49,10 @@ def test_thoughts_are_split_off(size):
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_calls_are_parsed_and_what_is_none_stays_text(size):
     call = json.dumps({"name": "f", "arguments": {"x": 1}})
-    text, _, calls = told(f"hm <tool_call>{call}</tool_call>", size, calling=CALLING, parse_call=PARSE)
+    text, _, calls = told(f"hm <tool_call>{call}</tool_call>", size, calling=CALLING, call_text=READER)
     assert text == "hm "
     assert calls[0]["function"] == {"name": "f", "arguments": '{"x": 1}'}
-    text, _, calls = told("<tool_call>nonsense</tool_call>!", size, calling=CALLING, parse_call=PARSE)
+    text, _, calls = told("<tool_call>nonsense</tool_call>!", size, calling=CALLING, call_text=READER)
     assert (text, calls) == ("nonsense!", [])
 
 
@@ -68,8 +71,8 @@ def test_calls_of_mistral_end_with_the_answer(text, size):
         tool_parser=mistral.parse_tool_call,
     )
     start, end, parser = form_of(tokenizer)
-    reading = partial(read, parse=parser, tools=[{"name": "f"}])
-    shown, _, calls = told(f"Let me see.\n{text}", size, calling=(start, end), parse_call=reading)
+    reading = partial(reader_of, parser, [{"name": "f"}])
+    shown, _, calls = told(f"Let me see.\n{text}", size, calling=(start, end), call_text=reading)
     assert shown == "Let me see.\n"
     assert [json.loads(call["function"]["arguments"]) for call in calls] == [{"x": 1}, {"x": 2}]
 
@@ -77,9 +80,9 @@ def test_calls_of_mistral_end_with_the_answer(text, size):
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_empty_lines_between_calls_are_no_content(size):
     call = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
-    text, _, calls = told(f"Both.\n{call}\n{call}\n\n", size, calling=CALLING, parse_call=PARSE)
+    text, _, calls = told(f"Both.\n{call}\n{call}\n\n", size, calling=CALLING, call_text=READER)
     assert (text, len(calls)) == ("Both.\n", 2)
-    text, _, calls = told(f"{call}\nDone.\n\nBye.", size, calling=CALLING, parse_call=PARSE)
+    text, _, calls = told(f"{call}\nDone.\n\nBye.", size, calling=CALLING, call_text=READER)
     assert (text, len(calls)) == ("Done.\n\nBye.", 1)
 
 
@@ -95,7 +98,7 @@ def test_empty_lines_between_calls_are_no_content(size):
     ],
 )
 def test_blank_lines_before_a_thought_or_a_call_are_no_content(written, shown, size):
-    options = {"thinking": THINKING, "calling": CALLING, "parse_call": PARSE}
+    options = {"thinking": THINKING, "calling": CALLING, "call_text": READER}
     text, thought, calls = told(written, size, **options)
     assert (text, thought, len(calls)) == (
         shown,
@@ -106,7 +109,7 @@ def test_blank_lines_before_a_thought_or_a_call_are_no_content(written, shown, s
 
 @pytest.mark.parametrize(("cut", "calls"), [(False, 1), (True, 0)])
 def test_only_the_model_ends_a_call_without_its_mark(cut, calls):
-    text, _, found = told(CALL, 5, cut=cut, calling=CALLING, parse_call=PARSE)
+    text, _, found = told(CALL, 5, cut=cut, calling=CALLING, call_text=READER)
     assert len(found) == calls
     assert text == ("" if calls else CALL.removeprefix("<tool_call>"))
 
@@ -114,7 +117,7 @@ def test_only_the_model_ends_a_call_without_its_mark(cut, calls):
 @pytest.mark.parametrize(("single", "calls"), [(False, 3), (True, 1)])
 def test_a_single_call_is_the_first(single, calls):
     both = '<tool_call>[{"name": "f", "arguments": {"x": 2}}, {"name": "f", "arguments": {}}]</tool_call>'
-    text, _, found = told(both + CALL, 7, single=single, calling=CALLING, parse_call=PARSE)
+    text, _, found = told(both + CALL, 7, single=single, calling=CALLING, call_text=READER)
     assert len(found) == calls
     assert (text, found[0]["function"]["arguments"]) == ("", '{"x": 2}')
 

@@ -12,6 +12,7 @@ import pytest
 
 from engine.models import registry
 from engine.serve.dialects import chat, messages, responses
+from engine.serve.dialects.deltas import merge
 from engine.serve.dialects.messages import CountRequest, MessagesRequest
 from engine.serve.dialects.responses import ResponsesRequest
 from engine.serve.errors import ApiError
@@ -203,7 +204,10 @@ def test_what_a_template_writes_as_a_call_is_read_as_one(world, name, size):
     deltas = [each for at in range(0, len(answer), size) for each in parts.add(answer[at : at + size])]
     deltas += parts.add("", last=True)
     assert "".join(each.get("content", "") for each in deltas) == ""
-    functions = [call["function"] for each in deltas for call in each.get("tool_calls", ())]
+    message = {}
+    for delta in deltas:
+        merge(message, delta)
+    functions = [call["function"] for call in message["tool_calls"]]
     cities = CITIES[: len(turns[1]["tool_calls"])]
     assert [(each["name"], json.loads(each["arguments"])) for each in functions] == [
         ("weather", {"city": city}) for city in cities

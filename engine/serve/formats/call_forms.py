@@ -1,0 +1,30 @@
+"""Chooses the reader of calls for each form that the server knows."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from engine.serve.formats import calls
+from engine.serve.formats.call_json import json_calls, kimi_calls, mistral_calls, only_arguments
+from engine.serve.formats.call_text import CallText, Chars, Sink
+from engine.serve.formats.call_xml import pieces_of
+
+# By the module of mlx-lm's parser. The forms of call_xml are added; all others are read as a whole.
+JSON_FORMS: dict[str, Callable[[Sink], Chars[Any]]] = {"mistral": mistral_calls, "kimi_k2": kimi_calls}
+
+
+def reader_of(parse: calls.Parser, tools: Sequence[dict[str, Any]]) -> CallText:
+    """Return a reader for the text of a call that ``parse``, a parser of ``calls.form_of``, reads as a whole."""
+    read = partial(calls.read, parse=parse, tools=tools)
+    if parse is calls.parse_json:
+        pieces: Callable[[Sink], Chars[Any]] | None = json_calls
+    else:
+        module = parse.__module__.rpartition(".")[2]
+        pieces = JSON_FORMS.get(module) or pieces_of(parse)
+    return CallText(read, pieces, calls.Functions(tools))
+
+
+def reader_of_arguments(name: str, tools: Sequence[dict[str, Any]]) -> CallText:
+    """Return a reader for text that is a function's arguments as JSON."""
+    read = partial(calls.read, parse=partial(calls.only_arguments, name), tools=tools)
+    return CallText(read, only_arguments(name), calls.Functions(tools))

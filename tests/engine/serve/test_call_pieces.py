@@ -1,0 +1,265 @@
+"""Long calls are given out while the model writes them, and are those that a parser of the whole text reads."""
+
+import json
+import random
+from copy import deepcopy
+from functools import partial
+from importlib import import_module
+
+import pytest
+
+from engine.lm import mlx_lm  # noqa: F401 - its parsers come after it
+from engine.serve.dialects.deltas import merge
+from engine.serve.formats.call_forms import reader_of
+from engine.serve.formats.calls import as_object, parse_json, read
+from engine.serve.formats.harmony import Harmony
+from engine.serve.formats.parts import OutputParser
+
+BIG = 'x = 1  # né ✓ 🙂 "quoted" \\ <b> {y}\n\ttwo\n\n' * 30 + "end"
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string"},
+        "text": {"type": "string"},
+        "count": {"type": "integer"},
+        "share": {"type": "number"},
+        "deep": {"type": "boolean"},
+        "tags": {"type": "array"},
+        "where": {"type": "object"},
+        "limit": {"type": ["integer", "null"]},
+        "any": {},
+    },
+    "required": ["text"],
+}
+TOOLS = [{"name": "write", "parameters": SCHEMA}, {"name": "now"}]
+ARGUMENTS = {
+    "text first": {"text": BIG, "path": "a.txt"},
+    "text last": {"path": "a.txt", "count": 3, "text": BIG},
+    "all types": {"count": -7, "share": 0.5, "deep": True, "tags": ["a", None], "where": {"a": [[]]}, "text": BIG},
+    "long list": {"tags": [{"n": i, "of": "é"} for i in range(80)], "text": ""},
+    "untyped": {"any": BIG, "text": "y"},
+    "untyped object": {"any": {"a": BIG}, "text": "y"},
+    "unknown": {"text": BIG, "more": {"deep": [BIG]}},
+    "text like JSON": {"text": json.dumps({"a": BIG})},
+    "text that is null": {"text": BIG, "path": "null"},
+    "short": {"text": "z"},
+}  # fmt: skip
+
+
+def text_of(value):
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def xml(head, argument, foot):
+    def write(arguments):
+        inner = "".join(argument.format(name, text_of(value)) for name, value in arguments.items())
+        return head + inner + foot
+
+    return write
+
+
+def bar(text):
+    return text.replace("|", "\uff5c")
+
+
+def called(arguments, **more):
+    return json.dumps({"name": "write", "arguments": arguments, **more})
+
+
+K3 = '<|open|>argument key="{}" type="string"<|sep|>{}<|close|>argument<|sep|>'
+FORMS = {
+    "hermes": ("json", lambda a: f"\n{called(a)}\n"),
+    "hermes in ASCII and lines": ("json", lambda a: json.dumps(json.loads(called(a)), indent=1)),
+    "an id before": ("json", lambda a: json.dumps({"id": "c7", "name": "write", "arguments": a})),
+    "llama": ("json", lambda a: json.dumps({"name": "write", "parameters": a})),
+    "arguments in a string": ("json", lambda a: called(json.dumps(a))),
+    "arguments before the name": ("json", lambda a: json.dumps({"arguments": a, "name": "write"})),
+    "deepseek v3.1": (
+        "json",
+        lambda a: bar(f"<|tool▁call▁begin|>write<|tool▁sep|>{json.dumps(a)}<|tool▁call▁end|>"),
+    ),
+    "deepseek r1": (
+        "json",
+        lambda a: (
+            bar("<|tool▁call▁begin|>function<|tool▁sep|>write\n```json\n")
+            + json.dumps(a)
+            + bar("\n```<|tool▁call▁end|>\n")
+        ),
+    ),
+    "mistral list": ("mistral", lambda a: f"[{called(a, id='a12345678')}]"),
+    "mistral": ("mistral", lambda a: f"write[ARGS]{json.dumps(a)}"),
+    "kimi": (
+        "kimi_k2",
+        lambda a: (
+            f"<|tool_call_begin|>functions.write:0<|tool_call_argument_begin|>{json.dumps(a)}<|tool_call_end|>"
+        ),
+    ),
+    "qwen3-coder": (
+        "qwen3_coder",
+        xml("\n<function=write>\n", "<parameter={}>\n{}\n</parameter>\n", "</function>\n"),
+    ),
+    "glm": ("glm47", xml("write\n", "<arg_key>{}</arg_key>\n<arg_value>{}</arg_value>\n", "")),
+    "longcat": (
+        "longcat",
+        xml(
+            "write\n",
+            "<longcat_arg_key>{}</longcat_arg_key>\n<longcat_arg_value>{}</longcat_arg_value>\n",
+            "",
+        ),
+    ),
+    "minimax": (
+        "minimax_m2",
+        xml('\n<invoke name="write">\n', '<parameter name="{}">{}</parameter>\n', "</invoke>\n"),
+    ),
+    "minicpm": ("minicpm5", xml('"write">', '<param name="{}">{}</param>', "")),
+    "muse": (
+        "muse_spark",
+        xml(
+            '<atem:invoke name="write">\n',
+            '<atem:parameter name="{}">{}</atem:parameter>\n',
+            "</atem:invoke>",
+        ),
+    ),
+    "kimi k3": ("kimi_k3", xml('<|open|>call tool="write" index="1"<|sep|>', K3, "<|close|>call<|sep|>")),
+}
+PIECES = set(FORMS) - {"arguments in a string", "arguments before the name"}
+
+
+def parser_of(module):
+    return parse_json if module == "json" else import_module(f"mlx_lm.tool_parsers.{module}").parse_tool_call
+
+
+def told(text, size, module, **options):
+    """Return the message, and the deltas, of a call that arrives in pieces of a size; 0 for sizes by chance."""
+    marks = options.pop("calling", ("<c>", "</c>"))
+    parts = OutputParser(calling=marks, call_text=partial(reader_of, parser_of(module), TOOLS), **options)
+    deltas, at, chance = [], 0, random.Random(len(text))
+    while at < len(text):
+        step = size or chance.randint(1, 40)
+        deltas += parts.add(text[at : at + step])
+        at += step
+    deltas += parts.add("", last=True)
+    message = {}
+    for delta in deepcopy(deltas):
+        merge(message, delta)
+    return message, deltas, parts
+
+
+def functions(message):
+    calls = [call["function"] for call in message.get("tool_calls", ())]
+    return [(each["name"], json.loads(each["arguments"])) for each in calls]
+
+
+@pytest.mark.rows(36)
+@pytest.mark.parametrize("size", [0, 1])
+@pytest.mark.parametrize("arguments", ARGUMENTS)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_call_in_pieces_is_the_whole_one(form, arguments, size):
+    module, write = FORMS[form]
+    text = write(ARGUMENTS[arguments])
+    (whole,) = read(text, parser_of(module), TOOLS)
+    expected = whole["name"], json.loads(whole["arguments"])
+    if arguments == "text like JSON":  # Muse Spark's parser reads and writes it
+        expected = "write", ARGUMENTS[arguments]
+    message, deltas, parts = told(f"<c>{text}</c>", size, module)
+    assert functions(message) == [expected]
+    assert (message.get("content"), parts.calls, parts.broken) == (None, 1, False)
+    if arguments.startswith("text ") and form in PIECES and size:
+        first = deltas[0]["tool_calls"][0]["function"]
+        assert (first["name"], len(deltas) > 50) == ("write", True)
+        longest = max(len(each["tool_calls"][0]["function"]["arguments"]) for each in deltas)
+        assert longest < 200
+
+
+@pytest.mark.parametrize("size", [0, 1])
+@pytest.mark.parametrize("form", FORMS)
+def test_several_calls_in_one_section(form, size):
+    module, write = FORMS[form]
+    if form in ("minicpm", "glm", "longcat", "qwen3-coder"):  # one call between two marks
+        return
+    one, two = write({"text": BIG}), write({"text": "b", "count": 2})
+    joined = f"{one}, {two}" if module == "json" and one.strip()[0] == "{" else f"{one}{two}"
+    joined = joined if joined == f"{one}{two}" else f"[{joined}]"
+    joined = joined.replace("][", ", ") if form == "mistral list" else joined
+    joined = joined.replace("}write[ARGS]", "}[TOOL_CALLS]write[ARGS]")
+    expected = [
+        (each["name"], json.loads(each["arguments"])) for each in read(joined, parser_of(module), TOOLS)
+    ]
+    assert len(expected) == 2
+    message, _, parts = told(f"<c>{joined}</c>", size, module)
+    assert functions(message) == expected
+    assert (message.get("content"), parts.calls, parts.broken) == (None, 2, False)
+    single, _, _ = told(f"<c>{joined}</c>", size, module, single=True)
+    assert functions(single) == expected[:1]
+
+
+HARMONY = "<|channel|>commentary to=functions.write <|constrain|>json<|message|>"
+
+
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_a_call_of_harmony_in_pieces(size):
+    parts, deltas = Harmony(TOOLS), []
+    text = f"{HARMONY}{json.dumps(ARGUMENTS['all types'])}<|call|>"
+    for at in range(0, len(text), size):
+        deltas += parts.add(text[at : at + size])
+    message = {}
+    for delta in [*deltas, *parts.add("", last=True)]:
+        merge(message, delta)
+    assert functions(message) == [("write", ARGUMENTS["all types"])]
+
+
+NOT_CALLS = [
+    "is how one begins a call, " + "and so on, " * 20,
+    '{"name": "other", "arguments": {"text": "' + "x" * 300 + '"}}',
+    "{'name': 'write', " + "x" * 300,
+    '{"x": ' + "[" * 300,
+    '["' + "x" * 300,
+]
+
+
+@pytest.mark.parametrize("size", [1, 9, 1000])
+@pytest.mark.parametrize("end", ["</c>", ""])
+@pytest.mark.parametrize("text", NOT_CALLS)
+def test_what_is_no_call_is_given_out_as_it_arrives(text, end, size):
+    message, deltas, parts = told(f"so <c>{text}{end}", size, "json", calling=("<c>", end))
+    assert (message["content"], parts.calls, parts.broken) == (f"so {text}", 0, False)
+    if size == 1:
+        assert max(len(each["content"]) for each in deltas) < 200
+
+
+@pytest.mark.parametrize("size", [1, 9, 1000])
+@pytest.mark.parametrize("end", ["</c>", ""])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "",
+        ",, ",
+        ' "y": NaN}}',
+        ' "y": 1e999}}',
+        ' "y": "\\ud83d"}}',
+        ' "count": "many"}}',
+        ' "y": \t}}',
+        " ]",
+    ],
+)
+def test_a_long_call_that_is_malformed_stays_incomplete(fault, end, size):
+    begun = '{"name": "write", "arguments": {"text": "' + "x" * 300 + '"'
+    text = f"<c>{begun}{fault and ','}{fault}{end}"
+    message, _, parts = told(text, size, "json", calling=("<c>", end))
+    (call,) = message["tool_calls"]
+    arguments = call["function"]["arguments"]
+    assert arguments.startswith('{"text": "xxx')
+    assert as_object(arguments)["text"] == "x" * 300
+    with pytest.raises(ValueError, match=r"delimiter|Expecting"):
+        json.loads(arguments)
+    assert (parts.calls, parts.broken) == (1, True)
+
+
+@pytest.mark.parametrize("size", [1, 9, 1000])
+def test_text_behind_a_long_call_is_text(size):
+    text = FORMS["llama"][1](ARGUMENTS["text first"]) + "\nI <think>really</think> did."
+    options = {"calling": ("<|python_tag|>", ""), "bare": True, "thinking": ("<think>", "</think>")}
+    message, _, parts = told(text, size, "json", **options)
+    assert functions(message) == [("write", ARGUMENTS["text first"])]
+    assert (message["content"], message["reasoning_content"]) == ("I  did.", "really")
+    assert not parts.broken
