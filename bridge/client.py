@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 # How many of the newest requests are read to explain why one of them waits.
 _QUEUE = 200
+# For how long a list verifies answers. Those after that are shown as not verified.
+LIST_VERIFY_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -209,7 +211,7 @@ class Client:
         return status
 
     def _about(self, view: RequestBranch) -> Status:
-        status = status_of(view)
+        status = status_of(view, self.git)
         if view.current_state.is_taken:
             life = liveness_of(view, self.branch_ages.unchanged_s(view.branch, view.tip))
             return replace(status, life=life, last_line=last_line(self.git, view))
@@ -310,7 +312,7 @@ class Client:
 
     def cancel(self, branch: str, reason: str = "") -> Status:
         """Cancel a request with a commit on its branch. Returns its status after that."""
-        return status_of(cancel(self.git, self.remote, lambda: self.view(branch), reason))
+        return status_of(cancel(self.git, self.remote, lambda: self.view(branch), reason), self.git)
 
     def sweep(
         self, older_than: timedelta, *, remote: bool = False, everybody: bool = False, dry_run: bool = False
@@ -332,18 +334,32 @@ class Client:
         report = verify(self.git, view, self.presets, self.pin, self.sent.commit_of(view.branch))
         return KnownAnswers(self.git).compare(report)
 
-    # This method is the last one, because its name hides the builtin from the methods after it.
-    def list(self, limit: int = 50) -> list[Status]:
-        """Return the newest requests on the remote, newest first."""
+    # No annotation after this method may name the builtin that it hides.
+    def list(self, limit: int = 50, *, verified: bool = True) -> list[Status]:
+        """Return the newest requests on the remote, newest first. Answers are verified, for ``LIST_VERIFY_S`` at most.
+
+        With ``verified=False``, none are.
+        """
         listed = self.remote.list_branches(*self.patterns)
         newest = sorted((branch for branch in listed if requested_at(branch)), key=age_sort_key, reverse=True)
         chosen = newest[:limit]
         tips = self.remote.fetch_listed({branch: listed[branch] for branch in chosen})
         views = history.read_branches(self.git, tips)
-        shown = [status_of(views[branch]) for branch in chosen if branch in views]
+        shown = [status_of(views[branch], self.git) for branch in chosen if branch in views]
         if any(view.current_state is State.REQUESTED for view in views.values()):
             # A request's place in the queue depends on the others that wait.
             more = {branch: listed[branch] for branch in newest[limit:_QUEUE]}
             reasons = self._reasons(views | history.read_branches(self.git, self.remote.fetch_listed(more)))
             shown = [replace(s, reason=reasons.get(s.branch)) if s.waits_for else s for s in shown]
-        return mark_unsigned(self.git, self.pin, shown, views)
+        marked = mark_unsigned(self.git, self.pin, shown, views)
+        if not verified:
+            return marked
+        ends = time.monotonic() + LIST_VERIFY_S
+        return [self._concluded(status, views[status.branch], ends) for status in marked]
+
+    def _concluded(self, status: Status, view: RequestBranch, ends: float) -> Status:
+        # An answer that cannot be read in time, or at all, does not keep the others from the list.
+        if status.answered and time.monotonic() < ends:
+            with suppress(KakeyaError):
+                return status.concluded(self._verify(view).conclusion)
+        return status

@@ -14,6 +14,7 @@ from bridge.errors import UsageError
 from bridge.presets import find_preset
 from bridge.requests.status import Event
 from bridge.verify.run_file import SUFFIX, make_run_file
+from bridge.verify.verdict import Conclusion
 
 RUNNER = "local-runner"
 
@@ -24,11 +25,13 @@ class Measured:
 
     Attributes:
         result: of the answer.
+        conclusion: what the answer amounts to.
         reports: the written reports, each with a run file beside it.
         public_key: the key that signed the runs.
     """
 
     result: Result
+    conclusion: Conclusion
     reports: list[Path]
     public_key: Path
 
@@ -62,7 +65,9 @@ def measure(
             on_event(event)
         answer = run.fetch(stage.folder / "answer")
         reports = _keep_reports(answer.folder, answer.result, out)
-        return Measured(answer.result, reports, key_folder / local_runner.PUBLIC_KEY)
+        return Measured(
+            answer.result, answer.report.conclusion, reports, key_folder / local_runner.PUBLIC_KEY
+        )
 
 
 def _keep_reports(folder: Path, result: Result, out: Path) -> list[Path]:

@@ -21,6 +21,7 @@ NEXT = {
     ),
     ExitCode.REFUSED: "Do not repeat it. Tell a person the reason; only the machine's owner can change it.",
     ExitCode.GATE_REJECTED: "Quote no figure. Report what `untrusted_mend` says; run it again if you can fix it.",
+    ExitCode.GATE_INCOMPLETE: "Quote no figure. `untrusted_mend` says what lacks; send it again, on a quiet machine.",
     ExitCode.CANCELLED: "Stop, unless you cancelled it to request something else.",
     ExitCode.BUG: "Report it with the lines above. Do not repeat the call.",
     ExitCode.TIMED_OUT: "Ask for less (fewer samples, fewer tokens); each preset has a fixed time limit.",

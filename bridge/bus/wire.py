@@ -57,6 +57,9 @@ class State(StrEnum):
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
     GATE_REJECTED = "gate_rejected"
+    # Shown to people and programs, and never on the bus: there it is GATE_REJECTED with the verdict INCOMPLETE, because
+    # clients of earlier versions know no further state.
+    GATE_INCOMPLETE = "gate_incomplete"
     LOST = "lost"
 
     @property
@@ -77,6 +80,7 @@ EXIT_CODES = {
     State.CANCELLED: ExitCode.CANCELLED,
     State.TIMED_OUT: ExitCode.TIMED_OUT,
     State.GATE_REJECTED: ExitCode.GATE_REJECTED,
+    State.GATE_INCOMPLETE: ExitCode.GATE_INCOMPLETE,
     State.LOST: ExitCode.INFRASTRUCTURE,
 }
 
@@ -120,6 +124,14 @@ def _is_name(value: str) -> str:
     return value
 
 
+def _is_written(state: State) -> State:
+    if state is State.GATE_INCOMPLETE:
+        raise ValueError("must be a state that is written on the bus")
+    return state
+
+
+# A state in a file on the bus.
+WrittenState = Annotated[State, Field(strict=False), AfterValidator(_is_written)]
 # A sentence for people: on one line, limited in length, and without control characters, whoever wrote it.
 Sentence = Annotated[str, AfterValidator(one_line)]
 # The name of a runner, and a label.
@@ -140,7 +152,7 @@ class StateFile(WireFile):
     """``.mac-bridge/state.json``, new in every commit that a runner makes."""
 
     schema_version: Literal[2]
-    state: Annotated[State, Field(strict=False)]
+    state: WrittenState
     branch: Branch
     request: CommitId
     # Random, so that two states are never the same commit.
@@ -248,7 +260,7 @@ class Result(WireFile):
     """``.mac-bridge/result.json``: everything a reader needs to judge an answer."""
 
     schema_version: Literal[2]
-    state: Annotated[State, Field(strict=False)]
+    state: WrittenState
     reason: Reason
     branch: str
     nonce: Nonce | None
@@ -276,6 +288,17 @@ class Result(WireFile):
     gate: Gate | None = None
     # The sandbox of the job; None in answers that are older than this field.
     sandbox: Literal["bubblewrap", "seatbelt", "off"] | None = None
+
+    @property
+    def shown_state(self) -> State:
+        """The state as it is shown: reports that only lack something are not rejected ones."""
+        return shown_state(self.state, self.gate)
+
+
+def shown_state(state: State, gate: Gate | None) -> State:
+    """Return a state as it is shown, for the gate's verdict in the answer."""
+    incomplete = state is State.GATE_REJECTED and gate is not None and gate.verdict == "INCOMPLETE"
+    return State.GATE_INCOMPLETE if incomplete else state
 
 
 def is_answer_path(path: str) -> bool:

@@ -13,14 +13,14 @@ from bridge.client import Client, Run
 from bridge.common import environment, sanitize
 from bridge.common.cli.commands import Duration, option
 from bridge.common.cli.output import Colored, put_block, put_json, say
-from bridge.errors import ExitCode, UsageError
+from bridge.errors import UsageError
 from bridge.presets import load_presets
 from bridge.report.forms.words import color
 from bridge.requests.liveness import shown
 from bridge.requests.status import Event, Status
 from bridge.verify.answer_checks import gaps
 from bridge.verify.public_keys import Pin, find_pin
-from bridge.verify.verdict import gate_lines, verified
+from bridge.verify.verdict import Conclusion, gate_lines, verified
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -93,11 +93,20 @@ def run_of(context: click.Context, request: str | None) -> Run:
     return client_of(context).find(request)
 
 
-def state_text(state: State) -> "Text":
-    """Return a state in its colour."""
+def state_text(shown: Conclusion) -> "Text":
+    """Return the outcome of a request, or its state so far, in its colour."""
+    return _colored(shown.word, shown.grade)
+
+
+def verdict_text(shown: Conclusion) -> "Text":
+    """Return the verdict on an answer with its voucher, or the voucher alone, in the verdict's colour."""
+    return _colored(shown.judged or ("" if shown.is_refused else shown.voucher), shown.verdict_grade)
+
+
+def _colored(word: str, grade: str) -> "Text":
     from rich.text import Text  # noqa: PLC0415 - slow to import, and a request is sent without it
 
-    return Text(str(state), style=color(state))
+    return Text(word, style=color(grade))
 
 
 def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = True) -> Status:
@@ -166,11 +175,13 @@ class Progress:
 
 def _announce(status: Status) -> None:
     by = f" by {status.runner}" if status.runner and status.state is State.CLAIMED else ""
-    say(Colored(str(status.state), color(status.state)), by, f": {status.detail}" if status.detail else "")
+    shown = status.shown
+    say(Colored(shown.word, color(shown.grade)), by, f": {status.detail}" if status.detail else "")
 
 
 _NEXT_STEP = {
     State.GATE_REJECTED: "verify",
+    State.GATE_INCOMPLETE: "verify",
     State.SUCCEEDED: "fetch",
     State.FAILED: "logs",
     State.TIMED_OUT: "logs",
@@ -192,13 +203,14 @@ def _conclude(run: Run, status: Status, *, as_json: bool) -> int:
     """Verify an answer, print the result, and return the exit code: 1 if the answer does not hold."""
     report = run.verify() if status.answered else None
     result = report.result if report else None
-    gate = result.gate if result else None
     holds = report.holds if report else None
-    code = int(ExitCode.FAILED) if holds is False else int(status.exit_code or 0)
+    shown = report.conclusion if report else status.shown
+    gate = result.gate if result and (holds or not (result.gate and result.gate.accepted)) else None
+    code = int(shown.exit_code or 0)
     text = verified(report) if report else "no runner had taken it, so there is no answer to verify"
     if as_json:
         put_json({
-            "event": "answer", "branch": run.branch, "state": status.state, "exit_code": code, "holds": holds,
+            "event": "answer", "branch": run.branch, "state": shown.state, "exit_code": code, "holds": holds,
             "signed": report.signed if report else None, "verified": text,
             "reason": result.reason.model_dump(mode="json") if result else None,
             "gate": gate.model_dump(mode="json") if gate else None,
@@ -209,6 +221,6 @@ def _conclude(run: Run, status: Status, *, as_json: bool) -> int:
     for gap in gaps(result) if result else ():
         say(f"note: {gap}")
     if gate and holds:
-        for i, (kind, text) in enumerate(gate_lines(gate)):
+        for i, (kind, text) in enumerate(gate_lines(gate, shown)):
             say(f"gate: {kind}: {text}" if i == 0 else f"  {kind} {text}" if kind else f"    {text}")
     return code

@@ -89,11 +89,11 @@ def _play(out: Screen, client: Client, stage: Stage, job: walkthrough.Job) -> tu
                 out.print(f"  [dim]|[/] {escape(line)}")
         if shown >= _LOG_LINES and event.log:
             progress.show(event.log)
-        state = event.status.state
+        state, shown_state = event.status.state, event.status.shown
         if state != last:
             took = f"{time.monotonic() - began:.1f} s"
             reason = f": {escape(event.status.detail)}" if event.status.detail else ""
-            out.print(f"  [{color(state)}]{state}[/]{reason} [dim]{took}[/]")
+            out.print(f"  [{color(shown_state.grade) or 'bold'}]{state}[/]{reason} [dim]{took}[/]")
         last = state
     answer = run.fetch(stage.folder / "results" / run.branch.rpartition("/")[2])
     _show(out, answer, hidden=lines - shown)
@@ -114,8 +114,9 @@ def _show(out: Screen, answer: Fetched, hidden: int) -> None:
         for path in answer.files:
             if path.suffix == ".json" and path.is_relative_to(answer.folder / wire.REPORTS):
                 tables.show(json.loads(path.read_text(encoding="utf-8")), gate, out)
-    (kind, text), *reasons = gate_lines(gate)
-    out.print(f"gate: [{color(gate.verdict)}]{kind}[/]: {escape(text)}")
+    conclusion = answer.report.conclusion
+    (kind, text), *reasons = gate_lines(gate, conclusion)
+    out.print(f"gate: [{color(conclusion.verdict_grade) or 'bold'}]{escape(kind)}[/]: {escape(text)}")
     for kind, text in reasons:
         out.print(f"  [bold]{kind}[/] {escape(text)}" if kind else f"    {escape(text)}")
 
@@ -145,7 +146,7 @@ def _say_where(out: Screen, stage: Stage, answers: list[tuple[Run, Fetched]]) ->
 def _as_dict(run: Run, answer: Fetched) -> dict[str, object]:
     return {
         "branch": run.branch,
-        "state": answer.result.state,
+        "state": answer.report.conclusion.state,
         "holds": answer.report.holds,
         "signed": answer.report.signed,
         "gate": answer.result.gate.model_dump(mode="json") if answer.result.gate else None,

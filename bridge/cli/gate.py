@@ -14,11 +14,12 @@ from bridge.cli.common import key_option, pin_of
 from bridge.common import limits
 from bridge.common.cli.commands import json_option, option
 from bridge.common.cli.output import Colored, put, put_json
-from bridge.errors import ExitCode, UsageError
+from bridge.errors import UsageError
 from bridge.report.forms.words import color
 from bridge.system.local_files import read_regular
 from bridge.verify.public_keys import Pin
 from bridge.verify.run_file import voucher_for
+from bridge.verify.verdict import Conclusion, conclude_gate
 
 
 @click.command()
@@ -38,19 +39,25 @@ def command(context: click.Context, paths: tuple[Path, ...], kinds: tuple[str, .
     PATHS are report files, or folders: then all *.json files below them, except those in .mac-bridge/, which the
     bridge itself writes.
 
-    Exits with 0 if all reports are accepted, with 5 if one is not, and with 2 if there are none.
+    Exits with 0 if all reports are accepted, with 5 if one is rejected, with 7 if none is rejected and one is
+    incomplete, and with 2 if there are none.
     """
-    names: dict[str, None] = {}
+    names: dict[str, tuple[str, str]] = {}
     judged = gate.judge_each(_read(paths, pin_of(context), names), kinds)
+    shown = conclude_gate(judged, names.values())
     if as_json:
-        put_json({"reports": list(names), **judged.model_dump(mode="json")})
+        vouched = {"voucher": shown.voucher} if shown.judged else {}
+        put_json({"reports": list(names), **judged.model_dump(mode="json"), **vouched})
     else:
-        show_gate(judged)
-    return ExitCode.SUCCEEDED if judged.accepted else ExitCode.GATE_REJECTED
+        show_gate(judged, shown)
+    return int(shown.exit_code or 0)
 
 
-def show_gate(judged: Gate) -> None:
-    """Print a verdict for people, with each reason and, once for equal reasons, the fix."""
+def show_gate(judged: Gate, shown: Conclusion | None = None) -> None:
+    """Print a verdict for people, with each reason and, once for equal reasons, the fix.
+
+    With what the answer amounts to, an accepting verdict is shown with who vouches for it.
+    """
     groups: dict[tuple[str, str], list[Violation]] = {}
     for violation in judged.violations:
         groups.setdefault((violation.path, violation.code), []).append(violation)
@@ -61,7 +68,9 @@ def show_gate(judged: Gate) -> None:
         return path, gate.verdict([groups[group][0]]) != judged.verdict, codes.index(code)
 
     against = "no reason" if not groups else "1 reason" if len(groups) == 1 else f"{len(groups)} reasons"
-    put(Colored(judged.verdict, color(judged.verdict)), f": {against} against the reports")
+    shown = shown or conclude_gate(judged)
+    verdict = shown.judged if judged.accepted and shown.judged else judged.verdict
+    put(Colored(verdict, color(shown.verdict_grade)), f": {against} against the reports")
     for path, code in sorted(groups, key=order):
         first, *others = groups[path, code]
         put(f"  {path + ': ' if path else ''}{code}{f' ({len(others) + 1} times)' if others else ''}")
@@ -76,9 +85,9 @@ def show_gate(judged: Gate) -> None:
 
 
 def _read(
-    paths: tuple[Path, ...], pin: Pin | None, names: dict[str, None]
+    paths: tuple[Path, ...], pin: Pin | None, names: dict[str, tuple[str, str]]
 ) -> Iterator[tuple[str, bytes | None, gate.Voucher]]:
-    """Yield each report with its name, added to ``names``, and the run that vouches for it.
+    """Yield each report with its name and the run that vouches for it. ``names`` gets that run's trust and signer.
 
     None takes the place of what cannot be read.
     """
@@ -95,8 +104,9 @@ def _read(
             fix = "Reports are JSON files. Name one, or a folder that holds some."
             raise UsageError(f"{file} is not a report", fix=fix, code="no_reports")
         if name not in names:
-            names[name] = None
-            yield name, data, gate.NO_RUN if data is None else voucher_for(file, data, pin)
+            run = gate.NO_RUN if data is None else voucher_for(file, data, pin)
+            names[name] = (run.trust, run.signer) if isinstance(run, gate.RunBinding) else ("", "")
+            yield name, data, run
 
 
 def reports_in(folder: Path) -> list[Path]:

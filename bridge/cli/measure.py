@@ -54,21 +54,24 @@ def command(
         key_folder=key_folder.expanduser(), preset_folder=Path(folder).expanduser() if folder else None,
         on_event=lambda event: _show(event, as_json=as_json),
     )  # fmt: skip
-    result = measured.result
+    result, shown = measured.result, measured.conclusion
+    code = int(shown.exit_code or 0)
     if as_json:
-        facts = result.model_dump(mode="json", include={"state", "reason", "exit_code", "gate"})
+        facts = {"state": shown.state, "exit_code": code} | result.model_dump(
+            mode="json", include={"reason", "gate"}
+        )
         reports = [str(path) for path in measured.reports]
         put_json({**facts, "reports": reports, "public_key": str(measured.public_key)})
-        return result.exit_code
+        return code
     if result.gate:
-        show_gate(result.gate)
-    if result.exit_code:
-        say(f"{result.state}: {one_line(result.reason.message)}")
+        show_gate(result.gate, shown)
+    if code:
+        say(f"{shown.state}: {one_line(result.reason.message)}")
     for path in measured.reports:
         put(f"wrote {path} and {path.with_suffix('.run').name}")
     if measured.reports:
         say(f"next: kakeya gate {out} --key {measured.public_key}")
-    return result.exit_code
+    return code
 
 
 def _settings(texts: tuple[str, ...], preset: Preset) -> dict[str, str]:

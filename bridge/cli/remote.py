@@ -11,7 +11,7 @@ from rich.table import Column
 
 from bridge.bus import branch_names
 from bridge.bus.remote import Remote
-from bridge.cli.common import client_of, key_option, remote_option, state_text
+from bridge.cli.common import client_of, key_option, remote_option, state_text, verdict_text
 from bridge.client import Client
 from bridge.common.cli.commands import Duration, flag, json_option, option
 from bridge.common.cli.output import put, put_json, say
@@ -36,7 +36,7 @@ _WIDTH = 250
 @json_option
 @click.pass_context
 def list_command(context: click.Context, limit: int, claims: str | None, *, as_json: bool) -> None:
-    """List the requests on the remote.
+    """List the requests on the remote, with the verdicts on their answers and who signed them.
 
     With --claims each answer is verified first. If it fails verification, did not succeed or was not accepted by the
     gate, its values are left out of the trends; --json shows them with `counts` false.
@@ -56,10 +56,18 @@ def list_command(context: click.Context, limit: int, claims: str | None, *, as_j
         if not client.remote.unfetched and not client.remote.skipped:
             say("there are no requests on the remote. Send one: kakeya run noop --wait")
         return
-    table = Grid("state", "preset", "age", "runner", "branch")
+    table = Grid("state", "preset", "age", "runner", "verdict", "branch")
     for status in statuses:
         age = _age(time.time() - branch_names.nonce_time(status.nonce)) if status.nonce else ""
-        table.add_row(state_text(status.state), status.preset, age, status.runner or "", status.branch)
+        shown = status.shown
+        row = (
+            status.preset,
+            age,
+            status.runner or "",
+            verdict_text(shown) if status.answered else "",
+            status.branch,
+        )
+        table.add_row(state_text(shown), *row)
     _print(table)
     # Only the reasons for waiting that somebody has to act on.
     stuck = [status.reason.text() for status in statuses if status.reason and status.reason.is_stuck]
@@ -80,7 +88,7 @@ def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> N
     from bridge.common.drawing.text import cell, number  # noqa: PLC0415 - a plain list does not pay for reports
     from bridge.report.trends import group_into_trends, read_figures, sparkline  # noqa: PLC0415
 
-    answered = [status.branch for status in client.list(limit) if status.answered]
+    answered = [status.branch for status in client.list(limit, verified=False) if status.answered]
     figures = read_figures(client, answered[::-1])
     trends = group_into_trends(figure for figure in figures if figure.fits(name))
     if as_json:

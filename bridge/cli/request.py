@@ -6,11 +6,22 @@ import click
 
 from bridge.bus.wire import EXIT_CODES
 from bridge.checks import show
-from bridge.cli.common import finish, follow, key_option, request_argument, run_of, state_text, timeout_option
+from bridge.cli.common import (
+    finish,
+    follow,
+    key_option,
+    request_argument,
+    run_of,
+    state_text,
+    timeout_option,
+    verdict_text,
+)
 from bridge.common.cli.commands import flag, json_option, option
-from bridge.common.cli.output import put, put_block, put_json, say
+from bridge.common.cli.output import Colored, put, put_block, put_json, say
 from bridge.errors import ExitCode
+from bridge.report.forms.words import color
 from bridge.verify.answer_checks import gaps
+from bridge.verify.verdict import verified
 
 
 @click.command()
@@ -22,7 +33,10 @@ def status_command(context: click.Context, request: str | None, *, as_json: bool
 
     REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
     """
-    status = run_of(context, request).status()
+    run = run_of(context, request)
+    status = run.status()
+    if status.answered:
+        status = status.concluded(run.verify().conclusion)
     if as_json:
         put_json(status.as_dict())
         return
@@ -30,7 +44,9 @@ def status_command(context: click.Context, request: str | None, *, as_json: bool
 
     table = Grid()
     table.add_row("branch", status.branch)
-    table.add_row("state", state_text(status.state))
+    table.add_row("state", state_text(status.shown))
+    if status.answered and not status.shown.is_refused:
+        table.add_row("verdict" if status.shown.judged else "signed", verdict_text(status.shown))
     for name in ("detail", "runner", "at", "step", "request"):
         value = getattr(status, name)
         if value not in (None, ""):
@@ -131,15 +147,18 @@ def fetch_command(context: click.Context, request: str | None, out: str | None, 
     fetched = run_of(context, request).fetch(out)
     if as_json:
         files = [str(path) for path in fetched.files]
-        put_json(
-            {"folder": str(fetched.folder), "files": files, "result": fetched.result.model_dump(mode="json")}
-        )
+        shown = fetched.report.conclusion
+        put_json({
+            "folder": str(fetched.folder), "files": files, "state": shown.state, "conclusion": shown.as_dict(),
+            "result": fetched.result.model_dump(mode="json"),
+        })  # fmt: skip
     else:
         for path in fetched.files:
             put(path)
         for gap in gaps(fetched.result):
             say(f"note: {gap}")
-    return fetched.result.exit_code
+        say(fetched.report.conclusion.text)
+    return int(fetched.report.conclusion.exit_code or 0)
 
 
 @click.command()
@@ -162,8 +181,10 @@ def verify_command(context: click.Context, request: str | None, *, as_json: bool
         put_json(report.as_dict())
     else:
         show(report.checks)
-        if report.gate:
+        shown = report.conclusion
+        if report.shown_gate:
             from bridge.cli.gate import show_gate  # noqa: PLC0415 - slow to import
 
-            show_gate(report.gate)
+            show_gate(report.shown_gate, shown)
+        put(Colored(verified(report) if shown.is_refused else f"verified: {shown.text}", color(shown.grade)))
     return ExitCode.SUCCEEDED if report.holds else ExitCode.FAILED

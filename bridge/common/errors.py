@@ -25,6 +25,7 @@ class ExitCode(IntEnum):
     REFUSED = 4
     GATE_REJECTED = 5
     CANCELLED = 6
+    GATE_INCOMPLETE = 7
     BUG = 70
     TIMED_OUT = 124
     INTERRUPTED = 130
@@ -39,6 +40,7 @@ EXIT_MEANINGS = {
     ExitCode.REFUSED: "the request was refused; the answer says why",
     ExitCode.GATE_REJECTED: "the job ran, but the evidence gate rejected its reports",
     ExitCode.CANCELLED: "cancelled",
+    ExitCode.GATE_INCOMPLETE: "the job ran, and its reports are incomplete or too uneven to judge: measure again",
     ExitCode.BUG: "a bug in this program",
     ExitCode.TIMED_OUT: "the job exceeded its time limit and was ended",
     ExitCode.INTERRUPTED: "interrupted (^C)",

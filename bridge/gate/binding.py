@@ -39,6 +39,9 @@ class RunBinding:
     requester_measured: bool = False
     # Whether a signature covers the report's bytes. Then logs of older engines, with digests of rows alone, are enough.
     is_signed: bool = False
+    # The reader's trust in the answer (`bridge.verify.verdict`), and the runner whose pinned key signed it.
+    trust: str = "unchecked"
+    signer: str = ""
 
 
 def run_id(branch: str, request: str, token: int) -> str:

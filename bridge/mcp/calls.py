@@ -12,7 +12,7 @@ from bridge.client import Client, Run
 from bridge.common import doors
 from bridge.common.doors import Door
 from bridge.doctor import examine
-from bridge.errors import ExitCode, UsageError
+from bridge.errors import UsageError
 from bridge.mcp import models
 from bridge.mcp.bounds import MOST_BYTES, cut, log_text, page, short, size
 from bridge.presets import Preset, find_preset, split_params
@@ -124,7 +124,7 @@ def standing(run: Run) -> models.Standing:
         outlook=short(now.outlook_for_agents) or None,
         untrusted_last_line=short(now.last_line) or None,
     )
-    return _conclude(run, now, answer) if now.answered else answer
+    return _conclude(run, answer) if now.answered else answer
 
 
 def _ages(client: Client, statuses: Sequence[Status]) -> list[float]:
@@ -137,12 +137,15 @@ def _ages(client: Client, statuses: Sequence[Status]) -> list[float]:
     ]
 
 
-def _conclude(run: Run, now: Status, answer: models.Standing) -> models.Standing:
+def _conclude(run: Run, answer: models.Standing) -> models.Standing:
     report = run.verify()
+    shown = report.conclusion
     gate = report.result.gate if report.result and report.holds else None
     answer = answer.model_copy(update={
-        "exit_code": int(now.exit_code or 0) if report.holds else int(ExitCode.FAILED),  # as of `kakeya wait`
+        "state": str(shown.state),
+        "exit_code": shown.exit_code,
         "verified": short(verdict(report)),
+        "voucher": None if shown.is_refused else shown.voucher,
         "untrusted_check": short(failed_check(report)) or None,
         "untrusted_gap": short("; ".join(gaps(report.result))) or None if report.result else None,
         "gate": gate.verdict if gate else None,
@@ -183,7 +186,8 @@ def fetch(bus: BusClient, args: models.Fetch) -> models.Answer:
         lambda some, more: models.Fetched(
             folder=str(fetched.folder),
             untrusted_files=some,
-            exit_code=int(fetched.result.exit_code),
+            state=str(fetched.report.conclusion.state),
+            exit_code=int(fetched.report.conclusion.exit_code or 0),
             verified=short(verdict(fetched.report)),
             next_offset=more,
         ),
@@ -222,7 +226,13 @@ def _rows(client: Client, statuses: list[Status]) -> Iterator[models.Row]:
         yield models.Row(
             branch=status.branch,
             state=str(status.state),
+            verified=_outcome(status),
             age_s=int(age),
             waits_for=str(status.reason.code) if status.reason else None,
             untrusted_detail=short(detail, 200 if stuck else 120) or None,
         )
+
+
+def _outcome(status: Status) -> str | None:
+    """Return the verdict on an answer with its voucher, or the voucher alone; None without an answer."""
+    return (status.shown.judged or status.shown.voucher) if status.answered else None

@@ -171,6 +171,8 @@ class Standing(Answer):
     outlook: str | None = None
     untrusted_last_line: str | None = None
     verified: str | None = None
+    # Who vouches for the answer, and so for the verdict; None for one that does not hold.
+    voucher: str | None = None
     untrusted_check: str | None = None
     gate: Literal["ACCEPTED", "ACCEPTED_BY_REQUESTER", "REJECTED", "INCOMPLETE"] | None = None
     untrusted_gap: str | None = None
@@ -192,6 +194,7 @@ class Fetched(Answer):
 
     folder: str
     untrusted_files: list[str]
+    state: str
     exit_code: int
     verified: str
     next_offset: int | None = None
@@ -202,6 +205,7 @@ class Row(Answer):
 
     branch: str
     state: str
+    verified: str | None = None
     age_s: int | None = None
     waits_for: str | None = None
     untrusted_detail: str | None = None

@@ -15,6 +15,7 @@ from bridge.report.model import Evidence, Facts, Fault, Judged, Log, RunsView, R
 from bridge.report.source import Source, reports_of
 from bridge.reports.views.model import Table
 from bridge.reports.views.rows import flat, without_empty
+from bridge.verify.verdict import Conclusion, Trust, conclude
 
 HEAD_LINES, TAIL_LINES, MAX_LINE = 15, 40, 500
 
@@ -28,7 +29,7 @@ def view_of(sources: Sequence[Source]) -> RunsView:
     """Return the view of one run, or of several runs and their differences."""
     runs = tuple(_run(source) for source in sources)
     if len(runs) == 1:
-        return RunsView(f"{runs[0].preset} {runs[0].state}", runs)
+        return RunsView(f"{runs[0].preset} {runs[0].conclusion.word}", runs)
     tables, plots = comparison(sources, runs)
     return RunsView(f"{len(runs)} runs compared", runs, tables, plots)
 
@@ -39,20 +40,21 @@ def version() -> str:
 
 
 def _run(source: Source) -> RunView:
-    result = source.result
+    result, shown = source.result, conclude(source.result, source.checks)
     files = tuple((file.path, size(file.size), file.sha256) for file in result.files)
     return RunView(
         name=source.name,
         preset=result.preset or "no preset",
-        state=str(result.state),
-        exit_code=result.exit_code,
+        state=str(shown.state),
+        exit_code=int(shown.exit_code or 0),
         reason=result.reason.message,
+        conclusion=shown,
         request=_request_facts(result),
-        outcome=_outcome(result),
+        outcome=_outcome(result, shown),
         host=tuple(flat(result.host).items()),
         versions=tuple(result.versions.items()),
-        evidence=_evidence(source),
-        gate=_gate(result),
+        evidence=_evidence(source, shown),
+        gate=_gate(result, shown),
         reports=tuple(each_measured((path, source.files.get(path)) for path in reports_of(result))),
         steps=_steps(result),
         logs=tuple(
@@ -80,12 +82,12 @@ def _request_facts(result: Result) -> Facts:
     return tuple((name, value) for name, value in facts if value not in (None, ""))
 
 
-def _outcome(result: Result) -> Facts:
+def _outcome(result: Result, shown: Conclusion) -> Facts:
     sandbox = {None: "unknown", "off": "none"}.get(result.sandbox, result.sandbox)
     return (
-        ("state", str(result.state)),
+        ("state", shown.word),
         ("why", f"{result.reason.message} ({result.reason.code})"),
-        ("exit code", result.exit_code),
+        ("exit code", shown.exit_code),
         ("started", result.started_at),
         ("finished", result.finished_at),
         ("seconds", result.seconds),
@@ -94,22 +96,23 @@ def _outcome(result: Result) -> Facts:
     )
 
 
-def _evidence(source: Source) -> Evidence:
+def _evidence(source: Source, shown: Conclusion) -> Evidence:
     rows = tuple((_MARKS[check.ok], check.name, check.message) for check in source.checks)
     table = Table("What was checked here", ("", "check", "found"), rows)
-    failed = [check for check in source.checks if check.ok is False]
-    if failed:
+    if shown.is_refused:
+        failed = [check for check in source.checks if check.ok is False]
         message = "; ".join(f"{check.name}: {check.message}" for check in failed)
         return Evidence("broken", message, " ".join(check.fix for check in failed if check.fix), table)
     unknown = Check(SIGNATURE, ok=None, message="nothing is known of a signature")
     signature = next((check for check in source.checks if check.name == SIGNATURE), unknown)
-    if not signature.ok:
+    if shown.trust is not Trust.SIGNED:
         return Evidence("unsigned", signature.message, signature.fix or "", table)
     return Evidence("signed", signature.message, "", table)
 
 
-def _gate(result: Result) -> Judged | None:
-    if result.gate is None:
+def _gate(result: Result, shown: Conclusion) -> Judged | None:
+    """Return the verdict on the measuring machine; None if it accepts an answer that does not hold."""
+    if result.gate is None or (shown.is_refused and result.gate.accepted):
         return None
     grouped: dict[tuple[str, str], list[Violation]] = {}
     for violation in result.gate.violations:

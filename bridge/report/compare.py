@@ -61,7 +61,7 @@ def label(index: int) -> str:
 
 def _overview(runs: Sequence[RunView]) -> Table:
     rows = tuple(
-        (label(i), run.preset, run.state, run.gate.verdict if run.gate else None, run.evidence.status, run.name)
+        (label(i), run.preset, run.conclusion.word, run.conclusion.judged or None, run.evidence.status, run.name)
         for i, run in enumerate(runs)
     )  # fmt: skip
     return Table("Runs", ("", "preset", "state", "gate", "evidence", "branch"), rows)

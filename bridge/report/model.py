@@ -6,6 +6,7 @@ from typing import Any, Literal
 from bridge.common.drawing.plot import Plot
 from bridge.common.drawing.text import Cell
 from bridge.reports.views.model import Claim, Table
+from bridge.verify.verdict import Conclusion
 
 Facts = tuple[tuple[str, Cell], ...]
 
@@ -74,6 +75,7 @@ class RunView:
     state: str
     exit_code: int
     reason: str
+    conclusion: Conclusion
     request: Facts
     outcome: Facts
     host: Facts

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bridge.bus import branch_names, history, wire
@@ -9,13 +10,14 @@ from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import doors, limits
 from bridge.common.doors import Door
-from bridge.errors import UsageError
+from bridge.errors import UsageError, VerificationError
 from bridge.requests.liveness import Liveness, Queue
 from bridge.requests.waiting import Code, Reason
 from bridge.system.git import Git
 from bridge.verify.answer_files import Contents, read_result
 from bridge.verify.public_keys import Pin
 from bridge.verify.signed_history import Reader
+from bridge.verify.verdict import Conclusion
 
 NOT_SIGNED = "not signed by the pinned key"
 REWRITTEN = (
@@ -41,6 +43,8 @@ class Status:
     exit_code: int | None = None
     # Whether a runner has answered it. One that was cancelled before a runner took it has ended without an answer.
     answered: bool = False
+    # What the answer amounts to; None if it was not verified for this status.
+    conclusion: Conclusion | None = None
     # What an unanswered request waits for: "approval", "runner" (to claim it) or "job" (its end).
     waits_for: str | None = None
     # Set only if a single request is shown: its heartbeat, its place in the queue, and the job's last line of output.
@@ -53,10 +57,19 @@ class Status:
     def as_dict(self) -> dict[str, object]:
         """Return the object that ``--json`` prints."""
         plain: dict[str, object] = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        for name in ("life", "queue", "reason"):
+        for name in ("life", "queue", "reason", "conclusion"):
             part = getattr(self, name)
             plain[name] = part.as_dict() if part else None
         return plain | {"state": str(self.state)}
+
+    @property
+    def shown(self) -> Conclusion:
+        """The state as it is shown: what the answer amounts to, as far as that is known."""
+        return self.conclusion or Conclusion(self.state)
+
+    def concluded(self, conclusion: Conclusion) -> "Status":
+        """Return the status with what the answer was found to amount to, here and in its exit code."""
+        return replace(self, conclusion=conclusion, exit_code=conclusion.exit_code)
 
     @property
     def outlook(self) -> str:
@@ -102,12 +115,16 @@ def _word(text: str) -> str:
     return text if _WORD.fullmatch(text) else "(unreadable)"
 
 
-def status_of(view: RequestBranch) -> Status:
-    """Return the status of a request from its branch alone."""
+def status_of(view: RequestBranch, git: Git | None = None) -> Status:
+    """Return the status of a request from its branch alone; with ``git``, from its answer too."""
     parsed = branch_names.parse_branch(view.branch)
     state = view.state
     detail = state.detail if state else ""
     stands = State.CANCELLED if view.is_withdrawn else view.current_state
+    if git and stands is State.GATE_REJECTED:
+        # An answer that cannot be read is refused where it is verified.
+        with suppress(VerificationError):
+            stands = read_result(git, view).shown_state
     if view.is_withdrawn:
         detail = f"cancelled by the requester{_reason(view)} before a runner took it"
     elif view.cancel and not view.current_state.is_final:
@@ -169,7 +186,8 @@ def events(git: Git, view: RequestBranch, last_tip: str | None) -> Iterator[Even
         now = RequestBranch(view.branch, commit, view.request, state)
         status = status_of(now)
         if state.state.is_final:
-            status = replace(status, detail=read_result(git, now).reason.message)
+            result = read_result(git, now)
+            status = replace(status_of(now, git), detail=result.reason.message)
         log = piece.decode("utf-8", "replace")
         gap = f"\n[{state.left_out} bytes were not streamed; the answer will contain the log]\n"
         yield Event(status, gap + log if state.left_out else log)

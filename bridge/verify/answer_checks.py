@@ -29,6 +29,8 @@ def contradiction(result: Result) -> str | None:
         return f"its state is {result.state}, but one of its commands failed"
     if result.state is State.SUCCEEDED and result.gate and not result.gate.accepted:
         return f"its state is {result.state}, but the gate's verdict is {result.gate.verdict}"
+    if result.state is State.GATE_REJECTED and result.gate and result.gate.accepted:
+        return f"its state is {result.state}, but the gate does not object"
     return None
 
 
@@ -140,11 +142,11 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
         message = "the reports are of this run, and their rows are those of its log"
         checks.append(Check("run", ok=True, message=message))
     accepted = result.state is State.SUCCEEDED
-    message = f"the gate installed here says {verdict.verdict}"
+    count = "its report" if len(paths) == 1 else f"its {len(paths)} reports"
+    message = f"no rule installed here objects to {count}"
     if verdict.violations:
-        message += f": {verdict.violations[0].code}: {verdict.violations[0].message}"
-    if accepted and verdict.accepted:
-        message += f" of {len(paths)} reports"
+        first = verdict.violations[0]
+        message = f"the rules installed here say {verdict.verdict}: {first.code}: {first.message}"
     # A newer gate may accept what the runner rejected. What the runner accepted must be accepted here.
     ok = True if accepted == verdict.accepted else False if accepted else None
     return [*checks, Check("gate", ok=ok, message=message)], verdict

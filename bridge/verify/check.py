@@ -19,6 +19,7 @@ from bridge.verify.plausibility import check_logs, check_times
 from bridge.verify.public_keys import Pin
 from bridge.verify.signature import check_signature, on_branch
 from bridge.verify.signed_history import signed_commits
+from bridge.verify.verdict import Conclusion, conclude
 
 # Files of the protocol that lie beside an answer on its branch.
 _OF_BRANCHES = (wire.REQUEST, wire.STATE, wire.CANCEL)
@@ -48,8 +49,22 @@ class Report:
         """Return whether a pinned key signed exactly this answer."""
         return any(check.name == SIGNATURE and check.ok for check in self.checks)
 
+    @property
+    def conclusion(self) -> Conclusion:
+        """What the answer amounts to."""
+        return conclude(self.result, self.checks)
+
+    @property
+    def shown_gate(self) -> Gate | None:
+        """The verdict of the rules installed here; None if it accepts what another check, or the runner, does not."""
+        judged = (
+            self.conclusion.judged if self.result and self.result.gate and self.result.gate.accepted else ""
+        )
+        return self.gate if self.gate and (judged or not self.gate.accepted) else None
+
     def as_dict(self) -> dict[str, object]:
         """Return the object that ``--json`` prints."""
+        gate = self.shown_gate
         checks = [check.as_dict() for check in self.checks]
         return {
             "branch": self.branch,
@@ -57,7 +72,8 @@ class Report:
             "holds": self.holds,
             "signed": self.signed,
             "checks": checks,
-            "gate": self.gate.model_dump(mode="json") if self.gate else None,
+            "conclusion": self.conclusion.as_dict(),
+            "gate": gate.model_dump(mode="json") if gate else None,
         }
 
 
@@ -80,7 +96,11 @@ def verify(
     conflict = contradiction(result)
     ignored = _ignored(git, view, result, pin)
     checks = [
-        Check("answer", ok=conflict is None, message=conflict or f"{result.state}: {result.reason.message}"),
+        Check(
+            "answer",
+            ok=conflict is None,
+            message=conflict or f"{result.shown_state}: {result.reason.message}",
+        ),
         _check_history(git, view, result, ignored),
     ]
     if sent is not None and sent != result.request:

@@ -7,6 +7,7 @@ that the runner signed. This covers the digests of result, logs, request and rep
 import hashlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,21 @@ from bridge.bus import wire
 from bridge.bus.wire import Result
 from bridge.common import limits, strict_json
 from bridge.errors import KakeyaError, ManifestError, VerificationError
-from bridge.gate import NO_RUN, Voucher
+from bridge.gate import NO_RUN, RunBinding, Voucher
 from bridge.system.local_files import read_regular
 from bridge.verify import attestation
 from bridge.verify.answer_checks import binding_of, contradiction
 from bridge.verify.public_keys import Pin
 from bridge.verify.signature import differences
+from bridge.verify.verdict import Trust
 
 SUFFIX = ".run"
 VERSION = 1
 
+_NOT_LISTED: Voucher = (
+    "EDITED",
+    "the file is not one that this run wrote: no file of the run has its digest",
+)
 _MAX_DEPTH = 4
 _MAX_FOLDERS = 8
 
@@ -41,11 +47,18 @@ def make_run_file(files: Files) -> bytes:
 
 
 def voucher_for(report: Path, data: bytes, pin: Pin | None) -> Voucher:
-    """Return the run that vouches for ``X.json``, or why none does: of ``X.run``, or the closest answer above it."""
+    """Return the run that vouches for ``X.json``, or why none does: of ``X.run``, or the closest answer above it.
+
+    A run file needs a pinned key. A fetched answer counts as on its branch: without a pinned key, it vouches for what
+    it contains, and the run says that nobody is known to have signed it.
+    """
     beside = read_regular(report.with_suffix(SUFFIX), limits.FILE_BYTES)
     try:
+        digest = hashlib.sha256(data).hexdigest()
         files = _read_run_file(beside) if beside is not None else _answer_above(report)
-        return _verified(files, hashlib.sha256(data).hexdigest(), pin) if files is not None else NO_RUN
+        if files is None:
+            return NO_RUN
+        return _whole(files, digest) if beside is None and pin is None else _verified(files, digest, pin)
     except KakeyaError as error:
         return "BAD_RUN", error.message
 
@@ -65,14 +78,37 @@ def _verified(files: Files, digest: str, pin: Pin | None) -> Voucher:
         return "OTHER_SIGNER", f"{error.message}; pinned by {pin.source}: {pin.shown}"
     listed = {file.path: file.sha256 for file in result.files}
     if digest not in listed.values():
-        return "EDITED", "the file is not one that this run wrote: no file of the run has its digest"
+        return _NOT_LISTED
     here = listed | attestation.digests({path: data for path, data in files.items() if path != wire.EVIDENCE})
     faults = [*differences(signed, result, here, unseen=(wire.REQUEST,))]
     if fault := contradiction(result):
         faults.append(fault)
     if faults:
         raise VerificationError("; ".join(faults[:5]))
-    return binding_of(result, files)
+    return _as(Trust.SIGNED, binding_of(result, files), result.runner.id)
+
+
+def _whole(files: Files, digest: str) -> Voucher:
+    """Return the run of a fetched answer that nobody is known to have signed. A damaged answer is a KakeyaError."""
+    result = wire.parse_result(files[wire.RESULT])
+    listed = {file.path: file.sha256 for file in result.files}
+    if digest not in listed.values():
+        return _NOT_LISTED
+    logs = {log.path: files.get(log.path) for log in result.logs}
+    faults = [
+        f"{path} is not the log of this answer"
+        for path, log in logs.items()
+        if log is None or hashlib.sha256(log).hexdigest() != listed.get(path)
+    ]
+    if fault := contradiction(result):
+        faults.append(fault)
+    if faults:
+        raise VerificationError("; ".join(faults[:5]))
+    return _as(Trust.UNPINNED if wire.EVIDENCE in files else Trust.UNSIGNED, binding_of(result, files))
+
+
+def _as(trust: Trust, run: Voucher, signer: str = "") -> Voucher:
+    return replace(run, trust=str(trust), signer=signer) if isinstance(run, RunBinding) else run
 
 
 def _signers(files: Files) -> str:

@@ -12,11 +12,21 @@ from bridge.system.git import Git
 from bridge.verify import attestation
 from bridge.verify.answer_files import Files
 from bridge.verify.public_keys import HOW_TO_PIN, Pin, PublicKey
+from bridge.verify.verdict import SignatureCheck, Trust
 
 # What a runner signed, as JSON.
 Statement = dict[str, Any]
 
 _SHOWN = 20
+
+HOW_TO_SIGN = (
+    "The runner that answered has no key: `kakeya-runner keygen` on its machine makes one, and prints how to pin it. "
+    "Later answers are signed."
+)
+HOW_TO_ASK_AGAIN = (
+    "Anyone who may push can have written it. If the runner has a key by now, send the request again: "
+    "`kakeya-runner status` on its machine names its key."
+)
 
 
 def check_signature(
@@ -37,13 +47,14 @@ def check_signature(
         is_signed = wire.EVIDENCE in files.files
         sentence = "it is signed, but no key is pinned here" if is_signed else "it is not signed"
         message = f"{sentence}: this shows that the answer is whole, not who wrote it"
-        return Check(SIGNATURE, ok=None, message=message, fix=HOW_TO_PIN)
+        trust, fix = (Trust.UNPINNED, HOW_TO_PIN) if is_signed else (Trust.UNSIGNED, HOW_TO_SIGN)
+        return SignatureCheck(SIGNATURE, ok=None, message=message, fix=fix, trust=trust)
     try:
         key = _signer(files, result, pin, elsewhere, unseen)
     except (VerificationError, InfrastructureError) as error:
-        return Check(SIGNATURE, ok=False, message=error.message)
+        return Check(SIGNATURE, ok=False, message=error.message, fix=error.fix)
     message = f"signed by {result.runner.id} with {key.short}, pinned by {pin.source}"
-    return Check(SIGNATURE, ok=True, message=message)
+    return SignatureCheck(SIGNATURE, ok=True, message=message, trust=Trust.SIGNED, signer=result.runner.id)
 
 
 def on_branch(git: Git, view: RequestBranch, result: Result) -> Callable[[Statement], Iterator[str]]:
@@ -75,7 +86,7 @@ def _signer(
     """Return the pinned key that signed the answer; a VerificationError says that none did."""
     pinned = f"(pinned by {pin.source}: {pin.shown})"
     if wire.EVIDENCE not in files.files:
-        raise VerificationError(f"it is not signed, and a key is pinned {pinned}")
+        raise VerificationError(f"it is not signed, and a key is pinned {pinned}", fix=HOW_TO_ASK_AGAIN)
     data = files.read([wire.EVIDENCE], wire.MAX_EVIDENCE).get(wire.EVIDENCE)
     if data is None:
         raise VerificationError(f"{wire.EVIDENCE} is larger than {wire.MAX_EVIDENCE} bytes")

@@ -1,13 +1,19 @@
-"""Describes a verified answer and the gate's verdict in a few lines, for a terminal or an agent."""
+"""What an answer amounts to: the one table from its state, the gate's verdict and its trust to words and exit codes.
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+Commands, pages, tools and the runner take their words, grades and exit codes from here, so that none of them shows as
+good what another refuses.
+"""
 
-from bridge.bus.wire import Gate
-from bridge.checks import SIGNATURE
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from bridge.verify.check import Report
+from bridge.bus import wire
+from bridge.bus.wire import Gate, Result, State
+from bridge.checks import SIGNATURE, Check
+from bridge.errors import ExitCode
 
 # The meaning of each verdict.
 MEANINGS = {
@@ -18,17 +24,152 @@ MEANINGS = {
 }
 
 
-def verified(report: "Report") -> str:
+class Trust(StrEnum):
+    """What a reader knows of who wrote an answer."""
+
+    SIGNED = "signed"  # a pinned key signed exactly this answer
+    UNPINNED = "unpinned"  # it is signed, and no key is pinned here
+    UNSIGNED = "unsigned"  # it is not signed, and no key is pinned here
+    REFUSED = "refused"  # a check failed, so nothing in it counts
+    UNCHECKED = "unchecked"  # nobody has verified it here yet
+
+
+# A runner's name that can be shown as a part of a sentence.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_VOUCHED = {
+    Trust.SIGNED: "signed by {}",
+    Trust.UNPINNED: "signed by a key that is not pinned here",
+    Trust.UNSIGNED: "unsigned",
+    Trust.REFUSED: "does not hold",
+    Trust.UNCHECKED: "not verified",
+}
+_GRADES = {
+    State.REQUESTED: "open", State.CLAIMED: "busy", State.RUNNING: "busy", State.SUCCEEDED: "good",
+    State.CANCELLED: "warn", State.GATE_INCOMPLETE: "warn",
+    "ACCEPTED": "good", "ACCEPTED_BY_REQUESTER": "warn", "INCOMPLETE": "warn",
+}  # fmt: skip
+# The state of a job whose reports get this verdict.
+_STATES = {"REJECTED": State.GATE_REJECTED, "INCOMPLETE": State.GATE_INCOMPLETE}
+# From the strongest trust to the weakest.
+_BELIEVED = (Trust.SIGNED, Trust.UNPINNED, Trust.UNSIGNED)
+
+
+@dataclass(frozen=True)
+class SignatureCheck(Check):
+    """The check of an answer's signature."""
+
+    trust: Trust = Trust.REFUSED
+    # The runner whose pinned key signed the answer.
+    signer: str = ""
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """An answer's state and verdict as a reader may believe them. ``signer`` is the runner whose pinned key signed."""
+
+    state: State
+    verdict: str | None = None
+    trust: Trust = Trust.UNCHECKED
+    signer: str = ""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a check of the answer failed."""
+        return self.trust is Trust.REFUSED
+
+    @property
+    def voucher(self) -> str:
+        """Who vouches for the answer, in words."""
+        return _VOUCHED[self.trust].format(
+            f"{self.signer}'s key" if _NAME.fullmatch(self.signer) else "a pinned key"
+        )
+
+    @property
+    def word(self) -> str:
+        """The outcome in one word or two: the state, unless the answer does not hold."""
+        return self.voucher if self.is_refused else str(self.state)
+
+    @property
+    def judged(self) -> str:
+        """The verdict with its voucher; empty if there is none to believe."""
+        return f"{self.verdict}, {self.voucher}" if self.verdict and self.trust in _BELIEVED else ""
+
+    @property
+    def text(self) -> str:
+        """The outcome with its voucher, in one line."""
+        return self.word if self.is_refused else f"{self.state}, {self.judged or self.voucher}"
+
+    @property
+    def grade(self) -> str:
+        """The grade of the outcome: good, warn, bad, open or busy; empty for a success that nobody has verified."""
+        if self.is_refused:
+            return "bad"
+        grade = _GRADES.get(self.state, "bad")
+        return "" if self.trust is Trust.UNCHECKED and grade == "good" else grade
+
+    @property
+    def verdict_grade(self) -> str:
+        """The grade of the verdict: good only if a pinned key signed it."""
+        grade = _GRADES.get(self.verdict, "bad") if self.verdict else ""
+        if grade != "good" or self.trust is Trust.SIGNED:
+            return grade
+        return "warn" if self.judged else ""
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of commands that wait for the answer; None until there is one."""
+        if self.is_refused:
+            return int(ExitCode.FAILED)
+        return int(wire.EXIT_CODES[self.state]) if self.state.is_final else None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the object that ``--json`` prints."""
+        return {
+            "word": self.word, "verdict": self.verdict if self.judged else None, "trust": str(self.trust),
+            "text": self.text, "exit_code": self.exit_code,
+        }  # fmt: skip
+
+
+def conclude(result: Result | None, checks: Sequence[Check]) -> Conclusion:
+    """Return what an answer amounts to by the checks that it got here."""
+    if result is None or any(check.ok is False for check in checks):
+        state = result.shown_state if result else State.FAILED
+        return Conclusion(state, None, Trust.REFUSED)
+    verdict = result.gate.verdict if result.gate else None
+    for check in checks:
+        if isinstance(check, SignatureCheck) and check.name == SIGNATURE:
+            return Conclusion(result.shown_state, verdict, check.trust, check.signer)
+    return Conclusion(result.shown_state, verdict)
+
+
+def conclude_gate(gate: Gate, runs: Iterable[tuple[str, str]] = ()) -> Conclusion:
+    """Return what a verdict on local reports amounts to, by trust and signer of the runs that vouch for them."""
+    found = [(_BELIEVED.index(Trust(trust)), signer) for trust, signer in runs if trust in _BELIEVED]
+    weakest, signer = max(found, default=(None, ""))
+    trust = Trust.UNCHECKED if weakest is None else _BELIEVED[weakest]
+    return Conclusion(_STATES.get(gate.verdict, State.SUCCEEDED), gate.verdict, trust, signer)
+
+
+class Checked(Protocol):
+    """An answer with its checks."""
+
+    @property
+    def checks(self) -> Sequence[Check]: ...  # noqa: D102
+    @property
+    def signed(self) -> bool: ...  # noqa: D102
+
+
+def verified(report: Checked) -> str:
     """Return one line for people: whether all checks of an answer hold, and whether a pinned key signed it."""
     return ": ".join(filter(None, (verdict(report), failed_check(report))))
 
 
-def failed_check(report: "Report") -> str:
+def failed_check(report: Checked) -> str:
     """Return the message of the first check that failed, which may quote the answer; empty if all hold."""
     return next((check.message for check in report.checks if check.ok is False), "")
 
 
-def verdict(report: "Report") -> str:
+def verdict(report: Checked) -> str:
     """Return the same line in words of our own alone."""
     for check in report.checks:
         if check.ok is False:
@@ -40,9 +181,16 @@ def verdict(report: "Report") -> str:
     return f"verified: {passed} checks hold; {messages.get(SIGNATURE, 'not signed').partition(':')[0]}"
 
 
-def gate_lines(gate: Gate) -> Iterator[tuple[str, str]]:
-    """Yield the verdict with its meaning, each violation with its first case and its fix, and the notes."""
-    yield gate.verdict, MEANINGS[gate.verdict]
+def gate_lines(gate: Gate, conclusion: Conclusion | None = None) -> Iterator[tuple[str, str]]:
+    """Yield the verdict with its meaning, each violation with its first case and its fix, and the notes.
+
+    With a conclusion, the meaning ends with who vouches for the answer.
+    """
+    vouched = f" ({conclusion.voucher})" if conclusion else ""
+    if conclusion and gate.accepted:
+        yield conclusion.judged, MEANINGS[gate.verdict]
+    else:
+        yield gate.verdict, f"{MEANINGS[gate.verdict]}{vouched}"
     for code in dict.fromkeys(fault.code for fault in gate.violations):
         first, *others = [fault for fault in gate.violations if fault.code == code]
         more = f" (and {len(others)} more)" if others else ""

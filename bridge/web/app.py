@@ -37,7 +37,7 @@ class Site:
 
     def __init__(self, watch: Watch, runs: Runs, figures: Figures) -> None:
         self._watch, self._runs, self._figures = watch, runs, figures
-        self._pages = Pages(watch.address, alarms=lambda: figures.alarms)
+        self._pages = Pages(watch.address, alarms=lambda: figures.alarms, shown=runs.shown)
         # Makes ETags differ from those of an earlier server process.
         self._name = secrets.token_hex(8)
         self._assets = assets()
@@ -51,7 +51,7 @@ class Site:
         wanted = Filter(params.get("preset", ""), params.get("state", ""), params.get("requester", ""))
         page = params.get("page", "1")
         number = min(int(page), _MOST_PAGE) if page.isascii() and page.isdecimal() else 1
-        version = snapshot.version, self._figures.alarms
+        version = snapshot.version, self._figures.alarms, self._runs.version
         return self._page(request, version, lambda: self._pages.requests(snapshot, wanted, number))
 
     def request(self, request: Request) -> Response:

@@ -58,16 +58,17 @@ def _files(watch: Watch, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     figures = Figures(runs, lambda: snapshot)
     while figures.step():
         pass
-    pages = Pages(watch.address, Links("", files=True), POLICY, lambda: figures.alarms)
+    pages = Pages(watch.address, Links("", files=True), POLICY, lambda: figures.alarms, runs.shown)
     yield MARK, ""
     for name, (_, content) in assets().items():
         if not name.endswith(".js"):
             yield name, content
+    # The list comes last: by then every answer was verified.
+    for row in snapshot.rows:
+        yield from _request(runs, pages, snapshot, row)
     for page in range(1, snapshot.listing(Filter(), 1, PAGE_ROWS).pages + 1):
         yield list_file(page), pages.requests(snapshot, Filter(), page)
     yield "trends.html", pages.trends(snapshot, figures.trends(), figures.progress())
-    for row in snapshot.rows:
-        yield from _request(runs, pages, snapshot, row)
 
 
 def _request(runs: Runs, pages: Pages, snapshot: Snapshot, row: Row) -> Iterator[tuple[str, str]]:

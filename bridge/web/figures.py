@@ -126,7 +126,7 @@ class Figures:
 
     def _wanted(self) -> list[Row]:
         """Return the answers that may have figures, the newest first."""
-        may = (State.SUCCEEDED, State.GATE_REJECTED)
+        may = (State.SUCCEEDED, State.GATE_REJECTED, State.GATE_INCOMPLETE)
         return [row for row in self._snapshot().ended if row.state in may][:ANSWERS]
 
     def _figures(self, row: Row) -> tuple[Figure, ...]:

@@ -1,6 +1,7 @@
 """Renders each page as HTML: collects its content and fills its template."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -12,6 +13,8 @@ from bridge.bus.wire import State
 from bridge.report.alarm import WINDOW
 from bridge.report.build import version
 from bridge.report.forms.templates import render, style
+from bridge.report.forms.words import spaced
+from bridge.verify.verdict import Conclusion
 from bridge.web.figures import Shown
 from bridge.web.runs import Answered, LogText
 from bridge.web.snapshot import PAGE_ROWS, Filter, Row, Snapshot
@@ -75,34 +78,40 @@ class Pages:
     """The pages of one bus. ``links`` builds addresses. ``policy`` is the Content-Security-Policy of exported files."""
 
     def __init__(
-        self, address: str, links: Links = _SERVED, policy: str = "", alarms: Callable[[], int] = lambda: 0
-    ) -> None:
+        self, address: str, links: Links = _SERVED, policy: str = "", alarms: Callable[[], int] = lambda: 0,
+        shown: Callable[[Row], Conclusion] = lambda row: row.status.shown,
+    ) -> None:  # fmt: skip
         self._address = address
         self._links = links
         self._policy = policy
         self._alarms = alarms
+        # What is known of a row's answer.
+        self._shown = shown
 
     def at(self, root: str) -> "Pages":
         """Return the same pages for another folder level; ``root`` is the relative path to the first page."""
-        return Pages(self._address, Links(root, self._links.files), self._policy, self._alarms)
+        return Pages(self._address, Links(root, self._links.files), self._policy, self._alarms, self._shown)
 
     def requests(self, snapshot: Snapshot, wanted: Filter, page: int, size: int = PAGE_ROWS) -> str:
         """Return a page of the list. The first one begins with the runners, the queue and the running jobs."""
         listing = snapshot.listing(wanted, page, size)
         is_first = wanted == Filter() and listing.page == 1
-        now, counts = time.time(), dict(snapshot.choices["state"])
+        now, states = time.time(), list(State)
+        counts = Counter(
+            (row.state, shown.word, shown.grade) for row in snapshot.rows for shown in [self._shown(row)]
+        )
         runners = [(s, str(s.record.state) if s.is_alive(now) else "not seen") for s in snapshot.runners]
         return self._render(
             "requests.html", snapshot, title="Requests", listing=listing, wanted=wanted, choices=snapshot.choices,
             runners=runners if is_first else [],
             waiting=snapshot.waiting[:_ABOVE] if is_first else [],
             running=snapshot.running[:_ABOVE] if is_first else [],
-            counts=[(str(state), counts[state]) for state in State if counts.get(state)],
+            counts=sorted(counts.items(), key=lambda each: states.index(each[0][0])),
         )  # fmt: skip
 
     def request(self, snapshot: Snapshot, row: Row, answer: Answered | None, log: LogText | None) -> str:
         """Return the page of one request, with its answer or its log so far."""
-        title = f"{row.status.preset} {row.state}".replace("_", " ")
+        title = f"{row.status.preset} {spaced(self._shown(row).word)}"
         return self._render("request.html", snapshot, title=title, row=row, answer=answer, log=log)
 
     def trends(
@@ -122,7 +131,7 @@ class Pages:
     def _render(self, name: str, snapshot: Snapshot, /, **values: Any) -> str:
         return render(
             name, _TEMPLATES, links=self._links, address=self._address, policy=self._policy, snapshot=snapshot,
-            version=version(), alarms=self._alarms(), **values,
+            version=version(), alarms=self._alarms(), outcome=self._shown, **values,
         )  # fmt: skip
 
 

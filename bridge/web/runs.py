@@ -15,6 +15,8 @@ from bridge.report.source import Source
 from bridge.verify.answer_files import Contents, read_result
 from bridge.verify.check import KnownAnswers, verify
 from bridge.verify.export import read_answer
+from bridge.verify.verdict import Conclusion
+from bridge.web.snapshot import Row
 from bridge.web.watch import Watch
 
 # How many characters at the end of a log are on the request's page. The whole log is a separate page.
@@ -51,11 +53,19 @@ class Runs:
         self._watch = watch
         # Cached answers, each with its approximate size in bytes.
         self._kept: OrderedDict[tuple[str, str], tuple[Answered, int]] = OrderedDict()
+        # What the answers that were verified so far amount to.
+        self._found: OrderedDict[tuple[str, str], Conclusion] = OrderedDict()
+        # Incremented with each of them, so that a page can ask for news.
+        self.version = 0
         self._lock = threading.Lock()
         # At most two answers are verified at a time: verifying reads all files of an answer.
         self._turn = threading.BoundedSemaphore(2)
         # At most two logs, which may be long, are read at a time.
         self._log_turn = threading.BoundedSemaphore(2)
+
+    def shown(self, row: Row) -> Conclusion:
+        """Return what a request's answer amounts to, as far as it was verified; its state if there is none."""
+        return self._found.get((row.branch, row.view.tip), row.status.shown)
 
     def answered(self, view: RequestBranch) -> Answered:
         """Verify an answer and return its view."""
@@ -89,6 +99,10 @@ class Runs:
         report = verify(watch.git, view, watch.presets, watch.pin, watch.client.sent.commit_of(view.branch))
         with self._lock:
             report = KnownAnswers(watch.git).compare(report)
+            self._found[view.branch, view.tip] = report.conclusion
+            self.version += 1
+            if len(self._found) > limits.BRANCHES:
+                self._found.popitem(last=False)
         if report.result is None:
             return None, tuple(report.checks)
         files = read_answer(watch.git, view, report)

@@ -22,10 +22,9 @@ class Row:
     status: Status
     view: RequestBranch
     requested_at: int
-    # Written by the requester and the runner, and not checked. Empty if unreadable.
+    # Written by the requester, and not checked. Empty if unreadable.
     requester: str = ""
     params: str = ""
-    verdict: str = ""
 
     @property
     def branch(self) -> str:

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from bridge.bus import history, objects, wire
 from bridge.bus.branch_names import age_sort_key, requested_at
@@ -17,7 +16,7 @@ from bridge.client import Client
 from bridge.common import doors, limits
 from bridge.common.doors import Door
 from bridge.common.drawing.text import cut
-from bridge.errors import KakeyaError, ManifestError, VerificationError, as_kakeya_error
+from bridge.errors import KakeyaError, ManifestError, as_kakeya_error
 from bridge.manifest import parse_manifest
 from bridge.requests import why_waiting
 from bridge.requests.liveness import last_line, liveness_of
@@ -33,7 +32,7 @@ PRIVATE = "refs/kakeya-web/"
 _AT_ONCE = 500
 # The last line of output is shown for at most this many running jobs, the oldest ones.
 _LINES = 50
-# A larger manifest or result is shown on the request's own page only.
+# A larger manifest is shown on the request's own page only.
 _MOST_BYTES = 64 * limits.KIB
 # How many characters of the parameters are kept for each row.
 _PARAMS = 500
@@ -96,7 +95,9 @@ class Watch:
         for i in range(0, len(branches), _AT_ONCE):
             some = {branch: tips[branch] for branch in branches[i : i + _AT_ONCE]}
             views = history.read_branches(self.git, some)
-            states = mark_unsigned(self.git, self.pin, [status_of(view) for view in views.values()], views)
+            states = mark_unsigned(
+                self.git, self.pin, [status_of(view, self.git) for view in views.values()], views
+            )
             contents = _contents(self.git, views)
             self._rows |= {
                 s.branch: Row(s, views[s.branch], requested_at(s.branch), *contents[s.branch]) for s in states
@@ -173,16 +174,11 @@ def _same(before: Row | None, now: Row) -> bool:
     return lapsed[0] == lapsed[1] and plain[0] == plain[1]
 
 
-def _contents(git: Git, views: Mapping[str, RequestBranch]) -> dict[str, tuple[str, str, str]]:
-    """Return requester, parameters and verdict of each request, unchecked; empty what cannot be read."""
-    read = partial(objects.read_many, git, max_bytes=_MOST_BYTES)
-    manifests = read([f"{view.request}:{wire.REQUEST}" for view in views.values()])
-    ended = {branch: view.tip for branch, view in views.items() if view.current_state.is_final}
-    results = dict(zip(ended, read([f"{tip}:{wire.RESULT}" for tip in ended.values()]), strict=True))
-    return {
-        branch: (*_requester_and_params(manifest), _verdict(results.get(branch)))
-        for branch, manifest in zip(views, manifests, strict=True)
-    }
+def _contents(git: Git, views: Mapping[str, RequestBranch]) -> dict[str, tuple[str, str]]:
+    """Return requester and parameters of each request, unchecked; empty what cannot be read."""
+    names = [f"{view.request}:{wire.REQUEST}" for view in views.values()]
+    manifests = objects.read_many(git, names, max_bytes=_MOST_BYTES)
+    return {branch: _requester_and_params(each) for branch, each in zip(views, manifests, strict=True)}
 
 
 def _requester_and_params(manifest: bytes | None) -> tuple[str, str]:
@@ -192,11 +188,3 @@ def _requester_and_params(manifest: bytes | None) -> tuple[str, str]:
         return "", ""
     params = " ".join(f"{name}={value}" for name, value in sorted(request.params.items()))
     return request.requested_by, cut(params, _PARAMS)
-
-
-def _verdict(result: bytes | None) -> str:
-    try:
-        gate = wire.parse_result(result).gate
-    except VerificationError:
-        return ""
-    return gate.verdict if gate else ""

@@ -47,6 +47,11 @@ class Outcome:
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     began: float = field(default_factory=time.monotonic)
 
+    @property
+    def shown_state(self) -> State:
+        """The state as people read it."""
+        return wire.shown_state(self.state, self.gate)
+
     def end(self, state: State, code: str, message: str) -> None:
         """Record how the request ended."""
         self.state = state
@@ -286,9 +291,9 @@ def tell_end(context: RunnerContext, lease: Lease, outcome: Outcome, published: 
         return
     params = outcome.admitted.params if outcome.admitted else {}
     remark = describe(outcome.request, params) if outcome.request else ""
-    sentence = f"{lease.branch}: {outcome.state} ({outcome.reason.message}) after {seconds:.1f} s"
+    sentence = f"{lease.branch}: {outcome.shown_state} ({outcome.reason.message}) after {seconds:.1f} s"
     sentence += f"; {remark}" if remark else ""
     unsent = f"; the answer is kept until the bus takes it ({context.bus.push_fault})"
     context.tell(sentence if published else sentence + unsent)
-    reason, state = outcome.reason.message, str(outcome.state)
+    reason, state = outcome.reason.message, str(outcome.shown_state)
     context.status_file.record_answer(lease.branch, remark, state, reason, seconds, published=bool(published))

@@ -34,6 +34,7 @@ from runner.state import signing_key
 
 # The code of the error if this host could not begin a step of a job.
 NOT_BEGUN = "not_begun"
+_NOT_ACCEPTED = {"REJECTED": "the reports do not hold", "INCOMPLETE": "the reports are incomplete"}
 _CANCELLED = {
     StopReason.CANCELLED: "the requester cancelled it",
     StopReason.SUPERSEDED: "the branch was pushed to again",
@@ -243,8 +244,9 @@ class _ClaimedRun:
             judged = judged.model_copy(update={"violations": violations, "verdict": gate.verdict(violations)})
         outcome.gate = judged
         if not judged.accepted:
-            first = judged.violations[0]
-            message = f"the reports do not hold: {first.code}: {first.message}"
+            # Name a violation that decided the verdict.
+            first = next(each for each in judged.violations if gate.verdict([each]) == judged.verdict)
+            message = f"{_NOT_ACCEPTED[judged.verdict]}: {first.code}: {first.message}"
             outcome.end(State.GATE_REJECTED, judged.verdict.lower(), message)
 
     def _binding(self, logs: tuple[bytes, ...]) -> gate.RunBinding:

@@ -1,12 +1,13 @@
 """Serves requests from the bus: one by name (``once``), or all that arrive (``serve``)."""
 
 import random
+from contextlib import suppress
 from pathlib import Path
 
-from bridge.bus import branch_names
+from bridge.bus import branch_names, objects, wire
 from bridge.bus.presence import RunnerState
 from bridge.bus.wire import State
-from bridge.errors import InfrastructureError, KakeyaError, RefusedError
+from bridge.errors import InfrastructureError, KakeyaError, RefusedError, VerificationError
 from bridge.system.git import NETWORK_TIMEOUT
 from bridge.verify.check import verify
 from bridge.verify.export import write_answer
@@ -94,7 +95,7 @@ def _announce(context: RunnerContext) -> None:
 
 
 def once(context: RunnerContext, branch: str, commit: str | None = None) -> State | None:
-    """Handle one branch and return the state of its answer, or None if this runner did not answer.
+    """Handle one branch and return the state of its answer as it is shown, or None if this runner did not answer.
 
     With ``commit``, only that commit is accepted as the request: a branch with another request is left alone.
 
@@ -123,7 +124,7 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
     action = decide(context, view, TipWatch())
     if action is Action.NOTHING:
         # An answer from before the policy listed keys is not signed.
-        return view.current_state if view.current_state.is_final else view.unsigned
+        return _shown(context, tip, view.current_state) if view.current_state.is_final else view.unsigned
     if branch in waiting:
         raise InfrastructureError(f"the answer of {branch} cannot be pushed", fix="Try again.")
     candidate = read_candidate(context.bus.git, view)
@@ -134,7 +135,17 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
     if published is State.REQUESTED:
         reason = context.waits.pop(branch, "waits for approval, or until this machine's clock can be trusted")
         context.tell(f"{branch}: {reason}")
-    return published
+    record = context.ledger.entry(branch)
+    return _shown(context, record.published if record else None, published)
+
+
+def _shown(context: RunnerContext, answer: str | None, state: State | None) -> State | None:
+    """Return the state of an answer, given by its commit, as it is shown. One that cannot be read keeps its state."""
+    if answer is not None and state is State.GATE_REJECTED:
+        with suppress(InfrastructureError, VerificationError):
+            blob = objects.read_blob(context.bus.git, answer, wire.RESULT, max_bytes=wire.MAX_RESULT)
+            return wire.parse_result(blob).shown_state
+    return state
 
 
 def keep_results(context: RunnerContext, branch: str, folder: Path) -> None:

@@ -121,7 +121,7 @@ def test_the_summary_has_verdict_claims_and_plots(use, runners, key, clone):
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("preset", "state", "code"),
-    [("fail", "failed", 1), ("slow", "timed_out", 124), ("gated", "gate_rejected", 5)],
+    [("fail", "failed", 1), ("slow", "timed_out", 124), ("gated", "gate_incomplete", 7)],
 )
 def test_the_action_ends_as_the_job_did(use, served, key, preset, state, code):
     job = use(preset=preset, public_key=key)

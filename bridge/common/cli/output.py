@@ -21,7 +21,7 @@ _ESCAPED = "kakeya-escaped"
 
 
 class Colored(NamedTuple):
-    """A part of a line that a terminal shows in a colour."""
+    """A part of a line that a terminal shows in a colour, if one is named."""
 
     text: str
     color: str
@@ -30,7 +30,7 @@ class Colored(NamedTuple):
 def put(*parts: str | Colored | Path, err: bool = False) -> None:
     """Print one line on standard output. The parts cannot add a second line or control the terminal."""
     shown = (
-        click.style(one_line(part.text), fg=part.color)
+        click.style(one_line(part.text), fg=part.color or None)
         if isinstance(part, Colored) and not is_plain()
         else one_line(part.text if isinstance(part, Colored) else str(part))
         for part in parts

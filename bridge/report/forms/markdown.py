@@ -50,9 +50,10 @@ def fenced(lines: Iterable[str]) -> str:
 
 
 def _run(run: RunView) -> list[str]:
-    verdict = f", gate: {run.gate.verdict}" if run.gate else ""
-    broken = " (**the answer does not hold**)" if run.evidence.status == "broken" else ""
-    title = f"### {escape(run.preset)}: {escape(run.state)}{escape(verdict)}{broken}"
+    shown = run.conclusion
+    verdict = f", gate: {shown.judged}" if shown.judged else ""
+    word = "**the answer does not hold**" if shown.is_refused else escape(shown.word)
+    title = f"### {escape(run.preset)}: {word}{escape(verdict)}"
     evidence = f"Evidence: {_EVIDENCE[run.evidence.status]}. {escape(run.evidence.message)}"
     parts = [title, escape(run.reason), evidence, _facts(run.request)]
     if run.gate and run.gate.faults:

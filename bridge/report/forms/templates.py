@@ -20,7 +20,7 @@ from bridge.common.drawing.markup import shown
 from bridge.common.drawing.svg import figures
 from bridge.common.drawing.text import cell
 from bridge.report.build import version
-from bridge.report.forms.words import ago, badges, grade, stamp
+from bridge.report.forms.words import ago, badges, grade, spaced, stamp
 from bridge.report.model import RunsView
 from bridge.reports.views.rows import claims_tables
 
@@ -39,7 +39,7 @@ def _environment(*folders: Path) -> Environment:
     }  # fmt: skip
     environment.filters |= {
         "advice": lambda fix: doors.advice(str(fix), Door.WEB), "ago": ago, "stamp": stamp,
-        "words": lambda text: str(text).replace("_", " "),
+        "words": lambda text: spaced(str(text)),
     }  # fmt: skip
     return environment
 

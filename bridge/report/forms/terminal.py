@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.common.drawing.text import cell, printable
-from bridge.report.forms.words import color, is_graded
+from bridge.report.forms.words import color, grade
 from bridge.report.model import Facts, Measured, RunsView, RunView
 from bridge.reports.views.rows import claims_tables
 from bridge.reports.views.terminal import rich_table
@@ -39,16 +39,16 @@ def _show(run: RunView, out: Console) -> None:
 
 
 def _heading(run: RunView) -> RenderableType:
-    verdict = run.gate.verdict if run.gate else None
     facts: Facts = (
         *((name, value) for name, value in run.request if name in ("parameters", "asked by", "branch")),
         *((name, value) for name, value in run.outcome if name in ("why", "finished", "seconds", "runner")),
     )
     grid = Table.grid(padding=(0, 2))
-    grid.add_row("state", _colored(run.state))
-    if verdict:
-        grid.add_row("gate", _colored(verdict))
-    grid.add_row("evidence", Text.assemble(_colored(run.evidence.status), f": {cell(run.evidence.message)}"))
+    shown = run.conclusion
+    grid.add_row("state", _plain(shown.word, color(shown.grade)))
+    if shown.judged:
+        grid.add_row("gate", _plain(shown.judged, color(shown.verdict_grade)))
+    grid.add_row("evidence", Text.assemble(_styled(run.evidence.status), f": {cell(run.evidence.message)}"))
     for name, value in facts:
         grid.add_row(_plain(name), Text(cell(value)))
     return grid
@@ -64,13 +64,9 @@ def _report(report: Measured, out: Console) -> None:
 
 
 def _styled(shown: str) -> Text:
-    return _colored(shown) if is_graded(shown) else Text(shown)
+    return _plain(shown, color(grade(shown)))
 
 
 def _plain(text: str, style: str = "") -> Text:
     """Return text without terminal control characters and console markup."""
     return Text(printable(text), style=style)
-
-
-def _colored(word: str) -> Text:
-    return _plain(word, color(word))

@@ -2,50 +2,40 @@
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from bridge.requests.waiting import span
+from bridge.verify.verdict import Conclusion, Trust
 
-if TYPE_CHECKING:
-    from bridge.report.model import RunView
-
-_GRADES = {
-    "succeeded": "good", "ACCEPTED": "good",
-    "ACCEPTED_BY_REQUESTER": "warn", "signed": "good", "cancelled": "warn", "INCOMPLETE": "warn",
-    "unsigned": "warn", "requested": "open", "claimed": "busy", "running": "busy", "ok": "good",
-    "--": "warn",
-}  # fmt: skip
+# The grades of checks' marks and of evidence; those of states and verdicts are in `bridge.verify.verdict`.
+_GRADES = {"ok": "good", "--": "warn", "FAIL": "bad", "signed": "good", "unsigned": "warn", "broken": "bad"}
 _COLORS = {"good": "green", "warn": "yellow", "bad": "red", "open": "blue", "busy": "cyan"}
-_EVIDENCE = {
-    "signed": "signed with a pinned key",
-    "unsigned": "nobody vouches for it",
-    "broken": "does not hold",
-}
 
 
 def grade(word: str) -> str:
-    """Return the grade of a state, a verdict or an evidence status: good, bad, open or busy."""
-    return _GRADES.get(word, "bad")
+    """Return the grade of a check's mark or an evidence status; empty for any other word."""
+    return _GRADES.get(word, "")
 
 
-def is_graded(word: str) -> bool:
-    """Return whether a word stands for an outcome."""
-    return word in _GRADES
+def color(grade: str) -> str:
+    """Return the colour of a grade in a terminal; none for an empty one."""
+    return _COLORS.get(grade, "")
 
 
-def color(word: str) -> str:
-    """Return the colour of a state, a verdict, an evidence status or a check's mark in a terminal."""
-    return _COLORS[grade(word)]
+def badges(shown: Conclusion) -> list[tuple[str, str]]:
+    """Return the outcome of an answer, its verdict with its voucher, and the voucher, as words with their grades."""
+    if shown.is_refused:
+        # What such an answer says means nothing.
+        return [(spaced(shown.state), ""), (shown.word, shown.grade)]
+    words = [(spaced(shown.state), shown.grade)]
+    if shown.judged:
+        words.append((f"gate: {shown.judged}", shown.verdict_grade))
+    is_signed = shown.trust is Trust.SIGNED
+    return [*words, ("signed with a pinned key", "good") if is_signed else (shown.voucher, "warn")]
 
 
-def badges(run: "RunView") -> list[tuple[str, str]]:
-    """Return state, verdict and evidence of a run as words, each with its grade."""
-    words = [(run.state.replace("_", " "), run.state), (_EVIDENCE[run.evidence.status], run.evidence.status)]
-    if run.gate:
-        words.insert(1, (f"gate: {run.gate.verdict}", run.gate.verdict))
-    # If a check of the answer failed, the state and verdict in it mean nothing.
-    believed = run.evidence.status != "broken"
-    return [(word, grade(key) if believed or key == "broken" else "") for word, key in words]
+def spaced(word: str) -> str:
+    """Return a state as people write it."""
+    return word.replace("_", " ")
 
 
 def ago(seconds: float) -> str:

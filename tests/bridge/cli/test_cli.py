@@ -331,10 +331,10 @@ def test_the_whole_path_for_people(kakeya, clone, runners):
     [
         ({"steps": [{"argv": ["/bin/false"]}]}, 1),
         ({"steps": [{"argv": ["/bin/sleep", "60"]}], "timeout_s": 1}, 124),
-        ({"steps": [{"argv": ["/bin/true"]}], "collect": ["results/research/x.json"], "gate": "reports"}, 5),
+        ({"steps": [{"argv": ["/bin/true"]}], "collect": ["results/research/x.json"], "gate": "reports"}, 7),
         ({"steps": [{"argv": ["/bin/true"]}], "code": "request"}, 4),
     ],
-    ids=["failed", "timed out", "gate rejected", "refused"],
+    ids=["failed", "timed out", "gate incomplete", "refused"],
 )
 def test_a_wait_ends_with_the_code_that_the_state_stands_for(
     kakeya, clone, runners, presets, monkeypatch, job, code

@@ -90,13 +90,14 @@ def test_the_verdict_of_the_gate_is_shown_with_what_would_mend_it(wait, answered
 
     code, _, said = wait()
 
-    assert code == 5
+    assert code == 7
     assert "gate: INCOMPLETE: no error was found" in said
     assert "  NO_REPORT " in said
     assert "    fix: " in said
     code, out, _ = wait("--json")
     last = json.loads(out.splitlines()[-1])
-    assert (code, last["exit_code"], last["gate"]["verdict"]) == (5, 5, "INCOMPLETE")
+    assert (code, last["exit_code"], last["gate"]["verdict"]) == (7, 7, "INCOMPLETE")
+    assert last["state"] == "gate_incomplete"
 
 
 def test_what_was_not_collected_is_shown_beside_the_answer(wait, answered, tmp_path):

@@ -16,6 +16,7 @@ from bridge.bus import wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.requests.status import status_of
+from bridge.verify.verdict import Conclusion, Trust
 from bridge.web.pages import Links, Pages, assets
 from bridge.web.snapshot import Filter, Row, Snapshot
 from tests.bridge.report.test_report_forms import PAYLOADS
@@ -200,14 +201,20 @@ def test_nothing_overflows_and_all_text_can_be_read(url, client, browser, jobs, 
 def test_no_column_squeezes_the_text_of_another(browser, tmp_path):
     """Each cell with text is at least 12 characters wide, however long the texts beside it are."""
     text = "window=128 " * 8
-    content = ("requester@" + "example." * 8 + "org", text, "ACCEPTED_BY_REQUESTER")
+    content = ("requester@" + "example." * 8 + "org", text)
     rows = []
+
+    def shown(row):
+        return Conclusion(row.state, "ACCEPTED_BY_REQUESTER", Trust.SIGNED, "runner-" * 9)
+
     for i, state in enumerate((State.SUCCEEDED, State.RUNNING, State.REQUESTED)):
         branch = f"mac-bridge/{'k3-fused-allmlx-' * 4}x-{1_795_000_000 + i}-abcdef12"
         view = RequestBranch(branch, f"{i:040x}", f"{i:040x}", None, None, has_foreign_commits=False)
         status = replace(status_of(view), state=state, detail=text, runner="runner-" * 10)
         rows.append(Row(status, view, 1_795_000_000, *content))
-    page = Pages("the bus", Links("", files=True)).requests(Snapshot(tuple(rows), at=1.0), Filter(), 1)
+    page = Pages("the bus", Links("", files=True), shown=shown).requests(
+        Snapshot(tuple(rows), at=1.0), Filter(), 1
+    )
     for name, body in {"index.html": page, **{name: body for name, (_, body) in assets().items()}}.items():
         (tmp_path / name).write_text(body, encoding="utf-8")
     browser.open((tmp_path / "index.html").as_uri())

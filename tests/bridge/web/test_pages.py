@@ -65,9 +65,13 @@ class TestRealBus:
         forger.rewrite(run.branch, gate={"verdict": "REJECTED"})
 
         page = text_of(web.page())
-
-        assert "rejected" in page
         assert "n=7" in page
+        assert "succeeded not verified" in page
+        # The verdict in an answer counts once the answer was verified.
+        web.figures.step()
+        page = text_of(web.page())
+        assert "does not hold" in page
+        assert "succeeded" not in page.partition("age")[2].partition("n=7")[0]
 
     @pytest.mark.long
     def test_a_log_that_grows_and_the_end_of_the_job(self, web, jobs, tmp_path, runners, wait_for):
