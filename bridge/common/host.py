@@ -27,12 +27,20 @@ def chip() -> str:
     """Return the processor's name, or the architecture if the name is unknown."""
     if sys.platform == "darwin":
         return process.answer("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()
+    return _of_processor("model name") or platform.machine()
+
+
+def processor_flags() -> str:
+    """Return the processor's features, as Linux names them; empty elsewhere. Virtual machines may hide some."""
+    return _of_processor("flags", "Features")
+
+
+def _of_processor(*names: str) -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.machine())
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(names)), "")
 
 
 def memory_bytes() -> int:

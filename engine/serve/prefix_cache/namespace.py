@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from bridge.common import host
 from engine.cache import make_caches
 from engine.cache.kinds import layout_of
 from engine.checkpoints import digests
 from engine.dflash.propose.proposer import Proposer
 from engine.mx import mx, tree
 from engine.serve.models import Resident
-from engine.serve.prefix_cache import snapshots
+from engine.serve.prefix_cache import arithmetic, snapshots
 from engine.serve.prefix_cache.snapshots import Snapshot
 
 PARTS = ("model", "tokenizer", "codec", "layout", "engine")
@@ -88,7 +87,7 @@ def namespace_of(resident: Resident, spec: str, boundary: int, block: int, *, dr
         "tokenizer": digest(models[0]["tokenizer"]),
         "codec": digest([spec, boundary, [form.codec for form in forms]]),
         "layout": digest([layout, block]),
-        "engine": digest([host.versions(), host.chip(), host.device_name(mx.default_device())]),
+        "engine": digest(arithmetic.facts(pair.target)),
     }
     return BlockNamespace(parts, forms, context)
 

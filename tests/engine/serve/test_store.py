@@ -4,6 +4,8 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 
@@ -144,6 +146,37 @@ def test_shelves_differ_in_the_part_that_differs(tiny, tmp_path):
     assert differing(parts(spec="e8v@4.25")) == {"codec", "layout"}
     assert differing(parts(block=32)) == {"layout"}
     assert differing(parts(drafts=False)) == {"model", "layout"}
+
+
+PARTS = """
+import json
+from engine.serve.models import load_resident
+from engine.serve.prefix_cache.namespace import namespace_of
+resident = load_resident("tiny", "none", "float32", once=ONCE)
+print(json.dumps(namespace_of(resident, "raw", 0, 32, drafts=False).parts))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="on a Mac, the system's library decides alone")
+def test_processes_that_compute_other_bits_do_not_meet():
+    def parts(once=False, **variables):
+        env = {
+            name: value for name, value in os.environ.items() if not name.startswith(("OPENBLAS", "KAKEYA"))
+        }
+        argv = [sys.executable, "-P", "-c", PARTS.replace("ONCE", str(once))]
+        env |= {"OPENBLAS_NUM_THREADS": "1", **variables}
+        return json.loads(subprocess.run(argv, env=env, check=True, capture_output=True, timeout=300).stdout)
+
+    own = parts()
+    assert parts() == own
+    others = [
+        {"OPENBLAS_NUM_THREADS": "2"}, {"OPENBLAS_CORETYPE": "Nehalem"}, {"KAKEYA_OPENBLAS": "off"},
+        {"MLX_ENABLE_TF32": "0"},
+    ]  # fmt: skip
+    for variables in others:
+        found = parts(**variables)
+        assert {name for name in own if own[name] != found[name]} == {"engine"}, variables
 
 
 def opened_up(data):
