@@ -10,7 +10,7 @@ with QuietInterrupt():
     import click
 
     from bridge.common import environment
-    from bridge.common.cli.commands import CONTEXT, LazyGroup, option
+    from bridge.common.cli.commands import CONTEXT, REFERENCE, LazyGroup, option
     from bridge.common.cli.program import run_program
     from bridge.common.version import built_from, version_option
     from bridge.system import signals
@@ -44,7 +44,7 @@ MODULES = {
 
 @click.group(cls=LazyGroup, package=__name__, table=COMMANDS, modules=MODULES, context_settings=CONTEXT)
 @option(
-    "-C repo", str, ".", show_default=False, metavar="DIR",
+    "-C repo", REFERENCE, ".", show_default=False, metavar="DIR",
     help="Work in the git repository that contains DIR.",
 )  # fmt: skip
 @version_option("kakeya", built_from)

@@ -11,7 +11,7 @@ import click
 from bridge.bus.wire import State
 from bridge.client import Client, Run
 from bridge.common import environment, sanitize
-from bridge.common.cli.commands import Duration, option
+from bridge.common.cli.commands import REFERENCE, Duration, option
 from bridge.common.cli.output import Colored, put_block, put_json, say
 from bridge.errors import UsageError
 from bridge.presets import load_presets
@@ -39,11 +39,11 @@ def _keep(name: str) -> Callable[[click.Context, click.Parameter, str | None], N
 
 
 remote_option = option(
-    "--remote -R", metavar="NAME", expose_value=False, callback=_keep("remote"),
+    "--remote -R", REFERENCE, metavar="NAME", expose_value=False, callback=_keep("remote"),
     help="Git remote (name or URL) that serves as the bus.  [default: origin]",
 )  # fmt: skip
 key_option = option(
-    "--key", metavar="FILE", expose_value=False, callback=_keep("public_key"),
+    "--key", REFERENCE, metavar="FILE", expose_value=False, callback=_keep("public_key"),
     help="File with the runner's public key.  [default: the pinned key]",
 )  # fmt: skip
 

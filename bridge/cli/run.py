@@ -7,7 +7,7 @@ import click
 
 from bridge.cli.common import client_of, complete_preset, finish, follow, param_option, remote_option
 from bridge.common import environment
-from bridge.common.cli.commands import Duration, flag, json_option, option
+from bridge.common.cli.commands import REFERENCE, Duration, flag, json_option, option
 from bridge.common.cli.output import put, put_json, say
 from bridge.errors import one_line
 from bridge.presets import find_preset, load_presets, split_params
@@ -40,7 +40,7 @@ _NAMED = 5
 @click.command()
 @click.argument("preset", shell_complete=complete_preset)
 @param_option
-@option("--ref", str, "HEAD", help="Commit for the job to work on.")
+@option("--ref", REFERENCE, "HEAD", help="Commit for the job to work on.")
 @flag("--sign", "Sign the request with your SSH key (git's user.signingkey).")
 @flag("--snapshot", "Send the uncommitted changes of tracked files too.")
 @click.option(

@@ -5,15 +5,18 @@ from typing import Any
 
 import click
 
-from bridge.common.cli.commands import flag, option
+from bridge.common.cli.commands import REFERENCE, flag, option
 
 FAILED = 2
 
 
 @click.group(invoke_without_command=True)
-@option("--check reference", metavar="REF", help="Load this model and run one token through it.")
+@option("--check reference", REFERENCE, metavar="REF", help="Load this model and run one token through it.")
 @option(
-    "--draft", metavar="REF", help="Drafter to check with it.  [default: the model's own drafter, if any]"
+    "--draft",
+    REFERENCE,
+    metavar="REF",
+    help="Drafter to check with it.  [default: the model's own drafter, if any]",
 )
 @flag("--no-draft", "Check the model without a drafter.")
 @flag("--files only_files", "Check only the files; load and run nothing.")

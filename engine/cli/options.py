@@ -4,15 +4,17 @@ from typing import Any
 
 import click
 
-from bridge.common.cli.commands import FILE, Decorator, flag, option, options
+from bridge.common.cli.commands import FILE, REFERENCE, Decorator, flag, option, options
 from engine.cli.types import CACHE_SPECS, DTYPES, EmbedScale, numbers
 
 model = options(
-    option("--model", str, "tiny", help="tiny, tiny-hybrid, qwen3-8b, ..., folder or hub id."),
+    option("--model", REFERENCE, "tiny", help="tiny, tiny-hybrid, qwen3-8b, ..., folder or hub id."),
     option("--dtype", click.Choice(DTYPES), help="[default: float32 on the CPU, else stored]"),
 )
 
-draft = option("--draft", help="Folder, hub id or pair name of the drafter.  [default: the model's own]")
+draft = option(
+    "--draft", REFERENCE, help="Folder, hub id or pair name of the drafter.  [default: the model's own]"
+)
 
 embed_scale = option(
     "--embed-scale", EmbedScale(),
@@ -66,6 +68,7 @@ decoding = options(
 prompts = options(
     option(
         "--prompts",
+        REFERENCE,
         help="Prompt set: code, functions, sums, chat, prose, humaneval, or a JSON lines file.  [default: code]",
     ),
     decoding,

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from bridge.common.cli.commands import EXISTING_FILE, FOLDER, flag, option
+from bridge.common.cli.commands import EXISTING_FILE, FOLDER, REFERENCE, flag, option
 from bridge.common.secret import weakness
 from engine.cli.types import DTYPES
 
@@ -34,7 +34,8 @@ class Size(click.ParamType[int]):
 
 @click.command()
 @option(
-    "--model models", show_default="tiny-chat, or tiny if a drafter is asked for", multiple=True, metavar="REF",
+    "--model models", REFERENCE, multiple=True, metavar="REF",
+    show_default="tiny-chat, or tiny if a drafter is asked for",
     help="A name, a folder or a hub id; repeat it for several. Each request names one of them.",
 )  # fmt: skip
 @option("--host", str, "127.0.0.1", help="Address to listen on.")
@@ -42,7 +43,7 @@ class Size(click.ParamType[int]):
 @option("--cache", str, "raw", help="Cache spec of requests that name none.")
 @option("--boundary", click.IntRange(0, 512), 0, help="First and last layers to leave raw.")
 @option(
-    "--draft", str, "auto", metavar="auto|none|lookup|dflash|dflash-package|REF",
+    "--draft", REFERENCE, "auto", metavar="auto|none|lookup|dflash|dflash-package|REF",
     help="Drafter of requests that name none, or the drafter to load.",
 )  # fmt: skip
 @option(

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from bridge.common.cli.commands import REFERENCE, TEXT
 from bridge.reports.cache_spec import split_list
 
 # The types in which a model can compute; "stored" is the type of its files. Names only, so that `--help` needs no MLX.
@@ -14,12 +15,17 @@ MOST_SCALE = 1e6
 
 
 class Items(click.ParamType[tuple[Any, ...]]):
-    """A list in one argument, without repetitions. The message of a ValueError that ``split`` raises is shown."""
+    """A list in one argument, without repetitions. The message of a ValueError that ``split`` raises is shown.
+
+    ``kind`` is the type of the whole argument: ``TEXT`` or ``REFERENCE``.
+    """
 
     name = "list"
 
-    def __init__(self, split: Callable[[str], Iterable[Any]], metavar: str | None = None) -> None:
-        self.split, self.metavar = split, metavar
+    def __init__(
+        self, split: Callable[[str], Iterable[Any]], metavar: str | None = None, kind: Any = TEXT
+    ) -> None:
+        self.split, self.metavar, self.kind = split, metavar, kind
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
         """Show the choices or the range in the help."""
@@ -30,7 +36,8 @@ class Items(click.ParamType[tuple[Any, ...]]):
     ) -> tuple[Any, ...]:
         """Return the items."""
         try:
-            return tuple(dict.fromkeys(self.split(value) if isinstance(value, str) else value))
+            items = self.split(self.kind.convert(value, param, ctx)) if isinstance(value, str) else value
+            return tuple(dict.fromkeys(items))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -46,7 +53,7 @@ def _cache_specs(text: str) -> Iterable[str]:
     return specs
 
 
-NAMES = Items(lambda text: filter(None, _between_commas(text)))
+NAMES = Items(lambda text: filter(None, _between_commas(text)), kind=REFERENCE)
 CACHE_SPECS = Items(_cache_specs)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from bridge.common.cli.commands import flag, json_option, option
+from bridge.common.cli.commands import REFERENCE, flag, json_option, option
 from bridge.common.cli.output import put, put_block, put_json, say
 from bridge.verify.public_keys import PINNED_FILE, SETTING
 from runner.cli.common import say_refused
@@ -14,9 +14,11 @@ from runner.state import signing_key
 
 
 @click.command()
-@option("--bus url", required=True, metavar="URL", help="The git remote to serve.")
+@option("--bus url", REFERENCE, required=True, metavar="URL", help="The git remote to serve.")
 @option("--id runner_id", metavar="NAME", help="This runner's name.  [default: the host's]")
-@option("--python", metavar="PATH", help="The interpreter that runs jobs.  [default: the runner's own]")
+@option(
+    "--python", REFERENCE, metavar="PATH", help="The interpreter that runs jobs.  [default: the runner's own]"
+)
 @click.pass_obj
 def init_command(policy: Path | None, url: str, runner_id: str | None, python: str | None) -> None:
     """Write a first policy file.
@@ -34,7 +36,7 @@ def init_command(policy: Path | None, url: str, runner_id: str | None, python: s
 
 
 @click.command()
-@option("--python", metavar="PATH", help="Interpreter to pin.  [default: the one in the policy]")
+@option("--python", REFERENCE, metavar="PATH", help="Interpreter to pin.  [default: the one in the policy]")
 @click.pass_obj
 def pin_command(policy: Path | None, python: str | None) -> None:
     """Pin the interpreter that runs jobs in the policy, with its current version.

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from bridge.checks import show
-from bridge.common.cli.commands import EXISTING_FOLDER, FOLDER, flag, option
+from bridge.common.cli.commands import EXISTING_FOLDER, FOLDER, REFERENCE, flag, option
 from bridge.common.cli.output import put, put_block, say
 from bridge.errors import ExitCode, PolicyError, UsageError
 from bridge.verify.public_keys import PINNED_FILE, read_public_keys
@@ -25,9 +25,11 @@ _SERVICES: Mapping[str, Callable[[Settings], Service]] = {"darwin": launchd.serv
 
 
 @click.command()
-@option("--bus url", required=True, metavar="URL", help="The git remote to serve.")
+@option("--bus url", REFERENCE, required=True, metavar="URL", help="The git remote to serve.")
 @option("--id runner_id", metavar="NAME", help="This runner's name.  [default: the host's]")
-@option("--python", metavar="PATH", help="The interpreter that runs jobs.  [default: the runner's own]")
+@option(
+    "--python", REFERENCE, metavar="PATH", help="The interpreter that runs jobs.  [default: the runner's own]"
+)
 @option(
     "--clone", EXISTING_FOLDER, metavar="DIR",
     help="Write the public key into this clone of the bus, for a maintainer to commit.",

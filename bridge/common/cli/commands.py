@@ -123,17 +123,35 @@ class Duration(click.ParamType[timedelta]):
         return timedelta(seconds=float(match[1]) * self._units[match[2]])
 
 
-def option(names: str, kind: Any = str, default: Any = None, **settings: Any) -> Decorator:
+class Text(click.ParamType[str]):
+    """A text. An argument whose bytes are not UTF-8 is refused: what it is meant to say is unknown."""
+
+    name = "text"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text."""
+        text = str(value)
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            self.fail("is not text in UTF-8", param, ctx)
+        return text
+
+
+TEXT = Text()
+REFERENCE = click.STRING  # the name of a thing that may be a file, whose bytes need not be text
+
+
+def option(names: str, kind: Any = TEXT, default: Any = None, **settings: Any) -> Decorator:
     """Return an option whose help shows its default.
 
     Args:
         names: separated by spaces: ``--seed``, ``-n --limit``, ``--json as_json``.
-        kind: click's type.
+        kind: click's type, or ``str`` for a text.
         default: None for an option that need not be there.
         settings: of ``click.option``.
     """
     if default is not None:
         settings = {"default": default, "show_default": True, **settings}
+    kind = None if settings.get("is_flag") else TEXT if kind is str else kind
     return click.option(*names.split(), type=kind, **settings)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bridge.common.cli.commands import FILE, flag, option
+from bridge.common.cli.commands import FILE, REFERENCE, flag, option
 from bridge.common.cli.progress import progress
 from engine.cli.measured import put_out, show_tables
 from engine.cli.types import list_of
@@ -27,6 +27,7 @@ CODECS = ("raw", "affine", "classic", "voronoi")
 @option("--distributions", list_of(DISTRIBUTIONS), ",".join(DISTRIBUTIONS), show_default=False)
 @option(
     "--model",
+    REFERENCE,
     help="Measure on keys and values of this model instead, a name, folder or hub id (with --text).",
 )
 @option("--text", FILE, help="Text for --model to read: its first 4,096 tokens.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bridge.common.cli.commands import FOLDER, option, options
+from bridge.common.cli.commands import FOLDER, REFERENCE, option, options
 from bridge.common.cli.progress import Bounded
 from bridge.common.whole_files import atomic_write
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 for_a_target = options(
-    option("--target name", required=True, help="Bundled name, folder or hub id of the target."),
+    option("--target name", REFERENCE, required=True, help="Bundled name, folder or hub id of the target."),
     option("--out", FOLDER, required=True, help="Output folder for checkpoints, log and model."),
     option(
         "--text", click.Path(exists=True, path_type=Path), multiple=True,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bridge.common.cli.commands import EXISTING_FOLDER, option
+from bridge.common.cli.commands import EXISTING_FOLDER, REFERENCE, option
 from bridge.common.cli.progress import Bounded
 from engine.cli.train.common import carry_out, for_a_target
 from engine.cli.train.common import seed as seed_option
@@ -22,6 +22,7 @@ PLANNED = ("steps", "rows", "anchors", "block", "seed", "decay", "shortlist")  #
 @option("--written", click.IntRange(0), 1024, help="Rows that the target writes.")
 @option(
     "--prompts prompt_set",
+    REFERENCE,
     help="A set of prompts or a JSON lines file: the target answers them, with its chat template, instead of "
     "writing rows; needs --with torch.",
 )
