@@ -1,40 +1,21 @@
 """Explains why an operation on a remote failed, from the messages of git and the server."""
 
 import re
-import shlex
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
-from bridge.bus import exact_refs
+from bridge.bus import causes, exact_refs
+from bridge.bus.advice import Surroundings
 from bridge.bus.branch_names import is_in_conflict
 from bridge.bus.push_end import is_overtaken
 from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
-from bridge.system import git_output
 from bridge.system.git import Git
 
-# Whole phrases that servers send. Names and addresses occur in git's messages too, so a single word proves nothing.
-_NO = r"(?:denied|declined|not allowed|not permitted|prohibited|protected branch|read-only)"
-_NO_RIGHT = re.compile(
-    rf"returned error: 403|\[remote rejected\] \([^)\n]*{_NO}|^(?:remote: |error: permission ).*{_NO}",
-    re.IGNORECASE | re.MULTILINE,
-)
 # Sentences of git and curl themselves. A server may send the same text, but only in these forms.
 _GITS_OWN = re.compile(
     r"fatal: '[^'\s]+' does not appear to be a git repository"
     r"|fatal: unable to access '[^'\s]+': (?:Could not resolve host: \S+|Failed to connect to \S+ port \d+"
     r"(?: after \d+ ms)?: (?:Could(?:n't| not) connect to server|Connection refused))"
-)
-_NO_ACCESS = re.compile(
-    r"could not read|does not appear to be a git repository|repository .*not found|authentication failed"
-    r"|terminal prompts disabled",
-    re.IGNORECASE,
-)
-_MOVED = re.compile(r"returned error: 30[12378]\b")
-# In the words of GnuTLS, OpenSSL and macOS.
-_CERTIFICATE = re.compile(
-    r"^fatal: unable to access .*: (?:server certificate verification failed|SSL: |SSL certificate|SSL peer)",
-    re.MULTILINE,
 )
 _OTHER_HASH = re.compile(
     r"^fatal: (?:the receiving end does not support .* hash|mismatched algorithms)", re.MULTILINE
@@ -58,11 +39,8 @@ def is_transient(output: str) -> bool:
 def explain(error: ProcessError, git: Git, name: str, branch: str | None = None) -> Exception:
     """Turn git's message into an error that says what happened and what to do."""
     output = error.output()
-    return (
-        _unfit(output, name)
-        or (branch and _refused(error, output, git, name, branch))
-        or _failed(error, output, git, name)
-    )
+    conflict = _conflict(output, git, name, branch) if branch else None
+    return _unfit(output, name) or conflict or _caused(error, Surroundings(git, name, branch or ""))
 
 
 def _unfit(output: str, name: str) -> UsageError | None:
@@ -75,17 +53,13 @@ def _unfit(output: str, name: str) -> UsageError | None:
     return None
 
 
-def _refused(error: ProcessError, output: str, git: Git, name: str, branch: str) -> RefusedError | None:
+def _conflict(output: str, git: Git, name: str, branch: str) -> RefusedError | None:
     if blocked := _BLOCKED.search(output):
         return name_conflict_error(branch, blocked[1])
     if not is_overtaken(output) and _CONFLICT.search(output):
         with suppress(GitError):
             for other in exact_refs.find_branches(git, name, partial(is_in_conflict, branch)):
                 return name_conflict_error(branch, other)
-    if _NO_RIGHT.search(output):
-        message = f"{name} does not let you push {branch!r}"
-        fix = "Whoever administers the remote can give this account the right to."
-        return RefusedError(message, fix=fix, code="no_push_right", quoting=error.summary())
     return None
 
 
@@ -96,38 +70,19 @@ def name_conflict_error(branch: str, other: str) -> RefusedError:
     return RefusedError(message, fix=fix, code="squatted")
 
 
-def _failed(error: ProcessError, output: str, git: Git, name: str) -> InfrastructureError:
-    code = "unreachable"
-    if _CERTIFICATE.search(output):
-        message = f"cannot tell whether the server of {name} is the right one"
-        fix = (
-            "Check this machine's clock, the address and the server's certificate. If its authority is your "
-            "own, name it with: git config http.sslCAInfo FILE"
-        )
-    elif _MOVED.search(output):
-        message = f"{name} redirects to another address"
-        fix = (
-            "Name the new address with `git remote set-url`. No redirect is followed after git has contacted "
-            "the server, or if http.extraHeader is set, which may hold a token."
-        )
-    elif _NO_ACCESS.search(output):
-        message, fix = f"cannot reach {name}", _how_to_check(git, name)
-    else:
-        message, code = f"{name} did not do what it was asked for", "remote_failed"
-        fix = "Try again; `kakeya doctor` checks the remote."
+def _caused(error: ProcessError, near: Surroundings) -> Exception:
+    cause = causes.find(error, is_push=bool(near.branch))
     words = error.summary()
+    if cause and cause.is_refusal:
+        message = f"{near.name} does not let you push {near.branch!r}, because {cause.sentence}"
+        return RefusedError(message, fix=cause.help(near), code=cause.code, quoting=words)
+    message = (
+        cause.sentence.format(name=near.name) if cause else f"{near.name} did not do what it was asked for"
+    )
+    fix, code = (cause.help(near), cause.code) if cause else (None, "remote_failed")
     if _GITS_OWN.fullmatch(words):
         return InfrastructureError(f"{message}: {words}", fix=fix, code=code)
     return InfrastructureError(message, fix=fix, code=code, quoting=words)
-
-
-def _how_to_check(git: Git, name: str) -> str:
-    """Return commands that work in the user's folder, for a named remote and for an address."""
-    here = ["git"] if git.directory == Path() else ["git", "-C", str(git.directory)]
-    access = f"Check your access with: {shlex.join([*here, 'ls-remote', name])}"
-    if name not in git_output.lines(git("remote").stdout):
-        return access
-    return f"{access}; and the address with: {shlex.join([*here, 'remote', 'get-url', name])}"
 
 
 def sha256_remote_error(name: str) -> UsageError:

@@ -50,6 +50,8 @@ _BY_CODE_FOR_WORKFLOWS = {
     "no_push_right": "Let the job's token push (permissions: contents: write), or set KAKEYA_BRANCH_PREFIX in the "
     "job's environment to a prefix that it may push to.",
 }
+# Only such advice is replaced: other rules of a host have the same code.
+_ABOUT_RIGHTS = re.compile(r"--prefix|the right to push")
 
 
 class Door(Enum):
@@ -75,7 +77,7 @@ def current() -> Door:
 
 def advice(fix: str | None, door: Door, code: str = "") -> str | None:
     """Return a fix, which was written for a terminal, in the words of a door. ``code`` is the error's code, if any."""
-    if door is Door.ACTION and code in _BY_CODE_FOR_WORKFLOWS:
+    if door is Door.ACTION and code in _BY_CODE_FOR_WORKFLOWS and _ABOUT_RIGHTS.search(fix or ""):
         return _BY_CODE_FOR_WORKFLOWS[code]
     for pattern, words in _REPLACED.get(door, ()) if fix else ():
         fix = re.sub(pattern, words, fix or "")

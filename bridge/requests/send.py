@@ -9,7 +9,7 @@ from bridge.bus.branch_names import Namespace
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.bus.wire import CancelFile
-from bridge.errors import InfrastructureError, KakeyaError, RefusedError
+from bridge.errors import InfrastructureError, KakeyaError
 from bridge.manifest import format_time
 from bridge.requests import idempotency, request_commit
 from bridge.requests.binding import Binding, repository_name
@@ -17,11 +17,6 @@ from bridge.requests.outbox import Sent
 from bridge.requests.request_commit import Draft, Prepared
 from bridge.system.git import Git
 
-# The fix if a remote does not accept a branch with this name.
-OTHER_PREFIX = (
-    "Choose a prefix that this account may push to: --prefix of `kakeya run`, or KAKEYA_BRANCH_PREFIX; "
-    "`kakeya doctor` tries it without sending."
-)
 _ATTEMPTS = 20
 
 
@@ -62,10 +57,6 @@ def send(
             sender = idempotency.IdempotentSender(git, remote, sent, patterns)
             return sender.send(key, lambda nonce: make(nonce=nonce, prove=key.proof))
         return (*_send_new(remote, sent, make()), False)
-    except RefusedError as error:
-        if error.code != "squatted":
-            error.fix = OTHER_PREFIX
-        raise
     except InfrastructureError as error:
         if error.code == "unsure" and idempotency_key is not None:
             error.fix = "Call it again with the same key: the request is sent only once."
