@@ -26,7 +26,7 @@ from runner.host.fitness import Fitness
 from runner.host.interpreter import Interpreter
 from runner.host.models import Models
 from runner.job import workspace
-from runner.job.sandbox import Sandbox, choose
+from runner.job.sandbox import Sandbox, choose, hub
 from runner.ownership import own_files
 from runner.policy import Policy
 from runner.state import archive, signing_key
@@ -77,6 +77,11 @@ class RunnerContext:
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     # Why requests wait, by branch, as text for the operator. A reason is removed once it has been shown.
     waits: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def secrets(self) -> list[str]:
+        """Texts that must never appear in a log or report: the bus's credential and the hub's tokens."""
+        return [*self.bus.secrets, *hub.tokens(self.policy.env)]
 
     def update_operator_mode(self) -> OperatorMode:
         """Return the operator's current order, and publish it in the status file and on the bus."""

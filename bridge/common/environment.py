@@ -106,6 +106,15 @@ def fetched_model(name: str) -> Path:
     return data_home() / "models" / name
 
 
+def hub_homes() -> list[Path]:
+    """Return the folders in which the tools of the Hugging Face hub keep a user's tokens and models by default."""
+    try:
+        home = Path.home()
+    except RuntimeError:  # this user has none
+        return []
+    return [Path(get("XDG_CACHE_HOME") or home / ".cache") / "huggingface", home / ".huggingface"]
+
+
 def state_home() -> Path:
     """Return the folder of durable state other than settings."""
     return Path(get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "kakeya"

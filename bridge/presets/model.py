@@ -27,6 +27,9 @@ EnvValue = Annotated[str, StringConstraints(max_length=32_768, pattern=r"^[^\x00
 # Variables that make a child load or run code before its own first line. No preset can set or pass them.
 _NEVER_SET = re.compile(r"(?:DYLD|LD|GIT|PYTHON|NODE|PERL|RUBY|BASH)_?.*|ENV|IFS|PATH|HOME|TMPDIR|SHELLOPTS")
 
+# Variables that hold, or lead to, a token of the host. Values of settings are published with the commands.
+_SECRET = re.compile(r"HF_TOKEN(?:_PATH)?|HUGGING_?FACE_(?:HUB_)?TOKEN|KAKEYA_BUS_TOKEN")
+
 # Checked values of all of a preset's parameters. Only `Preset` makes them.
 Checked = NewType("Checked", dict[str, Value])
 
@@ -147,8 +150,8 @@ class Preset(BaseModel):
             raise ValueError("inputs are for code 'installed'; with 'request' the whole tree is there")
         if self.gated and not self.collect:
             raise ValueError(f"gate {self.gate!r} needs something to collect")
-        for name in (*self.env, *self.pass_env):
-            if _NEVER_SET.fullmatch(name):
+        for name in (*self.env, *self.pass_env, *filter(_SECRET.fullmatch, self.env_names)):
+            if _NEVER_SET.fullmatch(name) or _SECRET.fullmatch(name):
                 raise ValueError(f"{name} may not be set or passed to a job")
         return self
 

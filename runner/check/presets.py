@@ -77,6 +77,7 @@ def run_check(
     """
     with workspace(context.policy.state, "check") as space:
         inside = context.sandbox.around([program or argv[0]], space, preset)
+        extra = context.sandbox.variables(extra or {}, space, preset) if preset else extra
         interpreter = context.policy.interpreter
         return run_trial(argv, space, inside, interpreter=interpreter, extra=extra, timeout_s=timeout_s)
 

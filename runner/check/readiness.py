@@ -13,6 +13,7 @@ from bridge.system import engine_probe, git
 from bridge.system.process import run
 from runner.admit.signature import check_list, has_usable_signer
 from runner.check.presets import check_presets, run_check
+from runner.check.visible import visible_files
 from runner.context import RunnerContext, open_runner
 from runner.host.facts import describe_host, describe_versions
 from runner.host.interpreter import Interpreter
@@ -49,6 +50,7 @@ def examine(path: Path | None) -> Iterator[Check]:
             yield from _bus(context)
             yield _disk(policy)
             yield _sandbox(context)
+            yield from visible_files(context)
             yield _supervisor(context)
             yield from _engine(context)
             yield from check_presets(policy, context)

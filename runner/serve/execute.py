@@ -164,9 +164,9 @@ class _ClaimedRun:
         deadline = time.monotonic() + admitted.timeout_s
         env = self._environment(space)
         keepalive = Keepalive(context, self._lease)
-        most = int(context.policy.limits.log_mb * (1 << 20))
+        most, secrets = int(context.policy.limits.log_mb * (1 << 20)), context.secrets
         for i, argv in enumerate(admitted.commands):
-            sink = LogSink(most, context.bus.secrets, self._lease.log)
+            sink = LogSink(most, secrets, self._lease.log)
             command = self._command(argv, env, space, sink, deadline)
             stopped = None
             try:
@@ -194,6 +194,7 @@ class _ClaimedRun:
         extra |= {**preset.env, RUN_ID: gate.run_id(lease.branch, lease.request, lease.token)}
         if pins and self._context.signer:  # the job accepts signatures of this runner
             extra[PINNED] = signing_key.public_key(policy.state).text
+        extra = self._context.sandbox.variables(extra, space, preset)
         return job_environment(space.home, interpreter=policy.interpreter, extra=extra)
 
     def _command(
@@ -231,7 +232,7 @@ class _ClaimedRun:
         """Collect the reports, even if the job failed. Run the gate on them if the job succeeded."""
         context, outcome, preset = self._context, self._outcome, self._admitted.preset
         keep_claim = Keepalive(context, self._lease, "the reports are being collected and judged").check
-        collected = collect(preset, space.tree, Redactor(context.bus.secrets), keep_claim)
+        collected = collect(preset, space.tree, Redactor(context.secrets), keep_claim)
         logs = tuple(outcome.files.values())
         outcome.files |= collected.files
         nothing = [f"{pattern}: no such file was left" for pattern in collected.unmatched[:MAX_SKIPPED]]

@@ -27,7 +27,8 @@ from bridge.system.deadline import stopped_by, within
 from bridge.system.git import Git
 from bridge.system.process import KEPT_ERRORS, run
 from runner.job.sandbox import attempt, bubblewrap
-from runner.job.sandbox.paths import interpreter_paths, sockets_and_pipes
+from runner.job.sandbox.paths import interpreter_paths
+from runner.job.sandbox.private_files import hidden_below
 from runner.job.sandbox.probe import find_fault
 from runner.job.syscalls import PLACEHOLDER, job_filter
 from runner.ownership import check_owned
@@ -621,11 +622,11 @@ def test_row_61_pipes_and_sockets_are_found_without_following_links(tmp_path, mo
     (tmp_path / "a" / "file").write_text("x")
     (tmp_path / "a" / "round").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "a" / "pipe")
-    assert sockets_and_pipes([tmp_path, tmp_path / "gone"]) == [tmp_path / "a" / "pipe"]
+    assert [*hidden_below([tmp_path, tmp_path / "gone"])] == [tmp_path / "a" / "pipe"]
 
-    monkeypatch.setattr("runner.job.sandbox.paths.MAX_ENTRIES", 3)
+    monkeypatch.setattr("runner.job.sandbox.private_files.MAX_ENTRIES", 3)
     with pytest.raises(InfrastructureError, match="more than 3 entries"):
-        sockets_and_pipes([tmp_path])
+        list(hidden_below([tmp_path]))
 
 
 @linux

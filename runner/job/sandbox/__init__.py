@@ -1,7 +1,7 @@
 """The sandbox around every command of a job: chosen and tested once per runner process."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -10,8 +10,9 @@ from typing import Literal
 from bridge.common import environment
 from bridge.errors import PolicyError
 from bridge.presets import Preset
-from runner.job.sandbox import bubblewrap, seatbelt
-from runner.job.sandbox.paths import interpreter_paths, model_path_with_blobs
+from runner.job.sandbox import bubblewrap, hub, seatbelt
+from runner.job.sandbox.paths import Needed, both_ways, model_path_with_blobs, needed_by
+from runner.job.sandbox.private_files import REPOSITORY, hidden_below, is_private
 from runner.job.sandbox.probe import find_fault
 from runner.job.workspace import Workspace
 from runner.policy import Policy
@@ -25,7 +26,7 @@ class Sandbox:
 
     kind: Kind = "off"
     program: str = ""
-    readable: tuple[Path, ...] = ()
+    needed: Needed = field(default_factory=Needed)
     hidden: tuple[Path, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
     strict: bool = True
@@ -35,26 +36,73 @@ class Sandbox:
         """Return the argv prefix that confines a command; empty without a sandbox.
 
         The job can read what the interpreter needs, the program, and the paths in the host's settings that the preset
-        uses. It has the network that the preset declares; without a preset, none.
+        uses, without the private files in them. It has the network that the preset declares; without a preset, none.
         """
         if self.kind == "off":
             return []
         bubble = partial(bubblewrap.prefix, strict=self.strict)
         prefix = bubble if self.kind == "bubblewrap" else seatbelt.prefix
+        named = self._named_by(preset)
         return prefix(
             self.program,
             tree=space.tree,
             home=space.home,
             network=preset.network if preset else False,
-            readable=[*self.readable, Path(argv[0])],
-            hidden=self.hidden,
-            named=self._named_by(preset),
+            readable=[*self.needed.paths, *named, Path(argv[0])],
+            hidden=[*self.hidden, *self._private(named)],
         )
 
-    def _named_by(self, preset: Preset | None) -> list[Path]:
+    def variables(self, given: Mapping[str, str], space: Workspace, preset: Preset) -> dict[str, str]:
+        """Return the variables that a job gets for those that the host gives it.
+
+        In a sandbox, they name a cache of the job's own instead of the host's cache of the Hugging Face hub.
+        """
+        if self.kind == "off":
+            return {**given}
+        return hub.job_variables(given, space.home, hub.ids(self.settings, preset))
+
+    def shown_by(self, argv: Sequence[str]) -> list[str]:
+        """Return the paths that a prefix of this sandbox makes readable, besides the job's own folders."""
+        return (bubblewrap.shown_by if self.kind == "bubblewrap" else seatbelt.shown_by)(argv)
+
+    def hidden_settings(self, preset: Preset) -> dict[str, Path]:
+        """Return the settings that a preset uses and whose paths its jobs do not see, because they are private."""
+        paths = self._paths_of(preset)
+        return {} if self.kind == "off" else {name: path for name, path in paths.items() if _is_private(path)}
+
+    def repositories(self, preset: Preset | None) -> dict[str, Path] | None:
+        """Return what a preset's jobs see of the hub's cache, by folder name; None if they are given no cache."""
+        caches = {name: str(path) for name, path in self._paths_of(preset).items() if name in hub.CACHES}
+        return hub.repositories(caches, hub.ids(self.settings, preset)) if caches else None
+
+    def _paths_of(self, preset: Preset | None) -> dict[str, Path]:
         names = (*preset.env_names, *preset.pass_env) if preset else ()
-        values = [self.settings.get(name, "") for name in names]
-        return [model_path_with_blobs(Path(value)) for value in values if value.startswith("/")]
+        return {name: Path(value) for name in names if (value := self.settings.get(name, "")).startswith("/")}
+
+    def _named_by(self, preset: Preset | None) -> list[Path]:
+        paths = [
+            model_path_with_blobs(path)
+            for name, path in self._paths_of(preset).items()
+            if name not in hub.CACHES and not _is_private(path)
+        ]
+        repositories = [path for path in paths if REPOSITORY.fullmatch(path.name)]
+        others = [path for path in paths if path not in repositories]
+        repositories += (self.repositories(preset) or {}).values()
+        return [*others, *(part for repository in repositories for part in hub.parts(repository))]
+
+    def _private(self, named: Sequence[Path]) -> Iterator[Path]:
+        """Yield what is hidden in the folders that are shown."""
+        system = bubblewrap.SYSTEM if self.kind == "bubblewrap" else seatbelt.SYSTEM
+        # The system's own folders hold no private files, but sources may have been put below them.
+        installed = [path for path in self.needed.installed if str(path) not in system]
+        roots = [root for root in self.needed.roots if any(root.is_relative_to(folder) for folder in system)]
+        folders = both_ways([*installed, *self.needed.sources, *roots, *named])
+        repositories = {part.parent for part in named}
+        return hidden_below(folders, named=repositories, installed=set(both_ways(installed)))
+
+
+def _is_private(path: Path) -> bool:
+    return any(map(is_private, (path, *path.parents)))
 
 
 def choose(policy: Policy, tell: Callable[[str], None]) -> Sandbox:
@@ -98,6 +146,7 @@ def _candidates(policy: Policy, interpreter: Path) -> list[Sandbox]:
     hidden = [Path.home(), environment.config_home(), policy.state]
     if policy.bus.token_file:
         hidden.append(policy.bus.token_file.expanduser())
-    readable = tuple(interpreter_paths(interpreter))
-    box = Sandbox(kind, program, readable, hidden=tuple(hidden), settings=policy.settings)
+    hidden += hub.roots(policy.env)
+    needed = needed_by(interpreter)
+    box = Sandbox(kind, program, needed, hidden=tuple(hidden), settings=policy.settings)
     return [box] if kind == "seatbelt" else [box, replace(box, strict=False)]

@@ -3,15 +3,16 @@
 docs/security.md says what a job sees in it.
 """
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from runner.job.sandbox.paths import Layer, layers, sockets_and_pipes
+from runner.job.sandbox.paths import Layer, layers
 from runner.job.syscalls import PLACEHOLDER, job_filter
 
 PROGRAMS = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = (
     "alternatives", "ca-certificates", "group", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime",
     "nsswitch.conf", "passwd", "pki/ca-trust", "pki/tls/certs", "ssl/certs", "ssl/openssl.cnf",
@@ -35,14 +36,9 @@ def prefix(
     network: bool,
     readable: Iterable[Path] = (),
     hidden: Iterable[Path] = (),
-    named: Iterable[Path] = (),
     strict: bool = True,
 ) -> list[str]:
-    """Return the argv prefix. ``strict`` also forbids the job to create namespaces (needs bubblewrap 0.8).
-
-    ``named`` paths are read-only like ``readable`` ones, but their sockets and pipes are hidden: read-only mounts do
-    not prevent connections to these.
-    """
+    """Return the argv prefix. ``strict`` also forbids the job to create namespaces (needs bubblewrap 0.8)."""
     argv = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     argv += ["--unshare-user", "--disable-userns"] if strict else []
     argv += ["--seccomp", PLACEHOLDER] if job_filter() else []
@@ -51,12 +47,9 @@ def prefix(
     # These are on disk, below the home, because no limit would count files in a memory file system.
     for inside in ("/tmp", "/dev/shm"):  # noqa: S108 - both are the job's own
         argv += ["--bind", str(home / "tmp"), inside]
-    named = list(named)
-    marked = layers([*readable, *named], hidden, _SYSTEM)
+    marked = layers(readable, hidden, SYSTEM)
     for layer in marked:
         argv += _mount(layer)
-    for door in sockets_and_pipes(named):
-        argv += ["--ro-bind", "/dev/null", str(door)]
     for folder in (tree, home):
         argv += ["--bind", str(folder), str(folder)]
     empty = [str(layer.path) for layer in marked if not layer.shown and layer.path.is_dir()]
@@ -66,9 +59,15 @@ def prefix(
     return [*argv, "--chdir", str(tree), "--"]
 
 
+def shown_by(argv: Sequence[str]) -> list[str]:
+    """Return the paths that a prefix makes readable."""
+    binds = [i for i, word in enumerate(argv) if word in ("--ro-bind", "--ro-bind-try", "--dev-bind-try")]
+    return [argv[i + 2] for i in binds if argv[i + 1] != os.devnull and Path(argv[i + 1]).exists()]
+
+
 def _system(*, network: bool) -> list[str]:
     argv = []
-    for path in map(Path, _SYSTEM):
+    for path in map(Path, SYSTEM):
         if path.is_symlink():
             argv += ["--symlink", str(path.readlink()), str(path)]
         elif path.is_dir():

@@ -1,14 +1,13 @@
 """Which parts of the host's file system a sandbox shows and hides."""
 
 import json
-import os
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bridge.errors import InfrastructureError, ProcessError
+from bridge.errors import ProcessError
 from bridge.system.process import run
+from runner.job.sandbox.private_files import REPOSITORY
 
 _ASK_S = 60
 # Prints all folders from which this interpreter imports, including the sources of editable installs.
@@ -21,8 +20,6 @@ _ASK = (
     "h=[sys.prefix,sys.base_prefix,sys.exec_prefix,sys.base_exec_prefix]\n"
     "print(json.dumps({'homes':h,'path':[p for p in sys.path if os.path.isabs(p)]+e}))\n"
 )
-# How many entries of a visible folder are searched for sockets. A search of this many takes about a second.
-MAX_ENTRIES = 1_000_000
 _MODULES = (".py", ".so", ".pyd", ".zip", ".egg")
 
 
@@ -34,25 +31,49 @@ class Layer:
     shown: bool
 
 
+@dataclass(frozen=True)
+class Needed:
+    """The paths that an interpreter needs: what an installer wrote, and sources that are installed in place.
+
+    ``roots`` are the folders of the sources. Of these, only importable entries are ``sources``.
+    """
+
+    installed: tuple[Path, ...] = ()
+    sources: tuple[Path, ...] = ()
+    roots: tuple[Path, ...] = ()
+
+    @property
+    def paths(self) -> list[Path]:
+        """All paths that are shown."""
+        return [*self.installed, *self.sources]
+
+
+def needed_by(interpreter: Path) -> Needed:
+    """Return the paths that an interpreter needs. They are empty if it does not answer."""
+    argv = (str(interpreter), "-I", "-c", _ASK)
+    try:
+        answer = json.loads(run(*argv, env={"LC_ALL": "C.UTF-8"}, timeout=_ASK_S).stdout)
+    except (ProcessError, ValueError):
+        return Needed()
+    homes = [Path(home) for home in answer["homes"]]
+    installed = dict.fromkeys(homes)
+    roots: dict[Path, None] = {}
+    for path in map(Path, answer["path"]):
+        if path.name in ("site-packages", "dist-packages") or not path.is_dir():
+            installed[path] = None
+        elif not any(path.is_relative_to(home) for home in homes):
+            roots[path] = None
+    sources = dict.fromkeys(entry for root in roots for entry in _importable(root))
+    return Needed(tuple(installed), tuple(sources), tuple(roots))
+
+
 def interpreter_paths(interpreter: Path) -> list[Path]:
     """Return the paths that an interpreter needs: its prefixes, its packages, and editable sources.
 
     Of a source folder, only importable entries are included, so a checkout's ``.git`` and ``.env`` stay hidden. The
     result is empty if the interpreter does not answer.
     """
-    argv = (str(interpreter), "-I", "-c", _ASK)
-    try:
-        answer = json.loads(run(*argv, env={"LC_ALL": "C.UTF-8"}, timeout=_ASK_S).stdout)
-    except (ProcessError, ValueError):
-        return []
-    homes = [Path(home) for home in answer["homes"]]
-    paths = dict.fromkeys(homes)
-    for path in map(Path, answer["path"]):
-        if path.name in ("site-packages", "dist-packages") or not path.is_dir():
-            paths[path] = None
-        elif not any(path.is_relative_to(home) for home in homes):
-            paths |= dict.fromkeys(_importable(path))
-    return list(paths)
+    return needed_by(interpreter).paths
 
 
 def layers(readable: Iterable[Path], hidden: Iterable[Path], system: Iterable[str]) -> list[Layer]:
@@ -61,39 +82,20 @@ def layers(readable: Iterable[Path], hidden: Iterable[Path], system: Iterable[st
     Paths that do not exist or would change nothing are left out. A path in both lists is hidden. Each path is included
     as written and with its links resolved.
     """
-    wanted = dict.fromkeys(_both_ways(readable), True) | dict.fromkeys(_both_ways(hidden), False)
+    wanted = dict.fromkeys(both_ways(readable), True) | dict.fromkeys(both_ways(hidden), False)
     wanted.pop(Path("/"), None)
-    below = [Layer(Path(path), shown=True) for path in system]
+    shown = dict.fromkeys(map(Path, system), True)
     sorted_layers: list[Layer] = []
     for path in sorted(wanted, key=lambda p: (len(p.parts), p)):
-        under = [layer.shown for layer in (*below, *sorted_layers) if path.is_relative_to(layer.path)]
-        if wanted[path] != (under[-1] if under else False) and _is_there(path):
+        above = next((shown[folder] for folder in (path, *path.parents) if folder in shown), False)
+        if wanted[path] != above and _is_there(path):
+            shown[path] = wanted[path]
             sorted_layers.append(Layer(path, wanted[path]))
     return sorted_layers
 
 
-def sockets_and_pipes(folders: Iterable[Path]) -> list[Path]:
-    """Return the sockets and named pipes below some folders, because processes of the host may listen on them.
-
-    Links are not followed. InfrastructureError if the folders have too many entries.
-    """
-    paths, count = [], 0
-    waiting = [folder for folder in dict.fromkeys(_both_ways(folders)) if folder.is_dir()]
-    while waiting:
-        with suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                count += 1
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(Path(entry.path))
-                elif not (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
-                    paths.append(Path(entry.path))
-        if count > MAX_ENTRIES:
-            message = f"a folder that the policy's env shows to jobs holds more than {MAX_ENTRIES} entries"
-            raise InfrastructureError(message, fix="Name a smaller folder in the policy.")
-    return paths
-
-
-def _both_ways(paths: Iterable[Path]) -> list[Path]:
+def both_ways(paths: Iterable[Path]) -> list[Path]:
+    """Return absolute paths as they are written, and with their links resolved."""
     return [way for path in paths if path.is_absolute() for way in (path, path.resolve())]
 
 
@@ -115,6 +117,6 @@ def _is_there(path: Path) -> bool:
 def model_path_with_blobs(path: Path) -> Path:
     """Return the folders that a model needs: in a Hugging Face cache, a snapshot's links lead to blobs beside it."""
     for parent in path.parents:
-        if parent.name == "snapshots" and parent.parent.name.startswith("models--"):
+        if parent.name == "snapshots" and REPOSITORY.fullmatch(parent.parent.name):
             return parent.parent
     return path

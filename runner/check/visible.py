@@ -1,0 +1,49 @@
+"""For ``check``: which files of this host the jobs of the allowed presets can see."""
+
+from collections.abc import Iterator
+
+from bridge.checks import Check
+from runner.context import RunnerContext
+from runner.job.sandbox import hub
+from runner.job.workspace import workspace
+
+
+def visible_files(context: RunnerContext) -> Iterator[Check]:
+    """Yield what jobs can read and write, and notes on settings of which they see less than an operator may expect."""
+    box, policy = context.sandbox, context.policy
+    if box.kind == "off":
+        message = "jobs can read and write every file that this user can; nothing is hidden from them"
+        yield Check("visible", None, message, "Set `sandbox: require` in the policy.")
+        return
+    presets = [preset for preset in context.presets.values() if policy.allows(preset.name)]
+    readable: dict[str, None] = {}
+    with workspace(policy.state, "check") as space:
+        for preset in (None, *presets):
+            readable |= dict.fromkeys(box.shown_by(box.around([str(policy.interpreter)], space, preset)))
+    yield Check(
+        "visible", ok=True, message=f"jobs can read, as far as their presets name it: {', '.join(readable)}"
+    )
+    yield Check(
+        "visible",
+        ok=True,
+        message="jobs can write: only a folder and a home of their own, removed afterwards",
+    )
+    for name, path in {item for preset in presets for item in box.hidden_settings(preset).items()}:
+        fix = (
+            "Give the file another name, or move it out of the folder that keeps it private, if jobs need it."
+        )
+        yield Check("visible", None, f"{name}: {path} is hidden from jobs, because it is a private file", fix)
+    found = [repositories for preset in presets if (repositories := box.repositories(preset)) is not None]
+    if found:
+        yield _cache(sorted({name for repositories in found for name in repositories}), policy.env)
+
+
+def _cache(names: list[str], env: dict[str, str]) -> Check:
+    caches = ", ".join(f"{name} {env[name]}" for name in hub.CACHES if name in env)
+    if names:
+        return Check(
+            "visible", ok=True, message=f"of the hub's cache ({caches}), jobs see only {', '.join(names)}"
+        )
+    fix = "Name the ids of the models under env in the policy, such as KAKEYA_MAC_VERIFIER_PATH: owner/name."
+    message = f"jobs see no model of the hub's cache ({caches}): no setting names one that it holds"
+    return Check("visible", None, message, fix)
