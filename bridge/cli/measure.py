@@ -51,7 +51,7 @@ def command(
     env = {**MODELS, **_settings(settings, known)}
     measured = measure(
         preset, split_params(params, known.params), out, env,
-        key_folder=key_folder.expanduser(), preset_folder=Path(folder).expanduser() if folder else None,
+        key_folder=environment.expand(key_folder), preset_folder=environment.expand(folder) if folder else None,
         on_event=lambda event: _show(event, as_json=as_json),
     )  # fmt: skip
     result, shown = measured.result, measured.conclusion

@@ -1,9 +1,12 @@
 """The only module that reads the process environment."""
 
 import os
+import pwd
 import re
 from collections.abc import Mapping
 from pathlib import Path
+
+from bridge.common.errors import UsageError
 
 # Settings that belong to one repository or one git call. Inherited from a hook, a rebase or a wrapper, they
 # would point our git at another index or object store. So only settings about transport and trust pass, such
@@ -47,7 +50,7 @@ def make_paths_absolute(*names: str) -> None:
     for name in names:
         value = get(name, "")
         if value and "-----BEGIN" not in value:
-            os.environ[name] = str(Path(value).expanduser().absolute())
+            os.environ[name] = str(expand(value).absolute())
 
 
 def for_user_git() -> dict[str, str]:
@@ -91,14 +94,50 @@ def for_isolated_git() -> dict[str, str]:
     }
 
 
+def home() -> Path:
+    """Return the user's home folder.
+
+    Raises:
+        UsageError: this user has none, as in a container with a random user id.
+    """
+    named = get("HOME")
+    if named and not Path(named).is_absolute():
+        fix = "Set HOME to a folder of this user."
+        raise UsageError(f"HOME is {named!r}, which is not an absolute path", fix=fix, code="no_home")
+    try:
+        return Path(named or pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError as error:
+        message = "this user has no home folder: HOME is not set, and the system has no user of this number"
+        fix = (
+            "Set HOME to a folder of this user, or name the file or folder with its option, such as --policy."
+        )
+        raise UsageError(message, fix=fix, code="no_home") from error
+
+
+def expand(path: str | Path) -> Path:
+    """Return a path with a leading ``~`` or ``~user`` replaced by that home folder.
+
+    Raises:
+        UsageError: there is none.
+    """
+    first, *rest = Path(path).parts or (".",)
+    if first == "~":
+        return Path(home(), *rest)
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        message = f"{path} is in the home folder of a user who does not exist on this machine"
+        raise UsageError(message, fix="Write the path in full.", code="no_home") from error
+
+
 def config_home() -> Path:
     """Return the folder of the user's settings."""
-    return Path(get("XDG_CONFIG_HOME") or Path.home() / ".config") / "kakeya"
+    return Path(get("XDG_CONFIG_HOME") or home() / ".config") / "kakeya"
 
 
 def data_home() -> Path:
     """Return the folder of large files that can be fetched again."""
-    return Path(get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "kakeya"
+    return Path(get("XDG_DATA_HOME") or home() / ".local" / "share") / "kakeya"
 
 
 def fetched_model(name: str) -> Path:
@@ -106,18 +145,23 @@ def fetched_model(name: str) -> Path:
     return data_home() / "models" / name
 
 
-def hub_homes() -> list[Path]:
-    """Return the folders in which the tools of the Hugging Face hub keep a user's tokens and models by default."""
+def private_homes() -> list[Path]:
+    """Return the folders in which this user and the tools of the Hugging Face hub keep secrets, if there are any."""
     try:
-        home = Path.home()
-    except RuntimeError:  # this user has none
+        mine = home()
+    except UsageError:
         return []
-    return [Path(get("XDG_CACHE_HOME") or home / ".cache") / "huggingface", home / ".huggingface"]
+    return [
+        mine,
+        config_home(),
+        Path(get("XDG_CACHE_HOME") or mine / ".cache") / "huggingface",
+        mine / ".huggingface",
+    ]
 
 
 def state_home() -> Path:
     """Return the folder of durable state other than settings."""
-    return Path(get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "kakeya"
+    return Path(get("XDG_STATE_HOME") or home() / ".local" / "state") / "kakeya"
 
 
 def user_name() -> str:

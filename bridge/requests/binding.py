@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bridge.bus.address import Kind, parse
+from bridge.common import environment
 
 # The line by which a client recognizes its own request: see bridge.requests.idempotency.
 _KEY = re.compile(r"Key: [0-9a-f]{64}\n\Z")
@@ -56,7 +57,7 @@ def repository_name(url: str, base: Path | str = ".") -> str:
     """
     address = parse(url)
     if address.is_local:
-        folder = Path(address.path).expanduser() if address.kind is Kind.FOLDER else Path(address.path)
+        folder = environment.expand(address.path) if address.kind is Kind.FOLDER else Path(address.path)
         return f"file:{(Path(base) / folder).resolve()}"
     path = _QUERY.sub("", address.decoded_path) if address.is_web else address.decoded_path
     return f"{address.server}/{path.strip('/').removesuffix('.git')}"

@@ -120,7 +120,7 @@ def find_pin(git: Git | None, remote: str, named: Path | str | None = None) -> P
 
 def _of_file(path: Path, source: str) -> Pin:
     try:
-        with path.expanduser().open("rb") as file:
+        with environment.expand(path).open("rb") as file:
             text = file.read(_MAX_FILE).decode("utf-8", "replace")
     except OSError as error:
         message = f"cannot read the key {path} ({source}): {error.strerror}"

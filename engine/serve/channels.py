@@ -3,10 +3,10 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from bridge.common.errors import UsageError
 from bridge.reports import cache_spec
+from engine.checkpoints import hub
 from engine.errors import BadInput
 
 FORM = re.compile(r"(?P<short>.+)@(?P<variant>[a-z][a-z0-9.-]*?)(?:-b(?P<boundary>[1-9][0-9]{0,2}))?")
@@ -51,7 +51,7 @@ def names_of(references: Sequence[str]) -> dict[str, str]:
 
     A folder's name is its own, preceded by names of the folders above it as far as needed to distinguish models.
     """
-    paths = {each: Path(each).expanduser() for each in references}
+    paths = {each: hub.local(each) for each in references}
     full = {each: str(path.resolve()) if path.is_dir() else each for each, path in paths.items()}
     return {_name(path, set(full.values()) - {path}): reference for reference, path in full.items()}
 

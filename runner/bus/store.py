@@ -86,7 +86,7 @@ def token_of(settings: policy.Bus) -> str | None:
     """Return the token for the bus: from the policy's token file, else from the environment of an Actions job."""
     if settings.token_file is None:
         return environment.get("KAKEYA_BUS_TOKEN")
-    path = settings.token_file.expanduser()
+    path = environment.expand(settings.token_file)
     try:
         if path.stat().st_mode & 0o077:
             raise PolicyError(f"others may read {path}", fix=f"Run: chmod 600 {path}")

@@ -18,7 +18,7 @@ from runner.context import RunnerContext, open_runner
 from runner.host.facts import describe_host, describe_versions
 from runner.host.interpreter import Interpreter
 from runner.job.command import job_environment
-from runner.policy import Policy, load_policy
+from runner.policy import Policy, default_path, load_policy
 from runner.state.identity import WHO
 from runner.upkeep.name_conflicts import find_conflicts
 
@@ -31,7 +31,12 @@ SERVING = "serving"
 
 
 def examine(path: Path | None) -> Iterator[Check]:
-    """Yield the checks of the policy at ``path`` and of this host under that policy."""
+    """Yield the checks of the policy at ``path``, or at the default path, and of this host under that policy.
+
+    Raises:
+        UsageError: there is no default path, because this user has no home folder.
+    """
+    path = path or default_path()
     version = git.version()
     least = ".".join(map(str, git.MINIMUM))
     yield Check("git", version >= git.MINIMUM, ".".join(map(str, version)), f"Install git {least} or newer.")
@@ -193,7 +198,7 @@ def _location(name: str, value: str) -> Check:
     """Check that a path setting exists, and that its files are not Git LFS pointers."""
     path = Path(value)
     if value.startswith("~"):
-        fix = f"Write {path.expanduser()} in the policy, because jobs have another home folder."
+        fix = f"Write {environment.expand(path)} in the policy, because jobs have another home folder."
         return Check("setting", None, f"{name}: {value} is not an absolute path", fix)
     if not path.exists():
         fix = f"Create it on this machine, or change env.{name} in the policy."

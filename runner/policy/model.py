@@ -48,7 +48,7 @@ def _without_nul(path: Path) -> Path:
 
 
 def _absolute(path: Path) -> Path:
-    if not (path := path.expanduser()).is_absolute():
+    if not (path := environment.expand(path)).is_absolute():
         raise ValueError(f"{path} must be an absolute path")
     return path
 

@@ -4,6 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from bridge.common import environment
 from bridge.errors import UsageError
 from runner.service.actions_hook import VARIABLES
 from runner.service.plan import Plan, Service, write
@@ -19,7 +20,7 @@ def hook_script(python: Path, policy: Path) -> bytes:
 
     It passes on GitHub's own variables and no others. HOME and PATH are those of the user who installs it.
     """
-    words = {"home": Path.home(), "path": search_path(), "python": python, "policy": policy}
+    words = {"home": environment.home(), "path": search_path(), "python": python, "policy": policy}
     arguments = "".join(f'    {name}="${name}" \\\n' for name in VARIABLES)
     template = Path(__file__).with_name(_SCRIPT).read_text(encoding="ascii")
     quoted = {name: shlex.quote(str(word)) for name, word in words.items()}

@@ -56,7 +56,9 @@ def find_user(name: str | None, *, system: bool) -> pwd.struct_passwd:
     try:
         return pwd.getpwnam(name) if name else pwd.getpwuid(os.getuid())
     except KeyError as error:
-        raise UsageError(f"there is no user {name or os.getuid()!r} on this machine") from error
+        message = f"there is no user {name or os.getuid()!r} on this machine"
+        fix = "Name the user of the service: kakeya-runner install --system --as NAME"
+        raise UsageError(message, fix=fix) from error
 
 
 def search_path() -> str:

@@ -143,9 +143,9 @@ def _candidates(policy: Policy, interpreter: Path) -> list[Sandbox]:
     program = next((name for name in programs if Path(name).exists()), None)
     if program is None:
         return []
-    hidden = [Path.home(), environment.config_home(), policy.state]
+    hidden = [*environment.private_homes(), policy.state]
     if policy.bus.token_file:
-        hidden.append(policy.bus.token_file.expanduser())
+        hidden.append(environment.expand(policy.bus.token_file))
     hidden += hub.roots(policy.env)
     needed = needed_by(interpreter)
     box = Sandbox(kind, program, needed, hidden=tuple(hidden), settings=policy.settings)

@@ -65,7 +65,7 @@ def roots(variables: Mapping[str, str]) -> list[Path]:
     """Return the caches that variables name, and those of this user, as whole folders."""
     mine = {name: value for name in CACHES if (value := environment.get(name))}
     named = [Path(value) for each in (variables, mine) for name, value in each.items() if name in CACHES]
-    return [*(path for path in named if path.is_absolute()), *environment.hub_homes()]
+    return [*(path for path in named if path.is_absolute()), *environment.private_homes()]
 
 
 def job_variables(variables: Mapping[str, str], home: Path, wanted: Iterable[str]) -> dict[str, str]:
