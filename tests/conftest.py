@@ -421,8 +421,37 @@ class HttpBus:
     api: Callable[[str, dict[str, str]], tuple[int, dict[str, str], bytes]] | None = None
     # An answer to a request that names one of these objects stops before its end until the event is set.
     held: dict[str, threading.Event] = field(default_factory=dict)
+    # Folders with copies of the bus, from which all but pushes are answered, by turns.
+    copies: list[Path] = field(default_factory=list)
     # Called after each push, with its path: true hangs up without a reply. It may also change what is served next.
     loses_reply: Callable[[str], bool] = lambda _: False
+
+    @contextmanager
+    def lagging(self, *lags_s: float) -> Iterator[None]:
+        """Answer readers from copies of the bus that are brought up to date every so many seconds; 0: from itself."""
+        stop = threading.Event()
+        bus = self.root / urlsplit(self.url).path.strip("/")
+        threads = []
+        for i, lag_s in enumerate(lags_s):
+            folder = self.root / f"copy-{i}" if lag_s else self.root
+            self.copies.append(folder)
+            if lag_s:
+                shutil.copytree(bus, folder / bus.name)
+                update = ("git", "fetch", "--quiet", "--prune", str(bus), "+refs/*:refs/*")
+
+                def follow(copy: Path = folder / bus.name, lag_s: float = lag_s) -> None:
+                    while not stop.wait(lag_s):
+                        subprocess.run(update, cwd=copy, capture_output=True, check=False)  # noqa: B023
+
+                threads.append(threading.Thread(target=follow, daemon=True))
+                threads[-1].start()
+        try:
+            yield
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(60)
+            self.copies.clear()
 
     @property
     def origin(self) -> str:
@@ -461,9 +490,12 @@ class _GitHandler(BaseHTTPRequestHandler):
         if self.bus.token and not self._is_authorized():
             return self._send(401, {"WWW-Authenticate": 'Basic realm="bus"'}, b"who are you?")
         path, _, query = self.path.partition("?")
+        root = self.bus.root
+        if self.bus.copies and "git-receive-pack" not in self.path:
+            root = self.bus.copies[len(self.bus.requests) % len(self.bus.copies)]
         env = {
             "PATH": os.environ["PATH"],
-            "GIT_PROJECT_ROOT": str(self.bus.root),
+            "GIT_PROJECT_ROOT": str(root),
             "GIT_HTTP_EXPORT_ALL": "1",
             "GIT_CONFIG_NOSYSTEM": "1",
             "HOME": str(self.bus.root),

@@ -11,8 +11,10 @@ is a PushError, which says whether anything was sent.
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from bridge.bus.push_end import PushError, reporting
+from bridge.common import limits
 from bridge.errors import GitError, KakeyaError
 from bridge.system import git_output
 from bridge.system.git import FETCH_FLAGS, NETWORK_TIMEOUT, Git
@@ -77,7 +79,7 @@ def push(
     expect: Mapping[str, str | None],
     *flags: str,
     timeout: float = NETWORK_TIMEOUT,
-) -> None:
+) -> Completed:
     """Set references of a server to commits.
 
     ``expect`` says at which commit each of them must still be (None: it must not exist). One that is not in it is
@@ -93,10 +95,31 @@ def push(
     except GitError as error:
         raise PushError(error, commits, has_begun=False) from error
     try:
-        _push(git, commits, *flags, *_leases(expect), "--", address, *specs, timeout=timeout)
+        return _push(git, commits, *flags, *_leases(expect), "--", address, *specs, timeout=timeout)
     finally:
         with suppress(KakeyaError):
             git.delete_refs(local.values())
+
+
+def ask_primary(git: Git, address: str, known: Mapping[str, str]) -> dict[str, str | None]:
+    """Return at which commits branches are where pushes go (None: there is none), or nothing if it does not tell.
+
+    Readers may be served by copies that lag. This is the dry run of a push of commits that are here, so nothing is
+    sent, and the right to push is needed.
+    """
+    whole = replace(git, options=(*git.options, "-c", "core.abbrev=40"))
+    commits = {HEADS + branch: commit for branch, commit in known.items()}
+    try:
+        told = push(whole, address, commits, {}, "--dry-run", "--no-quiet", timeout=limits.TIP_S).stdout
+    except PushError:
+        return {}
+    found: dict[str, str | None] = {}
+    for ref, (flag, summary) in git_output.push_statuses(told).items():
+        if flag in " +":
+            found[ref] = summary.partition(".")[0]
+        elif flag in "=*":
+            found[ref] = commits[ref] if flag == "=" else None
+    return {ref.removeprefix(HEADS): oid for ref, oid in found.items()}
 
 
 def delete(

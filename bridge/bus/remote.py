@@ -4,14 +4,15 @@ import random
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from heapq import nlargest
 
 from bridge.bus import branch_names, exact_refs, history, objects, presence, remote_errors
 from bridge.bus.address import Kind, parse
 from bridge.bus.push_end import PushEnd, PushError
+from bridge.bus.sightings import Ancestry, Dates, OwnWrites, Sightings, shared
 from bridge.bus.skipped_commits import SkippedCommits
-from bridge.common import limits
+from bridge.common import environment, limits
 from bridge.errors import GitError, InfrastructureError, ProcessError, UsageError
 from bridge.system import git_output
 from bridge.system.deadline import pause, time_left, within
@@ -36,6 +37,8 @@ _ID_DIGITS = 40
 
 # If the reply to a push is lost, look at the branch after this many seconds: the server may still be working.
 LOOKS_S = (0.0, 1.0, 3.0)
+# If the server says that a branch has moved, look until that shows, which may take as long as readings lag.
+_LOOKS_PAST_S = (0.0, 0.5, 1.0, *(2.0,) * 30)
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,13 @@ class Remote:
     def url(self) -> str:
         """The URL that is fetched from."""
         # For an address, git prints what ``url.X.insteadOf`` makes of it.
-        return self.git("ls-remote", "--get-url", "--", self.name, ok=(0, 2, 128)).text or self.name
+        shown = self.git("ls-remote", "--get-url", "--", self.name, stdin=b"", ok=(0, 2, 128))
+        return shown.text or self.name
 
     @property
     def push_url(self) -> str:
         """The URL for pushes, which ``remote.NAME.pushurl`` or ``url.X.pushInsteadOf`` may change."""
-        return self.git("remote", "get-url", "--push", self.name, ok=(0, 2, 128)).text or self.name
+        return self.git("remote", "get-url", "--push", self.name, stdin=b"", ok=(0, 2, 128)).text or self.name
 
     @property
     def is_verified(self) -> bool:
@@ -107,26 +111,35 @@ class Remote:
         if tip is None:
             self.git("update-ref", "-d", self.private + branch)
             return {}
+        self.sightings.record({branch: tip})
         self._skipped.remove([tip])
         self._skipped.drop_references({branch: tip}, self.private)
         return {branch: tip}
 
     def _fetch_into_place(self, branch: str) -> str | None:
         for tries_left in reversed(range(_TRIES)):
-            tip = exact_refs.find_branch(self.git, self.name, branch)
+            seen = exact_refs.find_branch(self.git, self.name, branch)
+            tip = self.sightings.judge_one(branch, seen)
             if tip is None or self.fetched_branches(branch).get(branch) == tip:
                 return tip
             if len(tip) != _ID_DIGITS:
                 raise remote_errors.sha256_remote_error(self.name)
+            if tip != seen:
+                self._set_private(branch, tip)
+                return tip
             try:
                 exact_refs.fetch(self.git, self.name, {self.private + branch: tip})
             except GitError as error:
                 # A deleted branch blocks the name, another command in this clone records the same branch, or
                 # it moved since it was listed.
                 output = error.output()
-                if not tries_left or not (self._make_way([branch]) or remote_errors.is_transient(output)):
+                can_retry = self._make_way([branch]) or remote_errors.is_transient(output)
+                if can_retry and not tries_left and (known := self.sightings.tip(branch)):
+                    # Another copy of the bus listed a commit that this one does not have yet.
+                    return known
+                if not (can_retry and tries_left):
                     raise
-                pause(random.uniform(0.0, PAUSE_S))  # noqa: S311 - no secret
+                pause(random.uniform(0.0, PAUSE_S * (_TRIES - tries_left)))  # noqa: S311 - no secret
             else:
                 return tip
         raise AssertionError("the last try returns or raises")
@@ -144,6 +157,8 @@ class Remote:
                     branches[branch] = oid
         except ProcessError as error:
             raise self._explain(error) from error
+        if len(branches) < limits.BRANCHES:
+            branches = self.sightings.judge(branches, lambda name: branch_names.matches(name, patterns))
         if not self.ignores_case:
             return branches
         # Of branches whose references differ only by case, the one in lower case is taken.
@@ -165,12 +180,17 @@ class Remote:
             if missing and time_left() > _SHORTEST_S and self._make_way(missing):
                 tips |= self._try_listed(missing, late)
         self.unfetched.difference_update(tips)
-        self.unfetched.update(wanted.keys() - tips.keys() - late.keys())
+        unfetched = wanted.keys() - tips.keys() - late.keys()
+        self.unfetched.update(unfetched)
+        # One copy of the bus may list what another one does not have yet: then what is known is shown.
+        known = {branch: tip for branch in unfetched if (tip := self.sightings.tip(branch))}
+        older = {branch: tip for branch, tip in known.items() if tip != wanted[branch]}
         with within(limits.LISTED_S):
             for branch in self._skipped.drop_references(tips, self.private, late):
                 del tips[branch]
         self._skipped.add_slow(late)
-        return tips
+        self.sightings.record(tips)
+        return older | tips
 
     @property
     def skipped(self) -> list[str]:
@@ -209,6 +229,26 @@ class Remote:
     def _skipped(self) -> SkippedCommits:
         return SkippedCommits(self.git)
 
+    @cached_property
+    def sightings(self) -> Sightings:
+        """What this process knows about the remote's branches: a reading may be older."""
+        order = (Dates if self.private == presence.REFS else Ancestry)(self.git)
+        make = partial(Sightings, order, self._ask_primary)
+        return shared(self.git, self.url, self.push_url, self.private, make)
+
+    def _ask_primary(self, known: Mapping[str, str]) -> dict[str, str | None]:
+        quiet = replace(self.git, env=environment.without_prompts(self.git.env))
+        return exact_refs.ask_primary(quiet, self.name, known)
+
+    def _wrote(self, branch: str, commit: str, *, deleted: bool = False) -> None:
+        """Record a push that arrived, for this process and for the next commands in this clone."""
+        if self.sightings.grace_s:
+            if deleted:
+                self.sightings.record_deletion({branch: commit})
+            else:
+                self.sightings.record({branch: commit}, own=True)
+            OwnWrites(self.git, self.url).note(branch, commit, deleted=deleted)
+
     def fetch_presences(self) -> dict[str, str]:
         """Fetch the runners' presence records and return ``{reference: commit id}``, at most ``limits.PRESENCES``.
 
@@ -220,10 +260,15 @@ class Remote:
                 each = exact_refs.each_ref(self.git, self.name)
                 records = (record for record in each if presence.is_ref(record[0]))
                 listed = dict(nlargest(limits.PRESENCES, records, key=lambda _: random.random()))  # noqa: S311 - no secret
+                own = replace(self, private=presence.REFS)
+                named = {ref.removeprefix(presence.REFS): oid for ref, oid in listed.items()}
+                if len(listed) < limits.PRESENCES:
+                    named = own.sightings.judge(named)
+                listed = {f"{presence.REFS}{name}": oid for name, oid in named.items()}
                 known = self.git.refs(presence.REFS)
                 self.git.delete_refs(known.keys() - listed.keys())
                 new = {ref.removeprefix(presence.REFS): oid for ref, oid in listed.items() - known.items()}
-                replace(self, private=presence.REFS).fetch_listed(new)
+                own.fetch_listed(new)
                 here = self.git.refs(presence.REFS)
                 return {ref: oid for ref, oid in here.items() if listed.get(ref) == oid}
         except GitError as error:
@@ -261,17 +306,21 @@ class Remote:
         try:
             exact_refs.push(self.git, self.name, {ref: commit}, {ref: expect})
         except PushError as error:
-            if not self._has_arrived(error, ref, commit):
+            if not self._has_arrived(error, ref, commit, expect):
                 return False
+        self._wrote(branch, commit)
         # After a push to a named remote, git shows the branch in `git branch -r`, which the user should not see.
-        shown = f"refs/remotes/{self.name}/{branch}"
-        both = f"update {self.private}{branch} {commit}\ndelete {shown}\n"
-        if self.git("update-ref", "--stdin", stdin=both, ok=(0, 128)).returncode != 0:
+        self._set_private(branch, commit, f"delete refs/remotes/{self.name}/{branch}\n")
+        return True
+
+    def _set_private(self, branch: str, commit: str, more: str = "") -> None:
+        """Record a commit that is here as the one on a branch, and do ``more`` if that is possible."""
+        lines = f"update {self.private}{branch} {commit}\n{more}"
+        if self.git("update-ref", "--stdin", stdin=lines, ok=(0, 128)).returncode != 0:
             # An address is no valid remote name, so git recorded nothing; or a deleted branch blocks the name.
             self._make_way([branch])
             self.git("update-ref", self.private + branch, commit)
-            self.git("update-ref", "-d", shown, ok=(0, 1, 128))
-        return True
+            self.git("update-ref", "-d", f"refs/remotes/{self.name}/{branch}", ok=(0, 1, 128))
 
     def try_push(self, branch: str, commit: str) -> None:
         """Do everything of a push except sending, and raise as ``push`` does. Conflicts of names are in the listing."""
@@ -290,33 +339,66 @@ class Remote:
         try:
             exact_refs.delete(self.git, self.name, {ref: expect}, others=others)
         except PushError as error:
-            if not self._has_arrived(error, ref, None):
+            if not self._has_arrived(error, ref, None, expect):
                 return False
+        self._wrote(branch, expect, deleted=True)
         self.git("update-ref", "-d", self.private + branch)
         return True
 
-    def _has_arrived(self, error: PushError, ref: str, commit: str | None) -> bool:
+    def _has_arrived(self, error: PushError, ref: str, commit: str | None, expect: str | None) -> bool:
         """Return whether a push that git reports as failed arrived. Only if git does not tell, the branch is fetched.
 
-        ``commit`` is what was pushed; None: a deletion. Raises as ``push`` does.
+        ``commit`` is what was pushed upon ``expect``; None: a deletion. Raises as ``push`` does.
         """
         branch = ref.removeprefix(exact_refs.HEADS)
-        end, is_stale = error.end(ref), error.is_overtaken(ref)
+        end = error.end(ref)
         if end is PushEnd.ACCEPTED:
             return True
-        if not is_stale and end is not PushEnd.UNKNOWN:
+        if error.is_overtaken(ref):
+            return self._shows_past(branch, commit, expect)
+        if end is not PushEnd.UNKNOWN:
             raise self._explain(error, branch) from error
         with suppress(InfrastructureError), within(limits.TIP_S):
-            for wait_s in (0.0,) if is_stale else LOOKS_S:
+            for wait_s in LOOKS_S:
                 pause(wait_s)
-                tip = self.fetch(branch).get(branch)
-                if tip == commit or (tip and commit and history.is_ancestor(self.git, commit, tip)):
+                if self._shows(branch, commit):
                     return True
-        if is_stale:
-            return False
+        if commit and self.sightings.grace_s:
+            # Perhaps the readers lag. The primary takes the same push again, also if it has arrived.
+            try:
+                exact_refs.push(self.git, self.name, {ref: commit}, {ref: expect}, timeout=limits.TIP_S)
+            except PushError as second:
+                if second.is_overtaken(ref):
+                    return self._shows_past(branch, commit, expect)
+            else:
+                return True
         message = f"the reply of {self.name} to the push of {branch} is lost"
         fix = "It may have arrived nevertheless: `kakeya list` tells once the remote answers."
         raise InfrastructureError(message, fix=fix, code="unsure", quoting=error.summary()) from error
+
+    def _shows(self, branch: str, commit: str | None) -> bool:
+        """Return whether a branch has a commit; None: whether it is gone."""
+        tip = self.fetch(branch).get(branch)
+        return tip == commit or bool(tip and commit and history.is_ancestor(self.git, commit, tip))
+
+    def _shows_past(self, branch: str, commit: str | None, expect: str | None) -> bool:
+        """Return whether a branch that has moved from ``expect`` has a commit, once the server shows where it is."""
+        self.sightings.record_refusal(branch, expect)
+        if commit and self.sightings.grace_s and self._ask_primary({branch: commit}).get(branch) == commit:
+            return True
+        with suppress(InfrastructureError), within(limits.TIP_S + self.sightings.grace_s):
+            for wait_s in _LOOKS_PAST_S:
+                pause(wait_s)
+                if self._shows(branch, commit):
+                    return True
+                if not self.sightings.is_overtaken(branch):
+                    return False
+        if expect is None:
+            message = (
+                f"{branch} exists on {self.name} already, and {self.name} does not show yet what is on it"
+            )
+            raise InfrastructureError(message, fix="Try again.", code="unsure")
+        return False
 
     def _explain(self, error: ProcessError, branch: str | None = None) -> Exception:
         return remote_errors.explain(error, self.git, self.name, branch)

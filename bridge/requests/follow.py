@@ -29,9 +29,6 @@ FIRST_NOTE_S = 5.0
 # How long a runner on this machine may take to claim a request before the client looks for a reason why it waits.
 CLAIM_S = 1.0
 NOTE_S = 60.0
-# How long a branch must be gone or rewritten to count as such: a server with several copies may show an older one.
-CHANGED_S = 3.0
-CHANGED_POLL_S = 0.5
 # How long to wait for a runner's confirmation that an unclaimed request was cancelled or has expired.
 CONFIRM_S = 10.0
 
@@ -62,8 +59,8 @@ def follow(
     view: RequestBranch | None = None
     last_tip: str | None = None
     while True:
-        steady = partial(_steady, git, look, last_tip or sent)
-        view = _next_view(steady, view, longest, ends, waited)
+        on_line = partial(_on_line, git, look, last_tip or sent)
+        view = _next_view(on_line, view, longest, ends, waited)
         if view.tip != last_tip:
             for event in events(git, view, last_tip):
                 now = (event.status.state, event.status.detail)
@@ -167,22 +164,17 @@ def _next_view(
             pause_for(pause)
 
 
-def _steady(git: Git, look: Callable[[], RequestBranch], known: str | None) -> RequestBranch:
-    """Fetch a branch. If for a while it is gone, or lacks the commit ``known``, it is a RefusedError."""
-    until = time.monotonic() + CHANGED_S
-    while True:
-        try:
-            view = look()
-            if known is None or view.tip == known or history.is_ancestor(git, known, view.tip):
-                return view
-            error = RefusedError(f"{view.branch}: {REWRITTEN}", code="rewritten")
-        except UsageError as missing:
-            if known is None or missing.code != "no_such_request":
-                raise
-            error = RefusedError(f"{missing.message}: it was there, and was deleted", code="gone")
-        if time.monotonic() >= until:
-            raise error
-        pause_for(CHANGED_POLL_S)
+def _on_line(git: Git, look: Callable[[], RequestBranch], known: str | None) -> RequestBranch:
+    """Fetch a branch. If it is gone, or lacks the commit ``known``, it is a RefusedError."""
+    try:
+        view = look()
+    except UsageError as missing:
+        if known is None or missing.code != "no_such_request":
+            raise
+        raise RefusedError(f"{missing.message}: it was there, and was deleted", code="gone") from missing
+    if known is None or view.tip == known or history.is_ancestor(git, known, view.tip):
+        return view
+    raise RefusedError(f"{view.branch}: {REWRITTEN}", code="rewritten")
 
 
 def wait_timeout_error(view: RequestBranch, waited: float, reason: Reason | None = None) -> WaitTimeout:

@@ -1,5 +1,6 @@
 """Sends a request (only once per idempotency key) or cancels it: both push a commit to its branch."""
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -18,6 +19,8 @@ from bridge.requests.request_commit import Draft, Prepared
 from bridge.system.git import Git
 
 _ATTEMPTS = 20
+# How long a cancellation is tried. After each refused push it waits until the newer commit can be read.
+_CANCEL_S = 120.0
 
 
 def send(
@@ -85,7 +88,8 @@ def cancel(git: Git, remote: Remote, look: Callable[[], RequestBranch], reason: 
     Raises:
         InfrastructureError: the branch moves faster than it can be pushed to.
     """
-    for _ in range(_ATTEMPTS):
+    ends = time.monotonic() + _CANCEL_S
+    for i in range(_ATTEMPTS):
         view = look()
         if view.current_state.is_final or view.cancel:
             return view
@@ -98,4 +102,6 @@ def cancel(git: Git, remote: Remote, look: Callable[[], RequestBranch], reason: 
         commit = objects.commit(git, tree, [view.tip], f"Cancel {branch}\n\n[skip ci]\n", who)
         if remote.push(branch, commit, expect=view.tip):
             return history.read_branch(git, branch, commit)
+        if i and time.monotonic() > ends:
+            break
     raise InfrastructureError(f"{view.branch} changed faster than it could be cancelled", fix="Try again.")

@@ -27,6 +27,8 @@ KEPT = "refs/kept/"
 _COLLATERAL = re.compile("atomic (push|transaction) fail|transaction failed", re.IGNORECASE)
 # Pushes of a minute that are kept for claims and answers.
 _RESERVE = 2
+# The interval between heartbeats is at least this many times the lag of the bus's readers.
+_LAGS = 2.0
 
 
 class PiggybackRef(Protocol):
@@ -54,7 +56,7 @@ class Bus(Fetcher):
         self._secret = token_of(settings)
         opened = open_store(settings, state / "store.git", self._secret)
         super().__init__(replace(opened, on_failure=self._suspect), settings.url, tuple(settings.patterns))
-        self.budget = Budget(settings.budget)
+        self.budget = Budget(settings.budget, lambda: self.sightings.lag_s)
         self.piggyback: PiggybackRef | None = None
         # Set by each failure of git: the store may be damaged.
         self.is_suspect = False
@@ -85,7 +87,7 @@ class Bus(Fetcher):
             self.push_fault = error.summary() if pushed is Pushed.FAILED else ""
             return pushed
         self.push_fault = ""
-        self._tips.set({branch: commit})
+        self._see({branch: commit}, own=True)
         return Pushed.DONE
 
     def push_record(self, commit: str) -> bool:
@@ -120,7 +122,8 @@ class Bus(Fetcher):
             InfrastructureError: the bus cannot be reached.
         """
         self._delete_at_once(dict(tips))
-        remaining = {*self.fetch(), *self.quarantine.reasons}
+        self.fetch()
+        remaining = {*self.listed, *self.quarantine.reasons}
         return [branch for branch in tips if branch not in remaining]
 
     def _delete_at_once(self, tips: dict[str, str]) -> None:
@@ -132,14 +135,22 @@ class Bus(Fetcher):
         while tips:
             done = self._push_deletions(tips, "--atomic")
             if done.returncode == 0:
-                self._tips.set(dict.fromkeys(tips))
+                self._deleted(tips)
                 return
             rejected = git_output.rejected(done.stdout)
             refused = {branch for branch, reason in rejected if not _COLLATERAL.search(reason)}
             if refused.isdisjoint(tips):
-                self._push_deletions(tips)
+                done = self._push_deletions(tips)
+                stay = dict(git_output.rejected(done.stdout))
+                if stay or done.returncode == 0:
+                    self._deleted({branch: tip for branch, tip in tips.items() if branch not in stay})
                 return
             tips = {branch: tip for branch, tip in tips.items() if branch not in refused}
+
+    def _deleted(self, tips: Mapping[str, str]) -> None:
+        self._tips.set(dict.fromkeys(tips))
+        self.sightings.record_deletion(tips)
+        self._judges_again = True
 
     def _push_deletions(self, tips: Mapping[str, str], *flags: str) -> Completed:
         self.budget.spend()
@@ -151,11 +162,14 @@ class Bus(Fetcher):
 
     def _after_failure(self, error: PushError, branch: str, commit: str, expect: str) -> Pushed:
         ref = f"refs/heads/{branch}"
-        end = error.end(ref)
+        end, is_overtaken = error.end(ref), error.is_overtaken(ref)
         if end is PushEnd.ACCEPTED:
-            self._tips.set({branch: commit})
+            self._see({branch: commit}, own=True)
             return Pushed.DONE
-        if end is not PushEnd.UNKNOWN and not error.is_overtaken(ref):
+        if is_overtaken:
+            self.sightings.record_refusal(branch, expect)
+            self._judges_again = True
+        elif end is not PushEnd.UNKNOWN:
             return Pushed.FAILED
         try:
             tip = self.tip(branch)
@@ -163,7 +177,7 @@ class Bus(Fetcher):
             return Pushed.FAILED
         if tip is not None and (tip == commit or history.is_ancestor(self.git, commit, tip)):
             return Pushed.DONE
-        return Pushed.FAILED if tip == expect else Pushed.STALE
+        return Pushed.FAILED if tip == expect and not is_overtaken else Pushed.STALE
 
     def is_damaged(self, branch: str, commit: str) -> bool:
         """Return whether parts of a commit are missing here, although the branch below it was fetched."""
@@ -183,8 +197,9 @@ class Bus(Fetcher):
 class Budget:
     """Counts the pushes of the last minute. Claims and answers are always allowed; heartbeats ask first."""
 
-    def __init__(self, per_minute: int) -> None:
+    def __init__(self, per_minute: int, lag_s: Callable[[], float] = lambda: 0.0) -> None:
         self.per_minute = per_minute
+        self._lag_s = lag_s
         self._times: deque[float] = deque()
 
     def spend(self) -> None:
@@ -200,8 +215,11 @@ class Budget:
 
     @property
     def interval_s(self) -> float:
-        """The shortest interval between heartbeats that the budget allows, in seconds."""
-        return max(0.5, 60 / max(1, self.per_minute - _RESERVE))
+        """The shortest interval between heartbeats, in seconds.
+
+        If the bus's readers lag, a requester must be able to read a heartbeat, and to cancel upon it, before the next.
+        """
+        return max(0.5, 60 / max(1, self.per_minute - _RESERVE), _LAGS * self._lag_s())
 
 
 def read_each(

@@ -4,13 +4,16 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 from itertools import islice, zip_longest
 
-from bridge.bus import exact_refs
+from bridge.bus import address, exact_refs, history
 from bridge.bus.branch_names import pattern_prefixes, unsigned_requester
 from bridge.bus.objects import is_commit
+from bridge.bus.sightings import GRACE_S, Ancestry, Sightings
 from bridge.common import limits
 from bridge.errors import InfrastructureError, ProcessError
+from bridge.system.deadline import pause
 from bridge.system.git import NETWORK_TIMEOUT, Git
 from runner.bus.history_size import HistorySizeChecker, check_size
 from runner.bus.listing import Listing
@@ -27,6 +30,8 @@ LISTINGS = 4
 RETRY_TURN = 3
 # After a failed batch, the next one is smaller by this factor; after a successful one, it is twice as large.
 _PART = 8
+# A branch that does not show an expected commit yet is fetched again after this many seconds.
+AGAIN_S = 1.0
 # A branch that took too long is fetched again after this many times that duration.
 PAUSES = 2
 
@@ -41,6 +46,15 @@ class Fetcher:
         self.listing = Listing(git, url, patterns)
         self.quarantine = Quarantine()
         self._tips = PackedRefs(git)
+        # What an earlier process of this runner wrote and read is known since now.
+        ask = partial(exact_refs.ask_primary, git, url)
+        grace_s = 0.0 if address.parse(url).is_local else GRACE_S
+        self.sightings = Sightings(Ancestry(git), ask, grace_s, asks_all=True)
+        self.sightings.record(self._tips.at)
+        # The last listing, as far as it is news, and whether it is judged again although it has not changed: parts of
+        # it are older than what is known, or more is known since.
+        self.listed: Mapping[str, str] = {}
+        self._judges_again = False
         self._served: dict[str, str] = {}
         self._transfer = Transfer(git, url, self._tips)
         self._sizes = HistorySizeChecker(git)
@@ -74,7 +88,7 @@ class Fetcher:
         began = time.monotonic()
         is_new = self.listing.read()
         self._listing_s = time.monotonic() - began
-        if is_new or self._is_behind or self.quarantine.unreadable_count:
+        if is_new or self._is_behind or self._judges_again or self.quarantine.unreadable_count:
             self._catch_up()
         return self._served
 
@@ -85,15 +99,18 @@ class Fetcher:
         return [branch for branch, oid in listed.items() if oid in self._suspects]
 
     def _catch_up(self) -> None:
-        listed = self.listing.tips
+        listed = self.listed = self.sightings.judge(self.listing.tips, lambda _: not self.listing.too_many)
         self.quarantine.see(listed)
         self._tips.set(dict.fromkeys(self._tips.at.keys() - listed.keys()))
         new = {b: oid for b, oid in listed.items() if self._tips.at.get(b) != oid}
         self._is_behind = True
         self._bring(new)
+        self._judges_again = listed != self.listing.tips
         at, has_refused_objects = self._tips.at, self.quarantine.has_refused_objects
-        self._served = {b: oid for b, oid in listed.items() if at.get(b) == oid}
+        overtaken = {branch for branch in listed if self.sightings.is_overtaken(branch)}
+        self._served = {b: oid for b, oid in listed.items() if at.get(b) == oid and b not in overtaken}
         self._is_behind = any(at.get(b) != oid and not has_refused_objects(b) for b, oid in new.items())
+        self._is_behind |= bool(overtaken)
 
     def _bring(self, new: Mapping[str, str]) -> None:
         """Bring the commits of these branches into the store, as far as possible within a poll.
@@ -211,12 +228,13 @@ class Fetcher:
             self.quarantine.put(oid, moved)
         here = {oid for oid, reason in verdicts.items() if reason is None}
         self.quarantine.release(here)
-        self._tips.set({branch: oid for branch, oid in new.items() if oid in here})
+        self._see({branch: oid for branch, oid in new.items() if oid in here})
 
     def tip(self, branch: str, timeout: float | None = None) -> str | None:
         """Fetch one branch and return its commit id, or None if it does not exist.
 
-        Without a ``timeout`` it may take ``limits.TIP_S`` seconds: somebody may have pushed gigabytes to it.
+        If the bus shows an older commit than the known one, the known one is returned. Without a ``timeout``, it may
+        take ``limits.TIP_S`` seconds: somebody may have pushed gigabytes to it.
 
         Raises:
             InfrastructureError: the bus cannot be reached, or what it sends takes too long.
@@ -226,10 +244,11 @@ class Fetcher:
             raise SlowError
         began = time.monotonic()
         try:
-            tip = exact_refs.find_branch(self.git, self.url, branch, timeout=whole)
+            seen = exact_refs.find_branch(self.git, self.url, branch, timeout=whole)
         except ProcessError as error:
             raise explain_failure(error) from error
-        if tip is None or self._tips.at.get(branch) == tip:
+        tip = self.sightings.judge_one(branch, seen)
+        if tip is None or tip != seen or self._tips.at.get(branch) == tip:
             self._tips.set({branch: tip})
             return tip
         try:
@@ -242,8 +261,28 @@ class Fetcher:
         if reason := check_size(self.git, tip, limits.FETCH_S if self._tips.at else NETWORK_TIMEOUT):
             self.git("update-ref", "-d", LOOK)
             raise InfrastructureError(reason, code=HOSTILE)
-        self._tips.set({branch: tip})
+        self._see({branch: tip})
         return tip
+
+    def tip_with(self, branch: str, commit: str) -> str | None:
+        """Fetch a branch that is said to have a commit, and return its tip. A bus that lags is read again for a while.
+
+        Raises:
+            InfrastructureError: as ``tip`` does.
+        """
+        until = time.monotonic() + self.sightings.grace_s
+        while True:
+            tip = self.tip(branch, NETWORK_TIMEOUT)
+            has_it = tip is not None and history.is_ancestor(self.git, commit, tip)
+            if has_it or time.monotonic() >= until:
+                return tip
+            pause(AGAIN_S)
+
+    def _see(self, tips: Mapping[str, str], *, own: bool = False) -> None:
+        """Record tips that are here now; ``own``: this process pushed them."""
+        self._tips.set(tips)
+        self.sightings.record(tips, own=own)
+        self._judges_again = True
 
     def is_behind(self, branch: str) -> bool:
         """Return whether the branch's commit in the last listing has not been fetched yet."""

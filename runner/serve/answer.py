@@ -108,6 +108,10 @@ def publish(context: RunnerContext, pending: Pending, *, is_new: bool = True) ->
             _drop(context, pending, "git refuses what was pushed to it")
         elif pushed is Pushed.FAILED and bus.is_damaged(pending.branch, commit):
             _drop(context, pending, "the answer that was kept is damaged")
+        if pushed is Pushed.STALE and bus.sightings.is_overtaken(pending.branch):
+            # The answer waits in the ledger until the bus shows what else is on the branch.
+            bus.push_fault = "the branch has moved, and the bus does not show yet where to"
+            pushed = Pushed.FAILED
         if pushed is Pushed.FAILED:
             return None
         if pushed is Pushed.DONE:
@@ -123,7 +127,7 @@ def publish(context: RunnerContext, pending: Pending, *, is_new: bool = True) ->
             ledger.mark_settled(branch=pending.branch, state=str(view.current_state), published=view.tip)
             bus.release(pending.answer)
             return view.current_state
-        if view is None or not is_still_ours(context, view, expect):
+        if view is None or not is_still_ours(context, view, expect, ours.token):
             _drop(context, pending, "the branch is gone or another runner has it")
             return None
         expect = view.tip
@@ -148,11 +152,14 @@ def _drop(context: RunnerContext, pending: Pending, reason: str) -> None:
     context.bus.release(pending.answer)
 
 
-def is_still_ours(context: RunnerContext, view: RequestBranch, expect: str) -> bool:
-    """Return whether the last state is still this runner's own: no other runner has added one."""
+def is_still_ours(context: RunnerContext, view: RequestBranch, expect: str, token: int) -> bool:
+    """Return whether the last state is still this runner's own, of its claim ``token``: no other has added one."""
     git = context.bus.git
     if not history.is_ancestor(git, expect, view.tip):
         return False
+    if view.state and view.token == token and context.ledger.has_written(view.state.salt):
+        # A heartbeat arrived although the reply to its push was lost.
+        return True
     if context.reader.has_keys:
         return view.state_commit is None or history.is_ancestor(git, view.state_commit, expect)
     names = [f"{commit}:{wire.STATE}" for commit in (expect, view.tip)]

@@ -132,7 +132,10 @@ def push_pending_answers(context: RunnerContext, backoff: Backoff) -> dict[str, 
         if time.monotonic() > until:
             break
         # Commits that were pushed to the branch meanwhile may take minutes to fetch; polls go on until they are here.
-        if not backoff.allows(pending.answer) or context.bus.is_behind(pending.branch):
+        is_behind = context.bus.is_behind(pending.branch) or context.bus.sightings.is_overtaken(
+            pending.branch
+        )
+        if is_behind or not backoff.allows(pending.answer):
             continue
         try:
             published = publish(context, pending)

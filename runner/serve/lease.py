@@ -20,6 +20,9 @@ from runner.context import RunnerContext
 from runner.job.logs import LogStream, Piece
 from runner.state.identity import WHO
 
+# How many pushes whose reply was lost are tried again.
+_MOST_UNSURE = 4
+
 
 def with_reason(message: str, cancel: CancelFile | None) -> str:
     """Return a message with the requester's own reason for cancelling, if one was given."""
@@ -68,9 +71,19 @@ class Lease:
         pushed = self._bus.push(self.branch, commit, expect=self.tip)
         if pushed is Pushed.DONE:
             self._arrived(commit, piece)
-        else:
+        elif pushed is Pushed.FAILED:
             self._unsure[commit] = piece
+        elif self._bus.sightings.is_overtaken(self.branch) and self._find_unsure():
+            return Pushed.FAILED
         return pushed
+
+    def _find_unsure(self) -> bool:
+        """Return whether the branch is at an earlier commit whose reply was lost: then the same push succeeds again."""
+        for commit, piece in list(self._unsure.items())[:_MOST_UNSURE]:
+            if self._bus.push(self.branch, commit, expect=self.tip) is Pushed.DONE:
+                self._arrived(commit, piece)
+                return True
+        return False
 
     def _arrived(self, commit: str, piece: Piece) -> None:
         self.tip = commit

@@ -112,7 +112,8 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
         fix = "On its machine: kakeya-runner maintenance off"
         raise InfrastructureError(sentence, fix=fix, code="maintenance")
     waiting = push_pending_answers(context, Backoff())
-    tip = context.bus.tip(branch, NETWORK_TIMEOUT)
+    bus = context.bus
+    tip = bus.tip_with(branch, commit) if commit else bus.tip(branch, NETWORK_TIMEOUT)
     if tip is None:
         raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
     view = context.reader.view(context.bus.git, branch, tip)

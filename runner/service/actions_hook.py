@@ -109,7 +109,7 @@ def _check_content(policy: Policy, branch: str, commit: str, claims: Mapping[str
     if claims.get("GITHUB_WORKFLOW_SHA") != commit:
         raise _no("commit", "the workflow is not of the commit that the job is for")
     bus = Bus(policy.bus, policy.state)
-    tip = bus.tip(branch)
+    tip = bus.tip_with(branch, commit)
     if tip is None or not history.is_ancestor(bus.git, commit, tip):
         raise _no("commit", f"{commit[:12]} is not on {branch}")
     path = _claimed(claims, "GITHUB_WORKFLOW_REF").partition("@")[0].split("/", 2)[2]

@@ -1,0 +1,314 @@
+"""Judges each reading of a bus by what this process knows already: a reading may be older than that.
+
+Hosts answer readers from replicas, mirrors and caches, which lag behind. Only a push always reaches the primary. So a
+reading that shows an ancestor of what this process wrote or read, or no reference where one was known a moment ago, is
+no news. Then the primary is asked, by the dry run of a push; and if this process may not push there, what is known
+stands until it is ``GRACE_S`` seconds old. By then every copy has it, so a deletion or a rewrite is real.
+
+A reference is *overtaken* if the primary has moved it from the newest known commit, and no reading shows yet where to.
+"""
+
+import hashlib
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from bridge.bus import address, history, lookup
+from bridge.bus.times import commit_times
+from bridge.system.git import Git
+from bridge.system.local_files import NoteFile
+
+# Readers are expected to lag by less than half of this.
+GRACE_S = 60.0
+# What the primary said about a reference counts for this long, and it is asked about so many at once.
+ASK_S = 5.0
+_MOST_ASKED = 50
+# How many earlier values of a reference are remembered, and for how long a measured lag counts.
+_MOST_PAST = 8
+_LAG_LASTS_S = 600.0
+
+_FILE, _MOST_LINES = "kakeya-wrote", 200
+# A commit, whether it was written or deleted, the wall and the monotonic clock, a digest of the address, the branch.
+_LINE = re.compile(
+    r"([0-9a-f]{40}) (at|gone) ([0-9]{1,12}\.[0-9]{6}) ([0-9]{1,12}\.[0-9]{6}) ([0-9a-f]{16}) (\S+)"
+)
+
+
+class Order(Protocol):
+    """Tells which of two values of a reference is the earlier one."""
+
+    def is_here(self, oid: str) -> bool:
+        """Return whether the commit was fetched or made here. A commit that was never here is news."""
+
+    def is_earlier(self, oid: str, than: str) -> bool:
+        """Return whether a commit is earlier than another one. Both are here."""
+
+
+@dataclass(frozen=True)
+class Ancestry:
+    """The order of commits on a branch."""
+
+    git: Git
+
+    def is_here(self, oid: str) -> bool:  # noqa: D102
+        return oid in lookup.locate(self.git, [oid])
+
+    def is_earlier(self, oid: str, than: str) -> bool:  # noqa: D102
+        return oid != than and history.is_ancestor(self.git, oid, than)
+
+
+@dataclass(frozen=True)
+class Dates(Ancestry):
+    """The order of commits without parents that one machine wrote, such as a runner's presence records."""
+
+    def is_earlier(self, oid: str, than: str) -> bool:  # noqa: D102
+        at, later = commit_times(self.git, [oid, than])
+        return at is not None and later is not None and at < later
+
+
+# Returns where references are on the primary, given commits that are known here; it leaves out what it cannot tell.
+Ask = Callable[[Mapping[str, str]], Mapping[str, str | None]]
+
+
+@dataclass
+class _Known:
+    """The newest known value of a reference (None: it is deleted). All times are monotonic."""
+
+    tip: str | None
+    # Since when this value is known, and since when the reference is known to exist.
+    since: float
+    born: float
+    # Values before that, and when each was replaced.
+    past: list[tuple[str, float]] = field(default_factory=list)
+    # When the primary refused a push upon the value or told of another one, as long as no reading shows that.
+    overtaken: float | None = None
+    # When the primary was asked last, and when it last said that readings which contradict the value are old.
+    asked: float = -math.inf
+    confirmed: float = -math.inf
+    # Whether this process wrote it, and so may ask the primary.
+    is_own: bool = False
+
+    def replace(self, tip: str | None, now: float) -> None:
+        """Put a newer value in its place."""
+        if self.tip is None:
+            self.born = now
+        else:
+            self.past = [*self.past, (self.tip, now)][-_MOST_PAST:]
+        self.tip, self.since, self.overtaken, self.confirmed = tip, now, None, -math.inf
+
+
+class Sightings:
+    """What is known about the references of one bus. Any thread may use it.
+
+    The primary is asked about references that this process wrote; with ``asks_all``, also about the others.
+    """
+
+    def __init__(
+        self, order: Order, ask: Ask = lambda _: {}, grace_s: float = GRACE_S, *, asks_all: bool = False
+    ) -> None:
+        self.grace_s = grace_s
+        self._order = order
+        self._ask = ask
+        self._asks_all = asks_all
+        self._known: dict[str, _Known] = {}
+        self._lag = (0.0, 0.0)
+        self._lock = threading.RLock()
+
+    @property
+    def lag_s(self) -> float:
+        """By how many seconds readers lag at least, as far as this process has noticed lately."""
+        lag_s, at = self._lag
+        return lag_s if time.monotonic() - at < _LAG_LASTS_S else 0.0
+
+    def tip(self, name: str) -> str | None:
+        """Return the newest known value of a reference, or None."""
+        known = self._known.get(name)
+        return known.tip if known else None
+
+    def is_overtaken(self, name: str) -> bool:
+        """Return whether the primary has moved a reference, and no reading shows yet where to."""
+        known = self._known.get(name)
+        return known is not None and known.overtaken is not None
+
+    def record(self, tips: Mapping[str, str | None], age_s: float = 0.0, *, own: bool = False) -> None:
+        """Record what this process read and has here or, with ``own``, wrote; None: deleted. Known for ``age_s``."""
+        if not self.grace_s:
+            return
+        now = time.monotonic() - age_s
+        with self._lock:
+            for name, tip in tips.items():
+                known = self._known.get(name)
+                if known is None:
+                    known = self._known[name] = _Known(tip, now, now)
+                elif known.tip != tip:
+                    known.replace(tip, now)
+                elif own:
+                    known.overtaken = None
+                known.is_own |= own
+
+    def record_deletion(self, tips: Mapping[str, str], age_s: float = 0.0) -> None:
+        """Record that this process deleted references, which were at these values."""
+        self.record(tips, age_s, own=True)
+        self.record(dict.fromkeys(tips), age_s, own=True)
+
+    def record_refusal(self, name: str, expect: str | None) -> None:
+        """Record that the primary refused a push, because the reference is no longer at ``expect``."""
+        if not self.grace_s:
+            return
+        now = time.monotonic()
+        with self._lock:
+            known = self._known.setdefault(name, _Known(expect, now, now))
+            known.is_own = True
+            if known.tip == expect:
+                known.overtaken = known.confirmed = now
+
+    def judge(
+        self, seen: Mapping[str, str], is_listed: Callable[[str], bool] = lambda _: True
+    ) -> dict[str, str]:
+        """Return a listing with each value that is older than the known one replaced by that.
+
+        ``is_listed`` says of each known reference whether the listing would show it.
+        """
+        if not self.grace_s:
+            return dict(seen)
+        with self._lock:
+            self._forget()
+            absent = [name for name in self._known if name not in seen and is_listed(name)]
+            read: dict[str, str | None] = {**seen, **dict.fromkeys(absent)}
+            asked = self._to_ask(read)
+        told = self._ask(asked) if asked else {}
+        with self._lock:
+            for name in told.keys() & asked.keys():
+                if (known := self._known[name]).tip == asked[name]:
+                    _learn(known, told[name], read[name])
+            now = {name: self._settle(name, oid) for name, oid in read.items()}
+        return {name: tip for name, tip in now.items() if tip}
+
+    def judge_one(self, name: str, seen: str | None) -> str | None:
+        """Judge a single reading."""
+        return self.judge({name: seen} if seen else {}, name.__eq__).get(name)
+
+    def _to_ask(self, read: Mapping[str, str | None]) -> dict[str, str]:
+        """Return about which references of a reading the primary is asked now, with their known values."""
+        now, asked = time.monotonic(), dict[str, str]()
+        for name, seen in read.items():
+            known = self._known.get(name)
+            if not (known and known.tip and (known.is_own or self._asks_all) and now - known.asked >= ASK_S):
+                continue
+            grace_s = math.inf if known.is_own else self.grace_s
+            if self._outdated_since(known, seen, grace_s) is not None:
+                known.asked, asked[name] = now, known.tip
+                if len(asked) == _MOST_ASKED:
+                    break
+        return asked
+
+    def _settle(self, name: str, seen: str | None) -> str | None:
+        """Return the newest value of a reference after a reading."""
+        known = self._known.get(name)
+        if known is None:
+            return seen
+        outdated_since = self._outdated_since(known, seen, self.grace_s)
+        now = time.monotonic()
+        if outdated_since is not None:
+            if now - outdated_since > self.lag_s:
+                self._lag = now - outdated_since, now
+            return known.tip
+        known.overtaken = None
+        if seen is None and known.tip is not None:
+            known.replace(None, now)
+        return seen
+
+    def _outdated_since(self, known: _Known, seen: str | None, grace_s: float) -> float | None:
+        """Return since when a reading is outdated; None if it is news, or agrees with what is known."""
+        now = time.monotonic()
+
+        def counts(at: float) -> bool:
+            return now - at < grace_s
+
+        if seen == known.tip:
+            return known.overtaken if known.overtaken is not None and counts(known.overtaken) else None
+        if seen is None:
+            return known.born if counts(max(known.born, known.confirmed)) else None
+        if not self._order.is_here(seen):
+            return None
+        before = [(oid, at) for oid, at in known.past if counts(at)]
+        if known.tip is not None:
+            if self._order.is_earlier(known.tip, seen):
+                return None
+            if counts(max(known.since, known.confirmed)):
+                before.append((known.tip, known.since))
+        return next((at for oid, at in before if seen == oid or self._order.is_earlier(seen, oid)), None)
+
+    def _forget(self) -> None:
+        """Forget references that are gone for longer than any copy shows them."""
+        now = time.monotonic()
+        since = {name: max(k.since, k.confirmed) for name, k in self._known.items() if k.tip is None}
+        gone = [name for name, at in since.items() if now - at >= self.grace_s]
+        for name in gone:
+            del self._known[name]
+
+
+def _learn(known: _Known, told: str | None, seen: str | None) -> None:
+    """Record where the primary says that a reference is, which was read as ``seen``."""
+    now = time.monotonic()
+    if told == known.tip:
+        known.confirmed, known.overtaken = now, None
+    elif told in (seen, None):
+        known.replace(told, now)
+    else:
+        known.overtaken = known.confirmed = now
+
+
+class OwnWrites:
+    """What commands of a clone wrote to a remote a moment ago, as a file in the clone."""
+
+    def __init__(self, git: Git, url: str) -> None:
+        self._where = hashlib.sha256(url.encode()).hexdigest()[:16]
+        self._file = NoteFile(git, _FILE, _LINE, _MOST_LINES)
+
+    def load(self, sightings: Sightings) -> None:
+        """Record in ``sightings`` what earlier commands wrote."""
+        for age_s, (oid, kind, *_, where, branch) in self._recent():
+            if where == self._where:
+                if kind == "at":
+                    sightings.record({branch: oid}, age_s, own=True)
+                else:
+                    sightings.record_deletion({branch: oid}, age_s)
+
+    def note(self, branch: str, oid: str, *, deleted: bool = False) -> None:
+        """Note that a branch was set to a commit or, with ``deleted``, was at the commit and is deleted."""
+        kept = [" ".join(groups) for _, groups in self._recent()]
+        clocks = f"{time.time():.6f} {time.monotonic():.6f}"
+        self._file.write([*kept, f"{oid} {'gone' if deleted else 'at'} {clocks} {self._where} {branch}"])
+
+    def _recent(self) -> Iterable[tuple[float, tuple[str, ...]]]:
+        """Return the lines that still count, each with its age in seconds."""
+        wall, running = time.time(), time.monotonic()
+        # The wall clock can be set, and the monotonic clock restarts with each boot: both must agree.
+        aged = [
+            (max(wall - float(line[2]), running - float(line[3])), line)
+            for line in self._file.read()
+            if float(line[2]) <= wall and float(line[3]) <= running
+        ]
+        return [(age_s, line) for age_s, line in aged if age_s < GRACE_S]
+
+
+_shared: dict[tuple[str, ...], Sightings] = {}
+_lock = threading.Lock()
+
+
+def shared(git: Git, url: str, push_url: str, private: str, make: Callable[[float], Sightings]) -> Sightings:
+    """Return what this process knows about a remote, whichever client asks. ``make`` takes the grace in seconds."""
+    key = (str(git.directory.absolute()), url, push_url, private)
+    with _lock:
+        if key not in _shared:
+            # A folder on this machine has no copies: what is read there is so.
+            has_copies = url != push_url or not address.parse(url).is_local
+            known = _shared[key] = make(GRACE_S if has_copies else 0.0)
+            if has_copies:
+                OwnWrites(git, url).load(known)
+        return _shared[key]
