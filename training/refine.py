@@ -80,7 +80,7 @@ def written(
 
 
 class Refiner(TargetLearner):
-    """A ``engine.train.run.Learner`` that has its own start as a teacher; see ``TargetLearner``."""
+    """An ``engine.train.run.Learner`` that has its own start as a teacher; see ``TargetLearner``."""
 
     def __init__(
         self,

@@ -77,7 +77,7 @@ def optimizers(model: torch.nn.Module, plan: TargetPlan) -> list[torch.optim.Opt
 
 
 class TargetLearner(TrainedTorchWeights[TargetPlan]):
-    """A ``engine.train.run.Learner``.
+    """An ``engine.train.run.Learner``.
 
     Args:
         config: the model's published keys.

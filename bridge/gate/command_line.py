@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bridge.reports.cache_spec import split_list
+from bridge.reports.cache_spec import canonical, split_list
 from bridge.reports.kinds import COMMANDS
 
 # Options that name files or folders on the host, which an answer does not show.
@@ -75,4 +75,4 @@ def _plain(value: object) -> object:
     try:
         return float(str(value))
     except ValueError:
-        return str(value)
+        return canonical(str(value))

@@ -5,6 +5,9 @@
 - ``e8@q38``, ``d4@q10``: the published codec's round trip; stores the model's type, saves nothing
 - ``affine@4g64``: mlx-lm's quantized cache, 4 bits in groups of 64
 - ``k=e8v@4.25,v=e8v@3.25``: keys and values stored in different ways
+
+Two texts may name one cache: ``e8v@4.25:normal`` is ``e8v@4.25``, and so is ``k=e8v@4.25,v=e8v@4.25``. A parsed spec
+has the shortest text, which options, caches and reports use.
 """
 
 import re
@@ -40,6 +43,9 @@ FORMS: dict[str, Form] = {
     ),
 }
 SPLIT = "split"
+# The family whose caches hold packed codes also if a spec names it for keys and values together.
+_PACKED = "e8v"
+_DEFAULT_EFFORT = ":normal"
 _SPLIT = re.compile(r"k=(?P<keys>[^,=]+),v=(?P<values>[^,=]+)")
 
 
@@ -47,7 +53,7 @@ _SPLIT = re.compile(r"k=(?P<keys>[^,=]+),v=(?P<values>[^,=]+)")
 class CacheSpec:
     """A parsed spec."""
 
-    text: str  # as written
+    text: str  # the shortest one for this cache
     family: str  # a key of `FORMS`, or `split` if keys and values are stored in different ways
     # The numbers and words in the text, by name.
     fields: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -93,16 +99,27 @@ def parse(text: str) -> CacheSpec:
                     f"no cache spec {text!r}: {side.text} stores keys and values as they come back, not codes",
                     fix="take raw, e8v@... or affine@... for each",
                 )
-        return CacheSpec(text, SPLIT, _sides=sides)
+        keys, values = sides
+        # Both forms make the same cache only if the family's own cache is a packed one.
+        if keys.text == values.text and keys.family == _PACKED:
+            return keys
+        return CacheSpec(f"k={keys.text},v={values.text}", SPLIT, _sides=sides)
     return _whole(text, text)
+
+
+def canonical(text: str) -> str:
+    """Return the shortest text for the cache that a text names; a text that is no spec as it is."""
+    try:
+        return parse(text).text
+    except UsageError:
+        return text
 
 
 def _whole(part: str, text: str) -> CacheSpec:
     for family, form in FORMS.items():
         if match := form.pattern.fullmatch(part):
-            return CacheSpec(
-                part, family, {name: value for name, value in match.groupdict().items() if value}
-            )
+            fields = {name: value for name, value in match.groupdict().items() if value}
+            return CacheSpec(part.removesuffix(_DEFAULT_EFFORT), family, fields)
     raise UsageError(f"no cache spec {text!r}", fix=f"the specs are {help_text()}")
 
 

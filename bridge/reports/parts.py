@@ -68,6 +68,11 @@ class Model(ReportModel):
     tokenizer: Sha256 | None = None
     dtype: Text
     quantization: Word | None = None
+    architecture: Word | None = None
+    layers: Count | None = None
+    parameters: Count | None = None
+    # The types of the tensors in its files.
+    stored_dtypes: Annotated[list[Word], Field(max_length=20, fail_fast=True)] | None = None
 
 
 class Workload(ReportModel):

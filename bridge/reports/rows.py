@@ -36,6 +36,8 @@ class CodecRow(ReportModel):
     limit: Measure
     bits: Count | None = None
     group: Count | None = None
+    # Whether the bits are counted by a formula, because the codec stores decoded values.
+    nominal: bool | None = None
     # Whether vectors are rotated before they are coded.
     rotated: bool | None = None
     # Number of values in a vector.
@@ -88,6 +90,9 @@ class Divergence(ReportModel):
     """Where the tokens leave the oracle's, and how near the oracle was to the other token."""
 
     index: Count
+    # `tie`: rounding explains it; `fault`: it does not; `length`: one answer is the beginning of the other. Absent in
+    # older reports.
+    kind: Literal["tie", "fault", "length"] | None = None
     # `margin`: how far the lower of the two tokens' logits is below the highest logit. `rounding`: how far rounding
     # alone moved logits, as measured. Absent in older reports.
     margin: Measure | None = None
@@ -120,6 +125,14 @@ class RoundTimes(ReportModel):
     wait: Annotated[list[Measure], Field(max_length=1_000_000, fail_fast=True)]
 
 
+class Profile(ReportModel):
+    """Shares of the decoding time, from a run that tells drafting and verifying apart."""
+
+    draft_share: Number
+    verify_share: Number
+    overhead_share: Number
+
+
 class Decode(ReportModel):
     """One arm on one prompt, once. Rows stand in the order in which they ran."""
 
@@ -142,6 +155,8 @@ class Decode(ReportModel):
     accepted: Annotated[list[Count], Field(fail_fast=True)] | None = None
     # Seconds of each round, in comparisons of loops.
     round_s: RoundTimes | None = None
+    # Only in a run that is set aside, because telling them apart takes time.
+    profile: Profile | None = None
     divergence: Divergence | None = None
     # In reports of restored prompts; absent in older ones.
     prediction: Prediction | None = None
@@ -183,6 +198,8 @@ class VerifyRow(ReportModel):
     # The cache of the context; a report has only one.
     cache: Name
     repeat: Count
+    # The number of the pass among all passes.
+    sequence: Count | None = None
     warmup: bool = False
     seconds: Seconds
     counters: Counters
@@ -218,6 +235,8 @@ class ParityRow(ReportModel):
     # The target's own tokens at the positions of the drafts; absent in older reports.
     target: Tokens | None = None
     max_logit_error: Measure | None = None
+    # How far the reference's logit is above the candidate's where their tokens first differ.
+    margin: Number | None = None
     started_s: Measure | None = None
 
 

@@ -12,6 +12,7 @@ import click
 
 from bridge.common.cli.commands import EXISTING_FILE, flag, option
 from engine.cli import options as shared
+from engine.cli.types import CACHE_SPEC
 
 ROLLBACKS = ("auto", "late", "trim", "carry")
 LIVE_EVERY = 0.2  # seconds
@@ -33,7 +34,7 @@ LIVE_EVERY = 0.2  # seconds
 @option("--seed", click.IntRange(0, 2**63 - 1), help="Seed that makes sampling repeatable.")
 @option("--stop", multiple=True, help="Stop before this text; repeatable.")
 @option("--block-size", click.IntRange(1, 256), help="Tokens verified per pass; 1: no drafts.")
-@option("--kv", str, "raw", help="Cache spec: raw, e8v@4.25, affine@4g64, ...")
+@option("--kv", CACHE_SPEC, "raw", help="Cache spec: raw, e8v@4.25, affine@4g64, ...")
 @option("--rollback", click.Choice(ROLLBACKS), "auto")
 @option("--lookup/--no-lookup", bool, True, help="Also draft by prompt lookup.")
 @option("--adaptive/--no-adaptive", bool, True, help="Draft only if it is faster.")

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from bridge.common.cli.commands import FILE, REFERENCE, Decorator, flag, option, options
-from engine.cli.types import CACHE_SPECS, DTYPES, EmbedScale, numbers
+from engine.cli.types import CACHE_SPEC, CACHE_SPECS, DTYPES, EmbedScale, numbers
 
 model = options(
     option("--model", REFERENCE, "tiny", help="tiny, tiny-hybrid, qwen3-8b, ..., folder or hub id."),
@@ -59,7 +59,7 @@ decoding = options(
         "--chat/--no-chat", default=None,
         help="Use the chat template.  [default: if the model has one; not for the tiny family]",
     ),
-    option("--cache", str, "raw", help="Cache spec: raw, e8v@4.25, affine@4g64, ..."),
+    option("--cache", CACHE_SPEC, "raw", help="Cache spec: raw, e8v@4.25, affine@4g64, ..."),
     option("--max-tokens", click.IntRange(1, 1 << 16), 128),
     repeats(5),
     threads,

@@ -9,7 +9,7 @@ import click
 
 from bridge.common.cli.commands import EXISTING_FILE, FOLDER, REFERENCE, flag, option
 from bridge.common.secret import weakness
-from engine.cli.types import DTYPES
+from engine.cli.types import CACHE_SPEC, DTYPES
 
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(i?b)?", re.IGNORECASE)
 DEFAULT, DRAFTING = "tiny-chat", "tiny"  # the models that are served by default, without and with a drafter
@@ -40,7 +40,7 @@ class Size(click.ParamType[int]):
 )  # fmt: skip
 @option("--host", str, "127.0.0.1", help="Address to listen on.")
 @option("--port", click.IntRange(0, 65535), 1339, help="Port to listen on; 0 takes a free one.")
-@option("--cache", str, "raw", help="Cache spec of requests that name none.")
+@option("--cache", CACHE_SPEC, "raw", help="Cache spec of requests that name none.")
 @option("--boundary", click.IntRange(0, 512), 0, help="First and last layers to leave raw.")
 @option(
     "--draft", REFERENCE, "auto", metavar="auto|none|lookup|dflash|dflash-package|REF",

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from bridge.common.cli.commands import REFERENCE, TEXT
-from bridge.reports.cache_spec import split_list
+from bridge.reports.cache_spec import canonical, split_list
 
 # The types in which a model can compute; "stored" is the type of its files. Names only, so that `--help` needs no MLX.
 DTYPES = ("float32", "float16", "bfloat16", "stored")
@@ -50,11 +50,24 @@ def _cache_specs(text: str) -> Iterable[str]:
     specs = split_list(text)  # keeps `k=...,v=...` together
     if not specs:
         raise ValueError("there is no cache spec in it")
-    return specs
+    return map(canonical, specs)
+
+
+class _CacheSpec(click.ParamType[str]):
+    """A cache spec, in its shortest form. Whether the model can use it is known once it is loaded."""
+
+    name = "spec"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
+        return "TEXT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return canonical(TEXT.convert(value, param, ctx))
 
 
 NAMES = Items(lambda text: filter(None, _between_commas(text)), kind=REFERENCE)
 CACHE_SPECS = Items(_cache_specs)
+CACHE_SPEC = _CacheSpec()
 
 
 def list_of(choices: Iterable[int | str]) -> Items:

@@ -8,6 +8,7 @@ from bridge.common.errors import UsageError
 from bridge.reports import cache_spec
 from engine.checkpoints import hub
 from engine.errors import BadInput
+from engine.models import catalogue
 
 FORM = re.compile(r"(?P<short>.+)@(?P<variant>[a-z][a-z0-9.-]*?)(?:-b(?P<boundary>[1-9][0-9]{0,2}))?")
 SPLIT = re.compile(r"k-(?P<keys>.+)-v-(?P<values>.+)")
@@ -22,8 +23,7 @@ class Channel:
     boundary: int = 0  # how many of the first and last layers stay raw
 
     def __str__(self) -> str:
-        variant = re.sub("[@:=,]", "-", self.cache)
-        return f"{self.short}@{variant}" + (f"-b{self.boundary}" if self.boundary else "")
+        return catalogue.channel_name(self.short, self.cache, self.boundary)
 
     @classmethod
     def parse(cls, name: str) -> "Channel":
@@ -31,7 +31,7 @@ class Channel:
         match = FORM.fullmatch(name)
         spec = _spec(match["variant"]) if match else ""
         try:
-            cache_spec.parse(spec)
+            spec = cache_spec.parse(spec).text
         except UsageError as error:
             fix = "a channel is written like tiny@e8-q38-b2 or tiny@e8v-4.25"
             raise BadInput(f"no channel {name!r}", fix) from error

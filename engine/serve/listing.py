@@ -6,12 +6,10 @@ from typing import Any
 
 from bridge.common import host
 from engine.checkpoints import files, hub
-from engine.checkpoints.published import BUNDLED
 from engine.errors import EngineError
 from engine.models import catalogue, registry
 from engine.models.catalogue import RAW, least_boundary
 from engine.serve.backend import Model
-from engine.serve.channels import Channel
 from engine.serve.errors import ApiError
 from engine.serve.server import Server
 from engine.serve.settings import drafter_of
@@ -92,15 +90,12 @@ def _entry(server: Server, name: str) -> dict[str, Any]:
 
 
 def catalogued(name: str, reference: str, resident: Model | None = None) -> dict[str, Any]:
-    """Return a model's channels with their published figures. Models outside the catalogue must be loaded for more."""
+    """Return a model's channels with their published figures. Models without a name must be loaded for more."""
     known = catalogue.entry(reference)
-    specs = catalogue.offered(reference) if known or reference in BUNDLED else (RAW,)
-    specs = specs if resident is None else resident.caches
-    measured = known.measured if known else {}
-    least = {spec: least_boundary(reference, spec) for spec in specs}
-    channels = {spec: str(Channel(name, spec, least[spec])) for spec in specs}
-    published = [spec for spec in specs if (spec, least[spec]) in measured]
-    figures = {channels[spec]: measured[spec, least[spec]] for spec in published}
+    channels = catalogue.channels(name, reference, resident.caches if resident else None)
+    specs, measured = [*channels], known.measured if known else {}
+    published = {spec: (spec, least_boundary(reference, spec)) for spec in specs}
+    figures = {channels[spec]: measured[at] for spec, at in published.items() if at in measured}
     return {
         "channels": [*channels.values()],
         "default_channel": channels.get(catalogue.DEFAULT, next(iter(channels.values()), None)),

@@ -210,10 +210,11 @@ def overrides(values: Any) -> Overrides:
         raise ApiError(422, message, param="x_kakeya.draft", code="invalid_override")
     if parsed.cache is not None:
         try:
-            cache_spec.parse(parsed.cache)
+            spec = cache_spec.parse(parsed.cache)
         except UsageError as error:
             message = f"There is no cache {parsed.cache!r}. Choose one of: {cache_spec.help_text()}."
             raise ApiError(422, message, param="x_kakeya.cache", code="invalid_override") from error
+        return parsed.model_copy(update={"cache": spec.text})
     return parsed
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from bridge.gate.checks.form import ON_PROMPTS
 from bridge.gate.index import ReportIndex, check
 from bridge.reports import kinds
+from bridge.reports.cache_spec import canonical
 from bridge.reports.claims.decoding import LEAST_ROWS
 from bridge.reports.claims.unclaimed import why_no_speed
 from bridge.reports.claims.verify import passes_of
@@ -36,11 +37,12 @@ def arms_ran_equally_often(index: ReportIndex) -> Iterator[str]:
 @check("NOT_COVERED", *kinds.SPECULATIVE, *kinds.NEEDLES, kinds.KV_QUANT, kinds.SOLUTIONS)
 def configured_arms_ran(index: ReportIndex) -> Iterator[str]:
     """Every configured cache and drafter ran as an arm, or ``left_out`` says why not."""
-    ran = {arm.cache for arm in index.all_arms if arm.name in index.measured}
+    ran = {canonical(arm.cache) for arm in index.all_arms if arm.name in index.measured}
     left_out = index.option("left_out")
     reasons = list(left_out) if isinstance(left_out, dict) else []
     for cache in _list(index, "caches"):
-        if cache not in ran and not any(name.split(" ")[-1] == cache for name in reasons):
+        spec = canonical(str(cache))
+        if spec not in ran and not any(canonical(name.split(" ")[-1]) == spec for name in reasons):
             yield f"the cache {cache} is configured, and no arm with it ran"
     for rollback in _list(index, "rollbacks"):
         for drafter in _list(index, "drafters"):
@@ -70,7 +72,8 @@ def configured_lengths_were_verified(index: ReportIndex) -> Iterator[str]:
                 yield f"{length} tokens on {context} are configured, and were not verified"
     if len({*counts.values()}) > 1:
         yield "lengths were not verified equally often"
-    for cache in sorted({row.cache for row in index.rows} - {index.report.config.cache}):
+    named = canonical(index.report.config.cache)
+    for cache in sorted(row for row in {row.cache for row in index.rows} if canonical(row) != named):
         yield f"rows were timed over {cache}, and the report is about {index.report.config.cache}"
 
 

@@ -9,14 +9,14 @@ from bridge.common.cli.commands import option
 from bridge.common.cli.progress import progress
 from engine.cli import options
 from engine.cli.measured import put_out, show_tables
-from engine.cli.types import numbers
+from engine.cli.types import CACHE_SPEC, numbers
 
 
 @click.command(name="serve-conformance")
 @options.model
 @options.draft
 @option(
-    "--cache", str, "all",
+    "--cache", CACHE_SPEC, "all",
     help="Packed cache beside raw ones: e8v@4.25, affine@4g64, ...; all stands for these two, raw for none.",
 )  # fmt: skip
 @option("--clients", numbers(1, 8), "1,4", help="Clients at once.")

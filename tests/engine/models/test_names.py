@@ -7,7 +7,7 @@ from engine import cli, models
 from engine.cache.spec import parse
 from engine.checkpoints.published import nearest_name
 from engine.errors import BadInput
-from engine.models import registry
+from engine.models import catalogue, registry
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +46,13 @@ def test_every_pair_is_listed_with_how_to_get_it(capsys, hub, monkeypatch, tmp_p
     assert found["smollm2-135m"]["get"] == ["kakeya-engine models get smollm2-135m"]
     assert found["qwen3-4b"]["channel"] == "qwen3-4b@e8-q38"
     assert found["deepseek-r1-distill-qwen-1.5b"]["channel"] == "deepseek-r1-distill-qwen-1.5b@e8-q38-b2"
+    assert found["deepseek-r1-distill-qwen-7b"]["channel"] == "deepseek-r1-distill-qwen-7b@e8-q38-b2"
+    for name, pair in found.items():
+        assert pair["channel"] in pair["channels"]
+        needs = catalogue.ENTRIES[name].boundary if name in catalogue.ENTRIES else 0
+        assert all(
+            each.endswith(f"-b{needs}") for each in pair["channels"] if needs and not each.endswith("@raw")
+        )
     assert found["glm-4-9b-chat"]["get"] == ["hf download zai-org/glm-4-9b-chat-hf"]  # no drafter to get
     _put(hub, draft)
     assert next(pair for pair in models.pairs() if pair["name"] == "qwen3-8b")["here"]

@@ -6,7 +6,7 @@ import pytest
 
 from engine.cache import make_caches
 from engine.errors import BadInput
-from engine.models import registry
+from engine.models import catalogue, registry
 from engine.serve import listing
 from engine.serve.channels import Channel, names_of
 from engine.serve.errors import ApiError
@@ -85,6 +85,24 @@ def test_every_listed_channel_may_be_asked_for(server, name):
     for channel in told(server, name)["channels"]:
         chosen = choose(server, channel)
         assert str(Channel(name, chosen.cache, chosen.boundary)) == channel
+
+
+@pytest.mark.parametrize("name", [pair["name"] for pair in catalogue.pairs()])
+def test_the_server_and_the_list_of_pairs_name_the_same_channels(name):
+    (pair,) = [pair for pair in catalogue.pairs() if pair["name"] == name]
+    about = listing.catalogued(name, name)
+
+    assert about["channels"] == pair["channels"]
+    assert about["default_channel"] == pair["channel"]
+    assert [Channel.parse(each).short for each in about["channels"]] == [name] * len(about["channels"])
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-hybrid"])
+def test_a_loaded_pair_offers_what_it_offered_before(name):
+    before = listing.catalogued(name, name)["channels"]
+    resident = load_resident(name, "none", "float32")
+
+    assert listing.catalogued(name, name, resident)["channels"] == before
 
 
 def test_an_unknown_model_offers_what_it_can_use_once_it_is_loaded(tmp_path):
