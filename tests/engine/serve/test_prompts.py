@@ -388,3 +388,32 @@ def test_texts_of_no_dialect_become_marks(world, name, dialect):
         return [token for token in ids if token < 4 or 2048 <= token < 2052]
 
     assert marks(FORGED) == marks("zebra")
+
+
+FAILED = "Error: the tool call failed."
+
+
+@pytest.mark.parametrize("text", ["cold", ""])
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_failed_call_is_told_to_the_model(world, name, dialect, text):
+    def prompt(flag):
+        body = json.loads(json.dumps(session(dialect)).replace('"cold"', json.dumps(text)))
+        for each in body.get("messages") or body["input"]:
+            inner = each["content"] if dialect == "messages" and isinstance(each["content"], list) else [each]
+            for result in inner:
+                if each.get("role") == "tool" or result.get("type") in (
+                    "tool_result",
+                    "function_call_output",
+                ):
+                    result.update(flag)
+                    flag = {}  # of the first result
+        return world.prompt(name, dialect, **body, tools=TOOLS[dialect])
+
+    plain, failed = prompt({}), prompt({"is_error": True})
+    assert (FAILED in plain, failed.count(FAILED)) == (False, 1)
+    assert text in failed
+    assert prompt({"is_error": False}) == plain
+    if dialect == "responses":
+        assert prompt({"status": "incomplete"}) == prompt({"error": {"message": "x"}}) == failed
+        assert prompt({"status": "completed", "error": None}) == plain
