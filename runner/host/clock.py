@@ -27,11 +27,14 @@ class Clock:
         self._tolerance = tolerance_s
         self._offset = time.time() - time.monotonic()
         self._set_at: float | None = None
+        # By how much the clock jumped since the last message about that, and when this was.
         self._news = 0.0
+        self._told_at: float | None = None
         self._witness = witness
         self._started = time.monotonic()
         self._looked: float | None = None
         self._unconfirmed = False
+        self._told_unconfirmed = False
 
     def is_doubtful(self) -> bool:
         """Return whether the clock jumped by more than the tolerance, or this process started, in the last 15 minutes.
@@ -66,12 +69,20 @@ class Clock:
         return True
 
     def news(self) -> str | None:
-        """Return a message, once, about a clock that jumped or that nothing on the bus confirms."""
-        self._watch(time.monotonic())
-        moved, self._news = self._news, 0.0
+        """Return a message, once, about a clock that jumped or that nothing on the bus confirms.
+
+        A clock that goes on jumping is told once within the time in which it is in doubt.
+        """
+        now = time.monotonic()
+        self._watch(now)
+        moved = 0.0
+        if self._news and (self._told_at is None or now - self._told_at >= _DOUBT_S):
+            moved, self._news, self._told_at = self._news, 0.0, now
         rest = "for 15 minutes nothing is refused or deleted for its age"
         if moved:
             way = "forward" if moved > 0 else "back"
             return f"this machine's clock went {way} by {abs(moved):.0f} s, or the machine slept: {rest}"
-        news, self._unconfirmed = self._unconfirmed, False
+        # One warning is enough: it stays true until the bus confirms the clock or the time is over.
+        news = self._unconfirmed and not self._told_unconfirmed
+        self._told_unconfirmed = self._told_unconfirmed or news
         return f"nothing on the bus confirms this machine's clock: {rest}, or until it does" if news else None

@@ -86,6 +86,29 @@ def test_a_clock_that_nothing_confirms_is_believed_after_a_while(times):
     assert not clock.is_doubtful()
 
 
+@pytest.mark.parametrize("seen", [[], [1.0], [1e12]], ids=["nothing", "the past", "the future"])
+def test_that_nothing_confirms_a_clock_is_told_once(times, seen):
+    clock = Clock(300, witness=lambda: seen)
+    told = []
+    for _ in range(1000):
+        clock.is_doubtful()
+        told += [clock.news()]
+        times.forward += 1
+        times.wall += 1
+    assert len([line for line in told if line]) == 1
+
+
+def test_a_clock_that_jumps_all_the_time_is_told_once_in_the_time_of_doubt(times):
+    clock = Clock(300)
+    told = []
+    for _ in range(1000):
+        clock.is_doubtful()
+        told += [clock.news()]
+        times.forward += 1
+        times.wall += 400
+    assert len([line for line in told if line]) == 2
+
+
 def test_turns_of_a_future_that_did_not_come_are_not_counted(tmp_path):
     """Or a quota that was used up under a clock a year ahead would stay used up for a year."""
     ledger = Ledger(tmp_path / "ledger.sqlite")
