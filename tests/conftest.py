@@ -231,7 +231,8 @@ class Runners:
             # Tests see what a job did by the files that it leaves outside its workspace.
             "sandbox": "off",
             **{key: value for key, value in overrides.items() if key != "bus"},
-            "bus": {"url": self.bus, **dict(overrides.get("bus", {}))},  # type: ignore[call-overload]
+            # With the default of six pushes a minute, logs would stream too slowly for tests of other things.
+            "bus": {"url": self.bus, "pushes_per_minute": 600, **dict(overrides.get("bus", {}))},  # type: ignore[call-overload]
         }
         path.write_text(yaml.safe_dump(settings))
         return path

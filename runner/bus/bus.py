@@ -29,6 +29,7 @@ _COLLATERAL = re.compile("atomic (push|transaction) fail|transaction failed", re
 _RESERVE = 2
 # The interval between heartbeats is at least this many times the lag of the bus's readers.
 _LAGS = 2.0
+_MINUTE_S = 60.0
 
 
 class PiggybackRef(Protocol):
@@ -208,10 +209,23 @@ class Budget:
 
     def has_spare(self) -> bool:
         """Return whether an optional push is allowed. Two pushes are kept for necessary ones."""
+        return self._spent() + _RESERVE < self.per_minute
+
+    def wait_after_push_s(self) -> float:
+        """Return how many seconds after the next push another one may keep a lease. One is left for the answer."""
+        most = max(1, self.per_minute - 1)
+        over = self._spent() + 1 - most
+        if over < 0:
+            return 0.0
+        # Once these are older than a minute, and counting the next push itself, there is room again.
+        times = [*self._times, time.monotonic()]
+        return times[over] + _MINUTE_S - time.monotonic()
+
+    def _spent(self) -> int:
         now = time.monotonic()
-        while self._times and now - self._times[0] > 60:  # noqa: PLR2004 - seconds in the sliding minute
+        while self._times and now - self._times[0] > _MINUTE_S:
             self._times.popleft()
-        return len(self._times) + _RESERVE < self.per_minute
+        return len(self._times)
 
     @property
     def interval_s(self) -> float:
@@ -219,7 +233,7 @@ class Budget:
 
         If the bus's readers lag, a requester must be able to read a heartbeat, and to cancel upon it, before the next.
         """
-        return max(0.5, 60 / max(1, self.per_minute - _RESERVE), _LAGS * self._lag_s())
+        return max(0.5, _MINUTE_S / max(1, self.per_minute - _RESERVE), _LAGS * self._lag_s())
 
 
 def read_each(

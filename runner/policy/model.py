@@ -111,8 +111,8 @@ class Bus(_Section):
 
     @property
     def budget(self) -> int:
-        """Pushes allowed per minute. GitHub documents six per repository."""
-        return self.pushes_per_minute or (600 if self.is_local else 6)
+        """Pushes allowed per minute. GitHub documents six per repository, and any folder may be served by a host."""
+        return self.pushes_per_minute or 6
 
 
 class Trust(_Section):

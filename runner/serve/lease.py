@@ -18,6 +18,7 @@ from bridge.verify.state_signature import signed_message
 from runner.bus.bus import Pushed
 from runner.context import RunnerContext
 from runner.job.logs import LogStream, Piece
+from runner.serve.pace import Pace
 from runner.state.identity import WHO
 
 # How many pushes whose reply was lost are tried again.
@@ -45,6 +46,7 @@ class Lease:
         self.token = wire.next_count(view.token)
         # Output of the job that is not on the branch yet.
         self.log = LogStream()
+        self.pace = Pace(context.policy.bus.lease_s, self._bus.budget)
         self._sequence = view.sequence
         self._salts: set[str] = set()
         # Commits whose push got no reply: the bus may have any of them.
@@ -112,7 +114,7 @@ class Lease:
             salt=secrets.token_hex(8),
             token=self.token,
             sequence=self._sequence,
-            lease_s=self._context.policy.bus.lease_s,
+            lease_s=self.pace.plan(),
             runner=self._context.identity,
             at=format_time(datetime.now(UTC)),
             step=step,

@@ -19,8 +19,8 @@ _NOTE_S = 5.0
 # The time between two pieces of log is this share of the run time so far, to bound the number of commits.
 _SHARE = 1 / 200
 LONGEST_PAUSE_S = 5.0
-# At least this many heartbeats are pushed per lease, even if the push budget is used up.
-_PER_LEASE = 3
+# The first heartbeat with news is not held back, so that followers soon see that the job runs.
+_FIRST_S = 0.5
 
 
 class StopReason(Enum):
@@ -88,8 +88,7 @@ class Keepalive:
         self._context = context
         self._lease = lease
         self._doing = doing
-        self._longest = context.policy.bus.lease_s / _PER_LEASE
-        self._between_looks = min(max(context.policy.bus.poll[0], _LOOK_S), self._longest)
+        self._between_looks = min(max(context.policy.bus.poll[0], _LOOK_S), lease.pace.longest_s)
         self._began = self._last = self._last_look = time.monotonic()
         # The step that the branch shows as running.
         self._known: int | None = None
@@ -125,8 +124,9 @@ class Keepalive:
         return pushed
 
     def _pause(self, now: float, *, news: bool) -> float:
-        budget = self._context.bus.budget
+        budget, longest = self._context.bus.budget, self._lease.pace.longest_s
         if not news or not budget.has_spare():
-            return self._longest
+            return longest
         growing = min((now - self._began) * _SHARE, LONGEST_PAUSE_S)
-        return min(max(budget.interval_s, growing), self._longest)
+        shortest = _FIRST_S if self._known is None else budget.interval_s
+        return min(max(shortest, growing), longest)

@@ -25,12 +25,12 @@ class Chores:
         self._tidier = StoreTidier(context)
 
     def run_if_due(self) -> None:
-        """Run the chores if they are due. Retention waits as long as the clock is in doubt."""
+        """Run the chores if they are due. Retention waits for a clock that is not in doubt, and for the push budget."""
         now = time.monotonic()
         if self._last is None or now - self._last >= _EVERY_S:
             self._last, self._is_due = now, self._context.policy.retention is not None
             self._do(self._look_for_squatters)
-        if self._is_due and not self._context.clock.is_doubtful():
+        if self._is_due and not self._context.clock.is_doubtful() and self._context.bus.budget.has_spare():
             self._is_due = False
             self._do(self._apply_retention)
         self._do(self._tidier.run_if_due)

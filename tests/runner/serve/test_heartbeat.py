@@ -12,6 +12,7 @@ from bridge.errors import InfrastructureError
 from runner.bus.bus import Budget, Pushed
 from runner.job.logs import LogStream
 from runner.serve import watch_job
+from runner.serve.pace import Pace
 from runner.serve.watch_job import Keepalive
 
 
@@ -24,8 +25,23 @@ class Branch:
         self.beats: list[float] = []
         self.ends: Pushed | Exception = Pushed.DONE
 
+    def begin(self, lease_s: float, per_minute: int, claims: int = 1):
+        """Return what a claim works with, after so many pushes of others."""
+        budget = Budget(per_minute)
+        self.pace = Pace(lease_s, budget)
+        for _ in range(claims):
+            self.pace.plan()
+            budget.spend()
+        # The lease that the claim announced, and those of the heartbeats.
+        self.leases = [self.pace.lease_s]
+        self.budget = budget
+        policy = SimpleNamespace(bus=SimpleNamespace(lease_s=lease_s, poll=(0.1, 0.2)))
+        return SimpleNamespace(bus=SimpleNamespace(budget=budget), policy=policy)
+
     def beat(self, step: int) -> Pushed:
         del step
+        self.leases.append(self.pace.plan())
+        self.budget.spend()
         self.beats.append(self.now - 1000.0)
         if isinstance(self.ends, Exception):
             raise self.ends
@@ -43,9 +59,7 @@ def branch(monkeypatch):
 
 def run(branch, seconds, *, prints=lambda _t: False, per_minute=600, lease_s=120.0, step=lambda _t: 0):
     """Let a job run for so many seconds, looked at ten times a second. Returns when heartbeats went out."""
-    bus = SimpleNamespace(budget=Budget(per_minute))
-    policy = SimpleNamespace(bus=SimpleNamespace(lease_s=lease_s, poll=(0.1, 0.2)))
-    beating = Keepalive(SimpleNamespace(bus=bus, policy=policy), branch)
+    beating = Keepalive(branch.begin(lease_s, per_minute), branch)
     for tick in range(int(seconds * 10)):
         branch.now = 1000.0 + tick / 10
         if prints(tick / 10):
@@ -89,21 +103,43 @@ def test_a_day_of_output_stays_within_what_readers_look_through():
 def test_a_small_push_budget_spreads_them(branch):
     beats = run(branch, 120, prints=lambda _t: True, per_minute=6)
 
-    assert beats == pytest.approx([15, 30, 45, 60, 75, 90, 105], abs=0.2)
+    assert beats == pytest.approx([0.5, 15.5, 30.5, 60.1, 75.1, 90.1, 105.1], abs=0.3)
 
 
-def test_without_push_budget_they_still_keep_the_lease(branch):
-    bus = SimpleNamespace(budget=Budget(1))
-    beating = Keepalive(
-        SimpleNamespace(bus=bus, policy=SimpleNamespace(bus=SimpleNamespace(lease_s=30.0, poll=(0.1, 0.2)))),
-        branch,
-    )
-    for tick in range(310):
+@pytest.mark.rows(8)
+@pytest.mark.parametrize("lease_s", [1, 5, 30, 120, 600])
+@pytest.mark.parametrize("per_minute", [1, 2, 3, 6, 20, 600])
+@pytest.mark.parametrize("claims", [1, 2, 3, 5])
+@pytest.mark.parametrize("prints", [lambda _t: True, lambda _t: False, lambda t: t % 8 == 0])
+def test_no_minute_has_more_pushes_than_the_budget_and_no_lease_runs_out(
+    branch, lease_s, per_minute, claims, prints
+):
+    """A claim, with an answer to come. Short jobs may have used up the budget before."""
+    beating = Keepalive(branch.begin(lease_s, per_minute, claims), branch)
+    for tick in range(3400):
         branch.now = 1000.0 + tick / 10
-        branch.log.add(b"a line\n")
+        if prints(tick / 10):
+            branch.log.add(b"a line\n")
         beating.beat(0)
 
-    assert branch.beats == pytest.approx([10, 20, 30], abs=0.11)
+    pushes = [0.0] * claims + branch.beats
+    for at in branch.beats:
+        within = [each for each in pushes if at - 60 < each <= at]
+        assert len(within) <= max(per_minute - 1, 1), "one push is left for the answer"
+    for lease, began, ends in zip(branch.leases, [0.0, *branch.beats], branch.beats, strict=False):
+        assert ends - began < lease
+
+
+def test_a_lease_that_the_budget_can_keep_is_the_policys(branch):
+    run(branch, 339, prints=lambda t: t % 8 == 0, per_minute=6)
+    assert set(branch.leases) == {120.0}
+    assert len(branch.beats) <= 339 / 60 * 4 + 1
+
+
+def test_a_short_lease_grows_with_the_job(branch):
+    run(branch, 100, per_minute=6, lease_s=6)
+    assert branch.leases[:2] == [6, 12]
+    assert max(branch.leases) <= 120
 
 
 @pytest.mark.parametrize("ends", [Pushed.FAILED, InfrastructureError("no room"), OSError(28, "no room")])
