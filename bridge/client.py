@@ -24,9 +24,10 @@ from bridge.requests.liveness import BranchAges, last_line, liveness_of, queue_o
 from bridge.requests.outbox import Sent, find_branch, no_such_request, require_answer
 from bridge.requests.runners import read_runners, with_jobs
 from bridge.requests.send import cancel, send
+from bridge.requests.sighting import RunnerSighting
 from bridge.requests.status import REWRITTEN, Event, Status, kept_log, mark_unsigned, status_of, streamed_log
 from bridge.requests.sweep import Swept, sweep
-from bridge.requests.waiting import Reason, RunnerSighting
+from bridge.requests.waiting import Reason
 from bridge.system.git import open_repository
 from bridge.verify.answer_files import read_result
 from bridge.verify.public_keys import Pin, find_pin

@@ -9,7 +9,6 @@ from pathlib import Path
 from bridge.bus import address, branch_names, history, objects
 from bridge.bus.branch_names import age_sort_key
 from bridge.bus.history import RequestBranch
-from bridge.bus.presence import RunnerState
 from bridge.bus.remote import Remote
 from bridge.bus.wire import State
 from bridge.checks import Check
@@ -19,7 +18,8 @@ from bridge.errors import KakeyaError, ProcessError
 from bridge.presets import Preset
 from bridge.requests.request_commit import identity
 from bridge.requests.runners import with_jobs
-from bridge.requests.waiting import QueuePosition, RunnerSighting, WaitingRequest, explain_wait
+from bridge.requests.sighting import RunnerSighting, Standing
+from bridge.requests.waiting import QueuePosition, WaitingRequest, explain_wait
 from bridge.system import engine_probe, git, gitpython
 from bridge.verify.public_keys import HOW_TO_PIN
 
@@ -171,18 +171,30 @@ def _unpinned(client: Client) -> Check | None:
     return Check("runner", ok=None, message=f"{own}: {names}", fix=HOW_TO_PIN, own_message=own)
 
 
+_DOES = {
+    Standing.FREE: "is free",
+    Standing.QUIET: "was free when it was last seen, and may be gone",
+    Standing.FAULT: "reports a fault",
+    Standing.BUSY: "is busy",
+    Standing.MAINTENANCE: "is in maintenance",
+    Standing.DRAINING: "is draining",
+    Standing.STOPPED: "is stopped",
+    Standing.GONE: "is gone",
+}
+
+
 def _runner(sighting: RunnerSighting, presets: Mapping[str, Preset], now: float) -> Check:
-    record = sighting.record
-    does = f"runs {record.busy_with}" if record.busy_with else "is free"
-    if record.state is not RunnerState.SERVING:
-        does = f"is in {record.state}" if record.state is RunnerState.MAINTENANCE else f"is {record.state}"
+    record, standing = sighting.record, sighting.standing(now)
+    does = f"runs {record.busy_with}" if standing is Standing.BUSY else _DOES[standing]
     labels = f"; labels: {', '.join(record.labels)}" if record.labels else ""
     known = record.presets or {}
     other = sum(name in presets and presets[name].digest != digest for name, digest in known.items())
     jobs = "" if record.presets is None else f"; {len(known)} presets"
     jobs += f", {other} of them defined otherwise than here" if other else ""
     message = f"{record.id} {record.version} {does}{labels}{jobs}; {sighting.last_seen(now)}"
-    return Check("runner", ok=True if record.state is RunnerState.SERVING else None, message=message)
+    is_well = standing in (Standing.FREE, Standing.BUSY)
+    fix = f"On the machine of {record.id}: kakeya-runner status" if standing is Standing.FAULT else None
+    return Check("runner", ok=is_well or None, message=message, fix=fix)
 
 
 def _last_writer(views: Iterable[RequestBranch]) -> Check:

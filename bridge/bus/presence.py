@@ -1,7 +1,7 @@
 """The wire format of a runner's presence record, which each runner pushes to a reference of its own.
 
 The reference is outside of ``refs/heads/``, so it is no branch, and clones, older clients and runners do not see it. It
-points to a commit without parents whose tree holds one file. No decision about what runs depends on it.
+points to a commit without parents whose tree holds two files. No decision about what runs depends on it.
 """
 
 import re
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
 from bridge.bus import branch_names, wire
 from bridge.bus.wire import Name, PresetName, Sentence, WireFile
@@ -18,6 +18,9 @@ from bridge.common import limits
 # One reference for each state folder of a runner, named by that folder's id.
 REFS = "refs/kakeya-runners/"
 FILE = "runner.json"
+# What was added later: older readers refuse a ``runner.json`` with fields that they do not know.
+DETAILS = "details.json"
+DETAILS_BYTES = 4096
 
 # A record counts for this many intervals between records, so that a runner may lose one record.
 VALID_INTERVALS = 2.4
@@ -99,6 +102,15 @@ class Presence(WireFile):
         return self.patterns is None or branch_names.matches(branch, self.patterns)
 
 
+class Details(WireFile):
+    """``details.json``: more about the runner. Fields of later versions are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    # The longest pause between two polls, in seconds.
+    poll_s: Annotated[float, Field(gt=0, le=limits.PRESENCE_VALID_S)]
+
+
 def is_ref(name: str) -> bool:
     """Return whether a reference may hold a record."""
     return name.startswith(REFS) and _INSTANCE.fullmatch(name.removeprefix(REFS)) is not None
@@ -108,3 +120,8 @@ def parse(data: bytes | None, ref: str) -> Presence | None:
     """Read the record on a reference. Returns None if it is malformed or belongs to another runner."""
     presence = wire.parse(Presence, data, limits.PRESENCE_BYTES)
     return presence if presence and presence.ref == ref else None
+
+
+def parse_details(data: bytes | None) -> Details | None:
+    """Read what was added to a record. Returns None if it is malformed or an earlier version wrote the record."""
+    return wire.parse(Details, data, DETAILS_BYTES)

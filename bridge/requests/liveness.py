@@ -18,7 +18,7 @@ from bridge.bus.wire import State
 from bridge.common import strict_json
 from bridge.errors import InfrastructureError, ManifestError
 from bridge.manifest import parse_manifest, parse_time
-from bridge.requests.waiting import span
+from bridge.requests.sighting import span
 from bridge.system import git_output
 from bridge.system.git import Git
 from bridge.system.local_files import NoteFile

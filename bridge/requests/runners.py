@@ -7,7 +7,7 @@ from bridge.bus import lookup, objects, presence
 from bridge.bus.history import RequestBranch
 from bridge.bus.presence import Presence
 from bridge.common import limits
-from bridge.requests.waiting import RunnerSighting
+from bridge.requests.sighting import RunnerSighting
 from bridge.system.git import Git
 from bridge.verify.public_keys import PublicKey
 from bridge.verify.state_signature import is_signed_presence
@@ -33,15 +33,17 @@ def read_runners(
     if keys:
         raws = dict(objects.each_content(git, list(dict.fromkeys(small.values()))))
         small = {ref: oid for ref, oid in small.items() if is_signed_presence(raws[oid], ref, keys)}
-    records: list[Presence] = []
+    signed = True if keys else None
+    sightings: list[RunnerSighting] = []
     # Read one after another: a thousand records of the largest size would not fit into memory.
     for ref, oid in small.items():
-        (data,) = objects.read_many(git, [f"{oid}:{presence.FILE}"], max_bytes=limits.PRESENCE_BYTES)
+        names = [f"{oid}:{presence.FILE}", f"{oid}:{presence.DETAILS}"]
+        data, more = objects.read_many(git, names, max_bytes=limits.PRESENCE_BYTES)
         if record := presence.parse(data, ref):
-            records.append(record)
-    newest = sorted(records, key=lambda record: record.at_s, reverse=True)[: limits.PRESENCES_SHOWN]
-    signed = True if keys else None
-    return [RunnerSighting(record, unchanged_s(record.ref, small[record.ref]), signed) for record in newest]
+            details = presence.parse_details(more)
+            sightings.append(RunnerSighting(record, 0.0, signed, details.poll_s if details else None))
+    newest = sorted(sightings, key=lambda one: one.record.at_s, reverse=True)[: limits.PRESENCES_SHOWN]
+    return [replace(one, unchanged_s=unchanged_s(one.record.ref, small[one.record.ref])) for one in newest]
 
 
 def with_jobs(runners: Sequence[RunnerSighting], views: Mapping[str, RequestBranch]) -> list[RunnerSighting]:

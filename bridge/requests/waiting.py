@@ -4,16 +4,14 @@ Presence records come from the bus, and without a pinned key anyone who may push
 for people only; no decision depends on it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from bridge.bus.presence import Presence, RunnerState
-from bridge.bus.times import TOLERANCE_S
+from bridge.requests.sighting import RunnerSighting, Standing, span
 
 _SHOWN = 3
-# Longer than two polls of a runner with default settings.
-_POLLS_S = 60.0
 
 
 class Code(StrEnum):
@@ -35,7 +33,8 @@ class Code(StrEnum):
     TURN = "turn"
     # A runner is free, and no other request is first.
     SOON = "soon"
-    # A runner is free, but reports a fault, or has not claimed the request for longer than its polls take.
+    # A runner said that it takes requests, but reports a fault, or has been silent for longer than two of its polls, or
+    # has not claimed the request in that time.
     DOUBT = "doubt"
 
 
@@ -79,46 +78,6 @@ class QueuePosition:
     ahead: int = 0
     # Number of the same requester's jobs that were started within the last hour.
     started: int = 0
-
-
-@dataclass(frozen=True)
-class RunnerSighting:
-    """A runner's presence record, and what this clone has observed about it."""
-
-    record: Presence
-    # For how many seconds this clone has seen the same record, by this machine's clocks only.
-    unchanged_s: float = 0.0
-    # Whether a pinned key signed the record. None: no key is pinned here, so anyone who may push could have written it.
-    signed: bool | None = None
-
-    @property
-    def _is_over(self) -> bool:
-        return self.record.state is RunnerState.STOPPED or self.unchanged_s >= self.record.valid_s
-
-    def is_alive(self, now: float) -> bool:
-        """Return whether the runner is alive. A record from the future counts until it has not changed for too long."""
-        valid_s = self.record.valid_s
-        return not self._is_over and now - self.record.at_s <= valid_s + min(TOLERANCE_S, valid_s)
-
-    def is_doubtful(self, now: float) -> bool:
-        """Return whether ``is_alive`` depends on two clocks that may disagree."""
-        return not self._is_over and (not self.is_alive(now) or self.record.at_s > now + TOLERANCE_S)
-
-    def lacks(self, labels: Iterable[str]) -> tuple[str, ...]:
-        """Return the labels that the runner lacks, in alphabetical order."""
-        return tuple(sorted({*labels} - {*self.record.labels}))
-
-    def runs(self, preset: str | None) -> bool:
-        """Return whether the runner runs a preset, as far as that is known."""
-        return preset is None or self.record.presets is None or preset in self.record.presets
-
-    def last_seen(self, now: float) -> str:
-        """Return as text when the runner was last seen."""
-        age = now - self.record.at_s
-        if age < -TOLERANCE_S:
-            return f"last seen at {self.record.at} by its clock, which is ahead of the one here"
-        text = f"last seen {span(max(0.0, age))} ago by its clock"
-        return f"{text}; it was stopped" if self.record.state is RunnerState.STOPPED else text
 
 
 @dataclass(frozen=True)
@@ -210,7 +169,7 @@ def _gone(
     name = last.record.id
     fix = f"On the machine of {name}: kakeya-runner serve"
     message = f"{lead} {name}{verb}, {last.last_seen(now)}"
-    return Reason(code, message, fix, name, lacks, sure=not last.is_doubtful(now))
+    return Reason(code, message, fix, name, lacks, sure=not last.is_doubtful(now), said=last.record.reason)
 
 
 def _unlabelled(
@@ -262,14 +221,32 @@ def _queued(
     if where:
         names = _some([sighting.record.id for sighting in able])
         return Reason(Code.TURN, f"{where} on {names}", "", free[0].id, sure=sure)
-    first = min(free, key=lambda record: record.reason != "")
+    by_record = {sighting.record.instance: sighting for sighting in able}
+    first = min(
+        (by_record[record.instance] for record in free),
+        key=lambda one: one.standing(now) is not Standing.FREE,
+    )
+    return _promise(request, first, now, sure=sure)
+
+
+def _promise(request: WaitingRequest, sighting: RunnerSighting, now: float, *, sure: bool) -> Reason:
+    """Return that a runner takes the request at its next poll or, if that is in doubt, why."""
+    record, standing = sighting.record, sighting.standing(now)
     waited_s = now - request.made_at if request.made_at else 0.0
-    if first.reason or waited_s > _POLLS_S:
-        reason = "reports a fault" if first.reason else f"has not taken it for {span(waited_s)}"
-        message = f"{first.id} announced that it is free, but it {reason}"
-        fix = f"On the machine of {first.id}: kakeya-runner status"
-        return Reason(Code.DOUBT, message, fix, first.id, sure=False, said=first.reason)
-    return Reason(Code.SOON, f"{first.id} is free and takes it at its next poll", "", first.id, sure=sure)
+    is_late = waited_s > sighting.promise_s
+    if standing is Standing.FREE and not is_late:
+        return Reason(
+            Code.SOON, f"{record.id} is free and takes it at its next poll", "", record.id, sure=sure
+        )
+    fix = f"On the machine of {record.id}: kakeya-runner status"
+    if standing is Standing.FAULT:
+        message = f"{record.id} reports a fault, and may not take it"
+    elif is_late:
+        message = f"{record.id} announced itself, but it has not taken it for {span(waited_s)}"
+    else:
+        message = f"{record.id} takes it if it still runs; {sighting.last_seen(now)}"
+        fix = ""
+    return Reason(Code.DOUBT, message, fix, record.id, sure=False, said=record.reason)
 
 
 def _over_quota(record: Presence, position: QueuePosition) -> str:
@@ -291,11 +268,3 @@ def _over_quota(record: Presence, position: QueuePosition) -> str:
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
-
-
-def span(seconds: float) -> str:
-    """Return a readable time span."""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

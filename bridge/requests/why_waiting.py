@@ -12,7 +12,8 @@ from bridge.common import strict_json
 from bridge.errors import ManifestError
 from bridge.manifest import Request, parse_manifest, parse_time
 from bridge.presets import Preset
-from bridge.requests.waiting import QueuePosition, Reason, RunnerSighting, WaitingRequest, explain_wait
+from bridge.requests.sighting import RunnerSighting
+from bridge.requests.waiting import QueuePosition, Reason, WaitingRequest, explain_wait
 from bridge.system.git import Git
 
 # How many manifests are in memory at once.

@@ -100,7 +100,7 @@ class Pages:
         counts = Counter(
             (row.state, shown.word, shown.grade) for row in snapshot.rows for shown in [self._shown(row)]
         )
-        runners = [(s, str(s.record.state) if s.is_alive(now) else "not seen") for s in snapshot.runners]
+        runners = [(sighting, str(sighting.standing(now))) for sighting in snapshot.runners]
         return self._render(
             "requests.html", snapshot, title="Requests", listing=listing, wanted=wanted, choices=snapshot.choices,
             runners=runners if is_first else [],

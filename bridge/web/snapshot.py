@@ -7,8 +7,8 @@ from functools import cached_property
 
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
+from bridge.requests.sighting import RunnerSighting
 from bridge.requests.status import Status
-from bridge.requests.waiting import RunnerSighting
 
 PAGE_ROWS = 100
 # How many choices a filter offers; others can be typed into the address.

@@ -21,8 +21,8 @@ from bridge.manifest import parse_manifest
 from bridge.requests import why_waiting
 from bridge.requests.liveness import last_line, liveness_of
 from bridge.requests.runners import read_runners, with_jobs
+from bridge.requests.sighting import RunnerSighting
 from bridge.requests.status import mark_unsigned, status_of
-from bridge.requests.waiting import RunnerSighting
 from bridge.system.git import Git
 from bridge.web.snapshot import Row, Snapshot
 
@@ -162,7 +162,7 @@ class Watch:
 def _shown(snapshot: Snapshot) -> object:
     """Return the parts of a snapshot besides the requests."""
     now = time.time()
-    return snapshot.problem, [(sighting.record, sighting.is_alive(now)) for sighting in snapshot.runners]
+    return snapshot.problem, [(sighting.record, sighting.standing(now)) for sighting in snapshot.runners]
 
 
 def _same(before: Row | None, now: Row) -> bool:

@@ -13,23 +13,18 @@ from pathlib import Path
 
 from bridge.bus import wire
 from bridge.bus.history import RequestBranch
-from bridge.bus.presence import RunnerState
 from bridge.bus.remote import Remote
 from bridge.errors import InfrastructureError
 from bridge.manifest import Request
 from bridge.presets import Preset
 from bridge.requests.runners import read_runners
-from bridge.requests.waiting import RunnerSighting
+from bridge.requests.sighting import RunnerSighting
 from bridge.system import git_output
 from bridge.verify.public_keys import PublicKey
 from runner import policy
 from runner.bus.store import open_store, token_of
 
 _LOOK_S = 2.0
-# A runner that has just stopped is often back soon: it was updated, or its machine was restarted.
-_RESTART_S = 15.0
-# Even if clocks differ, a runner is gone if its record is older than this by this machine's clock.
-_SKEW_S = 3600.0
 _REASON_CHARS = 400
 _STORE = "presences.git"
 # A larger store of records is created again: anyone who can push can replace records again and again.
@@ -58,11 +53,15 @@ class OtherRunners:
         """
         wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
         passed = wire.declined_by(view.state)
-        names = []
+        now, names = time.time(), []
         for sighting in self._look():
             record = sighting.record
             listed = record.presets is None or record.presets.get(request.preset) not in (None, definition)
-            if record.instance == self._instance or record.instance in passed or not _may_be_alive(sighting):
+            if (
+                record.instance == self._instance
+                or record.instance in passed
+                or not sighting.may_come_back(now)
+            ):
                 continue
             if listed and wanted <= set(record.labels) and record.serves(view.branch):
                 names.append(record.id)
@@ -111,11 +110,3 @@ class OtherRunners:
         # What an earlier process fetched is outdated: records are replaced every few minutes.
         shutil.rmtree(self._folder, ignore_errors=True)
         return Remote(open_store(self._settings, self._folder, token_of(self._settings)), self._settings.url)
-
-
-def _may_be_alive(sighting: RunnerSighting) -> bool:
-    """Return whether a runner may still be there, or be back soon, by this process's own observation."""
-    record = sighting.record
-    ends = record.state in (RunnerState.STOPPED, RunnerState.DRAINING)
-    lasts_s = _RESTART_S if ends else record.valid_s
-    return sighting.unchanged_s < lasts_s and time.time() - record.at_s < lasts_s + _SKEW_S

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -14,9 +15,10 @@ from bridge.checks import Check
 from bridge.common import environment
 from bridge.errors import KakeyaError, ProcessError
 from bridge.manifest import parse_time
+from bridge.requests.sighting import TWO_POLLS
 from bridge.system.process import run
 from runner.policy import Policy
-from runner.state import signing_key
+from runner.state import activity, heartbeat, signing_key
 from runner.state.activity import Facts, read_facts
 
 # Tolerance for a process's start time, which is computed from the machine's start time and may be a little late.
@@ -29,16 +31,23 @@ _QUEUE_SHOWN = 10
 def overview(policy: Policy, *, blas: bool = True) -> dict[str, Any]:
     """Return the overview as data. With ``blas``, also query the engine, which takes seconds."""
     facts = read_facts(policy.state)
+    serving = facts is not None and facts.serving and _is_there(facts)
+    about = facts.about if serving and facts else {}
+    keys = _keys(policy, facts if serving else None)
     free = shutil.disk_usage(policy.state).free if policy.state.is_dir() else None
     return {
-        "id": policy.id,
-        "bus": policy.bus.url,
+        # The policy may have changed since the process started.
+        "id": about.get("id", policy.id),
+        "bus": about.get("bus", policy.bus.url),
         "state": str(policy.state),
-        "serving": facts is not None and facts.serving and _is_there(facts),
+        "serving": serving,
+        "silent_s": _silent_s(policy) if serving else None,
         "runner": asdict(facts) if facts else None,
         "disk": {"free_bytes": free, "keep_free_bytes": policy.limits.keep_free_mb << 20},
         "sandbox": (facts and facts.about.get("sandbox")) or {"kind": None, "policy": policy.sandbox},
-        "key": _key(policy),
+        "key": keys["used"],
+        "stored_key": keys["stored"],
+        "key_fault": keys["fault"],
         "blas": _blas(policy) if blas else None,
     }
 
@@ -54,6 +63,20 @@ def _is_there(facts: Facts) -> bool:
     return True
 
 
+def _silent_s(policy: Policy) -> float | None:
+    """Return for how many seconds the serving process gave no sign of life, if that is longer than two polls take.
+
+    A process that fetches or pushes is silent too, and one that is suspended exists.
+    """
+    signs = []
+    for name in (heartbeat.FILE, activity.NAME):
+        with suppress(OSError):
+            signs.append((policy.state / name).stat().st_mtime)
+    silent_s = time.time() - max(signs, default=0.0)
+    longest_s = TWO_POLLS * max(policy.bus.poll[1], heartbeat.INTERVAL_S)
+    return round(silent_s, 1) if silent_s > longest_s else None
+
+
 def checks(overview: dict[str, Any]) -> Iterator[Check]:
     """Yield the overview as checks for people."""
     facts = overview["runner"]
@@ -67,9 +90,7 @@ def checks(overview: dict[str, Any]) -> Iterator[Check]:
         yield from _answers(facts)
     yield _disk(overview)
     yield _sandbox(overview)
-    key = overview["key"]
-    no_key = Check("key", ok=None, message="answers are not signed", fix="Create a key: kakeya-runner keygen")
-    yield Check("key", ok=True, message=f"answers are signed with {key}") if key else no_key
+    yield _signing(overview)
     if overview["blas"]:
         yield _engine(overview["blas"])
 
@@ -79,7 +100,11 @@ def _serving(overview: dict[str, Any]) -> Check:
     who = f"{overview['id']} on {overview['bus']}"
     if overview["serving"]:
         message = f"{who}: serving since {facts['started_at']}, process {facts['pid']}"
-        return Check("runner", ok=True, message=message)
+        if (silent_s := overview["silent_s"]) is None:
+            return Check("runner", ok=True, message=message)
+        message += f", but without a sign of life for {silent_s:.0f} s"
+        fix = "It is fetching or pushing, or it is suspended or hangs: a suspended process goes on after kill -CONT."
+        return Check("runner", ok=None, message=message, fix=fix)
     if facts is None:
         message = f"no runner has used {overview['state']} yet"
     else:
@@ -155,6 +180,28 @@ def _sandbox(overview: dict[str, Any]) -> Check:
     return Check("sandbox", ok=True, message=str(box["kind"]))
 
 
+def _signing(overview: dict[str, Any]) -> Check:
+    """Say which key signs now, and which one will after the next start if that differs."""
+    used, stored, fault = overview["key"], overview["stored_key"], overview["key_fault"]
+    now = f"answers are signed with {used}" if used else "answers are not signed"
+    if not overview["serving"] and not fault:
+        fix = "Create a key: kakeya-runner keygen"
+        return Check("key", True, now) if used else Check("key", None, now, fix)
+    if fault:
+        then = "its next start fails" if overview["serving"] else "it does not start"
+        fix = "Restore the key file, or replace it: kakeya-runner keygen --force"
+        return Check(
+            "key", False, f"{now}; {then}: {fault}" if overview["serving"] else f"{then}: {fault}", fix
+        )
+    if used == stored:
+        return (
+            Check("key", True, now) if used else Check("key", None, now, "Create a key: kakeya-runner keygen")
+        )
+    later = f"{stored} is used" if stored else "nothing is signed, because the key file is gone"
+    fix = f"After a restart, {later}. Readers need every key pinned: kakeya-runner keygen --show prints them."
+    return Check("key", None, now, fix)
+
+
 def _engine(blas: dict[str, Any]) -> Check:
     if blas.get("problem"):
         return Check("blas", ok=None, message=str(blas["problem"]))
@@ -162,11 +209,21 @@ def _engine(blas: dict[str, Any]) -> Check:
     return Check("blas", ok=True, message=f"{blas.get('name')}{speed}")
 
 
-def _key(policy: Policy) -> str | None:
+def _keys(policy: Policy, facts: Facts | None) -> dict[str, Any]:
+    """Return which key the serving process signs with, by its own word, and which one is in the state folder."""
+    stored = fault = None
     try:
-        return signing_key.public_key(policy.state).short
-    except (KakeyaError, OSError):
-        return None
+        stored = (
+            signing_key.public_key(policy.state).short
+            if (policy.state / signing_key.PRIVATE).exists()
+            else None
+        )
+    except (KakeyaError, OSError) as error:
+        fault = str(error)
+    # Earlier versions did not say.
+    knows = facts is not None and "key" in facts.about
+    used = facts.about["key"] if facts and knows else stored
+    return {"used": used, "stored": stored, "fault": fault}
 
 
 def _blas(policy: Policy) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Announces this runner on the bus: a small signed record on its own git reference, within the push budget.
 
 The record is added to pushes that happen anyway. It is pushed alone only at the start, at the end, after an operator's
-order, when the list of presets changes, and when nothing else was pushed for an interval.
+order, when the list of presets changes, and when nothing else was pushed for an interval. A record that takes back a
+promise (stopped, draining, maintenance, a fault, fewer presets) needs no budget: requesters would wait for nothing.
 """
 
 import math
@@ -41,6 +42,10 @@ _AGAIN_S = 10.0
 _CHECK_S = 1.0
 
 
+# On a full disk no record can be made, so one with this reason is made beside each.
+_NO_ROOM = "it cannot write to its disk"
+
+
 class _StoredRecord(NamedTuple):
     """A record, the ids of its git objects, and the one of these that is its commit."""
 
@@ -69,6 +74,7 @@ class Announcer:
         self._job: str | None = None
         self._job_since = 0.0
         self._last: _StoredRecord | None = None
+        self._for_full_disk: _StoredRecord | None = None
         self._last_at = self._not_before = 0.0
         # The bus's message when it last refused the record, for the operator.
         self.refused = self._news = ""
@@ -106,7 +112,9 @@ class Announcer:
             self._offered = self._make()
         except (InfrastructureError, OSError):
             # For example a full disk. The push that this record would be added to may still succeed.
-            return None
+            if self._for_full_disk is None or not self._takes_back():
+                return None
+            self._offered = self._for_full_disk
         return self._offered.commit
 
     @property
@@ -117,12 +125,12 @@ class Announcer:
     def mark_pushed(self) -> None:
         """Record that the commit that ``take`` returned was pushed."""
         if self._last:
-            self._forget(self._last, self._offered)
+            self._forget(self._last, self._offered, self._for_full_disk)
         self._last, self._last_at, self.refused = self._offered, time.monotonic(), ""
 
     def mark_failed(self, reason: str | None) -> None:
         """Record that the commit was not pushed. ``reason`` is the server's message if it refused the reference."""
-        self._forget(self._offered, self._last)
+        self._forget(self._offered, self._last, self._for_full_disk)
         if reason is not None:
             self.refused, self._not_before = reason, time.monotonic() + _REFUSED_S
             self._news = f"the bus does not take this runner's record, so requesters do not see it: {reason}"
@@ -137,8 +145,9 @@ class Announcer:
         if time.monotonic() - self._checked_at >= self._every_s:
             self._checked_at = time.monotonic()
             self._fitness.check()
-        may_push = self._retries.allows(self.ref) and self._bus.budget.has_spare()
-        if not may_push or not self._is_due(self._every_s, with_job=False):
+        if not self._retries.allows(self.ref) or not self._is_due(self._every_s, with_job=False):
+            return
+        if not self._bus.budget.has_spare() and not self._takes_back():
             return
         if commit := self.take():
             self.pushes += 1
@@ -146,6 +155,16 @@ class Announcer:
                 self._retries.succeeded(self.ref)
             else:
                 self._retries.failed(self.ref)
+
+    def _takes_back(self) -> bool:
+        """Return whether the last record promises something that does not hold any more."""
+        now = self._record()
+        if self._last is None:
+            return now.state is not RunnerState.SERVING or now.reason != ""
+        last = self._last.record
+        is_new = (now.state, bool(now.reason)) != (last.state, bool(last.reason))
+        lost = (last.presets or {}).keys() - (now.presets or last.presets or {}).keys()
+        return bool(lost) or (is_new and (now.state is not RunnerState.SERVING or now.reason != ""))
 
     def _is_due(self, age_s: float, *, with_job: bool = True) -> bool:
         """Return whether the last record has this age, or its content (perhaps without the job) is no longer true."""
@@ -161,22 +180,35 @@ class Announcer:
         return self._last.record.model_copy(update=ignored) != record
 
     def end(self) -> None:
-        """Announce that the runner stops, if it was announced before. The push may take a few seconds."""
+        """Announce that the runner stops, whatever was pushed before. The push may take a few seconds."""
         self._order, self._job, self._fault = OperatorMode(RunnerState.STOPPED), None, ""
-        if self._serves and self._last is not None:
+        if self._serves:
+            self._retries.succeeded(self.ref)
             with suppress(InfrastructureError, OSError), within(_LAST_S):
                 self.announce_if_due()
         self._serves, self._bus.piggyback = False, None
 
     def _make(self) -> _StoredRecord:
-        record = self._record()
-        writer = Writer(self._bus.git)
-        blob = writer.blob(record.to_bytes())
-        tree = writer.tree({presence.FILE: ("100644", blob)})
+        """Store the current record, and the one for a full disk."""
+        writer, record = Writer(self._bus.git), self._record()
+        made = self._add(writer, record)
+        spare = self._add(writer, record.model_copy(update={"reason": _NO_ROOM}))
+        writer.store()
+        if self._for_full_disk:
+            self._forget(self._for_full_disk, made, spare, self._last)
+        self._for_full_disk = spare
+        return made
+
+    def _add(self, writer: Writer, record: Presence) -> _StoredRecord:
+        details = presence.Details(poll_s=self._policy.bus.poll[1])
+        blobs = {
+            presence.FILE: writer.blob(record.to_bytes()),
+            presence.DETAILS: writer.blob(details.to_bytes()),
+        }
+        tree = writer.tree({name: ("100644", blob) for name, blob in blobs.items()})
         message = signed_presence("kakeya: runner\n\n[skip ci]\n", self._signer, ref=self.ref, tree=tree)
         commit = writer.commit(tree, [], message, WHO)
-        writer.store()
-        return _StoredRecord(record, (commit, tree, blob), commit)
+        return _StoredRecord(record, (commit, tree, *blobs.values()), commit)
 
     def _record(self) -> Presence:
         presets = self._fitness.presets
@@ -199,8 +231,8 @@ class Announcer:
             valid_s=min(self._every_s * presence.VALID_INTERVALS, limits.PRESENCE_VALID_S),
         )
 
-    def _forget(self, record: _StoredRecord, earlier: _StoredRecord | None) -> None:
-        """Remove the objects of an outdated record. Git would not: nothing refers to them."""
-        for oid in set(record.objects) - set(earlier.objects if earlier else ()):
+    def _forget(self, record: _StoredRecord, *kept: _StoredRecord | None) -> None:
+        """Remove the objects of an outdated record that no other needs. Git would not: nothing refers to them."""
+        for oid in set(record.objects).difference(*(other.objects for other in kept if other)):
             with suppress(OSError):
                 (self._bus.git.directory / "objects" / oid[:2] / oid[2:]).unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 import time
 from datetime import UTC, datetime
 
-from bridge.requests.waiting import span
+from bridge.requests.sighting import span
 from bridge.verify.verdict import Conclusion, Trust
 
 # The grades of checks' marks and of evidence; those of states and verdicts are in `bridge.verify.verdict`.

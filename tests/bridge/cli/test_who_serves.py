@@ -30,8 +30,9 @@ def kakeya(clone):
 
 @pytest.fixture
 def served(runners, client, wait_for):
-    """A runner that has announced itself."""
-    runner = runners.start("mini", labels=["macOS"], presets=["noop"])
+    """A runner that has announced itself, and polls so seldom that its word holds for the test."""
+    polls = {"poll_s": 0.1, "idle_poll_s": 60}
+    runner = runners.start("mini", labels=["macOS"], presets=["noop"], bus=polls)
     wait_for(client.runners)
     return runner
 

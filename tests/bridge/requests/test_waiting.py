@@ -8,14 +8,13 @@ from dataclasses import replace
 import pytest
 
 from bridge.bus.presence import Presence, Quota, RunnerState
+from bridge.requests.sighting import RunnerSighting, Standing, span
 from bridge.requests.waiting import (
     STUCK,
     Code,
     QueuePosition,
-    RunnerSighting,
     WaitingRequest,
     explain_wait,
-    span,
 )
 
 NOW = 1_800_000_000.0
@@ -47,13 +46,8 @@ def test_a_free_runner_takes_it_soon():
     ("fault", "waited_s", "code", "text"),
     [
         ("", 59.0, Code.SOON, "mac is free and takes it at its next poll"),
-        ("", 61.0, Code.DOUBT, "mac announced that it is free, but it has not taken it for 61 s"),
-        (
-            "cannot push",
-            0.0,
-            Code.DOUBT,
-            "mac announced that it is free, but it reports a fault (cannot push)",
-        ),
+        ("", 61.0, Code.DOUBT, "mac announced itself, but it has not taken it for 61 s"),
+        ("cannot push", 0.0, Code.DOUBT, "mac reports a fault, and may not take it (cannot push)"),
     ],
 )
 def test_a_promise_becomes_a_doubt(fault, waited_s, code, text):
@@ -63,8 +57,64 @@ def test_a_promise_becomes_a_doubt(fault, waited_s, code, text):
     assert "cannot push" not in found.text(known=False)
 
 
+# (when the record was written, by its clock; how long this clone has seen it; how often its runner polls; its standing)
+AGES = [
+    (0, 0, None, Standing.FREE), (59, 59, None, Standing.FREE),
+    (61, 0, None, Standing.QUIET), (0, 61, None, Standing.QUIET),
+    (38, 0, 15.0, Standing.FREE), (40, 0, 15.0, Standing.QUIET), (0, 40, 15.0, Standing.QUIET),
+    (1, 0, 0.2, Standing.FREE), (3, 0, 0.2, Standing.QUIET), (0, 3, 0.2, Standing.QUIET),
+    (700, 0, 3600.0, Standing.FREE), (721, 721, 3600.0, Standing.GONE),
+    # The runner's clock is a day ahead or behind: nobody knows when it wrote this.
+    (-86_400, 0, 15.0, Standing.QUIET), (-86_400, 721, 15.0, Standing.GONE), (86_400, 0, 15.0, Standing.GONE),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("age", "unchanged_s", "poll_s", "standing"), AGES)
+def test_a_promise_that_is_older_than_two_polls_is_a_doubt(age, unchanged_s, poll_s, standing):
+    sighting = replace(seen(unchanged_s=unchanged_s), poll_s=poll_s)
+    assert sighting.standing(NOW + age) is standing
+    found = reason(sighting, now=NOW + age)
+    assert ("is free" in found.text()) == (found.code is Code.SOON) == (standing is Standing.FREE)
+
+
+def test_a_doubt_says_when_the_runner_was_seen_and_promises_nothing():
+    found = reason(seen(), now=NOW + 240)
+    assert (found.code, found.is_stuck, found.sure) == (Code.DOUBT, False, False)
+    assert found.text() == "mac takes it if it still runs; last seen 4 min ago by its clock"
+
+
+@pytest.mark.parametrize(
+    ("fields", "standing"),
+    [
+        ({"state": RunnerState.STOPPED}, Standing.STOPPED),
+        ({"state": RunnerState.MAINTENANCE, "reason": "x"}, Standing.MAINTENANCE),
+        ({"state": RunnerState.DRAINING}, Standing.DRAINING),
+        ({"reason": "cannot push"}, Standing.FAULT),
+        ({"busy_with": "mac-bridge/x"}, Standing.BUSY),
+    ],
+)
+def test_what_a_record_says_stands_before_its_age(fields, standing):
+    assert seen(**fields).standing(NOW + 240) is standing
+
+
+def test_one_that_is_fresh_is_named_before_one_that_is_silent():
+    found = reason(seen("old", unchanged_s=200), seen("new", instance="f" * 16))
+    assert (found.code, found.runner) == (Code.SOON, "new")
+
+
+@pytest.mark.parametrize(("state", "lasts_s"), [(RunnerState.SERVING, 720), (RunnerState.STOPPED, 15)])
+@pytest.mark.parametrize("off", [0, 86_400, -86_400])
+def test_requests_are_left_to_another_runner_as_long_as_this_one_has_seen_it_whatever_its_clock(
+    state, lasts_s, off
+):
+    there = seen(state=state, unchanged_s=lasts_s - 1)
+    assert there.may_come_back(NOW + off)
+    assert not replace(there, unchanged_s=lasts_s).may_come_back(NOW + off)
+    assert not there.may_come_back(NOW + 90_000 + lasts_s)
+
+
 def test_of_two_free_runners_the_one_without_a_fault_is_named():
-    found = reason(seen("broken", reason="cannot push"), seen("whole"))
+    found = reason(seen("broken", reason="cannot push"), seen("whole", instance="f" * 16))
     assert (found.code, found.runner) == (Code.SOON, "whole")
 
 

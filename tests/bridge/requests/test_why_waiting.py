@@ -13,7 +13,8 @@ from bridge.client import Client
 from bridge.manifest import format_time
 from bridge.requests import why_waiting
 from bridge.requests.runners import with_jobs
-from bridge.requests.waiting import Code, RunnerSighting
+from bridge.requests.sighting import RunnerSighting
+from bridge.requests.waiting import Code
 
 PATTERNS = ("mac-bridge/*", "claude/mac-bridge-*")
 
