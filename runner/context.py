@@ -14,6 +14,7 @@ from bridge.errors import InfrastructureError, KakeyaError
 from bridge.presets import Presets, load_presets
 from bridge.system.deadline import stopped_by
 from bridge.system.signals import StopRequest
+from bridge.verify.public_keys import PublicKey
 from bridge.verify.signed_history import Reader
 from runner.bus.bus import Bus
 from runner.bus.damage import replace_damaged_store
@@ -66,6 +67,8 @@ class RunnerContext:
     sandbox: Sandbox
     # Signs this runner's states and answers; None if it has no key.
     signer: "Signer | None"
+    # All public keys that may have signed answers of this runner, the signer's first.
+    public_keys: tuple[PublicKey, ...]
     # Reads branches. If the policy lists the runners' keys, only states signed with one of them count.
     reader: Reader
     clock: Clock
@@ -110,14 +113,15 @@ def open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[RunnerC
             fix = "Stop the other runner, or give this one a `state` of its own in its policy."
             raise InfrastructureError(f"another runner is using {state}", fix=fix, code="locked") from error
         _remove_leftovers(policy, tell)
-        reader = signing_key.reader(policy)
+        signer = signing_key.load_signer(state)
+        public_keys = signing_key.record_key(state, signing_key.public_half(signer)) if signer else ()
+        reader = signing_key.reader(policy, signer)
         bus, host = stack.enter_context(closing(Bus(policy.bus, state))), describe_host()
         ledger = open_ledger(state / "ledger.sqlite", bus.git, policy.archive, tell, reader)
         stack.enter_context(closing(ledger))
         presets = load_presets(policy.preset_folder)
         instance = instance_of(state, host["fingerprint"], tell)
         identity = wire.Runner(id=policy.id, instance=instance, version=version("kakeya-bridge"))
-        signer = signing_key.load_signer(state)
         interpreter = Interpreter(policy.interpreter, policy.interpreter_version)
         fitness = Fitness(policy, presets, interpreter, Models(policy))
         witness = partial(times.request_times, bus.git, HEADS)
@@ -137,6 +141,7 @@ def open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[RunnerC
             tell=tell,
             sandbox=choose(policy, tell),
             signer=signer,
+            public_keys=public_keys,
             reader=reader,
             clock=Clock(max(_CLOCK_S, policy.limits.clock_skew_s), witness),
             status_file=StatusFile(state),

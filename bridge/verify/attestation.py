@@ -13,7 +13,7 @@ from bridge.bus import wire
 from bridge.bus.wire import Result, State
 from bridge.common import strict_json
 from bridge.errors import ManifestError, VerificationError
-from bridge.verify.public_keys import PublicKey
+from bridge.verify.public_keys import ANOTHER_KEY, PublicKey
 
 if TYPE_CHECKING:
     from securesystemslib.signer import Signer
@@ -115,7 +115,7 @@ def open_envelope(data: bytes, keys: Sequence[PublicKey]) -> tuple[dict[str, Any
         raise VerificationError(f"{wire.EVIDENCE} is not a DSSE envelope") from error
     if not known.keys() & set(signed_with):
         who = ", ".join(f"sha256:{keyid[:16]!s}" for keyid in signed_with[:3]) or "nobody"
-        raise VerificationError(f"signed with another key: {who}")
+        raise VerificationError(f"signed with another key: {who}", fix=ANOTHER_KEY)
     try:
         (keyid,) = envelope.verify(ours, threshold=1)
     except exceptions.Error as error:

@@ -97,7 +97,7 @@ def _signer(
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise VerificationError(f"the signed content is not valid evidence {pinned}") from error
     except VerificationError as error:
-        raise VerificationError(f"{error.message} {pinned}") from error
+        raise VerificationError(f"{error.message} {pinned}", fix=error.fix) from error
     if changed:
         more = [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
         raise VerificationError("; ".join([*changed[:_SHOWN], *more]))

@@ -30,6 +30,7 @@ _RESERVE = 2
 # The interval between heartbeats is at least this many times the lag of the bus's readers.
 _LAGS = 2.0
 _MINUTE_S = 60.0
+_SHORTEST_S = 0.5
 
 
 class PiggybackRef(Protocol):
@@ -228,12 +229,17 @@ class Budget:
         return len(self._times)
 
     @property
+    def first_s(self) -> float:
+        """How soon after the claim the first heartbeat may follow, in seconds."""
+        return max(_SHORTEST_S, _LAGS * self._lag_s())
+
+    @property
     def interval_s(self) -> float:
         """The shortest interval between heartbeats, in seconds.
 
         If the bus's readers lag, a requester must be able to read a heartbeat, and to cancel upon it, before the next.
         """
-        return max(0.5, _MINUTE_S / max(1, self.per_minute - _RESERVE), _LAGS * self._lag_s())
+        return max(self.first_s, _MINUTE_S / max(1, self.per_minute - _RESERVE))
 
 
 def read_each(

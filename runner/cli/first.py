@@ -11,6 +11,8 @@ from runner.cli.common import say_refused
 from runner.host.interpreter import find, pin
 from runner.policy import default_path, load_policy, write_template
 from runner.state import signing_key
+from runner.state.activity import read_facts
+from runner.state.heartbeat import serving_process
 
 
 @click.command()
@@ -58,15 +60,37 @@ def pin_command(policy: Path | None, python: str | None) -> None:
 def keygen_command(policy: Path | None, *, show: bool, force: bool, as_json: bool) -> None:
     """Create the key with which this runner signs its answers.
 
-    The private key stays in the state folder, readable only by its owner. The public key is printed, for a
-    maintainer to pin. A runner that is already serving uses a new key after its next start.
+    The private key stays in the state folder, readable only by its owner. The public keys are printed, for a maintainer
+    to pin: the new one, and below it the older ones, which still verify the answers that they signed. A runner that is
+    already serving uses a new key after its next start.
     """
     state = load_policy(policy).state
-    key = signing_key.public_key(state) if show else signing_key.make_key(state, force=force)
+    if not show:
+        signing_key.make_key(state, force=force)
+    keys = signing_key.public_keys(state)
+    text = "".join(key.text for key in keys)
+    serving = None if show else serving_process(state)
     if as_json:
         file = str(state / signing_key.PUBLIC)
-        put_json({"key_id": f"sha256:{key.id}", "public_key": key.text, "file": file})
+        older = [f"sha256:{key.id}" for key in keys[1:]]
+        known = {"key_id": f"sha256:{keys[0].id}", "older_key_ids": older, "public_key": text, "file": file}
+        put_json(known if show else {**known, "needs_restart": serving is not None})
         return
-    put_block(key.text)
+    put_block(text)
+    if serving is not None:
+        signs = _signs_with(state)
+        say(f"the runner that serves now, process {serving.pid}, {signs} until it is restarted")
+    if len(keys) > 1 and not show:
+        say("keep the old public keys beside the new one wherever they are pinned: older answers need them;")
+        say("      the text above holds all of them. If an old key leaked, delete its block here and there")
     say(f"next: commit it as {PINNED_FILE} on the bus's main branch, which only maintainers may push to;")
     say(f"      or, for one reader: git config {SETTING} FILE")
+
+
+def _signs_with(state: Path) -> str:
+    """Return with which key the serving process signs, by its own word."""
+    facts = read_facts(state)
+    if facts is None or "key" not in facts.about:
+        return "signs as it did before"
+    key = facts.about["key"]
+    return f"signs with the old key {key}" if key else "does not sign its answers"

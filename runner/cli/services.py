@@ -146,18 +146,23 @@ def _key(state: Path) -> Plan:
 def _pin(state: Path, clone: Path | None) -> Plan:
     """Return the plan that pins the public key: print it, or write it into a clone for a maintainer to commit."""
     # Without the key, the steps are only shown.
-    key = signing_key.public_key(state) if (state / signing_key.PRIVATE).exists() else None
-    text = key.text if key else "(the public key)\n"
+    keys = signing_key.public_keys(state) if (state / signing_key.PRIVATE).exists() else ()
+    text = "".join(key.text for key in keys) or "(the public key)\n"
     if clone is None:
         title = f"print the public key, for a maintainer to add to {PINNED_FILE} on the bus's main branch"
         todo = f"add the key above to {PINNED_FILE} on the bus's main branch; with --clone DIR it is written there"
         return Plan([Step([title], lambda: text.rstrip("\n"))], (todo,))
     file = clone / PINNED_FILE
     old = file.read_text(encoding="utf-8") if file.is_file() else ""
-    if key and old.strip() and any(pinned.raw == key.raw for pinned in read_public_keys(old, str(file))):
+    pinned = read_public_keys(old, str(file)) if keys and old.strip() else ()
+    if keys and not (missing := [key for key in keys if key not in pinned]):
         return Plan()
+    if keys:
+        text = "".join(key.text for key in missing)
     commit = f"git -C {clone} add {PINNED_FILE} && git -C {clone} commit -m 'Pin the runner' && git -C {clone} push"
-    return Plan([write(file, (old + text).encode())], (commit,))
+    # A runner's new key stands above its old ones.
+    is_replaced = any(key in pinned for key in keys)
+    return Plan([write(file, (text + old if is_replaced else old + text).encode())], (commit,))
 
 
 @click.command()

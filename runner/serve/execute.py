@@ -30,7 +30,6 @@ from runner.refusal import Refusal, Unable, with_place
 from runner.serve.answer import Outcome, deliver, describe, tell_end
 from runner.serve.lease import Lease, with_reason
 from runner.serve.watch_job import Keepalive, RunStopped, StopReason, wait_for_end
-from runner.state import signing_key
 
 # The code of the error if this host could not begin a step of a job.
 NOT_BEGUN = "not_begun"
@@ -193,7 +192,7 @@ class _ClaimedRun:
         pins = PINNED in preset.pass_env and PINNED not in extra
         extra |= {**preset.env, RUN_ID: gate.run_id(lease.branch, lease.request, lease.token)}
         if pins and self._context.signer:  # the job accepts signatures of this runner
-            extra[PINNED] = signing_key.public_key(policy.state).text
+            extra[PINNED] = "".join(key.text for key in self._context.public_keys)
         extra = self._context.sandbox.variables(extra, space, preset)
         return job_environment(space.home, interpreter=policy.interpreter, extra=extra)
 

@@ -33,7 +33,13 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
         InfrastructureError: this process may not go on, as ``Health.check`` says.
     """
     box = context.sandbox
-    context.status_file.set_serving(serving=True, sandbox={"kind": box.kind, "why": box.why})
+    context.status_file.set_serving(
+        serving=True,
+        sandbox={"kind": box.kind, "why": box.why},
+        key=context.public_keys[0].short if context.signer else None,
+        id=context.identity.id,
+        bus=context.bus.url,
+    )
     context.orders.begin()
     context.announcer.begin()
     # Announce before the first request, so that other runners leave alone what only this one can run.

@@ -19,8 +19,6 @@ _NOTE_S = 5.0
 # The time between two pieces of log is this share of the run time so far, to bound the number of commits.
 _SHARE = 1 / 200
 LONGEST_PAUSE_S = 5.0
-# The first heartbeat with news is not held back, so that followers soon see that the job runs.
-_FIRST_S = 0.5
 
 
 class StopReason(Enum):
@@ -128,5 +126,6 @@ class Keepalive:
         if not news or not budget.has_spare():
             return longest
         growing = min((now - self._began) * _SHARE, LONGEST_PAUSE_S)
-        shortest = _FIRST_S if self._known is None else budget.interval_s
+        # The first heartbeat is not held back, so that followers soon see that the job runs.
+        shortest = budget.first_s if self._known is None else budget.interval_s
         return min(max(shortest, growing), longest)

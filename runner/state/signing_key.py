@@ -1,11 +1,16 @@
 """The key that signs this runner's states and answers. Only its owner can read it.
 
+``runner.pub`` lists the public half of every key that ever signed here, new ones above old ones, so that whoever pins
+this file can verify old answers too.
+
 Also the public keys of other runners, if the policy lists them: then only states signed with these count. A key that
 cannot be used is a PolicyError.
 """
 
 import os
 import stat
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +22,7 @@ from bridge.verify.signed_history import Reader
 from runner.policy import Policy
 
 if TYPE_CHECKING:
-    from securesystemslib.signer import CryptoSigner
+    from securesystemslib.signer import CryptoSigner, Signer
 
 PRIVATE = "runner.key"
 PUBLIC = "runner.pub"
@@ -27,7 +32,7 @@ _MAX_FILE = 64 * 1024
 def make_key(state: Path, *, force: bool = False) -> PublicKey:
     """Create a key pair in the state folder and return the public key.
 
-    With ``force`` the old pair is replaced; answers signed with it then verify only with the old public key.
+    With ``force`` the old pair is replaced. Its public half stays in ``runner.pub``, below the new one.
 
     Raises:
         UsageError: there is one already.
@@ -44,11 +49,37 @@ def make_key(state: Path, *, force: bool = False) -> PublicKey:
     if target.exists() and not force:
         fix = "`kakeya-runner keygen --show` prints its public half; --force replaces it."
         raise UsageError(f"there is a key already: {target}", fix=fix, code="key_exists")
+    # Write the old key's public half first: it must not be lost with its private half.
+    with suppress(PolicyError):
+        if signer := load_signer(state):
+            record_key(state, public_half(signer))
     with atomic_write(target) as part:
         part.touch(0o600)
         part.write_bytes(pem)
-    local_files.replace(state / PUBLIC, public.text)
+    record_key(state, public)
     return public
+
+
+def record_key(state: Path, key: PublicKey) -> tuple[PublicKey, ...]:
+    """Put a key on top of ``runner.pub``, and return all keys in it. A file that cannot be read is moved aside."""
+    path = state / PUBLIC
+    earlier = _listed(path)
+    if earlier is None and path.exists():
+        path.replace(path.with_name(f"{PUBLIC}.damaged-{time.time_ns():x}"))
+    keys = (key, *(known for known in earlier or () if known != key))
+    if keys != earlier:
+        local_files.replace(path, "".join(known.text for known in keys))
+    return keys
+
+
+def _listed(path: Path) -> tuple[PublicKey, ...] | None:
+    """Return the keys in ``runner.pub``; None if it holds none."""
+    try:
+        return read_public_keys(
+            (local_files.read_regular(path, _MAX_FILE) or b"").decode("utf-8", "replace"), str(path)
+        )
+    except UsageError:
+        return None
 
 
 def load_signer(state: Path) -> "CryptoSigner | None":
@@ -84,24 +115,38 @@ def _signer(pem: bytes, path: Path) -> "CryptoSigner":
     return CryptoSigner(private, SSlibKey(key.id, "ed25519", "ed25519", {"public": key.raw.hex()}))
 
 
+def public_half(signer: "Signer") -> PublicKey:
+    """Return the public key of a signer."""
+    return PublicKey(bytes.fromhex(signer.public_key.keyval["public"]))
+
+
 def public_key(state: Path) -> PublicKey:
     """Return the private key's public half, as its file may be gone or another's. Without a key it is a UsageError."""
     signer = load_signer(state)
     if signer is None:
         raise UsageError(f"there is no key in {state}", fix="Make one: kakeya-runner keygen")
-    return PublicKey(bytes.fromhex(signer.public_key.keyval["public"]))
+    return public_half(signer)
 
 
-def reader(policy: Policy) -> Reader:
-    """Return the reader of branches. If the policy lists runners' keys, only states signed with these or ours count."""
+def public_keys(state: Path) -> tuple[PublicKey, ...]:
+    """Return all keys that may have signed: the current one first. Without a current key it is a UsageError."""
+    current = public_key(state)
+    return (current, *(key for key in _listed(state / PUBLIC) or () if key != current))
+
+
+def reader(policy: Policy, signer: "Signer | None" = None) -> Reader:
+    """Return the reader of branches. If the policy lists runners' keys, only states signed with these or ours count.
+
+    Ours are all keys that ``signer`` (by default the one in the state folder) and its predecessors signed with.
+    """
     if not policy.trust.runners:
         return Reader()
-    try:
-        own = public_key(policy.state)
-    except UsageError as error:
+    signer = signer or load_signer(policy.state)
+    if signer is None:
         message = "the policy lists runners' keys in trust.runners, and this runner has no key to sign its own states"
-        raise PolicyError(message, fix="Make one: kakeya-runner keygen") from error
-    keys = [own]
+        raise PolicyError(message, fix="Make one: kakeya-runner keygen")
+    own = public_half(signer)
+    keys = [own, *(key for key in _listed(policy.state / PUBLIC) or () if key != own)]
     for path in policy.trust.runners:
         try:
             keys += read_public_keys(path.read_bytes()[:_MAX_FILE].decode("utf-8", "replace"), str(path))
