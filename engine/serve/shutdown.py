@@ -4,8 +4,8 @@ The engine's thread may be in the middle of work that nothing can interrupt: loa
 long prompt. So waits for it have a time limit. The process always ends without Python's own cleanup, which waits for
 threads without a limit, and during which MLX's threads can abort the process.
 
-If the engine's thread has ended by itself or is stuck for good, the process ends with a reason and an exit code that
-has its service restart it.
+If the engine's thread has ended by itself, or that thread or the event loop is stuck for good, the process ends with a
+reason and an exit code that has its service restart it.
 """
 
 import logging
@@ -25,7 +25,7 @@ from engine.serve.backend import ENDING, STUCK, Backend
 from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")
-LOOK = 1.0  # seconds between checks of the engine's thread
+LOOK = 1.0  # seconds between checks of the engine's thread and of the event loop
 DELIVERY = 5  # seconds after the drain for clients to read how their answers ended
 
 
@@ -38,6 +38,7 @@ class GracefulServer(uvicorn.Server):
         self._engine, self._settings = engine, settings
         self._signal: int | None = None
         self._reason = ""  # the reason for ending without a signal
+        self._ticks = 0  # signs of life of the event loop
 
     def until_signal(self, listening: socket.socket) -> NoReturn:
         """Serve until a signal, then end the process."""
@@ -58,18 +59,31 @@ class GracefulServer(uvicorn.Server):
         self._signal, self.should_exit = sig, True
         threading.Thread(target=self._watch, name="ending", daemon=True).start()
 
+    async def on_tick(self, counter: int) -> bool:
+        """Give a sign of life. Called by uvicorn in the event loop, ten times a second."""
+        self._ticks += 1
+        return await super().on_tick(counter)
+
     def _supervise(self) -> None:
-        """End the process if the engine's thread cannot go on."""
+        """End the process if the engine's thread or the event loop cannot go on."""
         most = max(STUCK, self._settings.request_seconds)  # every request is over by then
         silent, last = 0.0, self._engine.health()
-        while silent <= most and last.failure is None:
+        paused, ticks = 0.0, self._ticks
+        while silent <= most and paused <= STUCK and last.failure is None:
             time.sleep(LOOK)
             # Count the seconds instead of reading a clock: a process that was suspended is not stuck.
             now = self._engine.health()
             still = now.beat == last.beat and now.silent > 0 and now.running
             silent, last = silent + LOOK if still else 0.0, now
+            # The loop ticks from the start of serving until its end has begun, which has a time limit of its own.
+            stopped = 0 < ticks == self._ticks and not self.should_exit
+            paused, ticks = paused + LOOK if stopped else 0.0, self._ticks
         self._reason = last.trouble or f"the engine's thread has not completed a step for {silent:.0f} s"
+        if paused > STUCK:
+            self._reason = f"the event loop has not run for {paused:.0f} s"
         log.error("%s; the server ends", self._reason)
+        if paused > STUCK:
+            _leave(ExitCode.FAILED)  # nobody can read an answer
         self.should_exit = True
         time.sleep(DELIVERY)
         _leave(ExitCode.FAILED)

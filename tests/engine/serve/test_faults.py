@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
@@ -276,6 +277,27 @@ def test_a_process_without_an_engine_ends_with_a_reason(fault, reason):
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     assert f"{reason}" in done.stderr.splitlines()[-1], done.stderr
+
+
+HOLDING = """import time
+shutdown.STUCK = 1.0
+from engine.serve import listing
+listing.health = lambda _: time.sleep(600)"""
+
+
+@pytest.mark.long
+def test_row_137_a_process_whose_event_loop_is_held_ends_with_a_reason():
+    argv = [sys.executable, "-P", "-c", DYING.format(fault=HOLDING)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            url = process.stdout.readline().strip()
+            with pytest.raises((httpx.TimeoutException, httpx.TransportError)):
+                httpx.get(f"{url}/health", timeout=60)
+            assert process.wait(60) == 1
+            assert "the event loop has not run" in process.stderr.read().splitlines()[-1]
+        finally:
+            process.kill()
 
 
 def test_drafts_that_are_hardly_ever_accepted_are_logged_once(engine, caplog):
