@@ -1,6 +1,6 @@
 """``POST /v1/responses``: OpenAI's newer API, translated to a chat request and back. Nothing is stored."""
 
-import math
+import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -94,9 +94,11 @@ async def _begin(server: Server, request: ResponsesRequest) -> "Response":
 
 def _endless(value: Any) -> bool:
     """Return whether a value holds a number that no answer can repeat: NaN, or one that is too large, such as 1e999."""
-    if isinstance(value, dict | list):
-        return any(map(_endless, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, float) and not math.isfinite(value)
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return True
+    return False
 
 
 def _turn(item: dict[str, Any]) -> dict[str, Any] | None:

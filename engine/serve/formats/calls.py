@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -13,6 +14,11 @@ from engine.tokens import Tokenizer
 
 Parser = Callable[[str, Any], Any]
 LONGEST = 100_000  # characters of an argument that may be read as a Python value
+# The words at which parsers search for the end of something. Without its end, each search goes through all the text.
+SEARCHED = re.compile(
+    r"<(?:longcat_)?arg_key>|<function[= ]|<param(?:eter)?[= ]|<invoke |<\|?tool_call|<escape>|\bcall:|\[ARGS\]"
+)
+MOST_SEARCHED = 20_000_000  # characters of all these searches: half a second with the slowest parser
 
 MARKS = ("<tool_call>", "</tool_call>")  # used by most models that write calls as JSON
 # Forms without a parser in mlx-lm: DeepSeek's marks, and the text that may precede Llama's JSON.
@@ -86,8 +92,12 @@ def read(text: str, parse: Parser, tools: Sequence[dict[str, Any]]) -> list[dict
     the marks of a call, and ``parse`` is mlx-lm's parser of its form.
 
     Raises:
-        Exception: the text is no call of one of these functions. Parsers of many models raise it.
+        Exception: the text is no call of one of these functions, or would take too long to parse in the event loop.
+            Parsers of many models raise it.
     """
+    searches = 0 if parse is parse_json else sum(1 for _ in SEARCHED.finditer(text))
+    if len(text) * searches > MOST_SEARCHED:
+        raise ValueError("it would take too long to parse")
     result = parse(text, [_as_text(tool) for tool in tools])
     calls = result if isinstance(result, list) else [result]
     if not calls:

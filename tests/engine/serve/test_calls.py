@@ -260,3 +260,29 @@ def test_many_calls_share_the_steps():
     began = time.thread_time()
     read(call, parser_of(qwen3_coder), tools)
     assert time.thread_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("glm47", "f" + "<arg_key>a</arg_key>" * 5000),
+        ("glm47", "f" + "<arg_key>" * 20_000),
+        ("qwen3_coder", "<function=" * 20_000),
+        ("qwen3_coder", "<function=f>" + "<parameter=a>" * 20_000),
+        ("longcat", "f" + "<longcat_arg_key>a</longcat_arg_key>" * 5000),
+        ("minimax_m2", '<invoke name="f">' * 20_000),
+        ("minicpm5", '"f">' + '<param name="a">' * 20_000),
+    ],
+)
+def test_a_text_that_takes_long_to_parse_is_no_call(name, text):
+    began = time.thread_time()
+    with pytest.raises(ValueError, match="too long"):
+        read(text, import_module(f"mlx_lm.tool_parsers.{name}").parse_tool_call, TOOLS)
+    assert time.thread_time() - began < 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_long_argument_stays_one(form):
+    text = "<p>x</p>\n" * 40_000 + "end"
+    (call,) = read(form("text", text), parser_of(form), TOOLS)
+    assert json.loads(call["arguments"])["text"].strip() == text
