@@ -1,5 +1,6 @@
 """Request bodies of OpenAI's API, with a bound on every field. ``engine.serve.fields`` judges all other fields."""
 
+import json
 import re
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -10,6 +11,7 @@ from bridge.reports import cache_spec
 from engine.serve import fields
 from engine.serve.backend import DRAFTS
 from engine.serve.errors import ApiError
+from engine.serve.formats.schemas import WrittenFloat
 
 MOST_ANSWERS = 8
 MOST_TOOLS = 1024
@@ -17,6 +19,8 @@ MOST_STOPS = 64
 MOST_TOKENS = 1 << 20
 BIGGEST = 1 << 63
 
+# What a number looks like that a double may not hold. Pydantic would round it, and a schema would then state another.
+MANY_DIGITS = re.compile(rb"\d[\d.]{15}|\d[eE][+-]?\d{3}")
 # Pydantic's names for the types of a field that accepts several types.
 TYPE = re.compile(r"^(str|int|float|bool)$|[\[-]")
 
@@ -175,8 +179,12 @@ def parse(kind: type[AnyBody], body: bytes) -> AnyBody:
     """Parse a request; ApiError 400 for a value or field that cannot be applied, 422 for an unknown option."""
     try:
         request = kind.model_validate_json(body)
+        if MANY_DIGITS.search(body) is not None:
+            request = kind.model_validate(json.loads(body, parse_float=WrittenFloat))
     except ValidationError as error:
         raise _refusal(error, 400) from error
+    except ValueError as error:
+        raise ApiError(400, "The body has a number with too many digits.", code="invalid_json") from error
     extra, own = request.model_extra or {}, [name for name in fields.LIMITS if name in kind.model_fields]
     if own and all(getattr(request, name) is None for name in own):  # the limit may have another API's name
         named = (extra.get(name) for name in fields.LIMITS)

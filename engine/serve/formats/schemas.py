@@ -153,17 +153,21 @@ def check(schema: Any, param: str) -> None:
 
 def _is_exact(value: Any, keyword: str, owner: dict[str, Any]) -> bool:
     """Return whether llguidance, which computes with doubles, enforces a number of a keyword as it is."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return True
     if isinstance(value, float):
-        stated = Decimal(value.text if isinstance(value, WrittenFloat) else repr(value))
-        return math.isfinite(value) and stated == Decimal(
-            value if abs(value) >= DENSE else repr(float(value))
-        )
-    if abs(value) < DENSE:
+        return _is_held(value)
+    if not isinstance(value, int) or abs(value) < DENSE:
         return True
-    if keyword in VALUES:
-        return value == INT64 or (abs(value) < INT64 and int(float(value)) == value)
-    if keyword not in ("minimum", "maximum") or owner.get("type") != "integer":
+    inclusive = keyword in ("minimum", "maximum") and owner.get("type") == "integer"
+    if keyword not in VALUES and not inclusive:
         return False
-    return (keyword == "maximum" and value == INT64) or (abs(value) < INT64 and int(float(value)) == value)
+    return (value == INT64 and keyword != "minimum") or (abs(value) < INT64 and int(float(value)) == value)
+
+
+def _is_held(value: float) -> bool:
+    """Return whether a double is the number that was written."""
+    held = Decimal(value if abs(value) >= DENSE else repr(float(value)))
+    try:
+        stated = Decimal(value.text) if isinstance(value, WrittenFloat) else held
+    except ArithmeticError:  # its exponent is too long even for decimal numbers
+        return False
+    return math.isfinite(value) and stated == held
