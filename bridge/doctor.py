@@ -3,7 +3,8 @@
 import importlib.util
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from bridge.bus import address, branch_names, history, objects
@@ -41,17 +42,25 @@ def examine(repo: Path | str, remote: str, public_key: str | None = None) -> Ite
     except KakeyaError as error:
         yield Check.failed("repository", error)
         return
-    yield from _repository(client)
+    yield from _tried("repository", partial(_repository, client))
     yield Check("presets", ok=True, message=f"{len(presets)} installed")
-    yield _commit(client)
+    yield from _tried("commit", lambda: iter([_commit(client)]))
     branch = namespace.branch("noop", branch_names.new_nonce())
     served = branch_names.matches(branch, branch_names.DEFAULT_PATTERNS)
     where = f"requests go to {namespace.prefix}...{namespace.suffix}"
     fix = "On the runner's machine, add a pattern for this prefix to bus.patterns in the policy."
     yield Check("namespace", ok=served or None, message=where, fix=None if served else fix)
     yield _key(client)
-    yield from _remote(client)
+    yield from _tried("remote", partial(_remote, client))
     yield engine()
+
+
+def _tried(name: str, checks: Callable[[], Iterator[Check]]) -> Iterator[Check]:
+    """Yield checks; an error in one of them is the last of them."""
+    try:
+        yield from checks()
+    except KakeyaError as error:
+        yield Check.failed(name, error)
 
 
 def _repository(client: Client) -> Iterator[Check]:
@@ -213,9 +222,9 @@ def _last_writer(views: Iterable[RequestBranch]) -> Check:
 def _push_right(client: Client) -> Check:
     """Try a push to the very namespace that a request would use, without sending anything."""
     repo = client.git
-    commit = objects.commit(repo, repo.text("mktree", stdin=""), [], "Nothing\n", identity(repo))
     branch = client.namespace.branch("doctor", branch_names.new_nonce())
     try:
+        commit = objects.commit(repo, repo.text("mktree", stdin=""), [], "Nothing\n", identity(repo))
         client.remote.try_push(branch, commit)
     except KakeyaError as error:
         return Check.failed("push", error)

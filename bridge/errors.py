@@ -24,12 +24,14 @@ from bridge.common.errors import (
     ManifestError,
     UsageError,
     as_kakeya_error,
+    no_folder_error,
     one_line,
 )
 
 __all__ = [
     "ExitCode", "GitError", "InfrastructureError", "KakeyaError", "ManifestError", "PolicyError", "PresetError",
-    "ProcessError", "RefusedError", "UsageError", "VerificationError", "WaitTimeout", "as_kakeya_error", "one_line",
+    "ProcessError", "RefusedError", "UsageError", "VerificationError", "WaitTimeout", "as_kakeya_error",
+    "no_folder_error", "one_line",
 ]  # fmt: skip
 
 # At most this many lines and characters of git's output are kept.
@@ -42,6 +44,8 @@ _ADDED = re.compile(
     r"fatal: Could not read from remote repository\.|Please make sure you have the correct access rights"
     r"|and the repository exists\.|error: failed to push some refs to .*|hint: .*|To .*|!\s.*"
     r"|Warning: Permanently added .*|remote:"
+    # Advice of git: it has no effect on a runner.
+    r"|To add an exception for this directory, call:|git config --global --add safe\.directory .*"
 )
 _DECLINED = re.compile(r"\[remote rejected\][^(\n]*\(([^)\n]*)\)")
 

@@ -48,11 +48,11 @@ def how_to_check(near: Surroundings) -> str:
     if near.is_runner:
         return "Check bus.url in the policy, and the SSH key or bus.token_file of the runner's user on this machine."
     git, name = near.git, near.name
-    here = ["git"] if git.directory == Path() else ["git", "-C", str(git.directory)]
-    access = f"Check your access with: {shlex.join([*here, 'ls-remote', name])}"
+    here = [] if git.directory == Path() else ["-C", str(git.directory)]
+    access = f"Check your access with: git {shlex.join([*here, 'ls-remote', name])}"
     if name not in git_output.lines(git("remote").stdout):
         return access
-    return f"{access}; and the address with: {shlex.join([*here, 'remote', 'get-url', name])}"
+    return f"{access}; and the address with: git {shlex.join([*here, 'remote', 'get-url', name])}"
 
 
 def right(_near: Surroundings) -> str:

@@ -97,6 +97,7 @@ class PushError(GitError):
 
     def __init__(self, error: GitError, refs: Collection[str], *, has_begun: bool) -> None:
         super().__init__(error.argv, error.returncode, error.stdout, error.stderr, message=error.own_message)
+        self.fix, self.code = error.fix, error.code
         self._statuses = git_output.push_statuses(error.stdout)
         self._ends = {ref: self._classify(ref, has_begun=has_begun) for ref in refs}
 

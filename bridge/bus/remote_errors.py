@@ -9,7 +9,7 @@ from bridge.bus.advice import Surroundings
 from bridge.bus.branch_names import is_in_conflict
 from bridge.bus.push_end import is_overtaken
 from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
-from bridge.system.git import Git
+from bridge.system.git import UNWRITABLE, Git
 
 # Sentences of git and curl themselves. A server may send the same text, but only in these forms.
 _GITS_OWN = re.compile(
@@ -38,6 +38,8 @@ def is_transient(output: str) -> bool:
 
 def explain(error: ProcessError, git: Git, name: str, branch: str | None = None) -> Exception:
     """Turn git's message into an error that says what happened and what to do."""
+    if error.code == UNWRITABLE:
+        return error
     output = error.output()
     conflict = _conflict(output, git, name, branch) if branch else None
     return _unfit(output, name) or conflict or _caused(error, Surroundings(git, name, branch or ""))

@@ -10,6 +10,7 @@ KakeyaError
 
 import sys
 from enum import IntEnum
+from pathlib import Path
 from typing import ClassVar
 
 from bridge.common import install, sanitize
@@ -109,6 +110,20 @@ class InfrastructureError(KakeyaError):
     kind = "infrastructure"
 
 
+def no_folder_error() -> UsageError:
+    """Return the error if the folder in which a command was started was deleted."""
+    message = "the folder in which this was started no longer exists"
+    return UsageError(message, fix="Change to a folder that exists.")
+
+
+def _is_folder_gone() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def as_kakeya_error(error: Exception) -> KakeyaError:
     """Return the message of any exception: a bug of this program, or something that this machine lacks or forbids."""
     if isinstance(error, KakeyaError):
@@ -119,6 +134,8 @@ def as_kakeya_error(error: Exception) -> KakeyaError:
             "Check that the path exists on this machine, that you may access it, and that the disk has room."
         )
         return InfrastructureError(message, fix=fix, code="system")
+    if isinstance(error, FileNotFoundError) and error.filename is None and _is_folder_gone():
+        return no_folder_error()
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         if package not in ("", "bridge", "engine", "runner") and package not in sys.modules:

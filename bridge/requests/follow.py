@@ -171,7 +171,8 @@ def _on_line(git: Git, look: Callable[[], RequestBranch], known: str | None) -> 
     except UsageError as missing:
         if known is None or missing.code != "no_such_request":
             raise
-        raise RefusedError(f"{missing.message}: it was there, and was deleted", code="gone") from missing
+        message = f"{missing.message}: it was there, and was deleted"
+        raise RefusedError(message, fix=missing.fix, code="gone") from missing
     if known is None or view.tip == known or history.is_ancestor(git, known, view.tip):
         return view
     raise RefusedError(f"{view.branch}: {REWRITTEN}", code="rewritten")

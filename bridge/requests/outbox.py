@@ -14,6 +14,7 @@ from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.common import limits
 from bridge.errors import InfrastructureError, UsageError
+from bridge.requests.binding import repository_name
 from bridge.system import git_output
 from bridge.system.git import Git
 
@@ -107,11 +108,20 @@ def find_branch(name: str | None, sent: Sent, listed: Callable[[], Iterable[str]
     raise UsageError(f"no request fits {name!r}", fix="`kakeya list` shows the requests on the remote.")
 
 
+def pushed_elsewhere(remote: Remote) -> str | None:
+    """Return a sentence about it if git pushes to other repositories than the one that is read, judged by name."""
+    git = remote.git
+    pushed = git_output.lines(git("remote", "get-url", "--push", "--all", remote.name, ok=(0, 2, 128)).stdout)
+    top = git.maybe("rev-parse", "--show-toplevel") or git.directory
+    if not pushed or repository_name(remote.url, top) in {repository_name(url, top) for url in pushed}:
+        return None
+    return f"{remote.name} is read from {remote.url}, but git pushes to {', '.join(pushed)}"
+
+
 def no_such_request(branch: str, remote: Remote) -> UsageError:
     """Return the error for a branch that is not on the remote."""
     fix = "It may have been collected after its end, or never sent. `kakeya list` shows what is there."
-    if remote.push_url != remote.url:
-        places = f"{remote.name} is read from {remote.url}, but git pushes to {remote.push_url}"
+    if places := pushed_elsewhere(remote):
         fix = f"{places}: both must be the same repository."
     return UsageError(f"there is no request {branch} on {remote.name}", fix=fix, code="no_such_request")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bridge.common import environment, limits
-from bridge.errors import GitError, ProcessError, UsageError
-from bridge.system import batch
+from bridge.errors import GitError, ProcessError, UsageError, no_folder_error
+from bridge.system import batch, storage_faults
 from bridge.system.git_output import refs
 from bridge.system.process import MOST_OUTPUT, Child, Completed, run
 from bridge.system.spawn import ResourceLimits
@@ -26,6 +26,9 @@ NETWORK_TIMEOUT = 300.0
 FETCH_FLAGS = (
     "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-filter", "--refmap=",
 )  # fmt: skip
+
+# The code of the error if git cannot write to its repository.
+UNWRITABLE = "unwritable"
 
 # Commands that talk to a server. Git collects the server's answers in memory.
 _TALKING = frozenset({"fetch", "ls-remote", "push"})
@@ -144,6 +147,12 @@ class Git:
 
     def _failed(self, *args: Any, **more: Any) -> GitError:
         error = GitError(*args, **more)
+        # What a server cannot write is no fault of this repository.
+        is_push = "push" in error.argv
+        if not is_push and (fault := storage_faults.find(error.output(), self.directory)):
+            message, fix = fault
+            error = GitError(*args, **{**more, "message": message, "fix": fix})
+            error.code = UNWRITABLE
         if self.on_failure:
             self.on_failure(error)
         return error
@@ -198,6 +207,8 @@ def open_repository(directory: Path | str) -> "Git":
     if "dubious ownership" in reason:
         fix = f"Run: git config --global --add safe.directory {folder}"
         raise UsageError(f"git does not trust {directory}: it belongs to another user", fix=fix)
+    if "current working directory" in reason:
+        raise no_folder_error()
     if "not a git repository" in reason:
         fix = "Run the command inside a clone of the repository whose remote is the bus, or name one with -C DIR."
         raise UsageError(f"{folder} is not inside a git repository", fix=fix)

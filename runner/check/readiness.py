@@ -5,13 +5,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from bridge.bus import branch_names, exact_refs, objects
 from bridge.checks import Check
 from bridge.common import environment
-from bridge.errors import GitError, InfrastructureError, KakeyaError, one_line
+from bridge.errors import InfrastructureError, KakeyaError, one_line
 from bridge.system import engine_probe, git
 from bridge.system.process import run
 from runner.admit.signature import check_list, has_usable_signer
+from runner.check.bus import advice, push_and_delete
 from runner.check.presets import check_presets, run_check
 from runner.check.visible import visible_files
 from runner.context import RunnerContext, open_runner
@@ -19,7 +19,6 @@ from runner.host.facts import describe_host, describe_versions
 from runner.host.interpreter import Interpreter
 from runner.job.command import job_environment
 from runner.policy import Policy, default_path, load_policy
-from runner.state.identity import WHO
 from runner.upkeep.name_conflicts import find_conflicts
 
 _POINTER = b"version https://git-lfs"
@@ -108,7 +107,7 @@ def _bus(context: RunnerContext) -> Iterator[Check]:
         tips = context.bus.fetch()
     except InfrastructureError as error:
         fix = "Check bus.url in the policy, and the SSH key or bus.token_file of the runner's user on this machine."
-        yield Check("bus", ok=False, message=error.message, fix=fix)
+        yield Check("bus", ok=False, message=error.message, fix=advice(context, error) or fix)
         return
     listed = len(context.bus.listing.tips)
     yield Check("bus", ok=True, message=f"{context.bus.url}: reached, {listed} request branches")
@@ -117,17 +116,10 @@ def _bus(context: RunnerContext) -> Iterator[Check]:
         fix = "A serving runner goes on fetching them. If that does not end: git fsck in the repository of the bus."
         yield Check("branches", None, message, fix)
     yield from _left_out(context)
-    repo = context.bus.git
-    commit = objects.commit(repo, repo.text("mktree", stdin=""), [], "Nothing\n", WHO)
-    ref = f"refs/heads/mac-bridge/check-{branch_names.new_nonce()}"
-    try:
-        exact_refs.push(repo, context.bus.url, {ref: commit}, {}, "--dry-run", timeout=60)
-    except GitError as error:
-        fix = "On the git server, give the runner's key or token the right to push request branches."
-        yield Check("push", ok=False, message=error.summary(), fix=fix)
-    else:
-        yield Check("push", ok=True, message="a dry run succeeded")
-        yield _way_is_free(context)
+    way = _way_is_free(context)
+    if way.ok is not False:
+        yield from push_and_delete(context)
+    yield way
 
 
 def _left_out(context: RunnerContext) -> Iterator[Check]:

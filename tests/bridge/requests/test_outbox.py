@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from bridge.cli import main
 from bridge.client import Client
 from bridge.requests.outbox import Sent
 
@@ -102,3 +103,34 @@ def test_gc_says_why_nothing_goes(clone):
     ]
     later = client.sweep(timedelta(seconds=-60), remote=True, dry_run=True)
     assert later.unanswered == 1
+
+
+@pytest.mark.parametrize("how", ["pushurl", "pushInsteadOf"])
+def test_a_request_that_goes_to_another_repository_is_told_with_both_addresses(
+    clone, bus, git, tmp_path, how, capsys, monkeypatch
+):
+    other = tmp_path / "other.git"
+    git(tmp_path, "clone", "--quiet", "--bare", str(bus), str(other))
+    key = "remote.origin.pushurl" if how == "pushurl" else f"url.{other}.pushInsteadOf"
+    git(clone, "config", key, str(other if how == "pushurl" else bus))
+    monkeypatch.chdir(clone)
+    monkeypatch.setattr("bridge.requests.follow.CHANGED_S", 0.0)
+
+    monkeypatch.setattr("sys.argv", ["kakeya", "run", "noop", "--wait", "10s"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    said = capsys.readouterr().err
+    assert ended.value.code == 4
+    assert f"read from {bus}, but git pushes to {other}" in said
+    assert "must be the same repository" in said
+
+
+def test_two_addresses_of_one_repository_are_no_fault(clone, bus, git, capsys, monkeypatch):
+    git(clone, "config", "remote.origin.pushurl", f"file://{bus}")
+    monkeypatch.chdir(clone)
+    monkeypatch.setattr("sys.argv", ["kakeya", "run", "noop"])
+    with pytest.raises(SystemExit):
+        main()
+
+    assert "pushes to" not in capsys.readouterr().err

@@ -1,0 +1,55 @@
+"""Checks that the bus's host lets this runner work: a real push of a scratch branch, and its deletion."""
+
+import secrets
+from collections.abc import Iterator
+
+from bridge.bus import causes, exact_refs, objects
+from bridge.bus.advice import Surroundings
+from bridge.bus.push_end import PushEnd, PushError
+from bridge.checks import Check
+from bridge.errors import ProcessError
+from runner.context import RunnerContext
+from runner.state.identity import WHO
+
+_TIMEOUT_S = 60.0
+_RULES = "docs/operations.md lists what the host of a bus must allow."
+
+
+def advice(context: RunnerContext, error: BaseException, branch: str = "") -> str | None:
+    """Return what helps against a failure of git on the bus, if its cause is known."""
+    failed: BaseException | None = error
+    while failed and not isinstance(failed, ProcessError):
+        failed = failed.__cause__
+    if not isinstance(failed, ProcessError):
+        return None
+    if failed.fix:
+        return failed.fix
+    cause = causes.find(failed, is_push=bool(branch))
+    return cause.help(Surroundings(context.bus.git, "the bus", branch, is_runner=True)) if cause else None
+
+
+def push_and_delete(context: RunnerContext) -> Iterator[Check]:
+    """Push a commit like a runner's to a scratch branch that no runner takes for a request, and delete it again."""
+    repo, url = context.bus.git, context.bus.url
+    branch = f"{context.policy.bus.patterns[0].removesuffix('*')}check-{secrets.token_hex(6)}"
+    ref = exact_refs.HEADS + branch
+    commit = objects.commit(repo, repo.text("mktree", stdin=""), [], "Check the bus\n\n[skip ci]\n", WHO)
+    try:
+        exact_refs.push(repo, url, {ref: commit}, {ref: None}, timeout=_TIMEOUT_S)
+    except PushError as error:
+        fix = advice(context, error, branch) or _RULES
+        yield Check("push", ok=False, message=f"{branch} cannot be pushed: {error.summary()}", fix=fix)
+        if error.end(ref) is not PushEnd.UNKNOWN:
+            return
+    else:
+        yield Check("push", ok=True, message=f"a scratch branch was pushed, {branch}")
+    try:
+        exact_refs.delete(repo, url, {ref: commit})
+    except PushError as error:
+        if error.end(ref) is not PushEnd.ACCEPTED:
+            fix = advice(context, error, branch) or _RULES
+            yield Check(
+                "deletion", ok=None, message=f"{branch} cannot be deleted: {error.summary()}", fix=fix
+            )
+            return
+    yield Check("deletion", ok=True, message="the scratch branch was deleted")
