@@ -12,7 +12,7 @@ from bridge.common.cli.output import put, put_json, say
 from bridge.errors import one_line
 from bridge.presets import find_preset, load_presets, split_params
 from bridge.requests import request_commit
-from bridge.requests.outbox import pushed_elsewhere
+from bridge.requests.outbox import unseen_where_read
 
 
 class _Limit(Duration):
@@ -83,7 +83,7 @@ def command(
         more = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
         some = one_line(", ".join(left_out[:_NAMED])) + more
         say(f"note: untracked files were not sent: {some}. To send a file, `git add` it first")
-    if (places := pushed_elsewhere(client.remote)) and not client.remote.fetch(run.branch):
+    if places := unseen_where_read(client.remote, run.branch):
         say(f"note: {places}, where the request is not seen. Both must be the same repository")
     if as_json:
         sent = {"branch": run.branch, "request": run.commit, "preset": preset, "existing": run.existing}

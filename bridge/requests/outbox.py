@@ -6,14 +6,15 @@ branch names do not order requests of the same second, and clocks can be set bac
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from bridge.bus import branch_names, objects
+from bridge.bus import branch_names, exact_refs, objects
 from bridge.bus.branch_names import age_sort_key
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.common import limits
-from bridge.errors import InfrastructureError, UsageError
+from bridge.errors import GitError, InfrastructureError, UsageError
 from bridge.requests.binding import repository_name
 from bridge.system import git_output
 from bridge.system.git import Git
@@ -116,6 +117,14 @@ def pushed_elsewhere(remote: Remote) -> str | None:
     if not pushed or repository_name(remote.url, top) in {repository_name(url, top) for url in pushed}:
         return None
     return f"{remote.name} is read from {remote.url}, but git pushes to {', '.join(pushed)}"
+
+
+def unseen_where_read(remote: Remote, branch: str) -> str | None:
+    """Return the sentence of ``pushed_elsewhere`` if a branch that was pushed is not where it is read."""
+    places = pushed_elsewhere(remote)
+    with suppress(GitError):
+        return None if places and exact_refs.find_branch(remote.git, remote.name, branch) else places
+    return None
 
 
 def no_such_request(branch: str, remote: Remote) -> UsageError:

@@ -114,14 +114,11 @@ def test_a_request_that_goes_to_another_repository_is_told_with_both_addresses(
     key = "remote.origin.pushurl" if how == "pushurl" else f"url.{other}.pushInsteadOf"
     git(clone, "config", key, str(other if how == "pushurl" else bus))
     monkeypatch.chdir(clone)
-    monkeypatch.setattr("bridge.requests.follow.CHANGED_S", 0.0)
-
-    monkeypatch.setattr("sys.argv", ["kakeya", "run", "noop", "--wait", "10s"])
-    with pytest.raises(SystemExit) as ended:
+    monkeypatch.setattr("sys.argv", ["kakeya", "run", "noop", "--wait", "1s"])
+    with pytest.raises(SystemExit):
         main()
 
     said = capsys.readouterr().err
-    assert ended.value.code == 4
     assert f"read from {bus}, but git pushes to {other}" in said
     assert "must be the same repository" in said
 
