@@ -27,8 +27,8 @@ VARIABLE = "KAKEYA_PUBLIC_KEY"
 SETTING = "kakeya.publicKey"
 HOW_TO_PIN = f"Pin the runner's key: --key FILE, {VARIABLE}, git config {SETTING}, or {PINNED_FILE} on the main branch."
 ANOTHER_KEY = (
-    "If the runner's key was replaced since, pin the old public key below the new one, in the same file: "
-    "`kakeya-runner keygen --show` on its machine prints all its keys. If not, somebody else gave this answer."
+    "If the runner's key was replaced, pin all its public keys in one file, old ones below the new one: "
+    "`kakeya-runner keygen --show` on its machine prints them. If not, somebody else gave this answer."
 )
 
 

@@ -163,8 +163,9 @@ class Announcer:
             return now.state is not RunnerState.SERVING or now.reason != ""
         last = self._last.record
         is_new = (now.state, bool(now.reason)) != (last.state, bool(last.reason))
-        lost = (last.presets or {}).keys() - (now.presets or last.presets or {}).keys()
-        return bool(lost) or (is_new and (now.state is not RunnerState.SERVING or now.reason != ""))
+        # None: too many to list.
+        is_less = now.presets is not None and not (last.presets or {}).keys() <= now.presets.keys()
+        return is_less or (is_new and (now.state is not RunnerState.SERVING or now.reason != ""))
 
     def _is_due(self, age_s: float, *, with_job: bool = True) -> bool:
         """Return whether the last record has this age, or its content (perhaps without the job) is no longer true."""

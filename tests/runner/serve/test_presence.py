@@ -275,6 +275,56 @@ class TestPushes:
                 context.announcer.announce_if_due()
         assert run.status().state is State.SUCCEEDED
 
+    @pytest.mark.parametrize("taken_back", ["draining", "maintenance", "fault", "presets", "stopped"])
+    def test_what_takes_back_a_promise_needs_no_budget(self, keyed, bus, monkeypatch, taken_back):
+        with keyed.context(bus={"pushes_per_minute": 6}) as context:
+            context.announcer.begin()
+            context.announcer.announce_if_due()
+            for _ in range(9):
+                context.bus.budget.spend()
+            if taken_back == "fault":
+                context.announcer.set_fault("cannot run python")
+            elif taken_back == "presets":
+                monkeypatch.setattr(type(context.fitness), "presets", {})
+            elif taken_back != "stopped":
+                context.announcer.set_mode(OperatorMode(RunnerState(taken_back)))
+            context.announcer.announce_if_due()
+            if taken_back == "stopped":
+                context.announcer.end()
+            record = record_on(bus)
+            assert context.announcer.pushes == 2
+            expected = {"fault": record.reason == "cannot run python", "presets": record.presets == {}}
+            assert expected.get(taken_back, record.state == taken_back)
+
+    def test_what_promises_more_needs_budget_so_a_fault_that_comes_and_goes_costs_one_push(self, keyed, bus):
+        with keyed.context(bus={"pushes_per_minute": 6}) as context:
+            context.announcer.begin()
+            context.announcer.announce_if_due()
+            for _ in range(9):
+                context.bus.budget.spend()
+            for i in range(100):
+                context.announcer.set_fault("cannot push" if i % 2 == 0 else "")
+                context.announcer.announce_if_due()
+            assert (context.announcer.pushes, record_on(bus).reason) == (2, "cannot push")
+
+    def test_on_a_full_disk_a_record_that_was_made_before_says_so(self, keyed, bus, monkeypatch):
+        def full(*_args, **_more):
+            raise OSError(28, "No space left on device")
+
+        with keyed.context() as context:
+            context.announcer.begin()
+            context.announcer.announce_if_due()
+            with monkeypatch.context() as patch:
+                patch.setattr("runner.state.announcer.signed_presence", full)
+                context.announcer.set_fault("cannot write to state: No space left on device")
+                for _ in range(3):
+                    context.announcer.announce_if_due()
+                assert (context.announcer.pushes, record_on(bus).reason) == (2, "it cannot write to its disk")
+            context.announcer.set_fault("")
+            context.announcer.announce_if_due()
+            assert record_on(bus).reason == ""
+            Git.isolated(bus)("fsck", "--connectivity-only")
+
     def test_a_fault_that_changes_is_no_news_and_stands_in_the_next_record(self, keyed, bus):
         with keyed.context() as context:
             context.announcer.begin()

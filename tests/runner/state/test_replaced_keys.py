@@ -167,7 +167,7 @@ def test_answers_of_the_old_key_verify_with_all_keys_and_say_what_to_do_with_the
     (check,) = [check for check in report.checks if check.name == "signature"]
     assert (report.holds, check.ok) == (False, False)
     assert "signed with another key" in check.message
-    assert "pin the old public key below the new one" in check.fix
+    assert "pin all its public keys in one file, old ones below the new one" in check.fix
     assert "kakeya-runner keygen --show" in check.fix
 
     pin.write_text("".join(key.text for key in signing_key.public_keys(state)))
