@@ -10,6 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from engine.checkpoints import formats
 from engine.errors import BadInput
 
 INDEX = "model.safetensors.index.json"
@@ -36,9 +37,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / "config.json"
     if not path.is_file():
-        raise BadInput(
-            f"{folder} has no config.json", "give the folder of a model, with its weights beside it"
-        )
+        what, fix = formats.advice(folder, "give the folder of a model, with its weights beside it")
+        raise BadInput(f"{folder} has no config.json{what}", fix)
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -57,28 +57,34 @@ def text_config(config: dict[str, Any]) -> dict[str, Any]:
 def weight_files(folder: Path) -> list[Path]:
     """Return a model's safetensors files, after checking that each is complete.
 
+    Loading decides whether they hold all tensors. An index is read for one purpose: to name files that are not there.
+    It does not count if it names none of the files, or if the tensors of its missing files are in others, as after a
+    conversion.
+
     Raises:
         BadInput: there is none, one in the index is missing, or one is truncated or not a safetensors file.
     """
     files = sorted(folder.glob("model*.safetensors"))
-    missing = sorted(_indexed(folder) - {path.name for path in files})
-    if missing:
-        raise BadInput(f"{folder} lacks {', '.join(missing)}, which {INDEX} names", AGAIN)
+    held = {name for path in files for name in read_header(path)}
+    index = _index(folder)
+    there = {path.name for path in files}
+    lacking = {tensor: file for tensor, file in index.items() if file not in there and tensor not in held}
+    if lacking and (not files or there.intersection(index.values())):
+        names = ", ".join(sorted(set(lacking.values())))
+        raise BadInput(f"{folder} lacks {names}, which {INDEX} names for {min(lacking)}", AGAIN)
     if not files:
-        raise BadInput(f"{folder} holds no model*.safetensors", AGAIN)
-    for path in files:
-        read_header(path)
+        what, fix = formats.advice(folder, AGAIN)
+        raise BadInput(f"{folder} holds no model*.safetensors{what}", fix)
     return files
 
 
-def _indexed(folder: Path) -> set[str]:
-    path = folder / INDEX
-    if not path.is_file():
-        return set()
+def _index(folder: Path) -> dict[str, str]:
+    """Return the file of each tensor by the folder's index; nothing if there is none, or none that can be read."""
     try:
-        return set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{path} is not the index of a model", AGAIN) from error
+        entries = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].items()
+        return {str(tensor): str(file) for tensor, file in entries}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
 
 
 def vocabulary_file(folder: Path) -> Path:

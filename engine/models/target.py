@@ -4,7 +4,7 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoints import files
+from engine.checkpoints import files, formats, settings
 from engine.dflash.target.context import note_context
 from engine.errors import BadInput
 from engine.lm import utils as lm_utils
@@ -64,7 +64,7 @@ def _built(folder: Path, config: dict[str, Any]) -> tuple[nn.Module, dict[str, A
     try:
         loaded: tuple[nn.Module, dict[str, Any]] = lm_utils.load_model(folder, lazy=True)
     except Exception as error:
-        kind = config["model_type"]
+        kind, fix = config["model_type"], formats.advice_for_quantized(config, files.AGAIN)
         if not _known(kind):
             raise BadInput(
                 f"mlx-lm does not know the architecture {kind!r} of {folder}",
@@ -72,10 +72,10 @@ def _built(folder: Path, config: dict[str, Any]) -> tuple[nn.Module, dict[str, A
             ) from error
         if isinstance(error, ValueError) and "parameter" in str(error):
             raise BadInput(
-                f"the tensors in {folder} are not those of its configuration: {_line(error)}", files.AGAIN
+                f"the tensors in {folder} are not those of its configuration: {_line(error)}", fix
             ) from error
         raise BadInput(
-            f"mlx-lm cannot build {folder}: {type(error).__name__}: {_line(error)}", files.AGAIN
+            f"mlx-lm cannot build {folder}: {type(error).__name__}: {_line(error)}", fix
         ) from error
     return loaded
 
@@ -104,10 +104,9 @@ def load_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
         BadInput: the tokenizer is missing, cannot be read, or has another vocabulary.
     """
     path = files.vocabulary_file(folder)
+    own = {"trust_remote_code": False, **settings.chat_template(folder)}
     try:
-        tokenizer = lm_utils.load_tokenizer(
-            folder, {"trust_remote_code": False}, eos_token_ids=config.get("eos_token_id")
-        )
+        tokenizer = lm_utils.load_tokenizer(folder, own, eos_token_ids=config.get("eos_token_id"))
     except Exception as error:
         raise BadInput(f"the tokenizer {path} cannot be read: {_line(error)}", files.AGAIN) from error
     rows = files.text_config(config).get("vocab_size")

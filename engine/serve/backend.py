@@ -128,6 +128,8 @@ class Model:
     layers: int = 0
     caches: tuple[str, ...] = ("raw",)  # the offered cache specs that it can use
     drafted: bool = False  # whether it has a drafter
+    # How to sample for requests that do not say, by the names of Sampled's fields.
+    sampling: Mapping[str, float] = field(default_factory=dict)
     loaded: int = field(default_factory=lambda: int(time.time()))  # Unix time in seconds
     used: float = field(default_factory=time.monotonic)  # when a request last needed it
     lock: threading.Lock = field(default_factory=threading.Lock)  # of the tokenizer, which is not thread-safe

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.common import host
-from engine.checkpoints import files, hub
+from engine.checkpoints import files, hub, settings
 from engine.errors import EngineError
 from engine.models import catalogue, registry
 from engine.models.catalogue import RAW, least_boundary
@@ -84,7 +84,12 @@ def _entry(server: Server, name: str) -> dict[str, Any]:
         **_availability(reference, server.settings.draft),
     }
     if resident is not None:
-        about |= {"available": True, "context": resident.context, "dflash_available": resident.drafted}
+        about |= {
+            "sampling": dict(resident.sampling),
+            "available": True,
+            "context": resident.context,
+            "dflash_available": resident.drafted,
+        }
     created = resident.loaded if resident else int(server.started)
     return {"id": name, "object": "model", "created": created, "owned_by": "kakeya", "x_kakeya": about}
 
@@ -111,12 +116,18 @@ def _availability(reference: str, draft: str) -> dict[str, Any]:
     try:
         parts = {role: at for role, _, at in registry.find(reference, drafter_of(draft)).parts()}
     except EngineError:
-        return {"available": False, "dflash_draft_repo": None, "dflash_available": False}
+        return {
+            "available": False,
+            "dflash_draft_repo": None,
+            "dflash_available": False,
+            "sampling": None,
+        }
     drafter = parts.get("draft")
     known = catalogue.entry(reference)
     here = _on_disk(parts["target"])
     return {
         "available": here,
+        "sampling": settings.sampling(hub.folder_of(parts["target"], download=False)) if here else None,
         "dflash_draft_repo": drafter if drafter is None or not Path(drafter).is_dir() else Path(drafter).name,
         "dflash_available": here and drafter is not None and _on_disk(drafter),
         "thinking": not (known is not None and known.thinks and drafter is not None),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from engine.cache import make_caches
-from engine.checkpoints import files, hub
+from engine.checkpoints import files, hub, settings
 from engine.dflash.batched_forward import BatchedForward
 from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.rollback import rollback_for
@@ -95,6 +95,7 @@ def resident_of(name: str, pair: Pair) -> Resident:
         layers=len(target.layers),
         caches=tuple(spec for spec in catalogue.offered(name) if _takes(target, name, spec)),
         drafted=pair.draft is not None,
+        sampling=settings.sampling(pair.parts["target"].folder),
         pair=pair,
         joint=BatchedForward(target, pair.draft.config.target_layer_ids if pair.draft else ()),
         agreement=measure_agreement(target, pair.draft),

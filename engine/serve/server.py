@@ -110,12 +110,16 @@ class Server:
             )
             raise ApiError(422, message, param="x_kakeya.boundary", code="invalid_override")
         draft = self.settings.draft
+
+        def sampling(name: str, default: float) -> float:
+            return _or(getattr(request, name), resident.sampling.get(name, default))
+
         return Options(
             max_tokens=min(room, most or self.settings.max_tokens),
-            temperature=_or(request.temperature, DEFAULT_TEMPERATURE),
-            top_k=max(0, request.top_k or 0),
-            top_p=max(_or(request.top_p, 1.0), 1e-9),
-            min_p=request.min_p or 0.0,
+            temperature=sampling("temperature", DEFAULT_TEMPERATURE),
+            top_k=max(0, int(sampling("top_k", 0))),
+            top_p=max(sampling("top_p", 1.0), 1e-9),
+            min_p=sampling("min_p", 0.0),
             seed=None if request.seed is None else request.seed & SEEDS,
             stop=(request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ()),
             cache=chosen.cache,
@@ -126,7 +130,7 @@ class Server:
             bias=_bias(request.logit_bias, resident.vocabulary),
             presence=request.presence_penalty or 0.0,
             frequency=request.frequency_penalty or 0.0,
-            repetition=_or(request.repetition_penalty, 1.0),
+            repetition=sampling("repetition_penalty", 1.0),
             live=request.live,
         )
 
@@ -175,7 +179,8 @@ class PendingAnswer:
     def __init__(
         self, server: Server, chosen: Chosen, prompts: list[list[int]], options: Options, request: Sampled
     ) -> None:
-        self.model, self._ignored = chosen.requested, request.ignored
+        self.model = chosen.requested
+        self._about = {"sampling": sampling_of(options), "ignored": request.ignored}
         self.prompt_tokens = sum(map(len, prompts))
         self._events: asyncio.Queue[Piece | Failed] = asyncio.Queue()
         self._first: Piece | Failed | None = None
@@ -212,7 +217,7 @@ class PendingAnswer:
                 self.cancel()
                 raise event.error
             self._left -= event.finish_reason is not None
-            yield replace(event, report={**event.report, "ignored": self._ignored}) if event.report else event
+            yield replace(event, report=event.report | self._about) if event.report else event
 
     async def _next(self) -> Piece | Failed:
         """Wait for the next event. The request ends in time even if the engine's thread is stuck."""
@@ -227,6 +232,17 @@ class PendingAnswer:
         for job in self.jobs:
             job.cancel()
         self._events.put_nowait(Failed(0, gone()))
+
+
+def sampling_of(options: Options) -> dict[str, float]:
+    """Return how an answer is sampled, in the names of requests."""
+    return {
+        "temperature": options.temperature,
+        "top_k": options.top_k,
+        "top_p": options.top_p,
+        "min_p": options.min_p,
+        "repetition_penalty": options.repetition,
+    }
 
 
 def _bias(biases: dict[str, float] | None, vocabulary: int) -> dict[int, float]:

@@ -163,6 +163,7 @@ class Response:
     def body(self, status: str, usage: dict[str, Any] | None = None, report: Any = None) -> dict[str, Any]:
         """Return the object that the API calls a response."""
         request = self.request
+        options = self.pending.jobs[0].options
         cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
         return {
             "id": self.id,
@@ -181,8 +182,8 @@ class Response:
             "reasoning": {"effort": None, "summary": None, **(request.reasoning or {})},
             "store": False,
             "background": False,
-            "temperature": 1.0 if request.temperature is None else request.temperature,
-            "top_p": 1.0 if request.top_p is None else request.top_p,
+            "temperature": options.temperature,
+            "top_p": options.top_p if request.top_p is None else request.top_p,
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
             "top_logprobs": 0,
