@@ -164,6 +164,7 @@ async def _answer(server: Server, matrix: Matrix, cell: Cell, question: int, beg
         "prompt": COMMON[cell.form] + end,
         "max_tokens": matrix.max_tokens,
         "temperature": 0,
+        "repetition_penalty": 1,
         "x_kakeya": {"draft": cell.draft, "cache": cell.cache, "prefix": cell.warm, "token_ids": True},
     }
     if not free:
