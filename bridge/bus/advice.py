@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bridge.common import environment
 from bridge.system import git_output
 from bridge.system.git import Git
 
@@ -13,7 +14,6 @@ OTHER_PREFIX = (
     "Choose a prefix that this account may push to: --prefix of `kakeya run`, or KAKEYA_BRANCH_PREFIX; "
     "`kakeya doctor` tries it without sending."
 )
-_PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def certificate(near: Surroundings) -> str:
 
 def _proxy_of(near: Surroundings) -> str:
     setting = "" if near.is_runner else near.setting("http.proxy")
-    return "http.proxy" if setting else near.variable(*_PROXIES)
+    return "http.proxy" if setting else near.variable(*environment.PROXIES)
 
 
 def proxy(near: Surroundings) -> str:

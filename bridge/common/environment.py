@@ -18,9 +18,23 @@ _GIT_KEPT = (
 )  # fmt: skip
 _GIT_TLS = ("GIT_SSL_", "GIT_PROXY_SSL_")
 
-# Certificates that a runner's git trusts besides the system's. `GIT_SSL_NO_VERIFY` is not among them: a
+# The one table of variables by which programs reach the outside. The client's and the runner's git, Git LFS and
+# installed services get them.
+PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+_NOT_BY_PROXY = ("NO_PROXY", "no_proxy", "GIT_HTTP_PROXY_AUTHMETHOD")
+# Authorities that are trusted besides the system's, the first one first. `GIT_SSL_NO_VERIFY` is not among them: a
 # runner sends its token to no server that cannot prove its name.
-_AUTHORITIES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
+_AUTHORITIES = (
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+)  # fmt: skip
+_FILES = (
+    *_AUTHORITIES, "GIT_SSL_CERT", "GIT_SSL_KEY", "GIT_PROXY_SSL_CAINFO", "GIT_PROXY_SSL_CERT", "GIT_PROXY_SSL_KEY",
+)  # fmt: skip
+_OUTSIDE = (*PROXIES, *_NOT_BY_PROXY, *_FILES)
+# Variables that decide where a runner's own folders are.
+_PLACES = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+# Variables of a shell that no service gets: it outlives the agent, and a file of a service is no place for a token.
+_OF_THE_SHELL = ("SSH_AUTH_SOCK", "KAKEYA_BUS_TOKEN")
 
 
 def get(name: str, default: str | None = None) -> str | None:
@@ -80,9 +94,8 @@ def _pairs() -> set[str]:
 
 def for_isolated_git() -> dict[str, str]:
     """Return the environment for git calls that must not read anybody's configuration."""
-    passed = ("PATH", "HOME", "TMPDIR", "SSH_AUTH_SOCK", *_AUTHORITIES)
-    proxies = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "no_proxy")
-    env = {name: os.environ[name] for name in (*passed, *proxies) if name in os.environ}
+    passed = ("PATH", "HOME", "TMPDIR", "SSH_AUTH_SOCK", *_OUTSIDE)
+    env = {name: os.environ[name] for name in passed if name in os.environ}
     return without_prompts(env) | {
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_CONFIG_NOSYSTEM": "1",
@@ -92,6 +105,31 @@ def for_isolated_git() -> dict[str, str]:
         "GIT_OPTIONAL_LOCKS": "0",
         "LC_ALL": "C.UTF-8",
     }
+
+
+def outside() -> dict[str, str]:
+    """Return the variables by which this process reaches the outside."""
+    return {name: value for name in _OUTSIDE if (value := get(name))}
+
+
+def authorities() -> str | None:
+    """Return the file or folder of the authorities that are trusted instead of the system's, if one is named."""
+    return next((value for name in _AUTHORITIES if (value := get(name))), None)
+
+
+def for_service(*, is_own: bool) -> tuple[dict[str, str], list[str]]:
+    """Return the variables of this shell that a service needs too, and the names of those that it does not get.
+
+    Other users can read the file of a service, so an address that holds a user or a password is not among them.
+    ``is_own`` says that the service runs as the user of this shell.
+    """
+    given = outside() | {name: value for name in _PLACES if is_own and (value := get(name))}
+    left = [name for name in PROXIES if "@" in given.get(name, "")]
+    left += [name for name in _OF_THE_SHELL if get(name)]
+    for name in (*_FILES, *_PLACES):
+        if name in given:
+            given[name] = str(expand(given[name]).absolute())
+    return {name: value for name, value in given.items() if name not in left}, left
 
 
 def home() -> Path:

@@ -181,6 +181,11 @@ def _inventory(policy: Policy) -> Iterator[Check]:
     versions = describe_versions(Interpreter(policy.interpreter))
     known = [f"{name} {value}" for name, value in versions.items() if value]
     yield Check("versions", ok=True, message=", ".join(known))
+    if outside := environment.outside():
+        message = "git and Git LFS reach servers by " + ", ".join(
+            f"{name}={it}" for name, it in outside.items()
+        )
+        yield Check("outside", ok=True, message=message)
     for name, value in policy.env.items():
         if value.startswith(("/", "~")):
             yield _location(name, value)

@@ -210,5 +210,6 @@ def install_command(
         return
     for line in plan.carry_out(commands=root is None) if yes else plan.show():
         put_block(f"{line}\n")
-    for line in plan.then if yes else ["nothing was changed; add --yes to do this"]:
+    notes = settings.notes if settings and not uninstall else []
+    for line in plan.then if yes else [*notes, "nothing was changed; add --yes to do this"]:
         say(line)

@@ -161,7 +161,7 @@ class LfsServer:
         """Send a request and return the answer once its headers have come. A thread bounds that: no timeout does."""
         if not WAITING.acquire(blocking=False):
             raise Missing("too many servers are being waited for")
-        verify = environment.get("SSL_CERT_FILE") or environment.get("SSL_CERT_DIR") or True
+        verify = environment.authorities() or True
         came: Future[requests.Response] = Future()
 
         def ask() -> None:

@@ -45,7 +45,12 @@ def _plist(settings: Settings, label: str, argv: Sequence[str], more: Mapping[st
         "RunAtLoad": True,
         **more,
         "WorkingDirectory": "/",
-        "EnvironmentVariables": {"PATH": settings.path, "HOME": str(settings.home), "LC_ALL": "en_US.UTF-8"},
+        "EnvironmentVariables": {
+            "PATH": settings.path,
+            "HOME": str(settings.home),
+            "LC_ALL": "en_US.UTF-8",
+            **settings.variables,
+        },
         "StandardOutPath": log,
         "StandardErrorPath": log,
         "Umask": 0o077,
@@ -75,5 +80,5 @@ def service(settings: Settings) -> Service:
         files={folder / f"{label}.plist": content for label, content in contents.items()},
         start=start,
         stop=list(stop.values()),
-        then=[] if settings.system else [note],
+        then=[*([] if settings.system else [note]), *settings.notes],
     )

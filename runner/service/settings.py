@@ -4,7 +4,8 @@ import os
 import pwd
 import shutil
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bridge.common import environment
@@ -29,6 +30,15 @@ class Settings:
     system: bool
     # The command that checks every minute whether the runner hangs, for systems without a watchdog.
     watchdog: tuple[str, ...] = ()
+    # Variables of the shell that the service needs to reach the bus, and the names of those that it does not get.
+    variables: Mapping[str, str] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        """What the operator has to know about the variables that the service does not get."""
+        fix = "give it to the service in a file that only its user can read, or do without"
+        return [f"The service does not get this shell's {name}: {fix}" for name in self.left_out]
 
 
 def settings_for(policy: Policy, file: Path, who: pwd.struct_passwd, *, system: bool) -> Settings:
@@ -37,6 +47,7 @@ def settings_for(policy: Policy, file: Path, who: pwd.struct_passwd, *, system: 
         fix = "Name the user whose runner it is: --as NAME"
         raise UsageError("a system service must not run as root", fix=fix)
     longest = policy.limits.timeout_s if policy.on_stop == "finish" else 0
+    variables, left_out = environment.for_service(is_own=who.pw_uid == os.getuid())
     runner = (sys.executable, "-I", "-m", "runner", "--policy", str(file.absolute()))
     return Settings(
         argv=(*runner, "serve", "--awake"),
@@ -47,6 +58,8 @@ def settings_for(policy: Policy, file: Path, who: pwd.struct_passwd, *, system: 
         path=search_path(),
         stop_s=int(longest + policy.limits.grace_s) + _HAND_BACK_S,
         system=system,
+        variables=variables,
+        left_out=left_out,
     )
 
 

@@ -1,5 +1,6 @@
 """The runner as a systemd service on Linux."""
 
+from itertools import starmap
 from pathlib import Path
 from string import Template
 
@@ -21,13 +22,14 @@ def unit(settings: Settings) -> bytes:
     """Return the unit file. The runner itself ends its jobs; systemd kills what is left after that."""
     template = Template(Path(__file__).with_name(UNIT).read_text(encoding="ascii"))
     system = settings.system
+    variables = {"PATH": settings.path, **settings.variables}
     text = template.substitute(
         network="After=network-online.target\nWants=network-online.target\n" if system else "",
         user=f"User={settings.user}\n" if system else "",
         hardened=_HARDENED if system else "",
         target="multi-user.target" if system else "default.target",
         command=" ".join(map(quote, settings.argv)),
-        path=quote(f"PATH={settings.path}"),
+        variables="\n".join(starmap(assignment, variables.items())),
         silence_s=SILENCE_S,
         stop_s=settings.stop_s,
     )
@@ -39,6 +41,11 @@ def quote(word: str) -> str:
     for old, new in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
         word = word.replace(old, new)
     return f'"{word}"'
+
+
+def assignment(name: str, value: str) -> str:
+    """Return the line that sets a variable. It has no variables, and a line end would begin a setting."""
+    return f"Environment={quote(f'{name}={value}')}".replace("$$", "$").replace("\n", "\\n")
 
 
 def service(settings: Settings) -> Service:
@@ -55,5 +62,5 @@ def service(settings: Settings) -> Service:
         start=[*linger, *start],
         stop=[call(*control, "disable", "--now", UNIT, may_fail=True)],
         after_removal=[reload],
-        then=[f"Its log: journalctl {'' if system else '--user '}-u {UNIT}"],
+        then=[f"Its log: journalctl {'' if system else '--user '}-u {UNIT}", *settings.notes],
     )

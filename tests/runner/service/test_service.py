@@ -46,7 +46,7 @@ def settings(runners, tmp_path):
     def make(*, system: bool = False, **policy: object):
         file = runners.policy("host", **policy)
         made = settings_for(load_policy(file), file, NOBODY, system=system)
-        return replace(made, home=tmp_path / "home")
+        return replace(made, home=tmp_path / "home", variables={}, left_out=())
 
     return make
 
