@@ -126,6 +126,7 @@ class Grammars:
         matcher.compute_bitmask()
         if matcher.is_error():
             raise _refusal(matcher.get_error(), param)
+        _ = self.vocabulary.candidates  # found here once, and not in the engine's thread
         made = Compiled(text, tried.nbytes, self.vocabulary, matcher)
         with self._lock:
             self._live[text] = made

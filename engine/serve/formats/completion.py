@@ -4,6 +4,7 @@ The search goes from the answer's position, cheapest completion first. It has no
 allows, such as a unit at the end of a duration, is found token by token.
 """
 
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
@@ -14,6 +15,9 @@ import llguidance
 import numpy as np
 
 MOST_POSITIONS = 1500  # of one search
+MOST_SECONDS = 0.2  # CPU seconds of one search
+RANK = 12  # the later of many allowed tokens are tried later: as if there were one token more for each of so many
+AMPLE = 64  # with so many tokens more than twice the last completion, an answer goes on without a known one
 FEW = 64  # if a position allows no more tokens, the search tries all of them
 AGAIN = 16  # tokens after which an unsuccessful search is repeated
 FILLERS = 6  # the longest tokens of letters or digits, which fill up texts with a least length
@@ -70,14 +74,14 @@ class Vocabulary:
             if data and not data.strip(b'"]}'):
                 closing.append((-len(data), token))
             elif len(data) == 1 and b" " <= data < b"\x7f":
-                single.append(token)
+                single.append((data.isalpha(), data.isdigit(), token))
             elif data.isalnum():
                 filling.append((-len(data), token))
         return [
             *self.marks,
             *(token for _, token in sorted(closing)),
             *(token for _, token in sorted(filling)[:FILLERS]),
-            *single,
+            *(token for _, _, token in sorted(single)),
         ]
 
     def row(self, bitmask: bytes) -> np.ndarray:
@@ -110,21 +114,25 @@ class _Search:
         self._vocabulary, self._most = vocabulary, most
         self._order = count()
         self._seen: set[tuple[int, Context, int]] = set()
-        # Positions to reach: length of a completion at best, order, matcher before the last token, tokens, context.
-        self._waiting: list[tuple[int, int, llguidance.LLMatcher, list[int], Context]] = []
+        # Positions to reach: how soon to try them (by choices, open brackets and the token's rank), order, choices so
+        # far, matcher before the last token, tokens, context.
+        self._waiting: list[tuple[int, int, int, llguidance.LLMatcher, list[int], Context]] = []
 
     def run(self, matcher: llguidance.LLMatcher, context: Context) -> list[int] | None:
-        found = self._reach(matcher.deep_copy(), [], context)
+        end = time.thread_time() + MOST_SECONDS
+        found = self._reach(matcher.deep_copy(), [], context, 0)
         for _ in range(MOST_POSITIONS):
-            if found is not None or not self._waiting:
+            if found is not None or not self._waiting or time.thread_time() > end:
                 break
-            _, _, before, path, here = heappop(self._waiting)
+            _, _, choices, before, path, here = heappop(self._waiting)
             ahead = before.deep_copy()
             if ahead.consume_token(path[-1]):
-                found = self._reach(ahead, path, here)
+                found = self._reach(ahead, path, here, choices)
         return found
 
-    def _reach(self, ahead: llguidance.LLMatcher, path: list[int], here: Context) -> list[int] | None:
+    def _reach(
+        self, ahead: llguidance.LLMatcher, path: list[int], here: Context, choices: int
+    ) -> list[int] | None:
         """Return the completion if the position is one; otherwise add the positions that follow it."""
         if forced := ahead.compute_ff_tokens():
             if not ahead.consume_tokens(forced):
@@ -135,10 +143,10 @@ class _Search:
             return None
         if _is_whole(ahead):
             return path
-        self._expand(ahead, path, here)
+        self._expand(ahead, path, here, choices)
         return None
 
-    def _expand(self, ahead: llguidance.LLMatcher, path: list[int], here: Context) -> None:
+    def _expand(self, ahead: llguidance.LLMatcher, path: list[int], here: Context, choices: int) -> None:
         bitmask = ahead.compute_bitmask()
         # Positions at the same length that allow the same tokens are taken for the same.
         key = (hash(bitmask), here, len(path))
@@ -147,11 +155,10 @@ class _Search:
         self._seen.add(key)
         allowed = self._vocabulary.row(bitmask)
         tokens = np.flatnonzero(allowed).tolist() if allowed.sum() <= FEW else self._vocabulary.candidates
-        for token in tokens:
-            if allowed[token]:
-                there = here.after(self._vocabulary.bytes_of(token))
-                shortest = len(path) + 1 + there.open
-                heappush(self._waiting, (shortest, next(self._order), ahead, [*path, token], there))
+        for rank, token in enumerate(token for token in tokens if allowed[token]):
+            there = here.after(self._vocabulary.bytes_of(token))
+            soon = choices + 1 + there.open + rank // RANK
+            heappush(self._waiting, (soon, next(self._order), choices + 1, ahead, [*path, token], there))
 
 
 class Completion:
@@ -176,7 +183,7 @@ class Completion:
         self._wait -= 1
         if completion is None and (self.tokens is not None or self._wait <= 0):
             completion, self._wait = search(ahead, context, self._vocabulary, room), AGAIN
-        if completion is None and self.tokens is not None:
+        if completion is None and self.tokens is not None and room < AMPLE + 2 * len(self.tokens):
             # Search again: what closes the answer must not depend on the way to this position.
             self.tokens = search(self._matcher, self._context, self._vocabulary, room + 1) or self.tokens
             return False
