@@ -5,11 +5,12 @@ from functools import partial
 from typing import Any
 
 from engine.serve.formats import calls
+from engine.serve.formats.call_gemma import QUOTES, gemma_calls
 from engine.serve.formats.call_json import json_calls, kimi_calls, mistral_calls, only_arguments
 from engine.serve.formats.call_text import CallText, Chars, Sink
 from engine.serve.formats.call_xml import pieces_of
 
-# By the module of mlx-lm's parser. The forms of call_xml are added; all others are read as a whole.
+# By the module of mlx-lm's parser. The forms of call_xml and call_gemma are added; Python's is read as a whole.
 JSON_FORMS: dict[str, Callable[[Sink], Chars[Any]]] = {"mistral": mistral_calls, "kimi_k2": kimi_calls}
 
 
@@ -20,7 +21,8 @@ def reader_of(parse: calls.Parser, tools: Sequence[dict[str, Any]]) -> CallText:
         pieces: Callable[[Sink], Chars[Any]] | None = json_calls
     else:
         module = parse.__module__.rpartition(".")[2]
-        pieces = JSON_FORMS.get(module) or pieces_of(parse)
+        gemma = gemma_calls(QUOTES[module], parse) if module in QUOTES else None
+        pieces = gemma or JSON_FORMS.get(module) or pieces_of(parse)
     return CallText(read, pieces, calls.Functions(tools))
 
 

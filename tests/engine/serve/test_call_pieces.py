@@ -66,6 +66,14 @@ def called(arguments, **more):
     return json.dumps({"name": "write", "arguments": arguments, **more})
 
 
+def gemma(value):
+    if isinstance(value, str):
+        return f'<|"|>{value}<|"|>'
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{name}:{gemma(each)}" for name, each in value.items()) + "}"
+    return f"[{','.join(map(gemma, value))}]" if isinstance(value, list) else json.dumps(value)
+
+
 K3 = '<|open|>argument key="{}" type="string"<|sep|>{}<|close|>argument<|sep|>'
 FORMS = {
     "hermes": ("json", lambda a: f"\n{called(a)}\n"),
@@ -120,6 +128,7 @@ FORMS = {
             "</atem:invoke>",
         ),
     ),
+    "gemma4": ("gemma4", lambda a: f"call:write{gemma(a)}"),
     "kimi k3": ("kimi_k3", xml('<|open|>call tool="write" index="1"<|sep|>', K3, "<|close|>call<|sep|>")),
 }
 PIECES = set(FORMS) - {"arguments in a string", "arguments before the name"}
@@ -262,4 +271,14 @@ def test_text_behind_a_long_call_is_text(size):
     message, _, parts = told(text, size, "json", **options)
     assert functions(message) == [("write", ARGUMENTS["text first"])]
     assert (message["content"], message["reasoning_content"]) == ("I  did.", "really")
+    assert not parts.broken
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_call_of_function_gemma_in_pieces(size):
+    """Its parser ends a call at the first brace, also within text."""
+    text = f"call:write{{text:<escape>{BIG}<escape>,path:<escape>a.txt<escape>,count:3}}"
+    message, deltas, parts = told(f"<c>{text}</c>", size, "function_gemma")
+    assert functions(message) == [("write", {"text": BIG, "path": "a.txt", "count": 3})]
+    assert len(deltas) > 20
     assert not parts.broken
