@@ -108,7 +108,8 @@ class Bus(Fetcher):
             if piggyback:
                 # If the whole push failed, it is not known whether the bus refuses this reference.
                 refused = dict(git_output.rejected(error.stdout))
-                piggyback.mark_failed(error.summary() if piggyback.ref in refused else None)
+                is_refused = piggyback.ref in refused and not error.is_overtaken(piggyback.ref)
+                piggyback.mark_failed(error.summary() if is_refused else None)
             return error
         if piggyback:
             piggyback.mark_pushed()
@@ -168,11 +169,17 @@ class Bus(Fetcher):
         if end is PushEnd.ACCEPTED:
             self._see({branch: commit}, own=True)
             return Pushed.DONE
+        if end is not PushEnd.UNKNOWN and not is_overtaken:
+            return Pushed.FAILED
+        if self.sightings.grace_s and exact_refs.ask_primary(self.git, self.url, {branch: commit}) == {
+            branch: commit
+        }:
+            # Only the reply was lost. Readers may not show the commit yet.
+            self._see({branch: commit}, own=True)
+            return Pushed.DONE
         if is_overtaken:
             self.sightings.record_refusal(branch, expect)
             self._judges_again = True
-        elif end is not PushEnd.UNKNOWN:
-            return Pushed.FAILED
         try:
             tip = self.tip(branch)
         except InfrastructureError:

@@ -73,11 +73,11 @@ class Lease:
         pushed = self._bus.push(self.branch, commit, expect=self.tip)
         if pushed is Pushed.DONE:
             self._arrived(commit, piece)
-        elif pushed is Pushed.FAILED:
+            return pushed
+        is_found = self._bus.sightings.is_overtaken(self.branch) and self._find_unsure()
+        if not is_found:
             self._unsure[commit] = piece
-        elif self._bus.sightings.is_overtaken(self.branch) and self._find_unsure():
-            return Pushed.FAILED
-        return pushed
+        return Pushed.FAILED if is_found else pushed
 
     def _find_unsure(self) -> bool:
         """Return whether the branch is at an earlier commit whose reply was lost: then the same push succeeds again."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from bridge.bus.wire import State
@@ -160,6 +162,21 @@ def test_of_several_runners_one_runs_each_request(runners, http_bus, far, job, l
     for runner in started:
         assert "dropped" not in runner.said()
         assert "pushed to again" not in runner.said()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("lags", [(6.0,), (0.0, 3.0)])
+def test_pushes_whose_replies_are_lost_are_recognized(runners, http_bus, far, job, lags):
+    """Claims, heartbeats, answers and the runner's record: of three pushes, the first gets no reply."""
+    pushes = itertools.count()
+    http_bus.loses_reply = lambda _: next(pushes) % 3 == 0
+    with http_bus.lagging(*lags):
+        runner = serve(runners, http_bus, job, lease_s=20)
+        runs = [far.run("brief") for _ in range(3)]
+        assert [run.wait(200).state for run in runs] == [State.SUCCEEDED] * 3
+        assert job() == 3
+    for wrong in ("another runner was faster", "pushed to again", "does not take this runner's record"):
+        assert wrong not in runner.said()
 
 
 @pytest.mark.long
