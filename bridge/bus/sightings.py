@@ -217,9 +217,11 @@ class Sightings:
             if now - outdated_since > self.lag_s:
                 self._lag = now - outdated_since, now
             return known.tip
-        known.overtaken = None
-        if seen is None and known.tip is not None:
+        if seen == known.tip:
+            known.overtaken = None
+        elif seen is None:
             known.replace(None, now)
+        # What is new counts as known once it is here: another copy of the bus may not have it yet.
         return seen
 
     def _outdated_since(self, known: _Known, seen: str | None, grace_s: float) -> float | None:

@@ -67,10 +67,11 @@ def _branch_of(commit: str, policy: Policy) -> str:
     """Return the branch whose request is this commit: its tip is that, or a state upon it in the runner's store."""
     bus = Bus(policy.bus, policy.state)
     bus.listing.read()
-    here = lookup.locate(bus.git, set(bus.listing.tips.values()))
-    known = {branch: tip for branch, tip in bus.listing.tips.items() if tip in here and tip != commit}
+    tips = bus.sightings.judge(bus.listing.tips)
+    here = lookup.locate(bus.git, set(tips.values()))
+    known = {branch: tip for branch, tip in tips.items() if tip in here and tip != commit}
     views = read_each(bus.git, known, lambda _branch, _error: None, signing_key.reader(policy))
-    branches = [branch for branch, tip in bus.listing.tips.items() if tip == commit]
+    branches = [branch for branch, tip in tips.items() if tip == commit]
     branches += [view.branch for view in views.values() if view.request == commit]
     if not branches:
         message = f"no request branch on the bus is at {commit}"

@@ -147,8 +147,8 @@ def test_the_primary_is_not_asked_about_what_was_only_read(world):
 
 @pytest.mark.parametrize(
     ("steps", "still"),
-    [([], True), ([30.0, "r a"], True), ([30.0, "r ab"], True), (["r abc"], False), (["r ax"], False),
-     ([LATER, "r ab"], False), (["w ab"], False)],
+    [([], True), ([30.0, "r a"], True), ([30.0, "r ab"], True), (["r aX", "r ab"], True), (["r abc"], False),
+     (["r ax"], False), ([LATER, "r ab"], False), (["w ab"], False)],
 )  # fmt: skip
 def test_a_refusal_is_over_once_a_newer_commit_shows_or_the_grace_is_over(world, steps, still):
     for step in ["w ab", "x ab", *steps]:
