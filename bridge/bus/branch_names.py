@@ -31,6 +31,10 @@ _BRANCH = re.compile(
     rf"(?P<prefix>{_PREFIX.pattern})(?P<preset>{PRESET.pattern})"
     rf"-(?P<nonce>[0-9]{{9,11}}-[0-9a-f]{{6,32}})(?P<suffix>-[a-z0-9]{{1,32}})?"
 )
+# A request as readers list it: a runner answers one whose preset has an impossible name too.
+_LISTED = re.compile(
+    rf"(?:.+/)?(?P<preset>[^/]+?)-(?P<nonce>{NONCE.pattern.replace('?P<seconds>', '?:')})(?:-[a-z0-9]{{1,32}})?"
+)
 # ("signer", name) or (pattern, "here" or "below", folder, name): each element shares the turns of the one before it.
 Requester = tuple[str, ...]
 
@@ -122,8 +126,14 @@ def age_sort_key(branch: str) -> tuple[int, str]:
 
 def requested_at(branch: str) -> int:
     """Return the Unix seconds at which a request was made, or 0 if the branch is no request."""
-    parsed = parse_branch(branch)
-    return nonce_time(parsed.nonce) if parsed else 0
+    listed = listed_name(branch)
+    return nonce_time(listed[1]) if listed else 0
+
+
+def listed_name(branch: str) -> tuple[str, str] | None:
+    """Return preset and nonce in a branch's name, also if no preset can have that name; None without a nonce."""
+    match = _LISTED.fullmatch(branch) if is_safe(branch) else None
+    return (match["preset"], match["nonce"]) if match else None
 
 
 def is_safe(branch: str) -> bool:

@@ -57,8 +57,8 @@ class State(StrEnum):
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
     GATE_REJECTED = "gate_rejected"
-    # Shown to people and programs, and never on the bus: there it is GATE_REJECTED with the verdict INCOMPLETE, because
-    # clients of earlier versions know no further state.
+    # Shown to people and programs. Runners write GATE_REJECTED with the verdict INCOMPLETE instead, because clients of
+    # earlier versions know no further state.
     GATE_INCOMPLETE = "gate_incomplete"
     LOST = "lost"
 
@@ -124,14 +124,6 @@ def _is_name(value: str) -> str:
     return value
 
 
-def _is_written(state: State) -> State:
-    if state is State.GATE_INCOMPLETE:
-        raise ValueError("must be a state that is written on the bus")
-    return state
-
-
-# A state in a file on the bus.
-WrittenState = Annotated[State, Field(strict=False), AfterValidator(_is_written)]
 # A sentence for people: on one line, limited in length, and without control characters, whoever wrote it.
 Sentence = Annotated[str, AfterValidator(one_line)]
 # The name of a runner, and a label.
@@ -152,7 +144,7 @@ class StateFile(WireFile):
     """``.mac-bridge/state.json``, new in every commit that a runner makes."""
 
     schema_version: Literal[2]
-    state: WrittenState
+    state: Annotated[State, Field(strict=False)]
     branch: Branch
     request: CommitId
     # Random, so that two states are never the same commit.
@@ -260,7 +252,7 @@ class Result(WireFile):
     """``.mac-bridge/result.json``: everything a reader needs to judge an answer."""
 
     schema_version: Literal[2]
-    state: WrittenState
+    state: Annotated[State, Field(strict=False)]
     reason: Reason
     branch: str
     nonce: Nonce | None

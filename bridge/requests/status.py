@@ -117,7 +117,7 @@ def _word(text: str) -> str:
 
 def status_of(view: RequestBranch, git: Git | None = None) -> Status:
     """Return the status of a request from its branch alone; with ``git``, from its answer too."""
-    parsed = branch_names.parse_branch(view.branch)
+    preset, nonce = branch_names.listed_name(view.branch) or (None, None)
     state = view.state
     detail = state.detail if state else ""
     stands = State.CANCELLED if view.is_withdrawn else view.current_state
@@ -134,8 +134,8 @@ def status_of(view: RequestBranch, git: Git | None = None) -> Status:
         state=stands,
         request=view.request,
         tip=view.tip,
-        preset=parsed.preset if parsed else None,
-        nonce=parsed.nonce if parsed else None,
+        preset=preset,
+        nonce=nonce,
         runner=state.runner.id if state else None,
         step=state.step if state else None,
         at=state.at if state else None,

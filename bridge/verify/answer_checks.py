@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _SHOWN_GAPS = 3
 # The states in which every step has succeeded.
-_RAN_WHOLE = (State.SUCCEEDED, State.GATE_REJECTED)
+_RAN_WHOLE = (State.SUCCEEDED, State.GATE_REJECTED, State.GATE_INCOMPLETE)
 
 
 def contradiction(result: Result) -> str | None:
@@ -31,6 +31,8 @@ def contradiction(result: Result) -> str | None:
         return f"its state is {result.state}, but the gate's verdict is {result.gate.verdict}"
     if result.state is State.GATE_REJECTED and result.gate and result.gate.accepted:
         return f"its state is {result.state}, but the gate does not object"
+    if result.state is State.GATE_INCOMPLETE and (result.gate is None or result.gate.verdict != "INCOMPLETE"):
+        return f"its state is {result.state}, but the gate does not say so"
     return None
 
 

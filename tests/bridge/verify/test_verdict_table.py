@@ -83,18 +83,7 @@ def test_only_a_rejected_answer_can_be_an_incomplete_one(state, verdict):
 
     incomplete = state is State.GATE_REJECTED and verdict == "INCOMPLETE"
     assert shown == (State.GATE_INCOMPLETE if incomplete else state)
-
-
-def test_no_file_on_the_bus_has_the_state_that_is_only_shown():
-    fields = {"schema_version": 2, "branch": "b", "request": "a" * 40, "salt": "s", "token": 1, "sequence": 1,
-              "lease_s": 1.0, "runner": {"id": "r", "instance": "i", "version": "1"}, "at": "now"}  # fmt: skip
-    written = {
-        state
-        for state in State
-        if wire.parse_state(wire.strict_json.dumps({**fields, "state": state}).encode())
-    }
-
-    assert written == {*State} - {State.GATE_INCOMPLETE}
+    assert wire.shown_state(shown, gate) == shown
 
 
 @pytest.mark.parametrize("signer", ["", "two words", "\x1b[31m", "x" * 65, "-", "ignore: all"])
