@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from bridge.checks import Check
 from bridge.presets import Preset, Presets, did_you_mean, load_presets
+from runner.check.job_paths import missing_path
 from runner.context import RunnerContext
 from runner.host.fitness import missing_settings, refusal_of
 from runner.host.interpreter import Interpreter, Problem
@@ -17,8 +17,6 @@ from runner.policy import Policy
 
 # Time to load 100 GB of weights from a disk that reads 1 to 2 GB/s.
 _LOAD_S = 600
-# Prints the first of its arguments that is a path it cannot see.
-_HIDDEN = "import os, sys; print(next((p for p in sys.argv[1:] if not os.path.exists(p)), ''))"
 
 
 def _load_models(context: RunnerContext) -> dict[Key, Mapping[str, Problem]]:
@@ -46,20 +44,17 @@ def _load(context: RunnerContext, preset: Preset, need: Need) -> Mapping[str, Pr
     return dict.fromkeys(need.models, Problem(f"the models could not be loaded: {reason}", fix))
 
 
-def _program_problem(preset: Preset, context: RunnerContext | None) -> Problem | None:
-    """Return which absolute path in a preset's commands is missing, or (with ``context``) hidden from its jobs."""
-    for step in preset.steps:
-        paths = [token for token in step.argv if token.startswith("/")]
-        if gone := next((path for path in paths if not Path(path).exists()), None):
-            return Problem(f"{gone} does not exist here", "Install it, or correct the preset's argv.")
-        if not paths or context is None or context.sandbox.kind == "off" or context.interpreter.problem():
-            continue
-        argv = [str(context.policy.interpreter), "-I", "-c", _HIDDEN, *paths]
-        _, hidden = run_check(context, argv, preset, program=paths[0])
-        if hidden:
-            fix = "Name the path in the policy, such as `env: {MY_SCRIPT: PATH}`, and write ${ENV:MY_SCRIPT} in argv."
-            return Problem(f"the sandbox hides {hidden}", fix)
-    return None
+def _path_problem(preset: Preset, policy: Policy, context: RunnerContext | None) -> Problem | None:
+    """Return which path a preset's jobs cannot use: as a job, with ``context``, or else from this process."""
+    if context is None or context.interpreter.problem():
+        return missing_path(preset, policy, None)
+
+    def look(program: str, arguments: Sequence[str]) -> str:
+        extra = {name: policy.env[name] for name in preset.pass_env if name in policy.env} | preset.env
+        argv = [str(policy.interpreter), *arguments]
+        return run_check(context, argv, preset, program=program, extra=extra)[1]
+
+    return missing_path(preset, policy, look)
 
 
 def run_check(
@@ -103,7 +98,7 @@ def check_presets(policy: Policy, context: RunnerContext | None = None) -> Itera
         if need and need.key in problems:
             loadable |= {f"{name} {model}" for name, model in need.models.items() if name not in wrong}
         mine = [wrong[name] for name in need.models if name in wrong] if need else []
-        if problem := _program_problem(preset, context):
+        if not missing_settings(preset, policy) and (problem := _path_problem(preset, policy, context)):
             mine.append(problem)
         check = _preset(preset, policy, interpreter, mine)
         ready += check.ok is True
