@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from bridge.bus import address, branch_names, history, objects
+from bridge.bus import branch_names, history, objects
 from bridge.bus.branch_names import age_sort_key
 from bridge.bus.history import RequestBranch
+from bridge.bus.hosts import address
 from bridge.bus.remote import Remote
 from bridge.bus.wire import State
 from bridge.checks import Check

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from bridge.bus.push_end import PushError, reporting
+from bridge.bus.hosts.push_end import PushError, reporting
 from bridge.common import limits
 from bridge.errors import GitError, KakeyaError
 from bridge.system import git_output

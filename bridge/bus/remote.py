@@ -8,8 +8,8 @@ from functools import cached_property, partial
 from heapq import nlargest
 
 from bridge.bus import branch_names, exact_refs, history, objects, presence, remote_errors
-from bridge.bus.address import Kind, parse
-from bridge.bus.push_end import PushEnd, PushError
+from bridge.bus.hosts.address import Kind, parse
+from bridge.bus.hosts.push_end import PushEnd, PushError
 from bridge.bus.sightings import Ancestry, Dates, OwnWrites, Sightings, shared
 from bridge.bus.skipped_commits import SkippedCommits
 from bridge.common import environment, limits

@@ -4,10 +4,11 @@ import re
 from contextlib import suppress
 from functools import partial
 
-from bridge.bus import causes, exact_refs
-from bridge.bus.advice import Surroundings
+from bridge.bus import exact_refs
 from bridge.bus.branch_names import is_in_conflict
-from bridge.bus.push_end import is_overtaken
+from bridge.bus.hosts import causes
+from bridge.bus.hosts.advice import Surroundings
+from bridge.bus.hosts.push_end import is_overtaken
 from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
 from bridge.system.git import UNWRITABLE, Git
 

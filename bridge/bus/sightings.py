@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bridge.bus import address, history, lookup
+from bridge.bus import history, lookup
+from bridge.bus.hosts import address
 from bridge.bus.times import commit_times
 from bridge.system.git import Git
 from bridge.system.local_files import NoteFile

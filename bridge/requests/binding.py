@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from bridge.bus.address import Kind, parse
+from bridge.bus.hosts.address import Kind, parse
 from bridge.common import environment
 
 # The line by which a client recognizes its own request: see bridge.requests.idempotency.

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from bridge.bus import address, history
+from bridge.bus import history
 from bridge.bus.history import RequestBranch
+from bridge.bus.hosts import address
 from bridge.bus.wire import State
 from bridge.common import limits
 from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from bridge.bus import exact_refs, history
 from bridge.bus.history import RequestBranch
-from bridge.bus.push_end import PushEnd, PushError
+from bridge.bus.hosts.push_end import PushEnd, PushError
 from bridge.errors import GitError, InfrastructureError
 from bridge.system import git_output
 from bridge.system.git import Git

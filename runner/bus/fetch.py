@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import islice, zip_longest
 
-from bridge.bus import address, exact_refs, history
+from bridge.bus import exact_refs, history
 from bridge.bus.branch_names import pattern_prefixes, unsigned_requester
+from bridge.bus.hosts import address
 from bridge.bus.objects import is_commit
 from bridge.bus.sightings import GRACE_S, Ancestry, Sightings
 from bridge.common import limits

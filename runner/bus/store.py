@@ -2,10 +2,11 @@
 
 import base64
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bridge.bus.address import parse
+from bridge.bus.hosts.address import parse
 from bridge.common import environment, limits
 from bridge.errors import PolicyError
 from bridge.system.git import Git
@@ -45,7 +46,7 @@ def open_store(settings: policy.Bus, store: Path, secret: str | None) -> Git:
     }
     if secret:
         pair = base64.b64encode(f"x-access-token:{secret}".encode()).decode()
-        config[f"http.{parse(settings.url).origin}/.extraHeader"] = f"Authorization: Basic {pair}"
+        config[f"http.{_origin(settings.url)}/.extraHeader"] = f"Authorization: Basic {pair}"
     git = Git.isolated(store, config=config, memory=limits.GIT_MEMORY_BYTES)
     if not (store / "HEAD").exists():
         store.mkdir(parents=True, exist_ok=True)
@@ -93,3 +94,17 @@ def token_of(settings: policy.Bus) -> str | None:
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise PolicyError(f"cannot read the token file {path}: {error.strerror}") from error
+
+
+def _origin(url: str) -> str:
+    """Return the server of an address, in the only form to which git compares the name of a setting."""
+    address = parse(url)
+    if address.host.isascii() and "%" not in address.host:
+        return address.origin
+    with suppress(UnicodeError):
+        ascii_host = address.host.encode("idna").decode()
+        if "%" not in ascii_host:
+            fix = f"Write {ascii_host} as its host in bus.url."
+            raise PolicyError(f"git cannot keep a token for {url}: its host is not ASCII", fix=fix)
+    fix = "Name the host in bus.url without percent signs, or reach it over SSH."
+    raise PolicyError(f"git cannot keep a token for {url}", fix=fix)

@@ -3,9 +3,10 @@
 import secrets
 from collections.abc import Iterator
 
-from bridge.bus import causes, exact_refs, objects
-from bridge.bus.advice import Surroundings
-from bridge.bus.push_end import PushEnd, PushError
+from bridge.bus import exact_refs, objects
+from bridge.bus.hosts import causes
+from bridge.bus.hosts.advice import Surroundings
+from bridge.bus.hosts.push_end import PushEnd, PushError
 from bridge.checks import Check
 from bridge.errors import ProcessError
 from runner.context import RunnerContext

@@ -16,7 +16,7 @@ import requests
 import urllib3
 from requests.utils import get_environ_proxies
 
-from bridge.bus.address import Address, parse
+from bridge.bus.hosts.address import Address, parse
 from bridge.common import environment, strict_json
 from bridge.errors import ManifestError, one_line
 from runner.lfs.pointer import Missing, Pointer

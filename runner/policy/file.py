@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from bridge.bus.address import Kind, parse
+from bridge.bus.hosts.address import Kind, parse
 from bridge.common import environment
 from bridge.common.validation import describe
 from bridge.common.whole_files import atomic_write

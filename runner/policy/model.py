@@ -16,7 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from bridge.bus import address, branch_names
+from bridge.bus import branch_names
+from bridge.bus.hosts import address
 from bridge.bus.wire import Name
 from bridge.common import environment
 from bridge.common.limits import PRESENCE_LABELS

@@ -12,6 +12,8 @@ import yaml
 from bridge.errors import PolicyError
 from bridge.system.git import Git
 from runner.bus.bus import Bus
+from runner.bus.store import open_store
+from runner.policy import Bus as BusSettings
 from runner.policy import Policy, default_path, load_policy, write_template
 
 GOOD = {"schema_version": 1, "bus": {"url": "/somewhere/bus.git"}}
@@ -299,3 +301,39 @@ def test_a_model_that_the_user_fetched_is_named_by_its_folder(write, tmp_path, m
     settings = load_policy(write({**GOOD, "env": values})).settings
 
     assert {name: settings[name] for name in values} == {**values, "FETCHED": str(folder)}
+
+
+@pytest.mark.parametrize(
+    ("host", "fix"),
+    [
+        ("b\u00fccher.example", "xn--bcher-kva.example"),
+        ("[fe80::1%25eth0]", "percent"),
+        ("h%6Fst", "percent"),
+    ],
+)
+def test_a_token_for_a_host_that_git_cannot_match_is_refused(tmp_path, host, fix):
+    with pytest.raises(PolicyError) as refused:
+        open_store(BusSettings(url=f"https://{host}/bus.git"), tmp_path / "store.git", "secret")
+
+    assert fix in refused.value.fix
+    assert not (tmp_path / "store.git").exists()
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        "https://host",
+        "https://HOST:8443",
+        "https://[2001:DB8::5]",
+        "http://[::1]:8080",
+        "https://h_1.example:443",
+    ],
+)
+def test_git_sends_a_token_to_the_bus_alone(tmp_path, server):
+    git = open_store(BusSettings(url=f"{server}/team/bus.git"), tmp_path / "store.git", "secret")
+
+    def header(url):
+        return git.maybe("config", "--get-urlmatch", "http.extraHeader", url)
+
+    assert header(f"{server}/team/bus.git").startswith("Authorization: Basic ")
+    assert header("https://other.example/team/bus.git") is None

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from pydantic import ValidationError
 
-from bridge.bus.address import parse
+from bridge.bus.hosts.address import parse
 from bridge.bus.remote import Remote
 from bridge.requests.binding import repository_name
 from bridge.system.git import Git

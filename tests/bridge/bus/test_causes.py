@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.bus import causes
-from bridge.bus.push_end import PushError
+from bridge.bus.hosts import causes
+from bridge.bus.hosts.push_end import PushError
 from bridge.bus.remote_errors import explain
 from bridge.common.doors import Door, advice
 from bridge.errors import GitError, InfrastructureError, RefusedError

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from bridge.bus import exact_refs
-from bridge.bus.push_end import PushEnd, PushError
+from bridge.bus.hosts.push_end import PushEnd, PushError
 from bridge.client import Client
 from bridge.errors import KakeyaError
 from tests.attacks import servers

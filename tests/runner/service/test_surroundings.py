@@ -12,7 +12,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from bridge.bus.advice import Surroundings, network
+from bridge.bus.hosts.advice import Surroundings, network
 from bridge.common import environment
 from bridge.system.git import Git
 from runner.check.readiness import examine

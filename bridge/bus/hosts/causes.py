@@ -7,8 +7,8 @@ sentence stands alone.
 import re
 from dataclasses import dataclass
 
-from bridge.bus import advice
-from bridge.bus.advice import Advice
+from bridge.bus.hosts import advice
+from bridge.bus.hosts.advice import Advice
 from bridge.errors import ProcessError
 
 # Names and addresses prove nothing: a folder may be called `denied`.
