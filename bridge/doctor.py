@@ -196,6 +196,8 @@ _DOES = {
 def _runner(sighting: RunnerSighting, presets: Mapping[str, Preset], now: float) -> Check:
     record, standing = sighting.record, sighting.standing(now)
     does = f"runs {record.busy_with}" if standing is Standing.BUSY else _DOES[standing]
+    if standing is Standing.QUIET and record.busy_with:
+        does = f"held {record.busy_with}, and its lease has run out"
     labels = f"; labels: {', '.join(record.labels)}" if record.labels else ""
     known = record.presets or {}
     other = sum(name in presets and presets[name].digest != digest for name, digest in known.items())

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from bridge.bus import lookup, objects, presence
 from bridge.bus.history import RequestBranch
-from bridge.bus.presence import Presence
+from bridge.bus.wire import StateFile
 from bridge.common import limits
+from bridge.manifest import parse_time
 from bridge.requests.sighting import RunnerSighting
 from bridge.system.git import Git
 from bridge.verify.public_keys import PublicKey
@@ -52,10 +53,22 @@ def with_jobs(runners: Sequence[RunnerSighting], views: Mapping[str, RequestBran
     The branches are more recent, because a runner updates its record only together with another push.
     """
     taken = [view.state for view in views.values() if view.state and view.current_state.is_taken]
-    holds = {state.runner.instance: state.branch for state in taken}
+    holds = {state.runner.instance: state for state in taken}
 
-    def updated(record: Presence) -> Presence:
-        is_known = record.instance in holds or record.busy_with in views
-        return record.model_copy(update={"busy_with": holds.get(record.instance)}) if is_known else record
+    def updated(sighting: RunnerSighting) -> RunnerSighting:
+        record = sighting.record
+        if record.instance not in holds and record.busy_with not in views:
+            return sighting
+        state = holds.get(record.instance)
+        record = record.model_copy(update={"busy_with": state.branch if state else None})
+        return replace(sighting, record=record, lease_ends_at=_lease_end(state) if state else None)
 
-    return [replace(sighting, record=updated(sighting.record)) for sighting in runners]
+    return [updated(sighting) for sighting in runners]
+
+
+def _lease_end(state: StateFile) -> float | None:
+    """Return when the lease of a state ends, by its runner's clock; None if it has no valid time."""
+    try:
+        return parse_time(state.at).timestamp() + state.lease_s
+    except ValueError:
+        return None

@@ -33,7 +33,7 @@ class Standing(StrEnum):
     FAULT = "fault"
     BUSY = "busy"
     FREE = "free"
-    # It was free, longer ago than two of its polls.
+    # It was free, longer ago than two of its polls; or its lease on a request has run out.
     QUIET = "silent"
 
 
@@ -51,6 +51,8 @@ class RunnerSighting:
     signed: bool | None = None
     # The longest pause between its polls; None if it does not say.
     poll_s: float | None = None
+    # When its lease on the request in ``busy_with`` runs out, by its clock; None if it holds none.
+    lease_ends_at: float | None = None
 
     @property
     def promise_s(self) -> float:
@@ -69,7 +71,8 @@ class RunnerSighting:
         if record.reason:
             return Standing.FAULT
         if record.busy_with:
-            return Standing.BUSY
+            has_lapsed = self.lease_ends_at is not None and now > self.lease_ends_at
+            return Standing.QUIET if has_lapsed else Standing.BUSY
         # A clock that is ahead or behind shows nothing, so the record may be of any age.
         is_fresh = max(self.unchanged_s, abs(now - record.at_s)) <= self.promise_s
         return Standing.FREE if is_fresh else Standing.QUIET

@@ -213,7 +213,13 @@ def _queued(
     jobs = "1 job comes" if position.ahead == 1 else f"{position.ahead} jobs come"
     where = f"at most {jobs} before it (requesters take turns)" if position.ahead else ""
     if not free:
-        busy = able[0].record
+        first = min(able, key=lambda one: one.standing(now) is Standing.QUIET)
+        busy = first.record
+        if first.standing(now) is Standing.QUIET:
+            message = f"{busy.id} held {busy.busy_with}, and its lease has run out, so it may be gone"
+            return Reason(
+                Code.DOUBT, message, f"On the machine of {busy.id}: kakeya-runner status", busy.id, sure=False
+            )
         more = len(able) - 1
         others = f", and {more} more {'runner is' if more == 1 else 'runners are'} busy" if more else ""
         message = f"{busy.id} runs {busy.busy_with}{others}" + (f"; {where}" if where else "; it is next")
@@ -222,11 +228,11 @@ def _queued(
         names = _some([sighting.record.id for sighting in able])
         return Reason(Code.TURN, f"{where} on {names}", "", free[0].id, sure=sure)
     by_record = {sighting.record.instance: sighting for sighting in able}
-    first = min(
+    chosen = min(
         (by_record[record.instance] for record in free),
         key=lambda one: one.standing(now) is not Standing.FREE,
     )
-    return _promise(request, first, now, sure=sure)
+    return _promise(request, chosen, now, sure=sure)
 
 
 def _promise(request: WaitingRequest, sighting: RunnerSighting, now: float, *, sure: bool) -> Reason:

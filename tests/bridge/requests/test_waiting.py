@@ -97,6 +97,22 @@ def test_what_a_record_says_stands_before_its_age(fields, standing):
     assert seen(**fields).standing(NOW + 240) is standing
 
 
+@pytest.mark.parametrize(
+    ("ends", "standing"), [(NOW + 1, Standing.BUSY), (NOW - 1, Standing.QUIET), (None, Standing.BUSY)]
+)
+def test_a_runner_whose_lease_has_run_out_is_not_busy_but_in_doubt(ends, standing):
+    held = replace(seen(busy_with="mac-bridge/x"), lease_ends_at=ends)
+    found = reason(held)
+    assert held.standing(NOW) is standing
+    assert (found.code is Code.DOUBT) == (standing is Standing.QUIET)
+    assert "it is next" not in found.text() or standing is Standing.BUSY
+    busy = seen("b", instance="f" * 16, busy_with="mac-bridge/y")
+    assert (reason(held, busy).code, reason(held, busy).runner) == (
+        Code.BUSY,
+        "mac" if standing is Standing.BUSY else "b",
+    )
+
+
 def test_one_that_is_fresh_is_named_before_one_that_is_silent():
     found = reason(seen("old", unchanged_s=200), seen("new", instance="f" * 16))
     assert (found.code, found.runner) == (Code.SOON, "new")
