@@ -7,6 +7,7 @@ from transformers import PreTrainedTokenizerFast
 from engine.dflash.stops import Stops, ends_of
 from engine.dflash.text import Detokenizer
 from engine.errors import BadInput
+from engine.stop_strings import StopStrings
 
 END = 256
 
@@ -86,6 +87,40 @@ def test_no_beginning_of_a_stop_is_shown_before_it_is_refuted():
     assert shown == "abSTOx "
     assert stops.take(ids("!")).stopped
     assert stops.flush() == ""
+
+
+class Quiet:
+    """Parts of a text: what is between two stars is not visible."""
+
+    def __init__(self, strings):
+        self._found, self._inside = StopStrings(strings), False
+
+    @property
+    def stopped(self):
+        return self._found.matched
+
+    def add(self, text):
+        for letter in text:
+            self._inside ^= letter == "*"
+            if not self._inside and letter != "*":
+                self._found.add(letter)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("a *STOP* b STOP c", "a *STOP* b STOP"),
+        ("*STOP", "*STOP"),
+        ("*é STOP ✓*STOP 🙂", "*é STOP ✓*STOP"),
+    ],
+)
+def test_a_stop_in_a_part_that_is_not_visible_ends_nothing(text, kept, seed):
+    """The text is given out as it is: its reader splits it too."""
+    stops = Stops(TOKENIZER, strings=["STOP"], parts=Quiet(["STOP"]))
+    found = through(stops, ids(text), sizes(seed) if seed else ones())
+    assert found == (ids(kept), kept, text != "*STOP")
+    assert stops.matched == ("STOP" if text != "*STOP" else None)
 
 
 @pytest.mark.parametrize("strings", [(), ("STOP",)])

@@ -69,6 +69,28 @@ def test_parts_of_an_answer(text, size, content, thought, calls):
     assert told(text, size) == (content, thought, calls)
 
 
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_a_stop_ends_the_final_text_only(size):
+    parts, message = Harmony(TOOLS, stop=["STOP"]), {}
+    text = f"<|channel|>analysis<|message|>A STOP.<|end|>{NEXT}<|channel|>final<|message|>One STOP two"
+    for at in range(0, len(text), size):
+        for delta in parts.add(text[at : at + size]):
+            merge(message, delta)
+    assert message == {"reasoning_content": "A STOP.", "content": "One "}
+    assert parts.stopped == "STOP"
+    called = Harmony(TOOLS, stop=["Oslo"])
+    called.add(CALL)
+    assert called.stopped is None
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_text_without_channels_is_not_held_back_for_long(size):
+    text = "no channels " * 50
+    assert told(text, size) == (text, "", [])
+    parts = Harmony(TOOLS)
+    assert any(parts.add(letter) for letter in text)
+
+
 def test_text_is_given_out_as_it_arrives():
     parts = Harmony([])
     assert parts.add("<|channel|>analysis<|message|>So") == [{"reasoning_content": "So"}]
