@@ -13,13 +13,14 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from bridge.bus import history, lookup
 from bridge.bus.hosts import address
 from bridge.bus.times import commit_times
+from bridge.common import limits
 from bridge.system.git import Git
 from bridge.system.local_files import NoteFile
 
@@ -30,6 +31,7 @@ ASK_S = 5.0
 _MOST_ASKED = 50
 # How many earlier values of a reference are remembered, and for how long a measured lag counts.
 _MOST_PAST = 8
+MOST_KNOWN = 2 * limits.BRANCHES
 _LAG_LASTS_S = 600.0
 
 _FILE, _MOST_LINES = "kakeya-wrote", 200
@@ -177,14 +179,14 @@ class Sightings:
         if not self.grace_s:
             return dict(seen)
         with self._lock:
-            self._forget()
+            self._forget(seen)
             absent = [name for name in self._known if name not in seen and is_listed(name)]
             read: dict[str, str | None] = {**seen, **dict.fromkeys(absent)}
             asked = self._to_ask(read)
         told = self._ask(asked) if asked else {}
         with self._lock:
             for name in told.keys() & asked.keys():
-                if (known := self._known[name]).tip == asked[name]:
+                if (known := self._known.get(name)) and known.tip == asked[name]:
                     _learn(known, told[name], read[name])
             now = {name: self._settle(name, oid) for name, oid in read.items()}
         return {name: tip for name, tip in now.items() if tip}
@@ -246,12 +248,16 @@ class Sightings:
                 before.append((known.tip, known.since))
         return next((at for oid, at in before if seen == oid or self._order.is_earlier(seen, oid)), None)
 
-    def _forget(self) -> None:
-        """Forget references that are gone for longer than any copy shows them."""
-        now = time.monotonic()
-        since = {name: max(k.since, k.confirmed) for name, k in self._known.items() if k.tip is None}
-        gone = [name for name, at in since.items() if now - at >= self.grace_s]
-        for name in gone:
+    def _forget(self, seen: Container[str]) -> None:
+        """Forget what no copy shows any more and, if there are very many references, what this reading does not."""
+        now, too_many = time.monotonic(), len(self._known) > MOST_KNOWN
+        old = [
+            name
+            for name, known in self._known.items()
+            if (known.tip is None or (too_many and not known.is_own and name not in seen))
+            and now - max(known.since, known.confirmed) >= self.grace_s
+        ]
+        for name in old:
             del self._known[name]
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 import pytest
 
-from bridge.bus import sightings
+from bridge.bus import exact_refs, sightings
 from bridge.bus.sightings import ASK_S, GRACE_S, Sightings
 
 # A commit is the line that leads to it: "ab" is the child of "a". Upper case: it was never fetched.
@@ -96,6 +97,7 @@ ROWS = {
     "made again after its deletion": (["d ab"], "x", "x"),
     "present long after its deletion": (["d ab", LATER], "ab", "ab"),
     "what a deletion that was seen has removed": (["w a", LATER, "r"], "a", None),
+    "what another one's deletion has removed": (["r a", LATER, "r"], "a", None),
     "what a rewrite has replaced": (["w ab", "r ax"], "ab", "ax"),
     "an ancestor of what a rewrite has replaced": (["w ab", "r x"], "a", "x"),
     "back to a commit, forward again": (["w ab", LATER, "r a"], "abc", "abc"),
@@ -156,6 +158,15 @@ def test_a_refusal_is_over_once_a_newer_commit_shows_or_the_grace_is_over(world,
     assert world.seen.is_overtaken(NAME) is still
 
 
+def test_of_very_many_branches_old_ones_are_forgotten(world, monkeypatch):
+    monkeypatch.setattr(sightings, "MOST_KNOWN", 5)
+    names = [f"{NAME}{i}" for i in range(9)]
+    world.seen.record(dict.fromkeys(names, "a"))
+    world.do(LATER)
+    assert world.seen.judge({names[0]: "ab"}, lambda _: False) == {names[0]: "ab"}
+    assert [world.seen.tip(name) for name in names] == ["a", *[None] * 8]
+
+
 def test_the_lag_is_measured_and_forgotten(world):
     assert world.seen.lag_s == 0
     world.do("w ab")
@@ -173,3 +184,54 @@ def test_a_folder_on_this_machine_has_no_copies(world):
     seen.record_refusal(NAME, "ab")
     assert [seen.judge_one(NAME, value) for value in ("a", None, "ab")] == ["a", None, "ab"]
     assert not seen.is_overtaken(NAME)
+
+
+def test_the_primary_is_asked_by_a_push_that_sends_nothing(user_git, bus, git):
+    first = user_git.text("rev-parse", "main")
+    known = user_git.text("commit-tree", f"{first}^{{tree}}", "-p", first, "-m", "known")
+    foreign = git(bus, "commit-tree", "-p", first, "-m", "foreign", f"{first}^{{tree}}")
+    user_git("push", "--quiet", "origin", f"{known}:refs/heads/{NAME}0", f"{first}:refs/heads/{NAME}1")
+    git(bus, "update-ref", f"refs/heads/{NAME}2", foreign)
+    before = git(bus, "for-each-ref")
+
+    told = exact_refs.ask_primary(user_git, "origin", {f"{NAME}{i}": known for i in range(4)})
+
+    assert told == {f"{NAME}0": known, f"{NAME}1": first, f"{NAME}2": foreign, f"{NAME}3": None}
+    assert git(bus, "for-each-ref") == before
+    assert exact_refs.ask_primary(user_git, "/nowhere.git", {NAME: known}) == {}
+
+
+@pytest.mark.parametrize(
+    ("deleted", "age_s", "reading", "tip"),
+    [
+        (False, 1.0, None, True),
+        (False, 2 * GRACE_S, None, None),
+        (True, 1.0, True, None),
+        (True, 2 * GRACE_S, True, True),
+    ],
+)
+def test_what_an_earlier_command_wrote_is_known(user_git, monkeypatch, deleted, age_s, reading, tip):
+    commit = user_git.text("rev-parse", "main")
+    now = time.time(), time.monotonic()
+    sightings.OwnWrites(user_git, "https://one.example/x").note(NAME, commit, deleted=deleted)
+    monkeypatch.setattr(sightings.time, "time", lambda: now[0] + age_s)
+    monkeypatch.setattr(sightings.time, "monotonic", lambda: now[1] + age_s)
+
+    for address, expected in [("https://one.example/x", tip), ("https://two.example/x", reading)]:
+        seen = Sightings(sightings.Ancestry(user_git))
+        sightings.OwnWrites(user_git, address).load(seen)
+        assert seen.judge_one(NAME, commit if reading else None) == (commit if expected else None)
+
+
+def test_records_without_parents_are_ordered_by_their_dates(user_git):
+    tree = user_git.text("rev-parse", "main^{tree}")
+    early, late = (
+        user_git.with_env(GIT_COMMITTER_DATE=f"{at} +0000").text("commit-tree", tree, "-m", "a record")
+        for at in (1_790_000_000, 1_790_000_300)
+    )
+    seen = Sightings(sightings.Dates(user_git))
+    seen.record({NAME: late})
+    assert seen.judge_one(NAME, early) == late
+    seen = Sightings(sightings.Dates(user_git))
+    seen.record({NAME: early})
+    assert seen.judge_one(NAME, late) == late
