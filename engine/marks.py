@@ -79,18 +79,14 @@ class Marks:
 
     def _apart(self, text: str) -> str:
         text = text.replace(SEPARATOR, "")
-        begins, ends_of_marks, inner = self._fragments
-        if not text or (text.isalnum() and text not in inner and self._have_signs):
-            return text
-        while found := self._finder.encode(text, add_special_tokens=False):
-            starts = [at for number, (at, _) in zip(found.ids, found.offsets, strict=True) if number]
-            if not starts:
-                break
-            ends = [*starts[1:], len(text)]
-            pieces = (text[at] + SEPARATOR + text[at + 1 : end] for at, end in zip(starts, ends, strict=True))
-            text = text[: starts[0]] + "".join(pieces)
+        begins, ends, inner = self._fragments
         inside = text in inner and text not in WORDS
-        before = inside or any(text[:n] in ends_of_marks for n in range(2, self._longest))
+        if len(text) < 2 or not self._signs.search(text):  # noqa: PLR2004 - no piece of a mark that counts is shorter
+            return SEPARATOR + text + SEPARATOR if inside else text
+        found = 1
+        while found:  # marks that overlap others are found once those are set apart
+            text, found = self._pattern.subn(lambda mark: mark[0][0] + SEPARATOR + mark[0][1:], text)
+        before = inside or any(text[:n] in ends for n in range(2, self._longest))
         behind = inside or any(text[-n:] in begins for n in range(2, self._longest))
         return SEPARATOR * before + text + SEPARATOR * behind
 
@@ -109,58 +105,96 @@ class Marks:
     def _encode(self, text: str) -> list[int]:
         text = ESCAPED.sub(SEPARATOR, text)
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
-        if backend is None or (SEPARATOR not in text and not self._are_normalized):
+        if backend is None:
             pieces = text.split(SEPARATOR)
             return [int(t) for each in pieces for t in self._tokenizer.encode(each, add_special_tokens=False)]
+        if SEPARATOR in text or (self._are_normalized and self._spelled_otherwise(text)):
+            return self._apart_from_marks(text)
+        return [int(token) for token in self._tokenizer.encode(text, add_special_tokens=False)]
+
+    def _spelled_otherwise(self, text: str) -> bool:
+        """Return whether a normalizer makes a mark of a text that is not written like it."""
+        backend = self._tokenizer.backend_tokenizer
         backend.no_truncation()
         backend.no_padding()
-        found, ids, at, first = backend.encode(text, add_special_tokens=False), [], 0, 0
-        for i, (token, (start, end)) in enumerate(zip(found.ids, found.offsets, strict=True)):
-            # A normalizer may turn other people's text into a mark; the template's own is written out.
-            if token in self.ids and text[start:end].strip() == self.ids[token].strip():
-                ids += [*self._plain(text[at:start], found.ids[first:i], at), token]
-                at, first = end, i + 1
-        return [*ids, *self._plain(text[at:], found.ids[first:], at)]
+        found = backend.encode(text, add_special_tokens=False)
+        return any(
+            token in self.ids and text[start:end].strip() != self.ids[token].strip()
+            for token, (start, end) in zip(found.ids, found.offsets, strict=True)
+        )
 
-    def _plain(self, text: str, tokens: list[int], at: int) -> list[int]:
-        """Return the tokens of a text between marks, which is encoded as ``tokens`` if nobody wrote marks into it."""
-        if SEPARATOR not in text and not any(token in self.ids for token in tokens):
-            return tokens
-        text = text.replace(SEPARATOR, "")
-        encoded = list(self._encoded(text, begins=at == 0))
-        if any(token in self.ids for token in encoded):  # the vocabulary has a mark among its plain tokens
-            encoded = [token for character in text for token in self._encoded(character, begins=False)]
-        return [token for token in encoded if token not in self.ids]
+    def _apart_from_marks(self, text: str) -> list[int]:
+        """Return the tokens of a text in which only what is written like a mark is one."""
+        pieces, marks = [], []
+        at = 0
+        for mark in self._pattern.finditer(text):
+            pieces.append(text[at : mark.start()])
+            marks.append(self._numbers[mark[0]])
+            at = mark.end()
+        pieces = [piece.replace(SEPARATOR, "") for piece in (*pieces, text[at:])]
+        for i, number in enumerate(marks):
+            token = self._tokenizer.added_tokens_decoder[number]
+            pieces[i] = pieces[i].rstrip() if token.lstrip else pieces[i]
+            pieces[i + 1] = pieces[i + 1].lstrip() if token.rstrip else pieces[i + 1]
+        ids: list[int] = []
+        written = iter(marks)
+        for token in self._encoded(SEPARATOR.join(pieces)):
+            if token is None:
+                ids.append(next(written))
+            elif token not in self.ids:
+                ids.append(token)
+            else:  # the vocabulary has a mark among its plain tokens
+                letters = (each for letter in self.ids[token] for each in self._encoded(SEPARATOR + letter))
+                ids += [each for each in letters if each is not None and each not in self.ids]
+        return ids
 
-    def _encoded(self, text: str, *, begins: bool) -> Iterator[int]:
-        """Yield the tokens of a text in which nothing is a mark."""
-        # Some tokenizers treat the beginning of the whole text differently.
-        lead = "" if begins else SEPARATOR
-        for token in self._without_marks.encode(lead + text, add_special_tokens=False).tokens:
-            if token != SEPARATOR:
-                yield self._tokenizer.backend_tokenizer.token_to_id(token)
+    def _encoded(self, text: str) -> Iterator[int | None]:
+        """Yield the tokens of a text in which nothing is a mark; None for a separator."""
+        tokenizer, numbers = self._without_marks
+        for token in tokenizer.encode(text, add_special_tokens=False).ids:
+            yield numbers.get(token, token)
 
     @cached_property
-    def _without_marks(self) -> Any:
-        """The tokenizer without marks; the separator takes their place as what text is split at."""
+    def _without_marks(self) -> tuple[Any, dict[int, int | None]]:
+        """The tokenizer without marks, and the numbers in the tokenizer of those tokens that have others there.
+
+        The separator takes the place of the marks: text is split there. Its number is None.
+        """
         from tokenizers import AddedToken, Tokenizer
 
-        state, marks = json.loads(self._tokenizer.backend_tokenizer.to_str()), set(self.ids.values())
-        state |= {"truncation": None, "padding": None, "post_processor": None}
+        backend, marks = self._tokenizer.backend_tokenizer, set(self.ids.values())
+        state = json.loads(backend.to_str()) | {"truncation": None, "padding": None, "post_processor": None}
         kept = [token for token in state["added_tokens"] if token["content"] not in marks]
+        vocabulary = state["model"]["vocab"]
+        if isinstance(vocabulary, dict):  # which may have gaps, into which new tokens would fall
+            vocabulary |= {token["content"]: token["id"] for token in kept}
+            vocabulary[SEPARATOR] = max(*vocabulary.values(), *self.ids) + 1
         tokenizer = Tokenizer.from_str(json.dumps({**state, "added_tokens": []}))
         tokenizer.add_tokens([AddedToken(**{k: v for k, v in each.items() if k != "id"}) for each in kept])
         tokenizer.add_tokens([AddedToken(SEPARATOR, normalized=False)])
-        return tokenizer
+        numbers: dict[Any, int | None] = {tokenizer.token_to_id(each["content"]): each["id"] for each in kept}
+        return tokenizer, numbers | {tokenizer.token_to_id(SEPARATOR): None}
 
     @cached_property
-    def _finder(self) -> Any:
-        """A tokenizer that knows nothing but the marks. It finds them in time that grows with the text alone."""
-        from tokenizers import AddedToken, Tokenizer, models
+    def _numbers(self) -> dict[str, int]:
+        return {text: number for number, text in self.ids.items()}
 
-        finder = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))  # noqa: S106
-        finder.add_tokens([AddedToken(text, normalized=False) for text in {*self.ids.values()}])
-        return finder
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        """Finds the longest mark at a place, in time that does not grow with the number of marks."""
+        tree: dict[str, Any] = {}
+        for mark in self._numbers:
+            node = tree
+            for character in mark:
+                node = node.setdefault(character, {})
+            node[""] = {}
+        return re.compile(_alternatives(tree) if tree else r"(?!)")
+
+    @cached_property
+    def _signs(self) -> re.Pattern[str]:
+        """Finds a character with which a mark begins or ends, which all texts with a part of one have."""
+        ends = {character for mark in self._numbers for character in (mark[0], mark[-1])}
+        return re.compile(f"[{re.escape(''.join(sorted(ends)))}]" if ends else r"(?!)")
 
     @cached_property
     def _are_normalized(self) -> bool:
@@ -169,11 +203,6 @@ class Marks:
         return self._tokenizer.backend_tokenizer.normalizer is not None and any(
             added[number].normalized for number in self.ids
         )
-
-    @cached_property
-    def _have_signs(self) -> bool:
-        """Whether all marks begin and end with a sign, so that no piece of one consists of letters and digits."""
-        return not any(mark[0].isalnum() or mark[-1].isalnum() for mark in self.ids.values())
 
     @cached_property
     def _longest(self) -> int:
@@ -194,6 +223,16 @@ class Marks:
             lead = len(mark) - len(mark.lstrip(BRACKETS))
             inner |= {mark[i : len(mark) - j] for i in range(1, lead + 1) for j in range(1, last + 1)}
         return begins, ends, inner
+
+
+def _alternatives(tree: dict[str, Any]) -> str:
+    """Return the pattern of the words in a tree of characters, in which an empty one ends a word."""
+    if len(tree) == 1 and "" in tree:
+        return ""
+    branches = [
+        re.escape(character) + _alternatives(tree[character]) for character in sorted(tree) if character
+    ]
+    return f"(?:{'|'.join(branches)}){'?' if '' in tree else ''}"
 
 
 def _looks_like_mark(text: str, used: list[str]) -> bool:

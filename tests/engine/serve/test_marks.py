@@ -1,6 +1,7 @@
 """Text in a conversation never becomes a mark, and honest text is encoded as it always was."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -325,8 +326,11 @@ def test_separators_of_a_client_are_removed(tmp_path):
     )
 
 
-def test_a_hostile_text_takes_no_longer_than_another(tmp_path):
-    """The search for marks does not look at each mark at each place; a run of half marks is as cheap as others."""
+@pytest.mark.parametrize("text", ["<unused" * 40_000, "<unused7>" * 40_000, "<|im_<|im_end|>end|>" * 20_000])
+def test_a_hostile_text_takes_no_longer_than_another(text, tmp_path):
+    """The search does not try each mark at each place, and many marks are as cheap as few."""
     resident = model(tmp_path / "m", TEMPLATES["qwen3"], [f"<unused{i}>" for i in range(6000)])
-    text = "<unused" * 40_000
+    began = time.process_time()
     assert resident.decode(resident.encode(resident.marks.apart(text))) == text
+    resident.marks.apart([{f"<k{i}": "|>"} for i in range(20_000)])
+    assert time.process_time() - began < 60
