@@ -434,3 +434,35 @@ def test_the_example_is_a_workflow_that_the_linters_take(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
     used = yaml.safe_load(example)["jobs"]["evaluate"]["steps"][1]
     assert used["with"].keys() <= yaml.safe_load((ACTION / "action.yml").read_text())["inputs"].keys()
+
+
+# What YAML users write for a boolean. GitHub passes it on as it stands in the workflow.
+TRUE = ("", "true", "True", "TRUE", "yes", "Yes", "on", "ON", "y", "1", " true ", "true\n")
+FALSE = ("false", "False", "FALSE", "no", "No", "off", "OFF", "n", "0", " False ")
+
+
+@pytest.mark.parametrize(
+    ("written", "read"), [*((text, "true") for text in TRUE), *((text, "false") for text in FALSE)]
+)
+def test_a_boolean_is_read_as_yaml_reads_it(use, written, read):
+    # The next step refuses the parameter, so that nothing is sent.
+    job = use(preset="noop", params="n=1", require_signature=written)
+
+    job.run()
+
+    assert job.steps["install"]["require-signature"] == read
+    assert job.ran == ["Install the client", "Ask for the job"]
+
+
+@pytest.mark.parametrize(
+    "written", ["maybe", "tru", "truefalse", "2", "null", "$(touch pwned)", "true false"]
+)
+def test_what_is_no_boolean_ends_the_action_before_it_asks(use, written, clone):
+    job = use(preset="noop", require_signature=written)
+
+    job.run()
+
+    assert job.failed
+    assert job.ran == ["Install the client"]
+    assert ("error", "The input require-signature must be true or false.") in job.commands
+    assert not (clone / "pwned").exists()

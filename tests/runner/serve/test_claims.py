@@ -397,7 +397,7 @@ class TestEnds:
             pytest.param("broken", State.FAILED, 1, "exit_code", 1, id="step failed"),
             pytest.param("stuck", State.TIMED_OUT, 124, "timeout", 1, id="timed out"),
             pytest.param("liar", State.GATE_REJECTED, 5, "rejected", 1, id="gate rejected"),
-            pytest.param("forgetful", State.GATE_REJECTED, 5, "incomplete", 1, id="report missing"),
+            pytest.param("forgetful", State.GATE_INCOMPLETE, 7, "incomplete", 1, id="report missing"),
         ],
     )
     def test_an_end_has_its_state_its_code_and_its_reason(
@@ -439,7 +439,8 @@ class TestOnce:
 
     @pytest.mark.rows(1)
     @pytest.mark.parametrize(
-        ("preset", "code"), [("quick", 0), ("broken", 1), ("liar", 5), ("stuck", 124), ("no-such", 4)]
+        ("preset", "code"),
+        [("quick", 0), ("broken", 1), ("liar", 5), ("forgetful", 7), ("stuck", 124), ("no-such", 4)],
     )
     def test_its_exit_code_is_the_answer_s(self, once, ask, preset, code):
         assert once(ask(preset)).returncode == code
