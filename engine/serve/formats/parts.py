@@ -18,7 +18,6 @@ class OutputParser:
 
     Args:
         thinking: the strings around thoughts, or None.
-        open_thought: whether the prompt ends inside a thought.
         calling: the strings around tool calls, or None. If the second one is empty, a call ends with the answer.
         more_calling: further such strings.
         bare: whether an answer that begins with a brace may be a call.
@@ -32,7 +31,6 @@ class OutputParser:
         self,
         *,
         thinking: tuple[str, str] | None = None,
-        open_thought: bool = False,
         calling: tuple[str, str] | None = None,
         more_calling: Sequence[tuple[str, str]] = (),
         bare: bool = False,
@@ -50,7 +48,7 @@ class OutputParser:
         for begin, end in (calling, *more_calling) if calling is not None else ():
             self._marks["text"].append((begin, "call"))
             self._marks["call"] += [(end, "text")] if end else []
-        self._state = "thought" if open_thought else "text"
+        self._state = "text"
         self._buffer = ""
         self._call: CallText | None = None  # the call that is being read
         self._begun = False

@@ -26,8 +26,9 @@ READER = partial(reader_of, parse_json, [{"name": "f"}])
 CALL = '<tool_call>{"name": "f", "arguments": {"x": 1}}'
 
 
-def told(text, size, *, cut=False, **options):
+def told(text, size, *, cut=False, prompt="", **options):
     parts = OutputParser(**options)
+    parts.begin(prompt)
     deltas = []
     for at in range(0, len(text), size):
         deltas += parts.add(text[at : at + size])
@@ -41,7 +42,7 @@ def told(text, size, *, cut=False, **options):
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
 def test_thoughts_are_split_off(size):
     assert told("<think>so <b></think>yes", size, thinking=THINKING)[:2] == ("yes", "so <b>")
-    assert told("so</think>yes", size, thinking=THINKING, open_thought=True)[:2] == ("yes", "so")
+    assert told("so</think>yes", size, thinking=THINKING, prompt="<think>")[:2] == ("yes", "so")
     assert told("a < b <thin", size, thinking=THINKING)[:2] == ("a < b <thin", "")
     assert told("<think>never ends", size, thinking=THINKING)[:2] == ("", "never ends")
 
