@@ -162,6 +162,37 @@ def test_row_138_a_job_has_a_cache_of_its_own_with_the_named_models(attacked, ho
 
 
 @pytest.mark.usefixtures("confined")
+def test_row_138_links_lead_to_nothing_that_is_hidden(attacked, tmp_path):
+    hub_folder, blobs = tmp_path / "disk" / "hub", tmp_path / "other-disk" / "blobs"
+    repository = hub_folder / "models--a--b"
+    snapshot = repository / "snapshots" / "1"
+    for folder in (snapshot, blobs, tmp_path / "hf"):
+        folder.mkdir(parents=True)
+    for file in (blobs / "weights", blobs / "private", tmp_path / "disk" / "token"):
+        file.write_text(f"canary-{file.name}")
+    (repository / "blobs").symlink_to(blobs)
+    (snapshot / "weights").symlink_to("../../blobs/weights")
+    (snapshot / ".env").symlink_to("../../blobs/private")
+    (snapshot / "out").symlink_to(tmp_path / "disk" / "token")
+    (tmp_path / "hf" / "hub").symlink_to(hub_folder)
+    (tmp_path / "link").symlink_to(tmp_path / "hf")
+    script = """
+        import os
+        folder = os.environ["HF_HOME"] + "/hub/models--a--b/snapshots/1"
+        for name in ("weights", ".env", "../../blobs/private", "out"):
+            try:
+                print(open(folder + "/" + name).read())
+            except OSError:
+                print("hidden")
+    """
+    policy = {"env": {"HF_HOME": f"{tmp_path / 'link'}/", "MODEL": "a/b"}}
+
+    log = attacked.by(script, policy=policy, pass_env=["HF_HOME"]).log
+
+    assert log.splitlines() == ["canary-weights", "hidden", "hidden", "hidden"]
+
+
+@pytest.mark.usefixtures("confined")
 def test_row_138_a_token_that_is_written_during_the_job_stays_hidden(attacked, host, tmp_path):
     script = """
         import os, pathlib, time

@@ -81,8 +81,7 @@ def hidden_below(
                     or is_private(path)
                     or (REPOSITORY.fullmatch(entry.name) and path not in named)
                 ):
-                    # A mount on a link would cover what it leads to, so that is hidden itself.
-                    yield path.resolve() if entry.is_symlink() else path
+                    yield from _ends_of(path) if entry.is_symlink() else [path]
                 elif entry.is_dir(follow_symlinks=False) and not (
                     is_installed and _INSTALLED.fullmatch(entry.name)
                 ):
@@ -90,6 +89,15 @@ def hidden_below(
         if count > MAX_ENTRIES:
             message = f"the folders that are shown to jobs hold more than {MAX_ENTRIES} entries"
             raise InfrastructureError(message, fix="Name a smaller folder under env in the policy.")
+
+
+def _ends_of(link: Path) -> Iterator[Path]:
+    """Yield what a link leads to, because no mount can cover the link: by one step, and with all links resolved.
+
+    These differ if a folder on the way is a link itself, which is shown under both names.
+    """
+    step = Path(os.path.normpath(link.parent / link.readlink()))
+    yield from (end for end in dict.fromkeys((step, link.resolve())) if not end.is_symlink())
 
 
 def _is_door(entry: os.DirEntry[str]) -> bool:
