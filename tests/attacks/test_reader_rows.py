@@ -437,7 +437,7 @@ def test_row_42_pipes_devices_and_links_to_them_are_not_waited_for(tmp_path, clo
 
     for named in (folder, *sorted(folder.iterdir())[3:4], folder / "zero.json"):
         code, shown, seconds, mib = measured(clone, "gate", str(named))
-        assert code in (2, 5), shown
+        assert code in (2, 5, 7), shown
         assert seconds < MOST_CPU_S
         assert mib < MOST_MIB
     assert gate.judge({"a.json": b""}).verdict == "REJECTED"
@@ -448,7 +448,7 @@ def test_row_60_tiny_lists_in_a_report_take_no_memory(tmp_path, clone):
 
     code, shown, seconds, mib = measured(clone, "gate", str(tmp_path))
 
-    assert code == 5, shown
+    assert code == 7, shown
     assert seconds < MOST_CPU_S
     assert mib < MOST_MIB
 
