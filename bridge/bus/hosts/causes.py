@@ -150,7 +150,7 @@ _CAUSES = (
         r"|privilege scopes|marked as read[- ]only|insufficient (?:scope|permission|privilege)"
         r"|^ERROR: Permission|read-only key"
         r"|deploy key|prohibited|returned error: 403|HTTP 403",
-        "this account has no right to",
+        "this account may not push there",
         advice.right,
         is_refusal=True,
     ),
@@ -240,7 +240,7 @@ _CAUSES = (
     ),
     Cause(
         "unreachable",
-        r"could not read|does not appear to be a git repository|not found|returned error: 4(?:04|10)",
+        r"could not read|does not appear to be a git repository|not found|no DAV locking|returned error: 4(?:04|10)",
         "cannot reach {name}",
         advice.how_to_check,
     ),
