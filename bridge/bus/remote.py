@@ -10,8 +10,8 @@ from heapq import nlargest
 from bridge.bus import branch_names, exact_refs, history, objects, presence, remote_errors
 from bridge.bus.hosts.address import Kind, parse
 from bridge.bus.hosts.push_end import PushEnd, PushError
-from bridge.bus.sightings import Ancestry, Dates, OwnWrites, Sightings, shared
-from bridge.bus.skipped_commits import SkippedCommits
+from bridge.bus.known.sightings import Ancestry, Dates, OwnWrites, Sightings, shared
+from bridge.bus.known.skipped_commits import SkippedCommits
 from bridge.common import environment, limits
 from bridge.errors import GitError, InfrastructureError, ProcessError, UsageError
 from bridge.system import git_output

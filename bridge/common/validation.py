@@ -1,10 +1,14 @@
-"""Turns pydantic's validation errors into one sentence."""
+"""Says in one sentence what is wrong with a value: for pydantic's validation errors, and for secrets."""
 
 import difflib
 from collections.abc import Iterable
 from typing import Any
 
 from pydantic import ValidationError
+
+# Sixteen characters of hexadecimal digits are 64 bits.
+_CHARACTERS = 16
+_DIFFERENT = 5
 
 
 def describe_all(error: ValidationError, known: Iterable[str] = ()) -> str:
@@ -35,3 +39,12 @@ def _sentence(first: Any) -> tuple[str, str]:
     if first["type"] == "missing":
         return f"{field} is missing", field
     return f"{field}: {message}" if field else message, field
+
+
+def weakness(secret: str) -> str | None:
+    """Return why others could guess a secret that somebody chose, or no program could send it; None if it will do."""
+    if len(secret) < _CHARACTERS or not secret.isascii() or not secret.isprintable():
+        return f"has to be one line of at least {_CHARACTERS} ASCII characters"
+    if len(set(secret)) < _DIFFERENT:
+        return f"has to have at least {_DIFFERENT} different characters"
+    return None

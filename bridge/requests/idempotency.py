@@ -26,7 +26,7 @@ from bridge.bus.branch_names import age_sort_key
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.common import limits, strict_json
-from bridge.common.secret import weakness
+from bridge.common.validation import weakness
 from bridge.errors import InfrastructureError, UsageError
 from bridge.requests.liveness import is_expired
 from bridge.requests.outbox import Sent

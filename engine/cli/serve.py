@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from bridge.common.cli.commands import EXISTING_FILE, FOLDER, REFERENCE, flag, option
-from bridge.common.secret import weakness
 from engine.cli.types import CACHE_SPEC, DTYPES
 
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(i?b)?", re.IGNORECASE)
@@ -141,6 +140,8 @@ def _key(path: Path | None) -> str | None:
         key = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"the API key cannot be read from {path}: {error}") from error
+    from bridge.common.validation import weakness
+
     if reason := weakness(key):
         raise click.UsageError(f"the API key in {path} {reason}")
     return key

@@ -21,8 +21,8 @@ from typing import Any, Protocol
 from engine.inject import NAME as PACKAGE
 from engine.marks import SEPARATOR, Marks
 from engine.serve.errors import ApiError, too_long
-from engine.serve.formats.compiled import Compiled, Grammars
 from engine.serve.formats.template import Template
+from engine.serve.grammars.compiled import Compiled, Grammars
 from engine.serve.metrics import Metrics
 from engine.serve.settings import Settings
 from engine.stop_strings import Parts

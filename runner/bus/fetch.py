@@ -10,8 +10,8 @@ from itertools import islice, zip_longest
 from bridge.bus import exact_refs, history
 from bridge.bus.branch_names import pattern_prefixes, unsigned_requester
 from bridge.bus.hosts import address
+from bridge.bus.known.sightings import GRACE_S, Ancestry, Sightings
 from bridge.bus.objects import is_commit
-from bridge.bus.sightings import GRACE_S, Ancestry, Sightings
 from bridge.common import limits
 from bridge.errors import InfrastructureError, ProcessError
 from bridge.system.deadline import pause

@@ -12,9 +12,10 @@ from engine.serve.dialects.deltas import feed, finish, logprobs_of, merge, new_i
 from engine.serve.dialects.openings import Prompt
 from engine.serve.dialects.prompts import prompt_of
 from engine.serve.errors import ApiError, unsupported
-from engine.serve.formats import call_forms, calls, grammar, harmony
-from engine.serve.formats.compiled import Compiled, run_in_thread
+from engine.serve.formats import call_forms, calls, harmony
 from engine.serve.formats.parts import Delta, OutputParser
+from engine.serve.grammars import grammar
+from engine.serve.grammars.compiled import Compiled, run_in_thread
 from engine.serve.http.streams import DONE, event
 from engine.serve.http.streams import failed as failed  # noqa: PLC0414 - part of a dialect
 from engine.serve.protocol import ChatRequest

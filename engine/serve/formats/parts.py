@@ -23,7 +23,7 @@ class OutputParser:
         bare: whether an answer that begins with a brace may be a call.
         call_text: creates the reader of the text between the marks of a call.
         single: whether only the first call is wanted.
-        only_call: the whole text is one call, in the form of ``engine.serve.formats.grammar.tools_grammar``.
+        only_call: the whole text is one call, in the form of ``engine.serve.grammars.grammar.tools_grammar``.
         stop: strings that end the answer. They count in its content only, not in thoughts and calls.
     """
 

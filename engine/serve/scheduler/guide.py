@@ -8,7 +8,7 @@ from typing import cast
 
 from engine.mx import mx
 from engine.serve.backend import Options
-from engine.serve.formats.position import GrammarState
+from engine.serve.grammars.position import GrammarState
 
 Alternatives = list[tuple[int, float]]
 

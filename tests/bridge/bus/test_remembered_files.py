@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.bus.skipped_commits import SkippedCommits
+from bridge.bus.known.skipped_commits import SkippedCommits
 from bridge.requests.liveness import BranchAges
 from bridge.system import local_files
 from bridge.system.git import Git

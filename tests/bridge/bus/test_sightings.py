@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bridge.bus import exact_refs, sightings
-from bridge.bus.sightings import ASK_S, GRACE_S, Sightings
+from bridge.bus import exact_refs
+from bridge.bus.known import sightings
+from bridge.bus.known.sightings import ASK_S, GRACE_S, Sightings
 
 # A commit is the line that leads to it: "ab" is the child of "a". Upper case: it was never fetched.
 NAME = "mac-bridge/noop-1790000001-abc123"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.bus import objects, skipped_commits
+from bridge.bus import objects
+from bridge.bus.known import skipped_commits
+from bridge.bus.known.skipped_commits import FILE_NAME
 from bridge.bus.objects import Identity
 from bridge.bus.remote import PRIVATE, Remote
-from bridge.bus.skipped_commits import FILE_NAME
 from bridge.common import limits
 from bridge.errors import ProcessError
 from bridge.system.git import Git

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from bridge.bus import skipped_commits
-from bridge.bus.skipped_commits import SkippedCommits
+from bridge.bus.known import skipped_commits
+from bridge.bus.known.skipped_commits import SkippedCommits
 from bridge.client import Client
 from bridge.common import limits
 from bridge.errors import GitError

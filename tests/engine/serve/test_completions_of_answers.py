@@ -6,7 +6,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from engine.serve.formats import grammar
+from engine.serve.grammars import grammar
 from engine.serve.models import load_resident
 
 TEXT = {"type": "string"}

@@ -7,8 +7,8 @@ import jsonschema
 import pytest
 
 from engine.serve.errors import ApiError
-from engine.serve.formats import grammar
 from engine.serve.formats.schemas import WrittenFloat
+from engine.serve.grammars import grammar
 from engine.serve.models import load_resident
 
 DENSE, INT64 = 2**53, 2**63 - 1

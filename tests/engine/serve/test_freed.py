@@ -6,7 +6,7 @@ import pytest
 
 from engine.mx import mx
 from engine.serve.backend import Job, Options
-from engine.serve.formats import grammar
+from engine.serve.grammars import grammar
 from engine.serve.models import load_resident
 from engine.serve.prefix_cache.prefix import Prefixes
 from engine.serve.scheduler.generation import Generation

@@ -9,7 +9,7 @@ import pytest
 
 from engine.mx import mx
 from engine.serve.backend import Job, Options
-from engine.serve.formats import grammar
+from engine.serve.grammars import grammar
 from engine.serve.metrics import Metrics
 from engine.serve.models import load_resident
 from engine.serve.scheduler.guide import Guide

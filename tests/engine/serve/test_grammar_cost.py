@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from engine.serve.errors import ApiError
-from engine.serve.formats import compiled, grammar, position, trial
+from engine.serve.grammars import compiled, grammar, position, trial
 from engine.serve.models import load_resident
 
 BOMBS = {

@@ -9,7 +9,7 @@ import pytest
 
 import engine.serve
 from engine.serve.errors import ApiError
-from engine.serve.formats import compiled, grammar, trial
+from engine.serve.grammars import compiled, grammar, trial
 from engine.serve.models import load_resident
 
 COSTLY = {"type": "integer", "multipleOf": 9_999_991}
@@ -109,7 +109,7 @@ def test_row_136_the_engine_has_no_function_that_compiles():
     folder = Path(engine.serve.__file__).parent
     makers = {path.name for path in folder.rglob("*.py") if "LLMatcher(" in path.read_text("utf-8")}
     assert makers == {"compiled.py", "trial.py"}
-    users = {path.name for path in folder.rglob("*.py") if "formats.compiled" in path.read_text("utf-8")}
+    users = {path.name for path in folder.rglob("*.py") if "grammars.compiled" in path.read_text("utf-8")}
     assert users <= {"backend.py", "chat.py", "compiled.py", "position.py", "grammar.py"}
     assert not [
         path for path in (folder / "scheduler").glob("*.py") if ".compiled(" in path.read_text("utf-8")

@@ -12,9 +12,9 @@ import pytest
 
 from bridge.common import listening
 from engine.serve.dialects.deltas import tokens_in
-from engine.serve.formats import compiled
-from engine.serve.formats.compiled import Grammars
-from engine.serve.formats.grammar import schema_grammar
+from engine.serve.grammars import compiled
+from engine.serve.grammars.compiled import Grammars
+from engine.serve.grammars.grammar import schema_grammar
 from engine.serve.models import load_resident
 from tests.engine.serve.world import serving
 
@@ -197,7 +197,7 @@ def test_grammar_is_compiled_before_the_engine_begins_the_answer(resident, monke
     def compiled_again(*_, **__):
         raise AssertionError("it is compiled already")
 
-    monkeypatch.setattr("engine.serve.formats.compiled.llguidance.LLMatcher", compiled_again)
+    monkeypatch.setattr("engine.serve.grammars.compiled.llguidance.LLMatcher", compiled_again)
     first.start().commit(resident.encode('{"v1":1'))
     second = first.start()
     assert second.accepted_length(resident.encode('{"v')) > 0  # at the beginning, wherever the first one is
@@ -216,7 +216,7 @@ def test_compiled_grammars_are_few(resident, monkeypatch):
         seen.append(text)
         return compile_one(tokenizer, text, **options)
 
-    monkeypatch.setattr("engine.serve.formats.compiled.llguidance.LLMatcher", counted)
+    monkeypatch.setattr("engine.serve.grammars.compiled.llguidance.LLMatcher", counted)
     for each in reversed(made):
         grammars.compiled(each, "tools")
     assert seen == made[4::-1]

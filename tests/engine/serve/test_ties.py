@@ -7,7 +7,7 @@ from engine.cache import make_caches
 from engine.dflash.stops import Stops
 from engine.models import load
 from engine.mx import mx
-from engine.serve.formats import grammar
+from engine.serve.grammars import grammar
 from tests.engine.runs import begun
 from tests.engine.unrounded import Unrounded
 

@@ -1,6 +1,6 @@
 """Compiles grammars, in the only place where the server does so, and keeps them.
 
-Clients supply the grammars. What they cost is limited: compiling by ``engine.serve.formats.trial``, a mask by
+Clients supply the grammars. What they cost is limited: compiling by ``engine.serve.grammars.trial``, a mask by
 llguidance, and all masks of an answer by ``GrammarState``. A request whose grammar exceeds a limit is refused. The
 engine gets a ``Compiled`` grammar with each answer, and cannot compile one itself.
 """
@@ -19,11 +19,11 @@ from weakref import WeakValueDictionary
 import llguidance
 
 from engine.serve.errors import ApiError, unsupported
-from engine.serve.formats import trial
 from engine.serve.formats.calls import form_of
-from engine.serve.formats.completion import Vocabulary
-from engine.serve.formats.grammar import Mark
-from engine.serve.formats.position import GrammarState
+from engine.serve.grammars import trial
+from engine.serve.grammars.completion import Vocabulary
+from engine.serve.grammars.grammar import Mark
+from engine.serve.grammars.position import GrammarState
 from engine.tokens import Tokenizer
 
 KEPT = 16  # compiled grammars to keep for later requests
@@ -103,7 +103,7 @@ class Grammars:
         return Vocabulary(self.tokenizer, self._logits, marks)
 
     def compiled(self, text: str, param: str, cancelled: threading.Event | None = None) -> Compiled:
-        """Return a grammar of ``engine.serve.formats.grammar``; ApiError if it is too complex or invalid.
+        """Return a grammar of ``engine.serve.grammars.grammar``; ApiError if it is too complex or invalid.
 
         Compiling can take seconds, so call this in a thread of its own.
         """

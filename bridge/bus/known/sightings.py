@@ -90,7 +90,7 @@ class _Known:
     # When the primary refused a push upon the value or told of another one, as long as no reading shows that.
     overtaken: float | None = None
     # When the primary was asked last, and when it last said that readings which contradict the value are old.
-    asked: float = -math.inf
+    asked_at: float = -math.inf
     confirmed: float = -math.inf
     # Whether this process wrote it, and so may ask the primary.
     is_own: bool = False
@@ -170,104 +170,108 @@ class Sightings:
                 known.overtaken = known.confirmed = now
 
     def judge(
-        self, seen: Mapping[str, str], is_listed: Callable[[str], bool] = lambda _: True
+        self, reading: Mapping[str, str], is_listed: Callable[[str], bool] = lambda _: True
     ) -> dict[str, str]:
         """Return a listing with each value that is older than the known one replaced by that.
 
         ``is_listed`` says of each known reference whether the listing would show it.
         """
         if not self.grace_s:
-            return dict(seen)
+            return dict(reading)
         with self._lock:
-            self._forget(seen)
-            absent = [name for name in self._known if name not in seen and is_listed(name)]
-            read: dict[str, str | None] = {**seen, **dict.fromkeys(absent)}
-            asked = self._to_ask(read)
-        told = self._ask(asked) if asked else {}
+            self._forget(reading)
+            absent = [name for name in self._known if name not in reading and is_listed(name)]
+            read: dict[str, str | None] = {**reading, **dict.fromkeys(absent)}
+            questions = self._to_ask(read)
+        primary = self._ask(questions) if questions else {}
         with self._lock:
-            for name in told.keys() & asked.keys():
-                if (known := self._known.get(name)) and known.tip == asked[name]:
-                    _learn(known, told[name], read[name])
+            for name in primary.keys() & questions.keys():
+                if (known := self._known.get(name)) and known.tip == questions[name]:
+                    _learn(known, primary[name], read[name])
             now = {name: self._settle(name, oid) for name, oid in read.items()}
         return {name: tip for name, tip in now.items() if tip}
 
-    def judge_one(self, name: str, seen: str | None) -> str | None:
+    def judge_one(self, name: str, reading: str | None) -> str | None:
         """Judge a single reading."""
-        return self.judge({name: seen} if seen else {}, name.__eq__).get(name)
+        return self.judge({name: reading} if reading else {}, name.__eq__).get(name)
 
     def _to_ask(self, read: Mapping[str, str | None]) -> dict[str, str]:
         """Return about which references of a reading the primary is asked now, with their known values."""
-        now, asked = time.monotonic(), dict[str, str]()
-        for name, seen in read.items():
+        now, questions = time.monotonic(), dict[str, str]()
+        for name, reading in read.items():
             known = self._known.get(name)
-            if not (known and known.tip and (known.is_own or self._asks_all) and now - known.asked >= ASK_S):
+            if not (
+                known and known.tip and (known.is_own or self._asks_all) and now - known.asked_at >= ASK_S
+            ):
                 continue
             grace_s = math.inf if known.is_own else self.grace_s
-            if self._outdated_since(known, seen, grace_s) is not None:
-                known.asked, asked[name] = now, known.tip
-                if len(asked) == _MOST_ASKED:
+            if self._outdated_since(known, reading, grace_s) is not None:
+                known.asked_at, questions[name] = now, known.tip
+                if len(questions) == _MOST_ASKED:
                     break
-        return asked
+        return questions
 
-    def _settle(self, name: str, seen: str | None) -> str | None:
+    def _settle(self, name: str, reading: str | None) -> str | None:
         """Return the newest value of a reference after a reading."""
         known = self._known.get(name)
         if known is None:
-            return seen
-        outdated_since = self._outdated_since(known, seen, self.grace_s)
+            return reading
+        outdated_since = self._outdated_since(known, reading, self.grace_s)
         now = time.monotonic()
         if outdated_since is not None:
             if now - outdated_since > self.lag_s:
                 self._lag = now - outdated_since, now
             return known.tip
-        if seen == known.tip:
+        if reading == known.tip:
             known.overtaken = None
-        elif seen is None:
+        elif reading is None:
             known.replace(None, now)
         # What is new counts as known once it is here: another copy of the bus may not have it yet.
-        return seen
+        return reading
 
-    def _outdated_since(self, known: _Known, seen: str | None, grace_s: float) -> float | None:
+    def _outdated_since(self, known: _Known, reading: str | None, grace_s: float) -> float | None:
         """Return since when a reading is outdated; None if it is news, or agrees with what is known."""
         now = time.monotonic()
 
         def counts(at: float) -> bool:
             return now - at < grace_s
 
-        if seen == known.tip:
+        if reading == known.tip:
             return known.overtaken if known.overtaken is not None and counts(known.overtaken) else None
-        if seen is None:
+        if reading is None:
             return known.born if counts(max(known.born, known.confirmed)) else None
-        if not self._order.is_here(seen):
+        if not self._order.is_here(reading):
             return None
         before = [(oid, at) for oid, at in known.past if counts(at)]
         if known.tip is not None:
-            if self._order.is_earlier(known.tip, seen):
+            if self._order.is_earlier(known.tip, reading):
                 return None
             if counts(max(known.since, known.confirmed)):
                 before.append((known.tip, known.since))
-        return next((at for oid, at in before if seen == oid or self._order.is_earlier(seen, oid)), None)
+        return next(
+            (at for oid, at in before if reading == oid or self._order.is_earlier(reading, oid)), None
+        )
 
-    def _forget(self, seen: Container[str]) -> None:
+    def _forget(self, reading: Container[str]) -> None:
         """Forget what no copy shows any more and, if there are very many references, what this reading does not."""
         now, too_many = time.monotonic(), len(self._known) > MOST_KNOWN
         old = [
             name
             for name, known in self._known.items()
-            if (known.tip is None or (too_many and not known.is_own and name not in seen))
+            if (known.tip is None or (too_many and not known.is_own and name not in reading))
             and now - max(known.since, known.confirmed) >= self.grace_s
         ]
         for name in old:
             del self._known[name]
 
 
-def _learn(known: _Known, told: str | None, seen: str | None) -> None:
-    """Record where the primary says that a reference is, which was read as ``seen``."""
+def _learn(known: _Known, primary: str | None, reading: str | None) -> None:
+    """Record where the primary says that a reference is, which was read as ``reading``."""
     now = time.monotonic()
-    if told == known.tip:
+    if primary == known.tip:
         known.confirmed, known.overtaken = now, None
-    elif told in (seen, None):
-        known.replace(told, now)
+    elif primary in (reading, None):
+        known.replace(primary, now)
     else:
         known.overtaken = known.confirmed = now
 

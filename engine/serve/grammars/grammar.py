@@ -1,6 +1,6 @@
 """The texts of grammars for answers, in llguidance's languages: JSON, a JSON schema, or a tool call.
 
-``engine.serve.formats.compiled`` compiles them.
+``engine.serve.grammars.compiled`` compiles them.
 """
 
 import json

@@ -7,7 +7,7 @@ import llguidance
 import numpy as np
 
 from engine.serve.errors import ApiError
-from engine.serve.formats.completion import Completion, Context, Vocabulary
+from engine.serve.grammars.completion import Completion, Context, Vocabulary
 
 NEAR = 256  # completions are searched for once at most this many tokens are left, and a token for each of the grammar's
 FARTHEST = 4096  # characters, but no more than this

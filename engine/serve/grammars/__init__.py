@@ -1,0 +1,1 @@
+"""Grammars that an answer must follow: their texts and trial, and where an answer stands in one."""
