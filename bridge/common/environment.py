@@ -146,9 +146,7 @@ def home() -> Path:
         return Path(named or pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError as error:
         message = "this user has no home folder: HOME is not set, and the system has no user of this number"
-        fix = (
-            "Set HOME to a folder of this user, or name the file or folder with its option, such as --policy."
-        )
+        fix = "Set HOME to a folder of this user, or name the file or folder in the command."
         raise UsageError(message, fix=fix, code="no_home") from error
 
 

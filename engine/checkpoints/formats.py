@@ -37,7 +37,8 @@ def advice(folder: Path, otherwise: str) -> tuple[str, str]:
     if snapshot is not None:
         return "", f"give the folder {snapshot.parent}"
     for patterns, what, fix in OTHERS:
-        found = next((path for pattern in patterns for path in sorted(folder.glob(pattern))), None)
+        files = (path for pattern in patterns for path in sorted(folder.glob(pattern)))
+        found = next((path for path in files if not path.match("model*.safetensors")), None)
         if found is not None:
             return f"; {found.name} is {what}", fix
     return "", otherwise

@@ -51,8 +51,8 @@ def test_a_policy_of_two_lines_is_enough_and_the_defaults_are_safe(write):
 @pytest.mark.parametrize(
     ("url", "poll", "pushes"),
     [
-        pytest.param("/srv/bus.git", (0.1, 0.2), 600, id="folder"),
-        pytest.param("file:///srv/bus.git", (0.1, 0.2), 600, id="file-url"),
+        pytest.param("/srv/bus.git", (0.1, 0.2), 6, id="folder"),
+        pytest.param("file:///srv/bus.git", (0.1, 0.2), 6, id="file-url"),
         pytest.param("https://host.invalid/bus.git", (2.0, 15.0), 6, id="https"),
         pytest.param("git@host.invalid:bus.git", (2.0, 15.0), 6, id="ssh"),
     ],

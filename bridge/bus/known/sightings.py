@@ -320,7 +320,7 @@ def shared(git: Git, url: str, push_url: str, private: str, make: Callable[[floa
     with _lock:
         if key not in _shared:
             # A folder on this machine has no copies: what is read there is so.
-            has_copies = url != push_url or not address.parse(url).is_local
+            has_copies = not all(address.parse(each).is_local for each in (url, push_url))
             known = _shared[key] = make(GRACE_S if has_copies else 0.0)
             if has_copies:
                 OwnWrites(git, url).load(known)

@@ -238,7 +238,7 @@ DAMAGE = {
     "pickles only": (
         lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"),
         "holds no model*.safetensors",
-        "again",
+        "writes safetensors",
     ),
     "missing tensor": (
         lambda f: _change(f, lambda held: held.pop("layers.1.self_attn.k_norm.weight")),

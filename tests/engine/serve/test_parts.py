@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlx_lm.tool_parsers import mistral
 
+from bridge.reports import cache_spec
 from engine.cache.spec import parse
 from engine.errors import BadInput
 from engine.serve.channels import FORM as CHANNEL_FORM
@@ -164,7 +165,7 @@ SPECS = st.one_of(
 
 @given(st.text(min_size=1).filter(str.isprintable), SPECS, st.integers(0, 999))
 def test_every_channel_round_trips(short, spec, boundary):
-    channel = Channel(short, spec, boundary)
+    channel = Channel(short, cache_spec.canonical(spec), boundary)
     assert Channel.parse(str(channel)) == channel
 
 
