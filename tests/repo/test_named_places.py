@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -58,9 +58,16 @@ def places(path: Path) -> set[str]:
     return {place.rstrip(".") for place in found} - ADDED - MADE
 
 
-@pytest.mark.parametrize("path", [*PAGES, *SCRIPTS], ids=lambda path: str(path.relative_to(ROOT)))
-def test_named_files_and_folders_are_there(path):
-    assert sorted(place for place in places(path) if not any(ROOT.glob(place.rstrip("/")))) == []
+def by_file(paths: Iterable[Path], missing: Callable[[Path], list[str]]) -> dict[str, list[str]]:
+    """What is missing, by the file that names it."""
+    return {str(path.relative_to(ROOT)): names for path in paths if (names := missing(path))}
+
+
+def test_named_files_and_folders_are_there():
+    def missing(path: Path) -> list[str]:
+        return sorted(place for place in places(path) if not any(ROOT.glob(place.rstrip("/"))))
+
+    assert by_file([*PAGES, *SCRIPTS], missing) == {}
 
 
 def test_files_are_found_in_pages_workflows_and_the_makefile():
@@ -121,15 +128,12 @@ def calls(path: Path, programs: tuple[str, ...]) -> Iterator[list[str]]:
                 found.append(Path(word).name if not found else word)
 
 
-@pytest.mark.parametrize("path", [*PAGES, *SCRIPTS], ids=lambda path: str(path.relative_to(ROOT)))
-def test_named_targets_of_make_exist(path):
-    named = [
-        words[1]
-        for words in calls(path, ("make",))
-        if len(words) > 1 and words[1].isalpha() and words[1].islower()
-    ]
+def test_named_targets_of_make_exist():
+    def missing(path: Path) -> list[str]:
+        named = [words[1] for words in calls(path, ("make",)) if len(words) > 1]
+        return [name for name in named if name.isalpha() and name.islower() and name not in TARGETS]
 
-    assert [name for name in named if name not in TARGETS] == []
+    assert by_file([*PAGES, *SCRIPTS], missing) == {}
 
 
 def unknown(words: list[str]) -> str | None:
@@ -171,11 +175,12 @@ def unknown(words: list[str]) -> str | None:
 SENTENCES = re.compile(r"kakeya (state|presence) \d")
 
 
-@pytest.mark.parametrize("path", [*PAGES, *SCRIPTS, *PYTHON], ids=lambda path: str(path.relative_to(ROOT)))
-def test_named_commands_and_options_exist(path):
-    named = [words for words in calls(path, tuple(PROGRAMS)) if not SENTENCES.match(" ".join(words))]
+def test_named_commands_and_options_exist():
+    def missing(path: Path) -> list[str]:
+        named = [words for words in calls(path, tuple(PROGRAMS)) if not SENTENCES.match(" ".join(words))]
+        return [fault for words in named if (fault := unknown(words))]
 
-    assert [missing for words in named if (missing := unknown(words))] == []
+    assert by_file([*PAGES, *SCRIPTS, *PYTHON], missing) == {}
 
 
 @pytest.mark.parametrize(
