@@ -101,6 +101,11 @@ def push(
             git.delete_refs(local.values())
 
 
+def fetch_url(git: Git, name: str) -> str:
+    """Return the URL that a remote's name or an address stands for, as ``url.X.insteadOf`` rewrites it; asks nobody."""
+    return git("ls-remote", "--get-url", "--", name, stdin=b"", ok=(0, 2, 128)).text
+
+
 def ask_primary(git: Git, address: str, known: Mapping[str, str]) -> dict[str, str | None]:
     """Return at which commits branches are where pushes go (None: there is none), or nothing if it does not tell.
 

@@ -74,9 +74,7 @@ class Remote:
     @property
     def url(self) -> str:
         """The URL that is fetched from."""
-        # For an address, git prints what ``url.X.insteadOf`` makes of it.
-        shown = self.git("ls-remote", "--get-url", "--", self.name, stdin=b"", ok=(0, 2, 128))
-        return shown.text or self.name
+        return exact_refs.fetch_url(self.git, self.name) or self.name
 
     @property
     def push_url(self) -> str:

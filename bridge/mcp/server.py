@@ -1,7 +1,6 @@
 """The MCP server: receives tool calls and returns results or errors. Standard output is only for the protocol."""
 
 import importlib
-import logging
 import traceback
 from functools import partial
 from importlib.metadata import version
@@ -10,6 +9,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import mcp_types as types
+from mcp.server import streamable_http
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
@@ -128,7 +128,7 @@ def serve_stdio(server: Server[Any]) -> None:
         spawn.end_children(_LAST_CALLS_S)
 
 
-def _is_no_disconnection(record: logging.LogRecord) -> bool:
+def _is_no_disconnection(record: Any) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect))
 
 
@@ -153,7 +153,7 @@ def serve_http(server: Server[Any], port: int) -> None:
         transport_security=security, max_sessions=MOST_SESSIONS, session_idle_timeout=IDLE_S
     )
     # The SDK would log a traceback for each client that leaves in the middle of a request.
-    logging.getLogger("mcp.server.streamable_http").addFilter(_is_no_disconnection)
+    streamable_http.logger.addFilter(_is_no_disconnection)
     say(f"serving MCP at http://{listening.LOOPBACK}:{port}/mcp")
     try:
         uvicorn.Server(listening.configure(app)).run(sockets=[listener])

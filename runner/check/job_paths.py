@@ -78,7 +78,7 @@ def missing_path(preset: Preset, policy: Policy, look: Look | None) -> Problem |
 def _judge(paths: Sequence[JobPath], output: str) -> Problem | None:
     """Turn the output of the script into a problem. An output that is none says nothing about the paths."""
     try:
-        answer = json.loads(output.splitlines()[-1])
+        answer = json.loads(output.rstrip().rpartition("\n")[2])
         path = paths[answer[0]] if answer else None
     except (ValueError, IndexError, TypeError):
         return None

@@ -37,7 +37,7 @@ def prefix(
 
 def shown_by(argv: Sequence[str]) -> list[str]:
     """Return the paths that a prefix makes readable."""
-    rules = [line for line in argv[2].splitlines() if line.startswith("(allow file-read* ")]
+    rules = [line for line in argv[2].split("\n") if line.startswith("(allow file-read* ")]
     fixed = [path for rule in rules for path in re.findall(r'\((?:subpath|literal) "([^"]+)"\)', rule)]
     return [*fixed, *(word.partition("=")[2] for word in argv if word.startswith("READ_"))]
 

@@ -79,7 +79,8 @@ def types_of(path):
 
 
 def asked(server, path, body):
-    return server.http.post(path, json={"model": "tiny-chat", "temperature": 0, "max_tokens": 80, **body})
+    limit = "max_output_tokens" if path == RESPONSES else "max_tokens"
+    return server.http.post(path, json={"model": "tiny-chat", "temperature": 0, limit: 80, **body})
 
 
 def events(text):

@@ -190,7 +190,8 @@ def test_a_clock_that_jumps_between_polls_and_is_set_right_again(
 
     for done, by in enumerate((3 * DAY, -YEAR), start=1):
         set_clock(by)
-        wait_for(lambda n=done: runner.said().count("this machine's clock went") >= 2 * n - 1)
+        # The second jump is within the time of doubt that the operator was told of.
+        wait_for(lambda: "this machine's clock went" in runner.said())
         run = client.run("quick")
         with pytest.raises(Exception, match=r"no runner (took|is alive)"):
             run.wait(timeout=1.5)
