@@ -83,7 +83,9 @@ TABLE: tuple[tuple[Neutral, str], ...] = (
     ),
     ((None, True), "add_generation_prompt"),
     # Thoughts
-    ((None, "", {}), "reasoning thinking think enable_thinking reasoning_effort"),
+    ((None, "", {}), "thinking think enable_thinking reasoning_effort"),
+    # Thoughts are told as they are, whichever summary is asked for.
+    ((None, "", {}, *({"summary": form} for form in (None, "auto", "concise", "detailed"))), "reasoning"),
     (OFF, "thinking_forced_open"),
     ((None, True), "include_reasoning separate_reasoning stream_reasoning parse_tool_calls"),
     ((None, "", "auto", "deepseek"), "reasoning_format"),

@@ -93,6 +93,7 @@ OWN = [
     ("text", {"format": {"type": "json_object"}}, {}, ("chat/completions", "completions", "messages")),
     ("output_config", {"format": {"type": "json_schema"}}, None, ("chat/completions", "completions", "responses")),
     ("reasoning", {"effort": "low"}, None, ("chat/completions", "completions", "messages")),
+    ("reasoning", {"effort": "low", "summary": "auto"}, {"summary": "auto"}, ("chat/completions", "messages")),
     ("reasoning_effort", "low", None, ("completions", "messages", "responses")),
     ("thinking", {"type": "enabled"}, None, ("chat/completions", "completions", "responses")),
     ("chat_template_kwargs", {"a": 1}, {}, ("completions", "messages", "responses")),
