@@ -53,7 +53,8 @@ except OSError as error:
 def on_a_full_disk(source, *arguments):
     """What a program prints in a process that cannot write more than `BYTES` to a file."""
     done = subprocess.run(
-        [sys.executable, "-c", FULL + source, *map(str, arguments)],
+        # -B: byte code that is cut off at the limit would stay for other tests.
+        [sys.executable, "-B", "-c", FULL + source, *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,

@@ -137,7 +137,7 @@ def test_a_real_deletion_and_a_real_rewrite_are_noticed(http_bus, far, bus, git)
     assert (deleted.value.code, rewritten.value.code) == ("gone", "rewritten")
 
 
-@pytest.mark.rows(1)
+@pytest.mark.long
 @pytest.mark.parametrize("lags", LAGS)
 def test_a_running_job_can_be_cancelled(runners, http_bus, far, job, lags, wait_for):
     with http_bus.lagging(*lags):

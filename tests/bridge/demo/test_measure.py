@@ -50,6 +50,7 @@ def test_a_setting_that_the_preset_does_not_take_is_refused(tmp_path, monkeypatc
     assert "KAKEYA_MAC_VERIFIER_PATH" in said
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("folder", ["./presets", "ABSOLUTE"])
 def test_a_preset_of_ones_own_is_tried_as_the_page_says(folder, tmp_path):
     mine = {

@@ -155,7 +155,8 @@ SLOW_CHUNK = CHUNK.replace(b" / ", b" /reads ")
 EXPECT = SLOW_BODY.replace(b"\r\n\r\n{", b"\r\nExpect: 100-continue\r\n\r\n")
 
 
-@pytest.mark.parametrize("sent", [BODY, CHUNK, SLOW_BODY, SLOW_CHUNK, EXPECT])
+@pytest.mark.rows(1)
+@pytest.mark.parametrize("sent", [SLOW_BODY, BODY, CHUNK, SLOW_CHUNK, EXPECT])
 def test_row_141_a_request_whose_body_is_missing_makes_way(sent, serve, monkeypatch):
     monkeypatch.setattr(web, "MOST_CONNECTIONS", 8)
     connect = serve()
@@ -172,6 +173,7 @@ def test_row_141_a_request_whose_body_is_missing_makes_way(sent, serve, monkeypa
         one.close()
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("sent", [SLOW_BODY, SLOW_CHUNK])
 def test_row_141_a_body_that_is_late_is_not_waited_for(sent, serve, monkeypatch):
     monkeypatch.setattr(listening, "BODY_S", 0.3)

@@ -136,7 +136,7 @@ FORM = {"type": "json_schema", "json_schema": {"schema": SCHEMAS["object"]}}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMAS["object"]}}
 
 
-@pytest.mark.rows(2)
+@pytest.mark.long
 @pytest.mark.parametrize("draft", ["none", "dflash"])
 @pytest.mark.parametrize(
     "fields",

@@ -65,7 +65,7 @@ RULES = {
 }
 
 
-@pytest.mark.rows(2)
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("said", RULES)
 def test_a_rule_of_the_host_is_found_before_a_job_runs(check, bus, git, said):
     hook(bus, "pre-receive", f'echo "{said}" >&2; exit 1')
