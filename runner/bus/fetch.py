@@ -137,7 +137,9 @@ class Fetcher:
             got |= self._retry(retries) if retries and is_turn_of_retries else self._search()
         self._arrived(new, got)
         # One successful fetch shows that the bus can send: then no number of bad branches may stop the polls.
-        nothing_came = self._is_broken and not self._tips.at and not self._suspects
+        # One that is still on its way may show it yet.
+        is_waiting = bool(self._suspects) or self._transfer.slow_commit is not None
+        nothing_came = self._is_broken and not self._tips.at and not is_waiting
         if nothing_came and self.quarantine.unreadable_count >= _MOST_UNREADABLE:
             message = f"cannot fetch from the bus: {self.quarantine.unreadable_count} branches cannot be read"
             raise InfrastructureError(message, code="unreachable")
