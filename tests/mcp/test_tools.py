@@ -60,6 +60,7 @@ def test_there_are_nine_tools_with_schemas_and_hints(door):
         assert tool.input_schema["additionalProperties"] is False
 
 
+@pytest.mark.long
 def test_relative_paths_in_the_environment_begin_where_the_server_was_started(door, monkeypatch, tmp_path):
     key = make_key(tmp_path / "state")
     monkeypatch.setenv("KAKEYA_PUBLIC_KEY", str(tmp_path / "state" / "runner.pub").lstrip("/"))

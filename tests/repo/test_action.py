@@ -441,6 +441,7 @@ TRUE = ("", "true", "True", "TRUE", "yes", "Yes", "on", "ON", "y", "1", " true "
 FALSE = ("false", "False", "FALSE", "no", "No", "off", "OFF", "n", "0", " False ")
 
 
+@pytest.mark.rows(6)
 @pytest.mark.parametrize(
     ("written", "read"), [*((text, "true") for text in TRUE), *((text, "false") for text in FALSE)]
 )

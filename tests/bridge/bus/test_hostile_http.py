@@ -233,6 +233,7 @@ def push_fails(user_git, monkeypatch):
     return push
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     "word", [b"[remote rejected] (", b"[remote rejected]", b"repository ", b"cannot lock ref '"]
 )

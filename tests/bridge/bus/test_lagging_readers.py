@@ -84,7 +84,7 @@ def test_a_request_runs_once_and_is_answered(runners, http_bus, far, job, lags):
         assert wrong not in said, said
 
 
-@pytest.mark.rows(1)
+@pytest.mark.long
 @pytest.mark.parametrize("lags", LAGS)
 def test_what_was_just_sent_is_there_for_every_command(http_bus, far, lags, clone):
     with http_bus.lagging(*lags):

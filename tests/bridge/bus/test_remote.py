@@ -134,6 +134,7 @@ def test_a_branch_that_stands_in_the_way_is_named(remote, bus, git, blocking):
         remote.try_push(f"{blocking}/deep/noop-1700000000-abc123", another(remote))
 
 
+@pytest.mark.rows(8)
 @pytest.mark.parametrize(
     "words",
     ["directory file conflict", "refname conflict", "reference conflict due to case-insensitive filesystem",
@@ -162,6 +163,7 @@ def test_requests_below_a_branch_of_the_same_name_stand_in_the_way_too(remote, b
     assert caught.value.code == "squatted"
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize(
     "config", ["push.followTags", "push.gpgSign", "remote.origin.prune", "fetch.pruneTags"]
 )
@@ -334,6 +336,7 @@ def test_once_the_time_is_over_no_fetch_is_tried(remote, monkeypatch):
     assert remote.fetch_listed({BRANCH: commit}) == {}
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("first", [f"{BRANCH}/noop-1700000001-abc123", BRANCH])
 def test_what_is_gone_from_the_remote_keeps_no_other_branch_from_being_fetched_or_pushed(
     remote, bus, git, first

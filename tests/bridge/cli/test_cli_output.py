@@ -142,6 +142,7 @@ def test_a_line_of_the_runners_log_is_one_line_without_credentials(capsys):
     assert shown.endswith(r"cannot fetch https://***@host/x: a\nforged\x1b[2J" + "\n")
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize(
     "args", [("presets",), ("--help",), ("run", "--help"), ("list",), ("doctor",)], ids=" ".join
 )

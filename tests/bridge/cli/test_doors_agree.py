@@ -180,6 +180,7 @@ def test_an_incomplete_answer_is_no_rejected_one(clone, keyed, presets, monkeypa
     assert Client(clone).list()[0].as_dict()["conclusion"]["word"] == "gate_incomplete"
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize(
     ("changes", "holds"),
     [

@@ -237,6 +237,7 @@ class TestRun:
 
         return run
 
+    @pytest.mark.long
     def test_a_gated_job_is_run_and_its_verdict_shown(self, shown):
         code, data, text = shown(replace(walkthrough.JOBS[-1], params={"n_samples": 1, "max_new_tokens": 2}))
 

@@ -10,6 +10,7 @@ from tests.bridge.gate import edits, reports
 SAMPLE = 80
 
 
+@pytest.mark.rows(4)
 @pytest.mark.parametrize("kind", reports.BUILDERS)
 def test_sampled_edits_are_not_accepted(kind):
     report, run = edits.cases(kind)

@@ -44,6 +44,7 @@ def test_exact_intervals_agree_with_the_textbook(trials):
         assert exact_interval(hits, trials) == pytest.approx(textbook_interval(hits, trials), abs=1e-9)
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize("hits", [0, 1, 700, 14_000, 19_999, 20_000])
 def test_the_closed_form_of_many_trials_continues_the_sum(hits):
     """One trial more makes little difference, whichever formula computes it."""

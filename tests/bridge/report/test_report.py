@@ -87,6 +87,7 @@ def answered(client, keyed):
     return run.branch
 
 
+@pytest.mark.long
 def test_two_real_runs_from_the_bus_to_every_form(kakeya, client, keyed, git, clone, tmp_path):
     key = keyed.key()
     runs = [client.run("kv-codec-rd", {"n_vectors": 64, "dim": "64", "seed": seed}) for seed in (1, 2)]

@@ -69,6 +69,7 @@ def test_another_key_and_none_send_requests_of_their_own(client, git, bus):
     assert len(sent) == 4
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize(
     "other",
     [{"params": {"n": 6}}, {"preset": "noop"}, {"ref": "main"}, {"labels": ["gpu"]}],

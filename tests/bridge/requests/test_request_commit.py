@@ -229,6 +229,7 @@ def test_no_hook_of_the_users_repository_runs(clone, tmp_path, git, where):
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -251,7 +252,7 @@ def test_variables_of_another_git_call_do_not_mislead(clone, bus, git, monkeypat
     assert state_of(clone, git) == before
 
 
-@pytest.mark.rows(6)
+@pytest.mark.rows(2)
 @pytest.mark.parametrize(
     ("key", "value"),
     [

@@ -154,7 +154,7 @@ FIELDS = {
 }
 
 
-@pytest.mark.rows(8)
+@pytest.mark.rows(3)
 @pytest.mark.parametrize(("fields", "check"), FIELDS.values(), ids=FIELDS)
 def test_a_changed_field_of_the_result_is_noticed(answer, fields, check):
     answer.change(**fields)

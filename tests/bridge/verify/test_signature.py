@@ -199,6 +199,7 @@ def cancel_of(forger, branch) -> bytes:
     return json.dumps(about).encode()
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("place", ["answer", "below it"])
 def test_row_125_a_cancellation_that_the_runner_never_saw_is_no_part_of_its_answer(
     reader, answered, forger, git, bus, place
@@ -230,7 +231,7 @@ def test_a_signed_answer_to_a_cancelled_request_holds(client, reader, keyed):
     assert (report.holds, report.signed) == (True, True)
 
 
-@pytest.mark.rows(3)
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -118,6 +118,7 @@ def ask(connection):
     return connection.recv(100).split(b"\r\n")[0]
 
 
+@pytest.mark.long
 def test_row_103_idle_connections_make_way(serve, monkeypatch):
     monkeypatch.setattr(web, "MOST_CONNECTIONS", 8)
     connect = serve()
@@ -155,7 +156,7 @@ SLOW_CHUNK = CHUNK.replace(b" / ", b" /reads ")
 EXPECT = SLOW_BODY.replace(b"\r\n\r\n{", b"\r\nExpect: 100-continue\r\n\r\n")
 
 
-@pytest.mark.rows(1)
+@pytest.mark.long
 @pytest.mark.parametrize("sent", [SLOW_BODY, BODY, CHUNK, SLOW_CHUNK, EXPECT])
 def test_row_141_a_request_whose_body_is_missing_makes_way(sent, serve, monkeypatch):
     monkeypatch.setattr(web, "MOST_CONNECTIONS", 8)

@@ -69,6 +69,7 @@ def test_loops_wait_as_often_as_they_are_said_to(report):
         assert row["counters"]["syncs"] > len(row["commits"]) + sum(map(bool, row["drafted"]))
 
 
+@pytest.mark.long
 def test_one_graph_is_compared_with_the_other_loops_at_each_context(report):
     found = {
         (claim["against"], claim.get("where", {}).get("workload"))

@@ -103,6 +103,7 @@ def test_all_arms_decode_what_mlx_lm_does(measured):
     assert set(same.values()) == {1.0}
 
 
+@pytest.mark.long
 def test_lookup_drafts_and_its_rounds_add_up(report):
     rows = [row for row in report["rows"] if row["arm"] == "lookup/auto" and not row["warmup"]]
     for row in rows:

@@ -218,6 +218,7 @@ def test_the_window_of_a_penalty_counts_only_with_the_penalty():
             asked("chat/completions", repetition_penalty=1.2, **{field: 20})
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("route", [route for route in ROUTES if "count" not in route])
 def test_answers_name_what_they_ignored(server, route, stream):

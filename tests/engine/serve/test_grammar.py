@@ -194,6 +194,7 @@ JSON_CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
 OTHER_CALL = "<tool_call>\n<function=now>\n</function>\n</tool_call>"
 
 
+@pytest.mark.rows(4)
 @pytest.mark.parametrize(
     ("text", "in_json", "free"),
     [

@@ -156,6 +156,7 @@ JSON_FINAL = '<|channel|>final<|message|>["a",1]'
 JSON_CALL = "<|channel|>commentary to=functions.noop <|constrain|>json<|message|>{}"
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize(
     ("text", "allowed"),
     [

@@ -29,7 +29,7 @@ def asked(server, schema, **fields):
     return server.chat(response_format=form, max_tokens=48, **fields)
 
 
-@pytest.mark.rows(4)
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("schema", "named"),
     [

@@ -33,7 +33,7 @@ def reported(resident, ids, **options):
     return found, generation.stats.accepted
 
 
-@pytest.mark.rows(8)
+@pytest.mark.rows(2)
 @pytest.mark.parametrize("draft", ["none", "lookup", "dflash", "auto"])
 @pytest.mark.parametrize(
     "options",

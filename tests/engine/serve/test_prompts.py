@@ -157,6 +157,7 @@ def as_written_for(name):
     return [*turns, turn("assistant", "Cold."), turn("user", "So?")]
 
 
+@pytest.mark.rows(9)
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", sorted(TEMPLATES.keys() - {"gemma2", "deepseek", "deepseek-v3.1"}))
 def test_a_session_with_calls_is_what_transformers_makes_of_it(world, name, dialect):

@@ -144,6 +144,7 @@ def test_a_live_runner_mends_its_store(runners, client, presets, wait_for, tmp_p
     assert "the store is damaged" in runner.said()
 
 
+@pytest.mark.long
 def test_a_live_runner_gets_over_a_lock_that_a_killed_git_left(runners, client, wait_for):
     runner = runners.start()
     assert client.run("noop").wait(timeout=60).state is State.SUCCEEDED

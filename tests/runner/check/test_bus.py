@@ -65,7 +65,7 @@ RULES = {
 }
 
 
-@pytest.mark.rows(1)
+@pytest.mark.long
 @pytest.mark.parametrize("said", RULES)
 def test_a_rule_of_the_host_is_found_before_a_job_runs(check, bus, git, said):
     hook(bus, "pre-receive", f'echo "{said}" >&2; exit 1')
@@ -78,6 +78,7 @@ def test_a_rule_of_the_host_is_found_before_a_job_runs(check, bus, git, said):
     assert branches(bus, git) == ["main"]
 
 
+@pytest.mark.long
 def test_a_host_that_keeps_branches_is_named(check, bus, git):
     git(bus, "config", "receive.denyDeletes", "true")
     found = check()

@@ -99,6 +99,7 @@ def test_the_answer_of_a_job_counts(host, output, says):
     assert problem is None or says in problem.message
 
 
+@pytest.mark.rows(1)
 @pytest.mark.skipif(program(*bubblewrap.PROGRAMS) is None, reason="bubblewrap is not installed")
 @pytest.mark.parametrize(
     ("argv", "env", "says"),

@@ -47,6 +47,7 @@ def answers(client, keyed, presets, tmp_path):
     return asking, branches
 
 
+@pytest.mark.long
 def test_every_end_of_a_job_is_an_answer_that_verifies(answers):
     client, branches = answers
     wrong = {}

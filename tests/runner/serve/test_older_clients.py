@@ -108,6 +108,7 @@ def test_a_path_that_does_not_exist_is_refused_before_anybody_is_asked(host, req
     assert not host.ran.exists()
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("path", ["tests/test_ok.py", "tests", "tests/", "tests/test_ok.py::test_ok"])
 def test_a_path_that_exists_waits_for_approval(host, requester, path):
     branch = requester.send(requester.manifest("where", code="request", params={"path": path}))

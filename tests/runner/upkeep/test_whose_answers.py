@@ -134,6 +134,7 @@ def forge(requester):
     return make
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("at", ["2099-01-01T00:00:00Z", "2001-01-01T00:00:00Z", "now"])
 def test_forged_answers_displace_none_whatever_their_times(host, requester, ran, forge, at):
     honest = [requester.send(requester.manifest("touch")) for _ in range(2)]
