@@ -36,11 +36,11 @@ help:
 	@echo "make lint    check style, types, import directions, workflows and schemas"
 	@echo "make bench   measure everything (most of an hour): the two that follow"
 	@echo "make measure measure the bus, the runner and the codecs, and print the figures"
-	@echo "make results measure the engine and write docs/results.md  (ARGS=--render: write it again)"
+	@echo "make results measure the engine and write docs/results*.md  (ARGS=--render: write them again)"
 	@echo "make real    get a real model, SmolLM2, and measure a little of it (some minutes)"
 	@echo "make fuzz    fuzz what reads hostile input  (ARGS=60: for 60 seconds a target)"
 	@echo "make conformance  run the public MCP conformance suite (needs npm)"
-	@echo "make docs    write the generated parts of docs/ anew"
+	@echo "make docs    write the generated parts of docs/ anew, and count the words"
 	@echo "make parity  add the published drafter code, HTTP suites and clients to .venv, for their tests"
 	@echo "make dist    build a release into dist/: two wheels and the source distribution"
 	@echo "make clean   remove .venv and everything else that was made here"
@@ -102,6 +102,7 @@ docs: .venv/.dev
 	@$(PY) docs/build_rules.py
 	@$(PY) docs/build_skill.py
 	@$(PY) docs/build_schema.py
+	@$(PY) docs/count_words.py
 
 parity: .venv/.parity $(NODE_CLIENTS)/node_modules/.package-lock.json
 

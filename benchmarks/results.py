@@ -1,15 +1,15 @@
-"""Measure the engine through a runner, which signs each run, and write docs/results.md.
+"""Measure the engine through a runner, which signs each run, and write docs/results.md and docs/results-tiny.md.
 
 A real model comes first, if it is here (`make real` gets it), then the bundled pairs.
 
     python -m benchmarks.results                     # everything (`make results`, part of `make bench`)
     python -m benchmarks.results --only spec-tiny    # measure this one anew, keep the others
-    python -m benchmarks.results --render            # write the page again from the reports that are kept
-    python -m benchmarks.results --quick             # as little of each as there can be; page and reports in build/
+    python -m benchmarks.results --render            # write the pages again from the reports that are kept
+    python -m benchmarks.results --quick             # as little of each as there can be; pages and reports in build/
 
 Each report X.json lies in docs/results beside X.run, which vouches for it, signed with the key in .kakeya/runner.pub:
-`kakeya gate docs/results` accepts the published figures again. What the gate does not accept is named on the page with
-its verdict alone. If a run was measured again, the page says so, with the earlier verdicts.
+`kakeya gate docs/results` accepts the published figures again. What the gate does not accept is named on a page with
+its verdict alone. If a run was measured again, its page says so, with the earlier verdicts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import yaml
 
 from benchmarks import results_speed
 from benchmarks.results_kept import KEY, ROOT, Kept, read, remember
-from benchmarks.results_page import page
+from benchmarks.results_page import of_pairs, page
 from benchmarks.results_runs import Run, runs
 from bridge.cli.measure import KEY_FOLDER
 from bridge.demo.walkthrough import MODELS
@@ -39,7 +39,7 @@ class NoReportError(Exception):
 
 
 def main() -> int:
-    """Measure what was asked for, then write the page."""
+    """Measure what was asked for, then write the pages."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -48,7 +48,12 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="as little of each as the gate takes")
     parser.add_argument("--render", action="store_true", help="measure nothing")
     parser.add_argument("--reports", type=Path, metavar="DIR", help="[default: build/results]")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="[default: docs/results.md]")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        metavar="FILE",
+        help="[default: docs/results.md]; the bundled pairs' page is written beside it",
+    )
     options = parser.parse_args()
     folder = options.reports or (ROOT / "build" / "results-quick" if options.quick else PUBLISHED)
     target = options.page or (folder / "results.md" if options.quick else PAGE)
@@ -68,10 +73,12 @@ def main() -> int:
         if kept.measured["kind"] == results_speed.KIND:
             results_speed.show(kept.measured)
     runs_kept = [kept for run in known.values() if (kept := read(folder, run.name, run.argv))]
-    target.write_text(page(runs_kept), encoding="utf-8")
-    print(
-        f"wrote {target}: {sum(run.accepted for run in runs_kept)} of {len(runs_kept)} reports are accepted"
-    )
+    pairs = [run for run in runs_kept if of_pairs(run)]
+    target.write_text(page([run for run in runs_kept if run not in pairs]), encoding="utf-8")
+    behind = target.with_stem(f"{target.stem}-tiny")
+    behind.write_text(page(pairs, behind=True), encoding="utf-8")
+    accepted = sum(run.accepted for run in runs_kept)
+    print(f"wrote {target} and {behind.name}: {accepted} of {len(runs_kept)} reports are accepted")
     return 0 if whole else 1
 
 

@@ -1,4 +1,4 @@
-"""The page of results: what the gate accepted, its losses first, and the names of what it did not accept."""
+"""The pages of results: what the gate accepted, its losses first, and the names of what it did not accept."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from benchmarks.results_claims import about, claims, is_of_all, losses, value
 from benchmarks.results_kept import Kept, Row
+from benchmarks.results_runs import PAIRS
 from benchmarks.results_scores import scores
 from bridge.common.drawing.text import cell, number
 from bridge.reports.views import codec, decode
@@ -14,12 +15,19 @@ HEAD = """\
 # Results
 
 `make results` writes this page from the reports in docs/results that the [evidence gate](evidence.md) accepts. A runner
-measured each one and signed its run, which lies beside it; `kakeya gate docs/results` checks both again. Losses come
-first. Reports that were not accepted are listed [at the end](#not-accepted), without their figures.
-[Evidence](evidence.md#claims) defines the claims. In brackets: a rate's slowest and fastest prompt, or a share's exact
-95 % interval. Tables by length or task leave out arms whose value is the same throughout. Rates depend on the machine
-and on its load; errors, bits, recall and agreement hardly do. The weights of smollm2-135m come as a GGUF of 4 bits
-(Q4_1); they are computed in float32.
+measured each one and signed its run, which lies beside it; `kakeya gate docs/results` checks both again
+([how](researcher.md)). Losses come first. Reports that were not accepted are listed [at the end](#not-accepted),
+without their figures. [Evidence](evidence.md#claims) defines the claims, the [glossary](glossary.md) other words. In
+brackets: a rate's slowest and fastest prompt, or a share's exact 95 % interval. Tables by length or task leave out arms
+whose value is the same throughout. Rates depend on the machine and on its load; errors, bits, recall and agreement
+hardly do. The weights of smollm2-135m come as a GGUF of 4 bits (Q4_1); they are computed in float32. The bundled pairs
+have [a page of their own](results-tiny.md).
+"""
+BEHIND = """\
+# Results of the bundled pairs
+
+The pairs `tiny` and `tiny-hybrid` have about 5 million parameters each and were trained for this project's tests.
+[Results](results.md) has the figures of a real model, and says how to read both pages.
 """
 SHOWS = {
     "kakeya.codec-rd": "Relative squared error of vector codecs, and all the bits that they store.",
@@ -40,17 +48,23 @@ SHOWS = {
 }
 NOTHING = "No report was accepted.\n"
 NO_LOSS = "No claim below is a loss.\n"
-WHOLE = "Every report in docs/results was accepted.\n"
+WHOLE = "Every report of this page was accepted.\n"
 
 
-def page(kept: Sequence[Kept]) -> str:
-    """Return docs/results.md.
+def of_pairs(run: Kept) -> bool:
+    """Return whether a run measured a bundled pair, whose figures stand on a page of their own."""
+    return run.name.endswith(tuple(f"-{pair}" for pair in PAIRS))
+
+
+def page(kept: Sequence[Kept], *, behind: bool = False) -> str:
+    """Return docs/results.md, or docs/results-tiny.md, which stands behind it.
 
     Args:
         kept: the runs, accepted or not.
+        behind: whether this is the page of the bundled pairs.
     """
     accepted = [run for run in kept if run.accepted]
-    parts = [HEAD]
+    parts = [BEHIND if behind else HEAD]
     if accepted:
         lost = [line for run in accepted for line in losses(run)]
         parts += ["## Machine\n", machines(accepted)]
@@ -60,7 +74,7 @@ def page(kept: Sequence[Kept]) -> str:
         ]
         kinds = [run.measured["kind"] for run in accepted]
         parts += [section(run, new=run.measured["kind"] not in kinds[:i]) for i, run in enumerate(accepted)]
-        parts.append(scores())
+        parts += [] if behind else [scores()]
     else:
         parts.append(NOTHING)
     return "\n".join([*parts, "## Not accepted\n", not_accepted([run for run in kept if not run.accepted])])

@@ -156,7 +156,7 @@ def _interpreter(interpreter: Interpreter) -> Check:
 
 def _preset(preset: Preset, policy: Policy, interpreter: Interpreter, models: Sequence[Problem]) -> Check:
     if refused := refusal_of(preset, policy):
-        fix = 'To allow it for people that you list, see "Whose code runs" in docs/operations.md.'
+        fix = 'To allow it for people that you list, see "Whose code runs" in docs/policy.md.'
         return Check("preset", None, f"{preset.name}: refused: {refused}", fix)
     if missing := missing_settings(preset, policy):
         fix = f"Set {', '.join(missing)} under env in the policy."

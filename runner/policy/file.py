@@ -40,7 +40,7 @@ def load_policy(path: Path | None = None) -> Policy:
     try:
         policy = Policy.model_validate(read_yaml(path, PolicyError))
     except ValidationError as error:
-        fix = "docs/operations.md describes every key."
+        fix = "docs/policy.md describes every key."
         raise PolicyError(f"{path}: {describe(error)[0]}", fix=fix) from error
     check_owned(policy.state.parent, "the state folder")
     if policy.preset_folder:

@@ -1,4 +1,4 @@
-"""The settings that a host decides: the sections of its policy and their bounds. docs/operations.md describes each."""
+"""The settings that a host decides: the sections of its policy and their bounds. docs/policy.md describes each."""
 
 import re
 import sys

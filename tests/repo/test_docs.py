@@ -108,6 +108,32 @@ def test_links_between_documents_lead_somewhere():
     assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()] == []
 
 
+def anchors(text: str) -> set[str]:
+    """Return the names by which a page's headings are linked, as GitHub makes them."""
+    heads = re.findall(r"^#{1,6} (.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_links_to_headings_lead_to_one():
+    pages = [
+        path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")] if path.name != "CHANGELOG.md"
+    ]
+    links = [
+        (page, path, anchor)
+        for page in pages
+        for path, anchor in re.findall(r"\]\(([^)#:\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    ]
+
+    assert len(links) > 50
+    missing = [
+        f"{page.name}: {path}#{anchor}"
+        for page, path, anchor in links
+        for to in [page.parent / path if path else page]
+        if to.suffix == ".md" and anchor not in anchors(to.read_text(encoding="utf-8"))
+    ]
+    assert missing == []
+
+
 def test_the_schema_is_that_of_the_models():
     written = json.loads((ROOT / "bridge" / "schemas" / "report-3.json").read_text(encoding="utf-8"))
 
