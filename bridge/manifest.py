@@ -140,7 +140,7 @@ def parse_manifest(text: str | bytes) -> "Request":
     try:
         return Request.model_validate(value)
     except ValidationError as error:
-        message, field = describe(error)
+        message, field = describe(error, Request, value)
         code = "bad_nonce" if field == "nonce" else "bad_manifest"
         raise ManifestError(f"the manifest is not valid: {message}", code=code) from error
 

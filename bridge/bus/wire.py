@@ -338,8 +338,10 @@ def parse_result(data: bytes | None) -> Result:
     if data is None:
         raise VerificationError(f"there is no {RESULT}")
     try:
-        return Result.model_validate(strict_json.loads(data, what=RESULT, max_bytes=MAX_RESULT, max_depth=12))
-    except ValidationError as error:
-        raise VerificationError(f"{RESULT} is not valid: {describe(error)[0]}") from error
+        value = strict_json.loads(data, what=RESULT, max_bytes=MAX_RESULT, max_depth=12)
     except ManifestError as error:
         raise VerificationError(error.message) from error
+    try:
+        return Result.model_validate(value)
+    except ValidationError as error:
+        raise VerificationError(f"{RESULT} is not valid: {describe(error, Result, value)[0]}") from error

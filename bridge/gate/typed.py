@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from bridge.common.validation import place_of, predicate
 from bridge.reports.models import Report
 
 _PROVENANCE = ("identity", "config", "created_at", "models")
@@ -23,18 +24,17 @@ def read_typed(model: type[Report], report: Mapping[str, Any]) -> tuple[Report |
     messages: dict[tuple[str, str], list[str]] = {}
     outside_rows = [fault for fault in faults if not _is_in_row(fault)]
     for fault in chain(outside_rows, _row_faults(model, report, faults, context)):
-        where = [str(part) for part in fault["loc"]]
+        where = place_of(fault, model, report)
         group = messages.setdefault(_code_and_part(where, fault["type"]), [])
         if len(group) < _MOST_TOGETHER:
-            described = "is missing" if fault["type"] == "missing" else fault["msg"]
-            group.append(f"{'.'.join(where)}: {described}")
+            group.append(f"{'.'.join(where)}: {predicate(fault)}")
         if len(messages) > _MOST_GROUPS:
             break
     return None, [(code, "; ".join(group)) for (code, _), group in messages.items()]
 
 
 def _errors(error: ValidationError, *place: str | int) -> list[dict[str, Any]]:
-    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    faults = error.errors(include_url=False)
     return [{**fault, "loc": (*place, *fault["loc"])} for fault in faults]
 
 

@@ -87,7 +87,7 @@ def _read(tool: Tool, name: str, arguments: dict[str, Any]) -> Arguments:
     try:
         return tool.takes.model_validate(named)
     except ValidationError as error:
-        message, _ = describe(error)
+        message, _ = describe(error, tool.takes, named)
         known = ", ".join(tool.takes.model_fields) or "none"
         raise UsageError(f"{name}: {message}", fix=f"Arguments: {known}.", code="usage") from error
 

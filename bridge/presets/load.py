@@ -7,12 +7,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bridge.common.validation import describe_all
+from bridge.common.validation import describe_all, near
 from bridge.errors import PresetError
-from bridge.presets.model import Preset, did_you_mean
+from bridge.presets.model import Preset, Step, did_you_mean
 from bridge.system.strict_yaml import read_yaml
 
 FRAGMENTS = "_fragments.yaml"
+# Keys of the file that are replaced by what they name before the preset is checked.
+_USE = {Preset: ["use"], Step: ["use"]}
 
 
 class Presets(dict[str, Preset]):
@@ -90,7 +92,9 @@ def _load(path: Path, fragments: Mapping[str, Any]) -> Preset:
         raise PresetError(f"{path.name}: use must be a list of fragments' names")
     for fragment in used:
         if not isinstance(fragments.get(fragment), dict):
-            raise PresetError(f"{path.name}: there is no fragment {fragment!r} in {FRAGMENTS}")
+            raise PresetError(
+                f"{path.name}: there is no fragment {fragment!r} in {FRAGMENTS}{near(fragment, fragments)}"
+            )
         merged = _merge(merged, fragments[fragment])
     merged = _merge(merged, raw)
     if isinstance(merged.get("steps"), list):
@@ -98,7 +102,7 @@ def _load(path: Path, fragments: Mapping[str, Any]) -> Preset:
     try:
         preset = Preset.model_validate(merged)
     except ValidationError as error:
-        message = f"{path.name}: {describe_all(error, [*Preset.model_fields, 'use'])}"
+        message = f"{path.name}: {describe_all(error, Preset, merged, _USE)}"
         raise PresetError(message, fix="docs/presets.md describes the format.") from error
     if preset.name != path.stem:
         raise PresetError(f"{path.name}: the preset is called {preset.name!r}; file and name must agree")
@@ -112,8 +116,13 @@ def _put_together(step: Any, fragments: Mapping[str, Any], path: Path) -> Any:
     argv: list[Any] = []
     for name in step["use"]:
         piece = fragments.get(name) if isinstance(name, str) else None
+        pieces = [
+            key for key, value in fragments.items() if isinstance(value, dict) and value.keys() == {"argv"}
+        ]
         if not isinstance(piece, dict) or piece.keys() != {"argv"} or not isinstance(piece["argv"], list):
-            raise PresetError(f"{path.name}: there is no piece of a command {name!r} in {FRAGMENTS}")
+            raise PresetError(
+                f"{path.name}: there is no piece of a command {name!r} in {FRAGMENTS}{near(name, pieces)}"
+            )
         argv += piece["argv"]
     own = step.get("argv", [])
     rest = {key: value for key, value in step.items() if key != "use"}

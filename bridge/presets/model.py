@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 from bridge.bus import branch_names
 from bridge.bus.wire import Name
 from bridge.common import limits as bounds
+from bridge.common.validation import near
 from bridge.errors import PresetError
 from bridge.presets.params import Param, PresetPart, Value
 from bridge.reports.kinds import KINDS
@@ -132,7 +133,9 @@ class Preset(BaseModel):
     def _gate_knows_the_kinds(cls, value: str | list[str]) -> str | list[str]:
         for kind in [value] if isinstance(value, str) else value:
             if kind not in KINDS and (kind not in ("none", "reports") or isinstance(value, list)):
-                raise ValueError(f"no rule knows reports of kind {kind!r}")
+                raise ValueError(
+                    f"no rule knows reports of kind {kind!r}{near(kind, [*KINDS, 'none', 'reports'])}"
+                )
         return value
 
     @model_validator(mode="after")
@@ -142,8 +145,11 @@ class Preset(BaseModel):
                 rule = "must consist of lower-case letters, digits and underscores"
                 raise ValueError(f"parameter {name!r} {rule}")
         wanted = {name for name, param in self.params.items() if not param.unused}
-        if unmatched := wanted.symmetric_difference(self._placeholders(_PARAM_TOKEN)):
-            raise ValueError(f"parameter {min(unmatched)!r} must be both declared and used in a step")
+        used = self._placeholders(_PARAM_TOKEN)
+        if unmatched := wanted.symmetric_difference(used):
+            name = min(unmatched, key=lambda name: (name in wanted, name))
+            meant = near(name, self.params if name in used else used)
+            raise ValueError(f"parameter {name!r} must be both declared and used in a step{meant}")
         if self.code == "installed" and any(param.type == "path" for param in self.params.values()):
             raise ValueError("a path parameter needs the request's tree, so code must be 'request'")
         if self.code == "request" and self.inputs:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from bridge.common.errors import UsageError
+from bridge.common.validation import predicate
 from bridge.reports import cache_spec
 from engine.serve import fields
 from engine.serve.backend import DRAFTS
@@ -228,14 +229,13 @@ def overrides(values: Any) -> Overrides:
 
 def _refusal(error: ValidationError, status: int, within: str = "") -> ApiError:
     """Return the first validation error in the form of OpenAI's errors."""
-    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    errors = error.errors(include_url=False)
     # A field that accepts several types has an error for each. An error about the value is better than "not a string".
     first = next((each for each in errors if not each["type"].endswith("_type")), errors[0])
     first = first if first["loc"][:1] == errors[0]["loc"][:1] else errors[0]
     parts = (part for part in (within, *map(str, first["loc"])) if part and not TYPE.search(part))
     param = ".".join(parts) or None
-    message = first["msg"][:300]
     if first["type"] == "json_invalid":
-        return ApiError(400, f"The body is not JSON in UTF-8: {message}.", code="invalid_json")
+        return ApiError(400, f"The body is not JSON in UTF-8: {first['msg'][:300]}.", code="invalid_json")
     code = "missing" if first["type"] == "missing" else "invalid_override" if within else "invalid_value"
-    return ApiError(status, f"{param or 'The body'}: {message}.", param=param, code=code)
+    return ApiError(status, f"{param or 'The body'}: {predicate(first)[:300]}.", param=param, code=code)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from bridge.bus.hosts.address import Kind, parse
 from bridge.common import environment
-from bridge.common.validation import describe
+from bridge.common.validation import describe_all
 from bridge.common.whole_files import atomic_write
 from bridge.errors import PolicyError
 from bridge.system.strict_yaml import read_yaml
@@ -37,11 +37,12 @@ def load_policy(path: Path | None = None) -> Policy:
         fix = f"Write one: kakeya-runner {named}init --bus URL"
         raise PolicyError(f"there is no policy at {path}, and without one nothing runs", fix=fix)
     check_owned(path, "the policy")
+    written = read_yaml(path, PolicyError)
     try:
-        policy = Policy.model_validate(read_yaml(path, PolicyError))
+        policy = Policy.model_validate(written)
     except ValidationError as error:
         fix = "docs/policy.md describes every key."
-        raise PolicyError(f"{path}: {describe(error)[0]}", fix=fix) from error
+        raise PolicyError(f"{path}: {describe_all(error, Policy, written)}", fix=fix) from error
     check_owned(policy.state.parent, "the state folder")
     if policy.preset_folder:
         check_files_owned(policy.preset_folder, "*.yaml", "the presets")
@@ -64,7 +65,7 @@ def write_template(
     try:
         Bus(url=url)
     except ValidationError as error:
-        raise PolicyError(f"nothing was written: {describe(error)[0]}") from error
+        raise PolicyError(f"nothing was written: {describe_all(error, Bus, {'url': url})}") from error
     if parse(url).kind is not Kind.URL and Path(url).exists():
         # The service is started in another folder.
         url = str(Path(url).absolute())

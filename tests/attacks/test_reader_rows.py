@@ -328,7 +328,7 @@ def a_path_with_nul(bus: Path, forged: Forgery) -> str:
 def many_entries(bus: Path, forged: Forgery) -> str:
     forged.result["files"] = [{"path": f"{wire.REPORTS}/{i}", "sha256": "", "size": 1} for i in range(2001)]
     forged.push()
-    return "files: List should have at most 2000 items"
+    return "files: must have at most 2000 entries"
 
 
 def many_logs(bus: Path, forged: Forgery) -> str:
@@ -381,7 +381,7 @@ def logs_of_one_blob(
     lines += [b"M 100644 :5 %s\n" % name.encode() for name in dict.fromkeys(names)]
     forged.state["sequence"] = count
     forged.push(b"".join(lines))
-    return f"logs: List should have at most {limits.ANSWER_STEPS} items"
+    return f"logs: must have at most {limits.ANSWER_STEPS} entries"
 
 
 BOMBS = [

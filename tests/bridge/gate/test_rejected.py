@@ -160,12 +160,12 @@ CASES: Cases = {
     }),
     "UNKNOWN_KIND": ("docs/evidence.md", {"kakeya.other": ("spec", put("kind", to="kakeya.other"))}),
     "MALFORMED": ("kakeya-engine", {
-        "arms: List should have at least 1 item": ("spec", put("arms", to=[])),
+        "arms: must have at least 1 entry": ("spec", put("arms", to=[])),
         "arms.2.role": ("spec", arm("dflash", role="best")),
         "cannot be judged": ("parity", first(candidate=[1])),
     }),
-    "NO_ROWS": ("every measurement", {"rows: List should have at least 1 item": ("spec", put("rows", to=[]))}),
-    "TOO_LARGE": ("fewer prompts", {"should have at most 50000": ("rd", lambda r: r.update(rows=r["rows"] * 50_000))}),
+    "NO_ROWS": ("every measurement", {"rows: must have at least 1 entry": ("spec", put("rows", to=[]))}),
+    "TOO_LARGE": ("fewer prompts", {"must have at most 50000": ("rd", lambda r: r.update(rows=r["rows"] * 50_000))}),
     "BAD_ROW": ("", {
         "rows.3.decode_s: is missing": ("spec", lambda report: report["rows"][3].pop("decode_s")),
         "rows.1.rel_mse": ("rd", every("rows", rel_mse=-1)),

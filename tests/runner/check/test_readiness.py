@@ -141,10 +141,14 @@ def test_presets_that_do_not_exist_and_files_that_cannot_be_used_are_noticed(che
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "bad.yaml").write_text("name: [")
+    (folder / "other.yaml").write_text("name: [")
     lines = check(presets=["noop", "nop", "bad", "zz-*"], preset_folder=str(folder))["preset"]
     said = {line["message"]: line for line in lines}
     assert said["the policy names nop, but there is no such preset"]["fix"] == "Did you mean noop?"
-    assert "the policy names zz-*, but there is no such preset" in said
+    assert said["the policy names nop, but there is no such preset"]["ok"] is False, "it is ready"
+    assert said["the policy names zz-*, but there is no such preset"]["ok"] is None, "a preset may follow"
+    states = {message[:5]: line["ok"] for message, line in said.items() if ": invalid: " in message}
+    assert states == {"bad: ": False, "other": None}, "only a preset that this host promises counts"
     assert any(message.startswith("bad: invalid: ") and "bad.yaml" in message for message in said)
     assert said["noop: can run"]["ok"] is True
 

@@ -1,0 +1,125 @@
+"""Says in one sentence what is wrong with a value: for pydantic's validation errors, and for secrets."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from bridge.common.validation.places import Place
+from bridge.common.validation.words import KINDS, is_own, near, predicate
+
+# Sixteen characters of hexadecimal digits are 64 bits.
+_CHARACTERS = 16
+_DIFFERENT = 5
+# More faults than these are not described.
+_MOST = 20
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+__all__ = ["describe", "describe_all", "near", "place_of", "predicate", "weakness"]
+
+
+class _Sentence(NamedTuple):
+    place: str
+    words: str
+    # What the value would have to be, if it is of the wrong kind and other kinds are allowed too.
+    kind: str | None
+    own: bool
+    # The name that was probably meant.
+    meant: str
+
+
+def describe_all(
+    error: ValidationError, model: Any, document: object, also: Mapping[Any, Iterable[str]] | None = None
+) -> str:
+    """Return a sentence about each fault that pydantic reports, up to a limit.
+
+    Args:
+        error: the error.
+        model: what the document was validated as.
+        document: what was validated.
+        also: further names that are known in a model's place, by model.
+    """
+    sentences = [_sentence(fault, model, document, also or {}) for fault in _faults(error)]
+    meant = {sentence.meant for sentence in sentences}
+    chosen = [each for each in sentences if not (each.words == "is missing" and each.place in meant)]
+    return "; ".join(dict.fromkeys(_written(each) for each in _merged(chosen)))
+
+
+def describe(error: ValidationError, model: Any, document: object) -> tuple[str, str]:
+    """Return a sentence about the first fault that pydantic reports, and the field that it concerns."""
+    sentences = _merged([_sentence(fault, model, document, {}) for fault in _faults(error)])
+    return _written(sentences[0]), sentences[0].place
+
+
+def place_of(fault: Mapping[str, Any], model: Any, document: object) -> list[str]:
+    """Return the names and positions that lead to the value that a fault is about."""
+    return Place(fault, model, document).parts
+
+
+def _faults(error: ValidationError) -> list[Any]:
+    return error.errors(include_url=False)[:_MOST]
+
+
+def _sentence(
+    fault: Mapping[str, Any], model: Any, document: object, also: Mapping[Any, Iterable[str]]
+) -> _Sentence:
+    place, words, meant = Place(fault, model, document), predicate(fault), ""
+    if fault["type"] == "union_tag_not_found" and (key := _misspelt(place.parts[-1], fault.get("input"))):
+        words = f"is not a known field (did you mean {place.parts[-1]}?)"
+        return _Sentence(".".join([*place.parts[:-1], key]), words, None, own=False, meant="")
+    if fault["type"] in _UNKNOWN and place.parts:
+        remark = near(place.parts[-1], place.known(also))
+        words += remark
+        meant = ".".join([*place.parts[:-1], remark[len(" (did you mean ") : -len("?)")]]) if remark else ""
+    if place.of_key:
+        words = f"the name {place.parts[-1]!r} {words}" if place.parts else words
+        return _Sentence(".".join(place.parts[:-1]), words, None, own=True, meant=meant)
+    kind = KINDS.get(fault["type"]) if place.tagged else None
+    return _Sentence(place.name, words, kind, own=is_own(fault), meant=meant)
+
+
+def _misspelt(name: str, mapping: object) -> str | None:
+    """Return the key of a mapping that was probably meant to be this name."""
+    keys = [str(key) for key in mapping] if isinstance(mapping, dict) else []
+    return next(iter(difflib.get_close_matches(name, keys, n=1)), None)
+
+
+def _merged(sentences: list[_Sentence]) -> list[_Sentence]:
+    """Join what the members of a union say about one value.
+
+    A member whose kind the value has knows better what is wrong with it. If no member's kind fits, all are named.
+    """
+    merged: list[_Sentence] = []
+    for sentence in sentences:
+        if sentence.kind is None:
+            merged.append(sentence)
+            continue
+        inside = (f"{sentence.place}.", sentence.place)
+        if any(
+            other.kind is None and (other.place == inside[1] or other.place.startswith(inside[0]))
+            for other in sentences
+        ):
+            continue
+        kinds = [other.kind for other in sentences if other.kind and other.place == sentence.place]
+        if kinds[0] == sentence.kind:
+            _, comma, actual = sentence.words.rpartition(", not ")
+            words = f"must be {' or '.join(dict.fromkeys(kinds))}{comma}{actual if comma else ''}"
+            merged.append(sentence._replace(words=words))
+    return merged or sentences[:1]
+
+
+def _written(sentence: _Sentence) -> str:
+    if not sentence.place:
+        return sentence.words if sentence.own else f"it {sentence.words}"
+    colon = "" if sentence.words.startswith("is ") else ":"
+    return f"{sentence.place}{colon} {sentence.words}"
+
+
+def weakness(secret: str) -> str | None:
+    """Return why others could guess a secret that somebody chose, or no program could send it; None if it will do."""
+    if len(secret) < _CHARACTERS or not secret.isascii() or not secret.isprintable():
+        return f"has to be one line of at least {_CHARACTERS} ASCII characters"
+    if len(set(secret)) < _DIFFERENT:
+        return f"has to have at least {_DIFFERENT} different characters"
+    return None

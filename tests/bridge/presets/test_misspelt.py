@@ -1,0 +1,202 @@
+"""Each key of a preset and of a policy is misspelt once, and given a value of another kind once: generated."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from bridge.errors import PolicyError
+from bridge.presets import load_presets
+from runner.policy import load_policy
+
+PRESET: dict[str, Any] = {
+    "name": "mine", "description": "One of mine.", "code": "installed", "timeout_s": 30,
+    "use": ["installed"],
+    "steps": [{"argv": ["/bin/echo", "{number}", "{word}", "{switch}", "{cache}"]}],
+    "params": {
+        "number": {"type": "int", "min": 1, "max": 5, "default": 3, "help": "a number", "unused": False},
+        "word": {"type": "enum", "values": ["a", "b"], "default": "a"},
+        "switch": {"type": "flag", "option": "--on", "default": False},
+        "cache": {"type": "cache", "words": ["all"], "default": "all"},
+    },
+    "inputs": {"under": "results/research", "ending": ".json", "files": 1, "file_mb": 1, "total_mb": 1},
+    "collect": ["results/research/x.json"], "gate": "reports", "labels": ["fast"], "requires": ["json"],
+    "env": {"SOME_NAME": "x"}, "pass_env": ["OTHER_NAME"], "network": False,
+    "limits": {
+        "file_mb": 1, "memory_mb": 16, "processes": 4, "disk_mb": 1, "files": 16, "open_files": 16, "report_mb": 1,
+        "reports": 1, "all_reports_mb": 1,
+    },
+}  # fmt: skip
+POLICY: dict[str, Any] = {
+    "schema_version": 1, "id": "one", "labels": ["fast"], "state": "state", "presets": ["*"],
+    "bus": {
+        "url": "bus", "patterns": ["a/*"], "token_file": "t", "poll_s": 1, "idle_poll_s": 1, "pushes_per_minute": 1,
+        "lease_s": 9, "max_lease_s": 9, "presence_s": 9,
+    },
+    "preset_folder": "/p", "interpreter": "/bin/python", "interpreter_version": "3.11", "env": {"SOME_NAME": "x"},
+    "trust": {
+        "code_request": "deny", "allowed_signers": "/a", "unapproved": "hold", "repositories": ["r"], "runners": ["/k"],
+    },
+    "actions": {
+        "repository": "a/b", "workflows": [".github/workflows/a.yml@refs/heads/main"], "events": ["push"],
+        "branches": ["main"], "workflow_sha256": ["0" * 64], "models": ["/m"],
+    },
+    "retention": {"days": 1, "keep": 1, "archive": "/a"},
+    "lfs": {"file_mb": 1, "total_mb": 1, "files": 1, "timeout_s": 1, "hosts": ["h"]},
+    "sandbox": "auto", "on_stop": "finish",
+    "limits": {
+        "timeout_s": 1, "grace_s": 1, "log_mb": 1, "memory_mb": 16, "processes": 4, "disk_mb": 1, "files": 16,
+        "keep_free_mb": 0, "keep_memory_mb": 0, "tree_mb": 1, "tree_files": 1, "attempts": 1, "max_age_s": 60,
+        "clock_skew_s": 0, "per_requester": {"waiting": 1, "per_hour": 1},
+    },
+}  # fmt: skip
+# Names below these are the author's own.
+FREE = {"params", "env"}
+LIBRARY = re.compile(
+    r"\bInput|should|[Ee]xtra|permitted|\btag\b|dictionary|instance|Traceback|constrained|valid (?:int|str|bool)"
+)
+Path = tuple[str | int, ...]
+
+
+def keys(value: object, path: Path = ()) -> list[Path]:
+    """Return the path of each key, at every depth."""
+    found: list[Path] = []
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            found += [] if path and path[-1] in FREE else [(*path, key)]
+            found += keys(inner, (*path, key))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            found += keys(inner, (*path, i))
+    return found
+
+
+def misspelt(path: Path) -> str:
+    """Return the key with two letters swapped, or one doubled if it is too short."""
+    key = str(path[-1])
+    return key[:1] + key[2] + key[1] + key[3:] if len(key) > 3 and key[1] != key[2] else key + key[-1]
+
+
+def edited(document: dict[str, Any], path: Path, name: str, *args: object) -> dict[str, Any]:
+    """Return the document with a key renamed; with ``args``, with this value."""
+    changed = copy.deepcopy(document)
+    *outer, key = path
+    inside: Any = changed
+    for part in outer:
+        inside = inside[part]
+    value = inside.pop(key)
+    inside[name] = args[0] if args else value
+    return changed
+
+
+def name_of(path: Path) -> str:
+    return ".".join(map(str, path))
+
+
+def preset_error(folder, document) -> str:
+    (folder / "mine.yaml").write_text(yaml.safe_dump(document))
+    error = load_presets(folder).broken["mine"]
+    return f"{error.message} {error.fix}"
+
+
+def policy_error(folder, document) -> str:
+    path = folder / "policy.yaml"
+    path.write_text(yaml.safe_dump(document))
+    path.chmod(0o600)
+    with pytest.raises(PolicyError) as caught:
+        load_policy(path)
+    return f"{caught.value.message} {caught.value.fix}"
+
+
+KINDS = [("preset", PRESET, preset_error), ("policy", POLICY, policy_error)]
+MISSPELT = [(kind, document, of, path) for kind, document, of in KINDS for path in keys(document)]
+
+
+IDS = [f"{kind}-{name_of(path)}" for kind, _, _, path in MISSPELT]
+
+
+def test_there_are_many_of_them():
+    assert len(MISSPELT) > 100
+
+
+def test_the_documents_have_every_key():
+    """A key that is added to a model has to be added here."""
+    from bridge.presets import model, params  # noqa: PLC0415
+    from runner.policy import model as policy  # noqa: PLC0415
+
+    def names(*models) -> set[str]:
+        return {name for each in models for name in each.model_fields}
+
+    written = {str(path[-1]) for path in keys(PRESET)}
+    assert (
+        names(model.Preset, model.Limits, model.Inputs, model.Step, params.IntParam, params.ChoiceParam)
+        <= written
+    )
+    assert names(params.FlagParam, params.CacheParam) <= written
+    sections = (
+        policy.Policy,
+        policy.Bus,
+        policy.Trust,
+        policy.Actions,
+        policy.Retention,
+        policy.Lfs,
+        policy.Limits,
+    )
+    assert names(*sections, policy.Quota) <= {str(path[-1]) for path in keys(POLICY)}
+
+
+@pytest.mark.parametrize(
+    ("document", "error_of", "path"), [row[1:] for row in MISSPELT], ids=IDS
+)  # fmt: skip
+@pytest.mark.rows(12)
+def test_a_misspelt_key_is_named_with_the_one_that_was_meant(tmp_path, document, error_of, path):
+    wrong = misspelt(path)
+
+    said = error_of(tmp_path, edited(document, path, wrong))
+
+    assert f"{name_of((*path[:-1], wrong))} is not a known field (did you mean {path[-1]}?)" in said
+    assert LIBRARY.search(said) is None
+    assert f"{name_of(path)} is missing" not in said
+
+
+@pytest.mark.parametrize(
+    ("document", "error_of", "path"), [row[1:] for row in MISSPELT], ids=IDS
+)  # fmt: skip
+@pytest.mark.parametrize("value", [{"x": [1]}, [[1]]], ids=["a mapping", "a list"])
+@pytest.mark.rows(12)
+def test_a_value_of_another_kind_is_named(tmp_path, document, error_of, path, value):
+    said = error_of(tmp_path, edited(document, path, str(path[-1]), value))
+
+    assert name_of(path) in said
+    assert LIBRARY.search(said) is None
+
+
+REST = ["{word}", "{switch}", "{cache}"]
+WORDS = {
+    "a type": (("params", "number", "type"), "itn", "(did you mean int?)"),
+    "whose code": (("code",), "instaled", "(did you mean installed?)"),
+    "a kind of report": (("gate",), ["kakeya.spec-bnch"], "(did you mean kakeya.spec-bench?)"),
+    "a gate": (("gate",), "report", "(did you mean reports?)"),
+    "a fragment": (("use",), ["instaled"], "(did you mean installed?)"),
+    "a piece of a command": (("steps", 0, "use"), ["engin"], "(did you mean engine?)"),
+    "a placeholder": (("steps", 0, "argv"), ["/bin/echo", "{numer}", *REST], "(did you mean number?)"),
+    "a folder": (("inputs", "under"), "results/reserch", "inputs.under: must be results/research"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "value", "meant"), WORDS.values(), ids=WORDS)
+def test_a_misspelt_word_is_named_with_the_one_that_was_meant(tmp_path, path, value, meant):
+    document = copy.deepcopy(PRESET)
+    inside: Any = document
+    for part in path[:-1]:
+        inside = inside[part]
+    inside[path[-1]] = value
+
+    said = preset_error(tmp_path, document)
+
+    assert meant in said
+    assert LIBRARY.search(said) is None
