@@ -45,6 +45,19 @@ def each_ref(
         child.close()
 
 
+def find_head(git: Git, address: str, timeout: float = NETWORK_TIMEOUT) -> tuple[str, str] | None:
+    """Return a server's default branch and its commit's id; None if it has none, or it has no commit yet.
+
+    If the server's ``HEAD`` is detached, the branch is called ``HEAD``.
+    """
+    child = git.start("ls-remote", "--symref", "--", address, "HEAD", timeout=timeout)
+    try:
+        found = git_output.head(git_output.each_line(child.chunks()))
+    finally:
+        child.close()
+    return (found[0].removeprefix(HEADS) or "HEAD", found[1]) if found else None
+
+
 def find_branch(git: Git, address: str, branch: str, timeout: float = NETWORK_TIMEOUT) -> str | None:
     """Return the id of a branch's commit on a server, or None if it has no such branch."""
     return find_branches(git, address, branch.__eq__, timeout).get(branch)

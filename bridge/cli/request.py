@@ -170,8 +170,8 @@ def verify_command(context: click.Context, request: str | None, *, as_json: bool
     """Verify an answer offline, from its branch and the runner's public key.
 
     The key must be pinned beforehand: with --key, KAKEYA_PUBLIC_KEY or `git config kakeya.publicKey`, or as
-    .kakeya/runner.pub on the remote's default branch as last fetched. If a key is pinned, an answer that it did not
-    sign fails verification.
+    .kakeya/runner.pub on the remote's default branch. If a key is pinned, an answer that it did not sign fails
+    verification.
 
     REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
     Exits with 0 if the answer is valid, whatever the job's own outcome, otherwise with 1.

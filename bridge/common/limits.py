@@ -63,6 +63,13 @@ PRESENCE_PRESETS = 256
 PRESENCE_REASON = 200
 PRESENCE_S = 10.0
 
+# `.kakeya/` on the bus's default branch: how many files are read, how large each and all together may be, and how long
+# a command waits for them.
+BUS_FILES = 200
+BUS_FILE_BYTES = 64 * KIB
+BUS_FOLDER_BYTES = 1 * MIB
+BUS_FOLDER_S = 10.0
+
 # Files of one answer, as its result lists them. A preset may collect 1,000 reports, and has at most 16 logs.
 ANSWER_FILES = 2_000
 # Other lists of one answer: its steps, each with one log; the arguments of a step; notes (skipped files,

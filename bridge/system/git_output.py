@@ -18,7 +18,7 @@ from bridge.errors import InfrastructureError
 # `<object id> <name>` or, from ls-remote, `<object id>\t<name>`.
 _REF = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64})[ \t](.+)")
 # The line of ls-remote before a symbolic reference: `ref: <target>\t<name>`.
-_LINK = re.compile(rb"ref: [^\t]*\t(.+)")
+_LINK = re.compile(rb"ref: ([^\t]*)\t(.+)")
 _PORCELAIN_FIELDS = 3
 _MODE = re.compile(rb"[0-7]+")
 # Git uses the last 16 bits of a mode, whatever is before them.
@@ -93,9 +93,23 @@ def each_listed(listed: Iterable[bytes]) -> Iterator[tuple[str, str, bool]]:
     link = b""
     for line in listed:
         if named := _LINK.fullmatch(line):
-            link = named[1]
+            link = named[2]
         elif match := _REF.fullmatch(line):
             yield decode(match[2]), match[1].decode(), match[2] == link
+
+
+def head(listed: Iterable[bytes]) -> tuple[str, str] | None:
+    """Return the target and the object id of ``HEAD`` from ``ls-remote --symref``; None if it is unborn.
+
+    The target is empty if ``HEAD`` is detached.
+    """
+    target = ""
+    for line in listed:
+        if (named := _LINK.fullmatch(line)) and named[2] == b"HEAD":
+            target = decode(named[1])
+        elif (match := _REF.fullmatch(line)) and match[2] == b"HEAD":
+            return target, match[1].decode()
+    return None
 
 
 def each_line(chunks: Iterable[bytes], most: int = limits.LINE_BYTES) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from bridge.bus import objects
+from bridge.bus.folder.bus_folder import FOLDER, read_bus_folder
 from bridge.common import environment
 from bridge.errors import UsageError
 from bridge.system.git import Git
@@ -22,7 +22,8 @@ _RAW_BYTES = 32
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\s(.*?)-----END \1-----", re.DOTALL)
 _MAX_FILE = 64 * 1024
 
-PINNED_FILE = ".kakeya/runner.pub"
+_FILE = "runner.pub"
+PINNED_FILE = f"{FOLDER}/{_FILE}"
 VARIABLE = "KAKEYA_PUBLIC_KEY"
 SETTING = "kakeya.publicKey"
 HOW_TO_PIN = f"Pin the runner's key: --key FILE, {VARIABLE}, git config {SETTING}, or {PINNED_FILE} on the main branch."
@@ -100,9 +101,9 @@ class Pin:
 def find_pin(git: Git | None, remote: str, named: Path | str | None = None) -> Pin | None:
     """Return the pinned keys: from ``named``, the environment, git's configuration, or the remote's main branch.
 
-    Only the first source that names a key counts. Nothing is fetched: the remote's default branch is read as of the
-    last fetch. Relative paths in git's configuration start at the top of the working tree. Outside a repository
-    (``git`` is None), only the first two sources exist.
+    Only the first source that names a key counts. The remote is asked for its default branch, for a few seconds at
+    most; if it does not answer, what this clone saw last counts. Relative paths in git's configuration start at the top
+    of the working tree. Outside a repository (``git`` is None), only the first two sources exist.
 
     Raises:
         UsageError: a named key cannot be read, because a broken pin must not count as no pin.
@@ -133,10 +134,11 @@ def _of_file(path: Path, source: str) -> Pin:
 
 
 def _of_default_branch(git: Git, remote: str) -> Pin | None:
-    head = git.maybe("symbolic-ref", "--quiet", f"refs/remotes/{remote}/HEAD") or ""
-    commit = objects.resolve(git, head) if head else None
-    blob = objects.read_blob(git, commit, PINNED_FILE, max_bytes=_MAX_FILE) if commit else None
-    if blob is None:
+    folder = read_bus_folder(git, remote)
+    source = folder.source(_FILE)
+    if reason := folder.unread.get(_FILE):
+        raise UsageError(f"cannot read {source}: {reason}", code="bad_key")
+    content = folder.files.get(_FILE)
+    if content is None:
         return None
-    source = f"{PINNED_FILE} on {head.removeprefix('refs/remotes/')}"
-    return Pin(read_public_keys(blob.decode("utf-8", "replace"), source), source)
+    return Pin(read_public_keys(content.decode("utf-8", "replace"), source), source)
