@@ -11,11 +11,12 @@ import click
 from bridge.bus.wire import State
 from bridge.client import Client, Run
 from bridge.common import environment, sanitize
-from bridge.common.cli.commands import REFERENCE, Duration, option
+from bridge.common.cli.commands import REFERENCE, Duration, flag, option
 from bridge.common.cli.output import Colored, put_block, put_json, say
 from bridge.errors import UsageError
 from bridge.presets import load_presets
 from bridge.report.forms.words import color
+from bridge.reports.readable import Readable
 from bridge.requests.liveness import shown
 from bridge.requests.status import Event, Status
 from bridge.verify.answer_checks import gaps
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 timeout_option = option(
     "--timeout", Duration(), metavar="DUR", help="Stop waiting after this long (90s, 15m, 2h); the job continues."
 )  # fmt: skip
+raw_option = flag("--raw", "Show the log's lines of digests too, which only the gate reads.")
 
 
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
@@ -109,13 +111,16 @@ def _colored(word: str, grade: str) -> "Text":
     return Text(word, style=color(grade))
 
 
-def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = True) -> Status:
+def follow(
+    run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = True, raw: bool = False
+) -> Status:
     """Show a request's states and log until it ends, and return its last status.
 
     States go to standard error and the log to standard output; with ``as_json`` both are NDJSON on standard output.
+    With ``raw`` the log keeps its lines of digests.
     """
     try:
-        return _follow(run, timeout, as_json=as_json, logs=logs)
+        return _follow(run, timeout, as_json=as_json, logs=logs, raw=raw)
     except KeyboardInterrupt:
         say("")
         say("the request continues on the remote")
@@ -123,14 +128,14 @@ def follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool = T
         raise
 
 
-def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -> Status:
+def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool, raw: bool) -> Status:
     # Slow to import. The request is already sent, and there is time while the runner works.
     from bridge.verify import check as _check  # noqa: F401, PLC0415
 
     last: Status | None = None
     # The end of the log so far, if it may be the begin of a workflow command.
     pending = ""
-    progress = Progress()
+    progress, people = Progress(), Readable()
     for event in run.follow(None if timeout is None else timeout.total_seconds()):
         if as_json:
             put_json(event_dict(event))
@@ -138,7 +143,7 @@ def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -
             say(f"  {event.note}")
         else:
             if logs and event.log:
-                text = pending + sanitize.block(event.log)
+                text = pending + sanitize.block(event.log if raw else people.add(event.log))
                 pending = sanitize.unfinished_command(text)
                 put_block(text.removesuffix(pending))
             elif event.log:
@@ -146,7 +151,7 @@ def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool) -
             if last is None or (last.state, last.detail) != (event.status.state, event.status.detail):
                 _announce(event.status)
         last = event.status
-    put_block(pending)
+    put_block(pending + sanitize.block(people.end()))
     assert last is not None  # noqa: S101 - a request has at least one state
     return last
 
@@ -164,10 +169,11 @@ class Progress:
 
     def __init__(self) -> None:
         self._last = -math.inf
+        self._people = Readable()
 
     def show(self, log: str) -> None:
         """Show the last line of a new piece of log, unless one was shown a moment ago."""
-        lines = [line for line in log.split("\n") if line.strip()]
+        lines = [line for line in self._people.add(log).split("\n") if line.strip()]
         if lines and time.monotonic() - self._last >= self._EVERY_S:
             self._last = time.monotonic()
             say(f"  {shown(lines[-1])}")

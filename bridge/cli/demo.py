@@ -21,7 +21,7 @@ from bridge.demo import tables, walkthrough
 from bridge.errors import ExitCode
 from bridge.local_runner import Stage, serving
 from bridge.report.forms.words import color
-from bridge.reports import digests
+from bridge.reports.readable import Readable
 from bridge.verify.export import Fetched
 from bridge.verify.verdict import gate_lines, verified
 
@@ -79,12 +79,11 @@ def _play(out: Screen, client: Client, stage: Stage, job: walkthrough.Job) -> tu
     out.print(f"\n{textwrap.fill(job.shows, _WIDTH)}\n[bold]$ kakeya run {job.preset}{params} --wait[/]")
     run = client.run(job.preset, job.params, lifetime=timedelta(hours=1))
     out.print(f"  pushed {escape(run.branch)}")
-    last, lines, shown, progress = None, 0, 0, Progress()
+    last, lines, shown, progress, people = None, 0, 0, Progress(), Readable()
     for event in run.follow(_TIMEOUT_S):
-        for line in event.log.splitlines():
+        for line in people.add(event.log).splitlines():
             lines += 1
-            # The digests of a report's rows are for `verify`, not for people.
-            if shown < _LOG_LINES and not line.startswith((digests.REPORT, digests.ROWS, digests.END)):
+            if shown < _LOG_LINES:
                 shown += 1
                 out.print(f"  [dim]|[/] {escape(line)}")
         if shown >= _LOG_LINES and event.log:

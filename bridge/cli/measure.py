@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from bridge.cli.common import complete_preset, param_option
+from bridge.cli.common import complete_preset, param_option, raw_option
 from bridge.cli.gate import show_gate
 from bridge.common import environment
 from bridge.common.cli.commands import FOLDER, json_option, option
@@ -12,6 +12,7 @@ from bridge.common.cli.output import put, put_block, put_json, say
 from bridge.demo.walkthrough import MODELS
 from bridge.errors import UsageError, one_line
 from bridge.presets import Preset, find_preset, load_presets, split_params
+from bridge.reports.readable import Readable
 from bridge.requests.status import Event
 
 KEY_FOLDER = "~/.config/kakeya/measure"
@@ -32,10 +33,11 @@ KEY_FOLDER = "~/.config/kakeya/measure"
     "--key-folder", FOLDER, KEY_FOLDER, metavar="DIR",
     help="Folder with the key that signs the runs; made if it is missing.",
 )  # fmt: skip
+@raw_option
 @json_option
 def command(
     preset: str, params: tuple[str, ...], settings: tuple[str, ...], out: Path, key_folder: Path, *,
-    as_json: bool,
+    raw: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Run a preset on this machine, and write its reports with their signed runs.
 
@@ -48,12 +50,14 @@ def command(
 
     folder = environment.get("KAKEYA_PRESETS")
     known = find_preset(load_presets(folder), preset)
+    people = None if raw else Readable()
     env = {**MODELS, **_settings(settings, known)}
     measured = measure(
         preset, split_params(params, known.params), out, env,
         key_folder=environment.expand(key_folder), preset_folder=environment.expand(folder) if folder else None,
-        on_event=lambda event: _show(event, as_json=as_json),
+        on_event=lambda event: _show(event, people, as_json=as_json),
     )  # fmt: skip
+    put_block(people.end() if people else "", err=True)
     result, shown = measured.result, measured.conclusion
     code = int(shown.exit_code or 0)
     if as_json:
@@ -87,10 +91,10 @@ def _settings(texts: tuple[str, ...], preset: Preset) -> dict[str, str]:
     return settings
 
 
-def _show(event: Event, *, as_json: bool) -> None:
+def _show(event: Event, people: Readable | None, *, as_json: bool) -> None:
     if as_json:
         return
     if event.log:
-        put_block(event.log, err=True)
+        put_block(people.add(event.log) if people else event.log, err=True)
     elif event.status:
         say(str(event.status.state))

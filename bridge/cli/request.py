@@ -10,6 +10,7 @@ from bridge.cli.common import (
     finish,
     follow,
     key_option,
+    raw_option,
     request_argument,
     run_of,
     state_text,
@@ -20,6 +21,7 @@ from bridge.common.cli.commands import flag, json_option, option
 from bridge.common.cli.output import Colored, put, put_block, put_json, say
 from bridge.errors import ExitCode
 from bridge.report.forms.words import color
+from bridge.reports.readable import readable
 from bridge.verify.answer_checks import gaps
 from bridge.verify.verdict import verified
 
@@ -80,12 +82,14 @@ def wait_command(
 @click.command()
 @request_argument
 @flag("-f --follow following", "Follow the log until the job has ended.")
+@raw_option
 @timeout_option
 @json_option
 @click.pass_context
 def logs_command(
-    context: click.Context, request: str | None, timeout: timedelta | None, *, following: bool, as_json: bool
-) -> int:
+    context: click.Context, request: str | None, timeout: timedelta | None, *, following: bool, raw: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
     """Print a job's log.
 
     REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
@@ -93,14 +97,14 @@ def logs_command(
     """
     run = run_of(context, request)
     if following:
-        return int(EXIT_CODES[follow(run, timeout, as_json=as_json).state])
+        return int(EXIT_CODES[follow(run, timeout, as_json=as_json, raw=raw).state])
     status = run.status()
     text = run.logs()
     cut = [log.path for log in run.client.result(run.branch).logs if log.truncated] if status.answered else []
     if as_json:
         put_json({"branch": run.branch, "state": status.state, "truncated": cut, "log": text})
         return 0
-    put_block(text)
+    put_block(text if raw else readable(text))
     if cut:
         say(f"note: only the head and tail of {', '.join(cut)} were kept")
     return 0

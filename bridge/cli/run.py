@@ -5,7 +5,15 @@ from datetime import timedelta
 
 import click
 
-from bridge.cli.common import client_of, complete_preset, finish, follow, param_option, remote_option
+from bridge.cli.common import (
+    client_of,
+    complete_preset,
+    finish,
+    follow,
+    param_option,
+    raw_option,
+    remote_option,
+)
 from bridge.common import environment
 from bridge.common.cli.commands import REFERENCE, Duration, flag, json_option, option
 from bridge.common.cli.output import put, put_json, say
@@ -49,6 +57,7 @@ _NAMED = 5
     help="Follow the job until it ends, or for at most DUR (90s, 15m, 2h).",
 )  # fmt: skip
 @flag("--quiet -q", "With --wait: show states, not the log.")
+@raw_option
 @option("--expires", Duration(), "24h", help="How long the request may wait for a runner.")
 @option("--label labels", multiple=True, help="Require a runner with this label; repeatable.")
 @option("--requested-by", help="Name of the requester.  [default: git's user.email]")
@@ -66,7 +75,7 @@ _NAMED = 5
 def command(
     context: click.Context, preset: str, params: tuple[str, ...], ref: str, wait: timedelta | None, expires: timedelta,
     labels: tuple[str, ...], requested_by: str | None, key: str | None, prefix: str | None, suffix: str | None, *,
-    sign: bool, snapshot: bool, quiet: bool, as_json: bool,
+    sign: bool, snapshot: bool, quiet: bool, raw: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Request a job.
 
@@ -95,5 +104,5 @@ def command(
         say(run.branch)
     if wait is None:
         return 0
-    status = follow(run, limit, as_json=as_json, logs=not quiet)
+    status = follow(run, limit, as_json=as_json, logs=not quiet, raw=raw)
     return finish(run, status, as_json=as_json)

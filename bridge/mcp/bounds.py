@@ -8,6 +8,7 @@ from bridge.common import doors, sanitize
 from bridge.common.doors import Door
 from bridge.errors import KakeyaError
 from bridge.mcp.models import Answer
+from bridge.reports.readable import readable
 
 MOST_BYTES = 2048
 
@@ -67,12 +68,14 @@ def page(items: Sequence[_Item], offset: int, make: Callable[[list[_Item], int |
 
 
 def log_text(raw: str, *, whole: bool) -> str:
-    """Return a job's log, sanitised for an agent. While the log grows, an incomplete last line is left out.
+    """Return a job's log, sanitised for an agent, without lines of digests.
+
+    While the log grows, an incomplete last line is left out.
 
     Later output never changes earlier lines, so offsets into the text stay valid while the log grows.
     """
     plain = sanitize.log(raw)
-    return plain if whole else plain[: plain.rfind("\n") + 1]
+    return readable(plain if whole else plain[: plain.rfind("\n") + 1])
 
 
 def cut(text: str, limit: int, room: int) -> str:

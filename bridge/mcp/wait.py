@@ -13,6 +13,7 @@ from bridge.errors import InfrastructureError, WaitTimeout
 from bridge.mcp.bounds import short
 from bridge.mcp.calls import BusClient, standing
 from bridge.mcp.models import SECONDS, Standing, Wait
+from bridge.reports.readable import Readable
 from bridge.requests.status import Event
 from bridge.system.deadline import stopped_by, within
 
@@ -36,6 +37,7 @@ class Progress:
 
     def __init__(self) -> None:
         self._state, self._outlook, self._line = "", "", ""
+        self._people = Readable()
 
     def record(self, event: Event) -> None:
         """Record an event."""
@@ -45,7 +47,7 @@ class Progress:
             position = f"position {queue.before + 1} of {queue.waiting}; " if queue else ""
             self._outlook = position + short(event.status.outlook_for_agents)
         elif event.log:
-            lines = [line for line in event.log.split("\n") if line.strip()]
+            lines = [line for line in self._people.add(event.log).split("\n") if line.strip()]
             self._line = short(lines[-1]) if lines else self._line
         else:
             detail = short(event.status.detail)

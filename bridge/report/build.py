@@ -13,6 +13,7 @@ from bridge.report.compare import comparison
 from bridge.report.measured import each_measured
 from bridge.report.model import Evidence, Facts, Fault, Judged, Log, RunsView, RunView
 from bridge.report.source import Source, reports_of
+from bridge.reports.readable import without_digests
 from bridge.reports.views.model import Table
 from bridge.reports.views.rows import flat, without_empty
 from bridge.verify.verdict import Conclusion, Trust, conclude
@@ -144,11 +145,11 @@ def _steps(result: Result) -> Table:
 
 
 def excerpt(path: str, data: bytes | None, *, cut_short: bool) -> Log:
-    """Return the first and the last lines of a log."""
+    """Return the first and the last lines of a log, without lines of digests."""
     if data is None:
         return Log(path, (), 0, (), "the file is missing")
     note = "the runner kept its head and tail alone" if cut_short else ""
-    data = data.removesuffix(b"\n")
+    data = without_digests(data).removesuffix(b"\n")
     count = data.count(b"\n") + 1 if data else 0
     if count <= HEAD_LINES + TAIL_LINES:
         return Log(path, _lines(data.split(b"\n") if data else []), 0, (), note)

@@ -28,12 +28,13 @@ _LATER_OF_IDENTITY = ("load", "power")
 # Fields that are added to a row after its measurement, and so are not in its digest.
 _LATER_OF_ROW = ("divergence",)
 
-_LINE = re.compile(
-    rb"kakeya-report (?P<header>[0-9a-f]{64})"
-    rb"|kakeya-rows (?:(?P<rows_id>[0-9a-f]{16}) )?(?P<count>\d{1,9}) (?P<rows>[0-9a-f]{64})"
-    rb"|kakeya-end (?P<end_id>[0-9a-f]{16}) (?P<end>[0-9a-f]{64})"
-    rb"|\n\[\.\.\. \d+ bytes left out \.\.\.\] "
+# The lines of digests. `readable` hides them from people.
+DIGESTS = (
+    rb"kakeya-report (?P<header>[0-9a-f]{64})",
+    rb"kakeya-rows (?:(?P<rows_id>[0-9a-f]{16}) )?(?P<count>\d{1,9}) (?P<rows>[0-9a-f]{64})",
+    rb"kakeya-end (?P<end_id>[0-9a-f]{16}) (?P<end>[0-9a-f]{64})",
 )
+_LINE = re.compile(b"|".join((*DIGESTS, rb"\n\[\.\.\. \d+ bytes left out \.\.\.\] ")))
 
 
 def canonical(value: object) -> bytes:

@@ -18,6 +18,7 @@ from bridge.bus.wire import State
 from bridge.common import strict_json
 from bridge.errors import InfrastructureError, ManifestError
 from bridge.manifest import parse_manifest, parse_time
+from bridge.reports.readable import Readable
 from bridge.requests.sighting import span
 from bridge.system import git_output
 from bridge.system.git import Git
@@ -25,6 +26,8 @@ from bridge.system.local_files import NoteFile
 
 _LAST_COMMITS = 20
 _LINE = 200
+# Characters of output in which the last line is looked for.
+_ENOUGH = 64 * 1024
 _SEEN_FILE = "kakeya-seen"
 _SEEN_MOST = 200
 # The commit, the time by the wall clock and by the monotonic clock, and the branch.
@@ -128,11 +131,18 @@ def last_line(git: Git, view: RequestBranch) -> str:
     walk = ("rev-list", "--first-parent", f"--max-count={_LAST_COMMITS}", view.tip, f"^{view.request}")
     commits = git_output.lines(git(*walk, ok=(0, 128)).stdout)
     names = [f"{commit}:{wire.STREAM}" for commit in commits]
+    text, newer = "", None
+    lines: list[str] = []
     for blob in objects.read_many(git, names, max_bytes=1024 * 1024):
-        lines = [line for line in (blob or b"").decode("utf-8", "replace").split("\n") if line.strip()]
-        if lines:
-            return shown(lines[-1])
-    return ""
+        # A commit that no runner made still contains the piece of its parent.
+        if not blob or blob == newer:
+            continue
+        text, newer = blob.decode("utf-8", "replace") + text, blob
+        lines = [line for line in Readable().add(text).split("\n") if line.strip()]
+        # The first line may have begun in an older piece.
+        if len(lines) > 1 or len(text) > _ENOUGH:
+            break
+    return shown(lines[-1]) if lines else ""
 
 
 def shown(line: str) -> str:

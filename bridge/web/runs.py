@@ -12,6 +12,7 @@ from bridge.errors import InfrastructureError, VerificationError
 from bridge.report.build import view_of
 from bridge.report.model import RunView
 from bridge.report.source import Source
+from bridge.reports.readable import Readable
 from bridge.verify.answer_files import Contents, read_result
 from bridge.verify.check import KnownAnswers, verify
 from bridge.verify.export import read_answer
@@ -111,18 +112,20 @@ class Runs:
     def log(self, view: RequestBranch, most: int = TAIL) -> LogText:
         """Return the end of a log: of the answer's log if there is an answer, otherwise of the streamed output."""
         with self._log_turn:
-            raw = self._kept_log(view, most) if view.current_state.is_final else self._streamed(view, most)
+            is_final, people = view.current_state.is_final, Readable()
+            whole = people.add(self._kept_log(view) if is_final else self._streamed(view, most))
+            raw = (whole + people.end() if is_final else whole)[-most:]
             text = sanitize.log(raw)
             return LogText(text[-most:], cut=len(raw) >= most)
 
-    def _kept_log(self, view: RequestBranch, most: int) -> str:
+    def _kept_log(self, view: RequestBranch) -> str:
         try:
             result = read_result(self._watch.git, view)
             contents = Contents.of(self._watch.git, view.tip, result)
         except (VerificationError, InfrastructureError):
             return ""
         read = contents.read([log.path for log in result.logs], limits.LOG_BYTES)
-        return "".join(blob.decode("utf-8", "replace") for blob in read.values())[-most:]
+        return "".join(blob.decode("utf-8", "replace") for blob in read.values())
 
     def _streamed(self, view: RequestBranch, most: int) -> str:
         git, size = self._watch.git, 0
@@ -142,7 +145,7 @@ class Runs:
                 size += len(lines[-1])
             if size >= most:
                 break
-        return "".join(reversed(lines))[-most:]
+        return "".join(reversed(lines))
 
 
 def _size(root: object) -> int:
