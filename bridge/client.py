@@ -17,7 +17,7 @@ from bridge.bus.remote import Remote
 from bridge.bus.wire import Result, State
 from bridge.common import environment
 from bridge.errors import KakeyaError
-from bridge.presets import Preset, find_preset, load_presets
+from bridge.presets import Presets, find_preset, find_presets
 from bridge.requests import request_commit, why_waiting
 from bridge.requests.follow import follow
 from bridge.requests.liveness import BranchAges, last_line, liveness_of, queue_of
@@ -102,7 +102,7 @@ class Client:
         self._public_key = public_key
         # The last view is cached: a followed branch rarely moves between two polls.
         self._viewed: RequestBranch | None = None
-        self._preset_folder = presets or environment.get("KAKEYA_PRESETS")
+        self._preset_folder = presets
 
     @cached_property
     def remote(self) -> Remote:
@@ -120,9 +120,12 @@ class Client:
         return BranchAges(self.git)
 
     @cached_property
-    def presets(self) -> dict[str, Preset]:
-        """The presets installed here. The runner decides by its own copy."""
-        return load_presets(self._preset_folder)
+    def presets(self) -> Presets:
+        """The presets of this repository, of the bus's default branch, and the built-in ones.
+
+        The runner decides by its own copy.
+        """
+        return find_presets(self.git, self._remote_name, self._preset_folder)
 
     @property
     def pin(self) -> Pin | None:

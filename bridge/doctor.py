@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,8 +17,9 @@ from bridge.bus.wire import State
 from bridge.checks import Check
 from bridge.client import Client
 from bridge.common import environment, install
-from bridge.errors import KakeyaError, ProcessError
-from bridge.presets import Preset
+from bridge.errors import KakeyaError, ProcessError, one_line
+from bridge.presets import Preset, Presets
+from bridge.presets.load import INSTALLED
 from bridge.requests.request_commit import identity
 from bridge.requests.runners import with_jobs
 from bridge.requests.sighting import RunnerSighting, Standing
@@ -44,7 +46,7 @@ def examine(repo: Path | str, remote: str, public_key: str | None = None) -> Ite
         yield Check.failed("repository", error)
         return
     yield from _tried("repository", partial(_repository, client))
-    yield Check("presets", ok=True, message=f"{len(presets)} installed")
+    yield _presets(presets)
     yield from _tried("commit", lambda: iter([_commit(client)]))
     branch = namespace.branch("noop", branch_names.new_nonce())
     served = branch_names.matches(branch, branch_names.DEFAULT_PATTERNS)
@@ -54,6 +56,24 @@ def examine(repo: Path | str, remote: str, public_key: str | None = None) -> Ite
     yield _key(client)
     yield from _tried("remote", partial(_remote, client))
     yield engine()
+
+
+def _presets(presets: Presets) -> Check:
+    """Say how many presets come from each place, and which files cannot be used."""
+    places = Counter(presets.sources[name] for name in presets)
+    counted = ", ".join(
+        f"{count} {place if place == INSTALLED else f'from {place}'}" for place, count in places.items()
+    )
+    if not presets.broken:
+        return Check("presets", ok=True, message=counted)
+    name, error = next(iter(presets.broken.items()))
+    more = f" (and {len(presets.broken) - 1} more)" if len(presets.broken) > 1 else ""
+    message = (
+        f"{counted}; {name} from {presets.sources[name]} cannot be used{more}: {one_line(error.message)}"
+    )
+    return Check(
+        "presets", ok=None, message=message, fix=error.fix, own_message=f"{counted}; some cannot be used"
+    )
 
 
 def _tried(name: str, checks: Callable[[], Iterator[Check]]) -> Iterator[Check]:

@@ -10,15 +10,16 @@ import click
 
 from bridge.bus.wire import State
 from bridge.client import Client, Run
-from bridge.common import environment, sanitize
+from bridge.common import sanitize
 from bridge.common.cli.commands import REFERENCE, Duration, flag, option
 from bridge.common.cli.output import Colored, put_block, put_json, say
 from bridge.errors import UsageError
-from bridge.presets import load_presets
+from bridge.presets import Presets, find_presets
 from bridge.report.forms.words import color
 from bridge.reports.readable import Readable
 from bridge.requests.liveness import shown
 from bridge.requests.status import Event, Status
+from bridge.system.git import Git
 from bridge.verify.answer_checks import gaps
 from bridge.verify.public_keys import Pin, find_pin
 from bridge.verify.verdict import Conclusion, gate_lines, verified
@@ -55,14 +56,14 @@ def request_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("request", required=False)(remote_option(function))
 
 
-def complete_preset(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+def complete_preset(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Complete the name of a preset."""
-    return [name for name in load_presets(environment.get("KAKEYA_PRESETS")) if name.startswith(incomplete)]
+    return [name for name in presets_of(context, ask=False) if name.startswith(incomplete)]
 
 
 def complete_param(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Complete ``name=`` with the parameters of the preset on the command line."""
-    presets = load_presets(environment.get("KAKEYA_PRESETS"))
+    presets = presets_of(context, ask=False)
     # While an option lacks its value, click does not parse the arguments before it.
     words = [context.params.get("preset"), *context.args]
     named = [presets[word] for word in words if isinstance(word, str) and word in presets]
@@ -83,11 +84,23 @@ def client_of(context: click.Context, **options: Any) -> Client:
 
 def pin_of(context: click.Context) -> Pin | None:
     """Return the keys that are pinned here, also outside of any repository."""
+    return find_pin(_git_of(context), context.obj["remote"], context.obj.get("public_key"))
+
+
+def presets_of(context: click.Context, *, ask: bool = True) -> Presets:
+    """Return the presets that can be asked for from here, also outside of any repository."""
+    # A shell that completes a word runs no command, so nothing has filled the settings.
+    settings = context.ensure_object(dict)
+    settings.setdefault("repo", context.find_root().params.get("repo") or ".")
+    settings.setdefault("remote", "origin")
+    return find_presets(_git_of(context), settings["remote"], ask=ask)
+
+
+def _git_of(context: click.Context) -> Git | None:
     try:
-        git = client_of(context).git
+        return client_of(context).git
     except UsageError:
-        git = None
-    return find_pin(git, context.obj["remote"], context.obj.get("public_key"))
+        return None
 
 
 def run_of(context: click.Context, request: str | None) -> Run:

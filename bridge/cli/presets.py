@@ -6,45 +6,62 @@ import click
 from rich.table import Column
 from rich.text import Text
 
-from bridge.cli.common import complete_preset
-from bridge.common import environment
+from bridge.cli.common import complete_preset, presets_of, remote_option
 from bridge.common.cli.commands import json_option
 from bridge.common.cli.output import Colored, is_read_by_people, put, put_block, put_json, say
 from bridge.common.cli.screen import Grid, console
-from bridge.presets import Preset, find_preset, load_presets
+from bridge.errors import one_line
+from bridge.presets import Preset, Presets, find_preset
 
 _WIDTH = 100
 
 
 @click.command()
 @click.argument("name", required=False, shell_complete=complete_preset)
+@remote_option
 @json_option
-def command(name: str | None, *, as_json: bool) -> None:
-    """List the available jobs, or show one."""
-    presets = load_presets(environment.get("KAKEYA_PRESETS"))
-    for error in presets.broken.values():
-        say(f"warning: invalid preset ignored: {error.message}")
+@click.pass_context
+def command(context: click.Context, name: str | None, *, as_json: bool) -> None:
+    """List the available jobs, or show one.
+
+    A preset comes from the folder that KAKEYA_PRESETS names, from .kakeya/presets/ of this repository, from the same
+    folder on the remote's default branch, or from the installation. The first of these places that has its name counts.
+    """
+    presets = presets_of(context)
+    for note in presets.notes:
+        say(f"warning: {note}")
+    for broken, error in presets.broken.items():
+        say(f"warning: invalid preset ignored ({presets.sources.get(broken, '')}): {error.message}")
     chosen = [find_preset(presets, name)] if name else list(presets.values())
     if as_json:
-        shown = [{**preset.model_dump(mode="json"), "digest": preset.digest} for preset in chosen]
+        shown = [
+            {
+                **preset.model_dump(mode="json"),
+                "digest": preset.digest,
+                "source": presets.sources[preset.name],
+            }
+            for preset in chosen
+        ]
         put_json(shown[0] if name else shown)
     elif name:
-        _show(chosen[0])
+        _show(chosen[0], presets.sources[name])
     else:
-        _list(chosen)
+        _list(chosen, presets)
 
 
-def _list(presets: list[Preset]) -> None:
+def _list(chosen: list[Preset], presets: Presets) -> None:
     """Print one paragraph a preset for people; for programs one line each, with tabs between the columns."""
     if not is_read_by_people():
-        for preset in presets:
-            put_block(f"{preset.name}\t{_params(preset) or '-'}\t{preset.description}\n")
+        for preset in chosen:
+            cells = (preset.name, _params(preset) or "-", preset.description, presets.sources[preset.name])
+            put_block("\t".join(cells) + "\n")
         return
     width = min(console().width, _WIDTH)
-    for preset in presets:
+    for preset in chosen:
         put(Colored(preset.name, "cyan"))
         params = f"Parameters: {_params(preset)}" if preset.params else ""
-        for text in filter(None, (preset.description, params)):
+        source = f"Source: {presets.sources[preset.name]}"
+        for text in filter(None, (preset.description, params, source)):
             for line in textwrap.wrap(text, width - 4, break_long_words=False, break_on_hyphens=False):
                 put(f"    {line}")
     put("")
@@ -55,7 +72,7 @@ def _params(preset: Preset) -> str:
     return " ".join(f"{name}=" if param.required else name for name, param in preset.params.items())
 
 
-def _show(preset: Preset) -> None:
+def _show(preset: Preset, source: str) -> None:
     out = console()
     out.soft_wrap = False
     out.print(Text(preset.name, style="bold"))
@@ -70,6 +87,7 @@ def _show(preset: Preset) -> None:
         out.print()
     whose = "programs installed on the runner" if preset.code == "installed" else "the request's own tree"
     facts = Grid(Column(), Column(overflow="fold"), show_header=False)
+    facts.add_row("source", Text(one_line(source)))
     facts.add_row("code", whose)
     if preset.inputs:
         facts.add_row("reads", f"*{preset.inputs.ending} below {preset.inputs.under} of the request, as data")

@@ -4,13 +4,11 @@ from pathlib import Path
 
 import click
 
-from bridge.cli.common import client_of, key_option, pin_of, remote_option
-from bridge.common import environment
+from bridge.cli.common import client_of, key_option, pin_of, presets_of, remote_option
 from bridge.common.cli.commands import FILE, PATH, flag, json_option, option
 from bridge.common.cli.output import put_block, put_json, say
 from bridge.common.cli.screen import console
 from bridge.errors import ExitCode, UsageError
-from bridge.presets import load_presets
 from bridge.report.build import view_of
 from bridge.report.forms.markdown import markdown
 from bridge.report.forms.templates import page
@@ -77,7 +75,7 @@ def _sources(context: click.Context, requests: tuple[str, ...], folders: tuple[P
         sources += [from_branch(client, client.find(name).branch) for name in names]
     if folders:
         pin = pin_of(context)
-        presets = load_presets(environment.get("KAKEYA_PRESETS"))
+        presets = presets_of(context)
         sources += [from_folder(folder, pin, presets) for folder in folders]
     return sources
 

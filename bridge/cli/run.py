@@ -11,14 +11,14 @@ from bridge.cli.common import (
     finish,
     follow,
     param_option,
+    presets_of,
     raw_option,
     remote_option,
 )
-from bridge.common import environment
 from bridge.common.cli.commands import REFERENCE, Duration, flag, json_option, option
 from bridge.common.cli.output import put, put_json, say
 from bridge.errors import one_line
-from bridge.presets import find_preset, load_presets, split_params
+from bridge.presets import find_preset, split_params
 from bridge.requests import request_commit
 from bridge.requests.outbox import unseen_where_read
 
@@ -33,7 +33,7 @@ class _Limit(Duration):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
-            known = load_presets(environment.get("KAKEYA_PRESETS"))
+            known = presets_of(ctx, ask=False) if ctx else []
             near = difflib.get_close_matches(str(value), known, n=1)
             if not near:
                 raise

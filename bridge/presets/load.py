@@ -1,6 +1,7 @@
 """Reads presets from YAML files, with the fragments that several presets share."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,46 @@ from pydantic import ValidationError
 from bridge.common.validation import describe_all, near
 from bridge.errors import PresetError
 from bridge.presets.model import Preset, Step, did_you_mean
-from bridge.system.strict_yaml import read_yaml
+from bridge.system.strict_yaml import parse_yaml, read_yaml
 
 FRAGMENTS = "_fragments.yaml"
+_ENDINGS = (".yaml", ".yml")
 # Keys of the file that are replaced by what they name before the preset is checked.
 _USE = {Preset: ["use"], Step: ["use"]}
 
 
-class Presets(dict[str, Preset]):
-    """Presets by name in alphabetical order. ``broken`` holds the error of each file that cannot be used."""
+INSTALLED = "built-in"
 
-    def __init__(self, presets: Mapping[str, Preset], broken: Mapping[str, PresetError]) -> None:
+# A file of presets: where it is, its content, or why it must not be read.
+File = Path | bytes | PresetError
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Files of presets that come from one place, by their names."""
+
+    # The place, for people.
+    source: str
+    files: Mapping[str, File]
+
+
+class Presets(dict[str, Preset]):
+    """Presets by name in alphabetical order. ``broken`` holds the error of each file that cannot be used.
+
+    ``sources`` says where each preset or error comes from. ``notes`` say what may be missing.
+    """
+
+    def __init__(
+        self,
+        presets: Mapping[str, Preset],
+        broken: Mapping[str, PresetError],
+        sources: Mapping[str, str] | None = None,
+        notes: Iterable[str] = (),
+    ) -> None:
         super().__init__(sorted(presets.items()))
         self.broken = dict(broken)
+        self.sources = dict(sources or {})
+        self.notes = list(notes)
 
 
 def load_presets(folder: Path | str | None = None) -> Presets:
@@ -34,36 +62,61 @@ def load_presets(folder: Path | str | None = None) -> Presets:
     Raises:
         PresetError: there is no such folder.
     """
-    presets, fragments = Presets({}, {}), dict[str, Any]()
-    _lay_over(Path(str(files("presets"))), presets, fragments)
-    if folder is not None:
-        _lay_over(Path(folder), presets, fragments)
-    return Presets(presets, presets.broken)
+    return load_layers([] if folder is None else [folder_layer(Path(folder), str(folder))])
 
 
-def _lay_over(root: Path, presets: Presets, fragments: dict[str, Any]) -> None:
-    """Add a folder's fragments and presets. Each replaces an earlier one of its name."""
+def folder_layer(root: Path, source: str) -> Layer:
+    """Return the presets in a folder.
+
+    Raises:
+        PresetError: there is no such folder.
+    """
     if not root.is_dir():
         raise PresetError(f"there is no folder of presets at {root}", fix="Make it, or name another one.")
+    return Layer(source, {path.name: path for ending in _ENDINGS for path in root.glob(f"*{ending}")})
+
+
+def load_layers(layers: Iterable[Layer], notes: Iterable[str] = ()) -> Presets:
+    """Read the installed presets and overlay these layers, the last one on top.
+
+    Each layer has the installed fragments and its own ones.
+    """
+    presets, fragments = Presets({}, {}), dict[str, Any]()
+    fragments = _lay_over(folder_layer(Path(str(files("presets"))), INSTALLED), presets, fragments)
+    for layer in layers:
+        _lay_over(layer, presets, fragments)
+    return Presets(presets, presets.broken, presets.sources, notes)
+
+
+def _lay_over(layer: Layer, presets: Presets, fragments: Mapping[str, Any]) -> dict[str, Any]:
+    """Add a layer's presets, each of which replaces an earlier one of its name. Returns all fragments."""
     problem: PresetError | None = None
+    merged = dict(fragments)
     try:
-        fragments |= _read(root / FRAGMENTS) if (root / FRAGMENTS).exists() else {}
+        if FRAGMENTS in layer.files:
+            merged |= _read(FRAGMENTS, layer.files[FRAGMENTS])
     except PresetError as error:
         problem = error
-    for path in root.glob("*.yml"):
-        fix = f"Rename it to {path.stem}.yaml: other files are not read."
-        presets.broken.setdefault(path.stem, PresetError(f"{path.name} is not read", fix=fix))
-    for path in root.glob("*.yaml"):
-        if path.name == FRAGMENTS:
+    for name, content in layer.files.items():
+        stem, _, ending = name.rpartition(".")
+        if name == FRAGMENTS:
             continue
-        presets.pop(path.stem, None)
-        presets.broken.pop(path.stem, None)
+        if ending == "yml":
+            if f"{stem}.yaml" not in layer.files:
+                fix = f"Rename it to {stem}.yaml: other files are not read."
+                presets.broken.setdefault(stem, PresetError(f"{name} is not read", fix=fix))
+                presets.sources.setdefault(stem, layer.source)
+            continue
+        presets.pop(stem, None)
+        presets.broken.pop(stem, None)
+        presets.sources[stem] = layer.source
         try:
             if problem:
                 raise problem
-            presets[path.stem] = _load(path, fragments)
+            presets[stem] = _load(name, content, merged)
         except PresetError as error:
-            presets.broken[path.stem] = error
+            presets.broken[stem] = error
+    return merged
 
 
 def find_preset(presets: Mapping[str, Preset], name: str) -> Preset:
@@ -77,39 +130,43 @@ def find_preset(presets: Mapping[str, Preset], name: str) -> Preset:
     return presets[name]
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Read a file of a folder, in which a pipe would be waited for."""
-    if not path.is_file():
-        raise PresetError(f"cannot read {path}: it is not a regular file")
-    return read_yaml(path)
+def _read(name: str, content: File) -> dict[str, Any]:
+    """Read a file. A pipe in a folder would be waited for."""
+    if isinstance(content, PresetError):
+        raise content
+    if isinstance(content, bytes):
+        return parse_yaml(content, name)
+    if not content.is_file():
+        raise PresetError(f"cannot read {content}: it is not a regular file")
+    return read_yaml(content)
 
 
-def _load(path: Path, fragments: Mapping[str, Any]) -> Preset:
-    raw = _read(path)
+def _load(name: str, content: File, fragments: Mapping[str, Any]) -> Preset:
+    raw = _read(name, content)
     merged: dict[str, Any] = {}
     used = raw.pop("use", [])
     if not isinstance(used, list) or not all(isinstance(fragment, str) for fragment in used):
-        raise PresetError(f"{path.name}: use must be a list of fragments' names")
+        raise PresetError(f"{name}: use must be a list of fragments' names")
     for fragment in used:
         if not isinstance(fragments.get(fragment), dict):
             raise PresetError(
-                f"{path.name}: there is no fragment {fragment!r} in {FRAGMENTS}{near(fragment, fragments)}"
+                f"{name}: there is no fragment {fragment!r} in {FRAGMENTS}{near(fragment, fragments)}"
             )
         merged = _merge(merged, fragments[fragment])
     merged = _merge(merged, raw)
     if isinstance(merged.get("steps"), list):
-        merged["steps"] = [_put_together(step, fragments, path) for step in merged["steps"]]
+        merged["steps"] = [_put_together(step, fragments, name) for step in merged["steps"]]
     try:
         preset = Preset.model_validate(merged)
     except ValidationError as error:
-        message = f"{path.name}: {describe_all(error, Preset, merged, _USE)}"
+        message = f"{name}: {describe_all(error, Preset, merged, _USE)}"
         raise PresetError(message, fix="docs/presets.md describes the format.") from error
-    if preset.name != path.stem:
-        raise PresetError(f"{path.name}: the preset is called {preset.name!r}; file and name must agree")
+    if f"{preset.name}.yaml" != name:
+        raise PresetError(f"{name}: the preset is called {preset.name!r}; file and name must agree")
     return preset
 
 
-def _put_together(step: Any, fragments: Mapping[str, Any], path: Path) -> Any:
+def _put_together(step: Any, fragments: Mapping[str, Any], file: str) -> Any:
     """Return a step with the pieces of its command in order, its own argv last. What is malformed stays as it is."""
     if not isinstance(step, dict) or not isinstance(step.get("use"), list):
         return step
@@ -121,7 +178,7 @@ def _put_together(step: Any, fragments: Mapping[str, Any], path: Path) -> Any:
         ]
         if not isinstance(piece, dict) or piece.keys() != {"argv"} or not isinstance(piece["argv"], list):
             raise PresetError(
-                f"{path.name}: there is no piece of a command {name!r} in {FRAGMENTS}{near(name, pieces)}"
+                f"{file}: there is no piece of a command {name!r} in {FRAGMENTS}{near(name, pieces)}"
             )
         argv += piece["argv"]
     own = step.get("argv", [])

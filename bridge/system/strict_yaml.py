@@ -39,16 +39,22 @@ def read_yaml(path: Path, error: type[KakeyaError] = PresetError) -> dict[str, A
         # Read at most this many bytes: the path may be a link to a device.
         with path.open("rb") as file:
             text = file.read(MAX_BYTES + 1)
-        if len(text) > MAX_BYTES:
-            raise error(f"{path} is larger than {MAX_BYTES} bytes")
-        _check(text)
-        value = yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of SafeLoader
     except OSError as problem:
         raise error(f"cannot read {path}: {problem.strerror}") from problem
+    return parse_yaml(text, str(path), error)
+
+
+def parse_yaml(text: bytes, where: str, error: type[KakeyaError] = PresetError) -> dict[str, Any]:
+    """Read the content of a YAML file that holds one mapping. Raises ``error``, which names ``where`` and the line."""
+    if len(text) > MAX_BYTES:
+        raise error(f"{where} is larger than {MAX_BYTES} bytes")
+    try:
+        _check(text)
+        value = yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
-        raise error(f"{path} is not valid YAML: {' '.join(str(problem).split())}") from problem
+        raise error(f"{where} is not valid YAML: {' '.join(str(problem).split())}") from problem
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise error(f"{path} must hold one mapping of names to values")
+        raise error(f"{where} must hold one mapping of names to values")
     return value
 
 

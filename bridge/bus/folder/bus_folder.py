@@ -54,14 +54,19 @@ _read: dict[tuple[str, str], tuple[float, BusFolder]] = {}
 _lock = threading.Lock()
 
 
-def read_bus_folder(git: Git, remote: str) -> BusFolder:
-    """Return ``.kakeya/`` of the default branch of a remote, given by its name or URL. No error is raised."""
+def read_bus_folder(git: Git, remote: str, *, ask: bool = True) -> BusFolder:
+    """Return ``.kakeya/`` of the default branch of a remote, given by its name or URL. No error is raised.
+
+    Without ``ask``, the remote is not asked, and what this clone saw last is returned.
+    """
     key = (str(git.directory.absolute()), remote)
     with _lock:
         at, folder = _read.get(key, (-_ASK_AGAIN_S, BusFolder()))
         if time.monotonic() - at < _ASK_AGAIN_S:
             return folder
-    folder = _ask(git, remote)
+    folder = _look(git, remote, ask=ask)
+    if not ask:
+        return folder
     with _lock:
         _read[key] = time.monotonic(), folder
     return folder
@@ -73,7 +78,7 @@ def forget() -> None:
         _read.clear()
 
 
-def _ask(git: Git, name: str) -> BusFolder:
+def _look(git: Git, name: str, *, ask: bool) -> BusFolder:
     try:
         quiet = replace(git, env=environment.without_prompts(git.env))
         remote = Remote.of(quiet, name)
@@ -83,6 +88,8 @@ def _ask(git: Git, name: str) -> BusFolder:
     except KakeyaError as error:
         return BusFolder(problem=one_line(error.message))
     known = _newest(stored, _tracked(git, name))
+    if not ask:
+        return _shown(name, known, "the remote was not asked")
     try:
         with within(limits.BUS_FOLDER_S):
             head = exact_refs.find_head(remote.git, name)
