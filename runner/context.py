@@ -27,6 +27,7 @@ from runner.host.fitness import Fitness
 from runner.host.interpreter import Interpreter
 from runner.host.models import Models
 from runner.job import workspace
+from runner.job.observer import Observer
 from runner.job.sandbox import Sandbox, choose, hub
 from runner.ownership import own_files
 from runner.policy import Policy
@@ -78,6 +79,7 @@ class RunnerContext:
     # The announcer and the heartbeat do something only while the runner serves.
     announcer: Announcer
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
+    observer: Observer = field(default_factory=Observer)
     # Why requests wait, by branch, as text for the operator. A reason is removed once it has been shown.
     waits: dict[str, str] = field(default_factory=dict)
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "init": "Write a first policy file.",
     "keygen": "Create the key that signs answers.",
     "pin": "Pin the interpreter that runs jobs in the policy.",
+    "try": "Run a preset of your own as a job would run, before anybody asks for it.",
     "check": "Check this host: policy, bus, interpreter, presets.",
     "status": "Show what the runner is doing: its job, its queue, its last answers.",
     "approve": "Allow the code of one request to run on this host.",
@@ -33,6 +34,7 @@ COMMANDS = {
 MODULES = {
     "first": ("init", "pin", "keygen"),
     "orders": ("drain", "maintenance"),
+    "trying": ("try",),
     "started": ("watchdog", "hook"),
     "looking": ("check", "status"),
     "serving": ("serve", "once"),

@@ -8,7 +8,7 @@ import hashlib
 import io
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from runner.job.redact import REDACTED, Redactor
@@ -44,10 +44,11 @@ class Piece:
 class LogStream:
     """Output that is not on the branch yet. Safe for one writer and one reader thread.
 
-    At most CHUNK_BYTES wait. If more arrives, it is dropped until the waiting bytes have been sent.
+    At most CHUNK_BYTES wait. If more arrives, it is dropped until the waiting bytes have been sent. ``tee`` gets all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tee: Callable[[bytes], None] = lambda _data: None) -> None:
+        self._tee = tee
         self._waiting = bytearray()
         self._gap_before = 0
         self._gap_after = 0
@@ -60,6 +61,7 @@ class LogStream:
 
     def add(self, data: bytes) -> None:
         """Append output, which must consist of whole UTF-8 characters."""
+        self._tee(data)
         with self._lock:
             room = 0 if self._gap_after else CHUNK_BYTES - len(self._waiting)
             fits = data if len(data) <= room else _whole_letters(data[:room])

@@ -166,6 +166,7 @@ class _ClaimedRun:
         most, secrets = int(context.policy.limits.log_mb * (1 << 20)), context.secrets
         for i, argv in enumerate(admitted.commands):
             sink = LogSink(most, secrets, self._lease.log)
+            context.observer.begins(i, argv, env)
             command = self._command(argv, env, space, sink, deadline)
             stopped = None
             try:

@@ -45,7 +45,7 @@ class Lease:
         self.tip = view.tip
         self.token = wire.next_count(view.token)
         # Output of the job that is not on the branch yet.
-        self.log = LogStream()
+        self.log = LogStream(context.observer.prints)
         self.pace = Pace(context.policy.bus.lease_s, self._bus.budget)
         self._sequence = view.sequence
         self._salts: set[str] = set()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from bridge.common.validation.places import Place
+from bridge.common.validation.locations import Location
 from bridge.common.validation.words import KINDS, is_own, near, predicate
 
 # Sixteen characters of hexadecimal digits are 64 bits.
@@ -20,7 +20,7 @@ __all__ = ["describe", "describe_all", "near", "place_of", "predicate", "weaknes
 
 
 class _Sentence(NamedTuple):
-    place: str
+    location: str
     words: str
     # What the value would have to be, if it is of the wrong kind and other kinds are allowed too.
     kind: str | None
@@ -38,23 +38,23 @@ def describe_all(
         error: the error.
         model: what the document was validated as.
         document: what was validated.
-        also: further names that are known in a model's place, by model.
+        also: further names that are known in a model's location, by model.
     """
     sentences = [_sentence(fault, model, document, also or {}) for fault in _faults(error)]
     meant = {sentence.meant for sentence in sentences}
-    chosen = [each for each in sentences if not (each.words == "is missing" and each.place in meant)]
+    chosen = [each for each in sentences if not (each.words == "is missing" and each.location in meant)]
     return "; ".join(dict.fromkeys(_written(each) for each in _merged(chosen)))
 
 
 def describe(error: ValidationError, model: Any, document: object) -> tuple[str, str]:
     """Return a sentence about the first fault that pydantic reports, and the field that it concerns."""
     sentences = _merged([_sentence(fault, model, document, {}) for fault in _faults(error)])
-    return _written(sentences[0]), sentences[0].place
+    return _written(sentences[0]), sentences[0].location
 
 
 def place_of(fault: Mapping[str, Any], model: Any, document: object) -> list[str]:
     """Return the names and positions that lead to the value that a fault is about."""
-    return Place(fault, model, document).parts
+    return Location(fault, model, document).parts
 
 
 def _faults(error: ValidationError) -> list[Any]:
@@ -64,19 +64,21 @@ def _faults(error: ValidationError) -> list[Any]:
 def _sentence(
     fault: Mapping[str, Any], model: Any, document: object, also: Mapping[Any, Iterable[str]]
 ) -> _Sentence:
-    place, words, meant = Place(fault, model, document), predicate(fault), ""
-    if fault["type"] == "union_tag_not_found" and (key := _misspelt(place.parts[-1], fault.get("input"))):
-        words = f"is not a known field (did you mean {place.parts[-1]}?)"
-        return _Sentence(".".join([*place.parts[:-1], key]), words, None, own=False, meant="")
-    if fault["type"] in _UNKNOWN and place.parts:
-        remark = near(place.parts[-1], place.known(also))
+    location, words, meant = Location(fault, model, document), predicate(fault), ""
+    if fault["type"] == "union_tag_not_found" and (key := _misspelt(location.parts[-1], fault.get("input"))):
+        words = f"is not a known field (did you mean {location.parts[-1]}?)"
+        return _Sentence(".".join([*location.parts[:-1], key]), words, None, own=False, meant="")
+    if fault["type"] in _UNKNOWN and location.parts:
+        remark = near(location.parts[-1], location.known(also))
         words += remark
-        meant = ".".join([*place.parts[:-1], remark[len(" (did you mean ") : -len("?)")]]) if remark else ""
-    if place.of_key:
-        words = f"the name {place.parts[-1]!r} {words}" if place.parts else words
-        return _Sentence(".".join(place.parts[:-1]), words, None, own=True, meant=meant)
-    kind = KINDS.get(fault["type"]) if place.tagged else None
-    return _Sentence(place.name, words, kind, own=is_own(fault), meant=meant)
+        meant = (
+            ".".join([*location.parts[:-1], remark[len(" (did you mean ") : -len("?)")]]) if remark else ""
+        )
+    if location.of_key:
+        words = f"the name {location.parts[-1]!r} {words}" if location.parts else words
+        return _Sentence(".".join(location.parts[:-1]), words, None, own=True, meant=meant)
+    kind = KINDS.get(fault["type"]) if location.tagged else None
+    return _Sentence(location.name, words, kind, own=is_own(fault), meant=meant)
 
 
 def _misspelt(name: str, mapping: object) -> str | None:
@@ -95,13 +97,13 @@ def _merged(sentences: list[_Sentence]) -> list[_Sentence]:
         if sentence.kind is None:
             merged.append(sentence)
             continue
-        inside = (f"{sentence.place}.", sentence.place)
+        inside = (f"{sentence.location}.", sentence.location)
         if any(
-            other.kind is None and (other.place == inside[1] or other.place.startswith(inside[0]))
+            other.kind is None and (other.location == inside[1] or other.location.startswith(inside[0]))
             for other in sentences
         ):
             continue
-        kinds = [other.kind for other in sentences if other.kind and other.place == sentence.place]
+        kinds = [other.kind for other in sentences if other.kind and other.location == sentence.location]
         if kinds[0] == sentence.kind:
             _, comma, actual = sentence.words.rpartition(", not ")
             words = f"must be {' or '.join(dict.fromkeys(kinds))}{comma}{actual if comma else ''}"
@@ -110,10 +112,10 @@ def _merged(sentences: list[_Sentence]) -> list[_Sentence]:
 
 
 def _written(sentence: _Sentence) -> str:
-    if not sentence.place:
+    if not sentence.location:
         return sentence.words if sentence.own else f"it {sentence.words}"
     colon = "" if sentence.words.startswith("is ") else ":"
-    return f"{sentence.place}{colon} {sentence.words}"
+    return f"{sentence.location}{colon} {sentence.words}"
 
 
 def weakness(secret: str) -> str | None:

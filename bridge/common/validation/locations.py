@@ -1,4 +1,4 @@
-"""Finds the place in a document that a validation error is about, and the names that a model knows there."""
+"""Finds the location in a document that a validation error is about, and the names that a model knows there."""
 
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ Models = Sequence[Any]
 _KEY = "[key]"
 
 
-class Place:
+class Location:
     """The place of a fault in a document.
 
     Attributes:

@@ -1,0 +1,152 @@
+"""``kakeya-runner try``."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import click
+
+from bridge.bus import wire
+from bridge.common.cli.commands import EXISTING_FOLDER, REFERENCE, json_option, option
+from bridge.common.cli.output import put, put_block, put_json, say
+from bridge.errors import one_line
+from bridge.presets import find_preset, load_presets, split_params
+from bridge.presets.own import own_folder
+from bridge.verify.verdict import gate_lines
+from runner.cli.common import stop_on_signals
+from runner.job.observer import Observer
+from runner.ownership import check_files_owned
+from runner.policy import Bus, Policy, default_path, load_policy
+from runner.serve.trial import Trial, try_preset
+
+# The models of a first policy.
+_MODELS = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
+
+
+@click.command()
+@click.argument("preset")
+@option("-p --param params", multiple=True, metavar="K=V", help="Set a parameter of the preset; repeatable.")
+@option(
+    "--presets folder", EXISTING_FOLDER, metavar="DIR",
+    help="Folder with the preset.  [default: KAKEYA_PRESETS, the policy's, or .kakeya/presets of this repository]",
+)  # fmt: skip
+@option(
+    "-C repo", REFERENCE, ".", show_default=False, metavar="DIR",
+    help="The git repository whose HEAD is the request's tree, if the preset needs one.",
+)  # fmt: skip
+@json_option
+@click.pass_obj
+def try_command(
+    policy: Path | None, preset: str, params: tuple[str, ...], folder: Path | None, repo: str, *, as_json: bool
+) -> int:  # fmt: skip
+    """Run a preset on this host as a request for it would run, before anybody asks for it.
+
+    The job gets the policy's interpreter, settings, limits and sandbox, and its reports are judged; no bus is used,
+    and nothing is kept. Without a policy, it runs as under the one that `kakeya-runner init` writes. A preset that the
+    policy does not offer yet runs too.
+
+    Shows each command, the names of the job's variables, the log, and what was collected. Exits with the exit code of
+    the job.
+    """
+    rules = _policy(policy)
+    chosen = _folder_of(preset, rules, repo, folder)
+    if chosen:
+        check_files_owned(chosen, "*.yaml", "the presets")
+    known = find_preset(load_presets(chosen), preset)
+    observer = _Silent() if as_json else _Shown()
+    trial = try_preset(
+        rules, preset, split_params(params, known.params), presets=chosen, repo=repo, observer=observer,
+        stop=stop_on_signals, tell=lambda line: say(line) if "WARNING" in line else None,
+    )  # fmt: skip
+    if as_json:
+        put_json(_facts(trial, observer.names))
+    else:
+        _show(trial, chosen)
+    return int(trial.conclusion.exit_code or 0)
+
+
+def _policy(path: Path | None) -> Policy:
+    """Return the policy; without one, what a first policy says."""
+    if path is None and not default_path().exists():
+        say("there is no policy here: trying with the defaults of `kakeya-runner init`")
+        return Policy(schema_version=1, bus=Bus(url="unused"), env=_MODELS)
+    return load_policy(path)
+
+
+def _folder_of(name: str, rules: Policy, repo: str, named: Path | None) -> Path | None:
+    """Return the folder that holds the preset: the named one, else the first one that has a file for it."""
+    if named:
+        return named.absolute()
+    folders = [folder for folder in (own_folder(repo), rules.preset_folder) if folder]
+    return next(
+        (folder for folder in folders if (folder / f"{name}.yaml").exists()), next(iter(folders), None)
+    )
+
+
+class _Silent(Observer):
+    """Notes the names of the variables."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def begins(self, step: int, argv: Sequence[str], names: Collection[str]) -> None:
+        del step, argv
+        self.names = sorted(names)
+
+
+class _Shown(_Silent):
+    """Shows the commands and the log as they come."""
+
+    def begins(self, step: int, argv: Sequence[str], names: Collection[str]) -> None:
+        if not step:
+            put(f"variables: {' '.join(sorted(names))}")
+        put(f"step {step}: {list(argv)}")
+        super().begins(step, argv, names)
+
+    def prints(self, data: bytes) -> None:
+        put_block(data.decode("utf-8", "replace"))
+
+
+def _collected(trial: Trial) -> list[wire.FileDigest]:
+    return [file for file in trial.result.files if file.path.startswith(f"{wire.REPORTS}/")]
+
+
+def _show(trial: Trial, folder: Path | None) -> None:
+    result, shown = trial.result, trial.conclusion
+    for i, command in enumerate(result.commands):
+        ended = f"exit code {command.exit_code}" if command.signal is None else f"signal {command.signal}"
+        put(f"step {i}: {ended} after {command.seconds:.1f} s")
+    for file in _collected(trial):
+        put(f"collected: {file.path}, {file.size} bytes")
+    for left_out in result.skipped:
+        put(f"left out: {left_out}")
+    for kind, text in gate_lines(result.gate, shown) if result.gate else ():
+        put(f"  {kind} {text}" if kind else f"    {text}")
+    put(f"sandbox: {trial.sandbox}")
+    say(f"{shown.state}: {one_line(result.reason.message)}")
+    for note in trial.notes:
+        say(f"note: {note}")
+    if folder and not shown.exit_code:
+        say(f"next: set `preset_folder: {folder}` in the policy, and restart the runner")
+
+
+def _facts(trial: Trial, names: list[str]) -> dict[str, object]:
+    """Return what ``--json`` prints."""
+    result, shown = trial.result, trial.conclusion
+    dumped = result.model_dump(mode="json", include={"reason", "gate", "params", "skipped", "preset_digest"})
+    logs = [*trial.logs, *[""] * len(result.commands)]
+    steps = [
+        {
+            "argv": each.argv,
+            "exit_code": each.exit_code,
+            "signal": each.signal,
+            "seconds": each.seconds,
+            "log": log,
+        }
+        for each, log in zip(result.commands, logs, strict=False)
+    ]
+    collected = [file.model_dump(mode="json") for file in _collected(trial)]
+    return {
+        "preset": result.preset, "state": shown.state, "exit_code": int(shown.exit_code or 0), **dumped,
+        "steps": steps, "variables": names, "collected": collected, "sandbox": trial.sandbox,
+        "notes": list(trial.notes),
+    }  # fmt: skip
