@@ -106,7 +106,7 @@ docs: .venv/.dev
 
 parity: .venv/.parity $(NODE_CLIENTS)/node_modules/.package-lock.json
 
-# They are copied to another machine together: docs/operations.md says how they are installed there.
+# They are copied to another machine together: docs/install.md says how they are installed there.
 dist: build/release/.complete
 	@rm -rf dist
 	@release/build dist $(CURDIR)/build/release/bin/python

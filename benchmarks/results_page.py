@@ -73,7 +73,10 @@ def page(kept: Sequence[Kept], *, behind: bool = False) -> str:
             table(("report", "claim", "arms", "value", "loss"), lost) if lost else NO_LOSS,
         ]
         kinds = [run.measured["kind"] for run in accepted]
-        parts += [section(run, new=run.measured["kind"] not in kinds[:i]) for i, run in enumerate(accepted)]
+        parts += [
+            section(run, new=not behind and run.measured["kind"] not in kinds[:i])
+            for i, run in enumerate(accepted)
+        ]
         parts += [] if behind else [scores()]
     else:
         parts.append(NOTHING)
@@ -198,7 +201,7 @@ def pivot(
 
 def table(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a table in Markdown."""
-    head, *body = (f"| {' | '.join(cells)} |\n" for cells in (heads, *rows))
+    head, *body = (f"|{'|'.join(cells)}|\n" for cells in (heads, *rows))
     return "".join([head, f"|{'---|' * len(heads)}\n", *body])
 
 

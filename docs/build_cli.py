@@ -24,9 +24,9 @@ HEAD = """\
 
 Written by `make docs` from the programs' own help (`-h` or `--help`); `--version` shows a program's version and commit.
 Shared options are described once, under their program, and named in each command. Square brackets at the end hold an
-option's default and its range. REQUEST and RUN are a branch, a nonce or a part of either; by default the last request
-sent from this repository. With `--json`, data is on standard output and messages are on standard error; several objects
-are printed one per line.
+option's default and its range. Of the commands that measure, generate and train, the page only names the options.
+REQUEST and RUN are a branch, a nonce or a part of either; by default the last request sent from this repository. With
+`--json`, data is on standard output and messages are on standard error; several objects are printed one per line.
 
 ## Exit codes
 
@@ -41,6 +41,10 @@ REPEATED = re.compile(
     r"|(REQUEST|RUN) is a branch, a nonce or a part of either; by default the last request sent from this"
     r"\s+repository\.\s*"
 )
+
+
+# Commands with many options, which matter only to somebody who runs them: their help is at hand.
+NAMED_ONLY = re.compile(r"kakeya-engine (bench|codec|eval|generate|train) ")
 
 
 def main() -> None:
@@ -108,7 +112,12 @@ def text_of(command: click.Command, context: click.Context, shared: Collection[t
     formatter = context.make_formatter()
     described.format_usage(context, formatter)
     described.format_help_text(context, formatter)
-    if own := [record for _, record in records if record not in shared]:
+    own = [record for _, record in records if record not in shared]
+    if own and NAMED_ONLY.match(f"{context.command_path} "):
+        formatter.write_paragraph()
+        names = [long_name(option) for option, record in records if record in own]
+        formatter.write_text(f"Options: {', '.join(names)}.")
+    elif own:
         with formatter.section("Options"):
             formatter.write_dl(own)
     if names := [long_name(option) for option, record in records if record in shared]:

@@ -19,6 +19,12 @@ from bridge.reports.models import schema
 from runner.job.usage import BOUNDS
 
 ROOT = Path(__file__).parents[2]
+PAGES = [
+    *ROOT.glob("*.md"),
+    *ROOT.glob("docs/**/*.md"),
+    *ROOT.glob("release/*.md"),
+    *ROOT.glob("training/*.md"),
+]
 PROTOCOL = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
 
 
@@ -97,7 +103,7 @@ def test_generated_pages_are_current(script, page, tmp_path):
 
 
 def test_links_between_documents_lead_somewhere():
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")]
+    pages = PAGES
     links = [
         (page, link)
         for page in pages
@@ -115,9 +121,7 @@ def anchors(text: str) -> set[str]:
 
 
 def test_links_to_headings_lead_to_one():
-    pages = [
-        path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")] if path.name != "CHANGELOG.md"
-    ]
+    pages = [path for path in PAGES if path.name != "CHANGELOG.md"]
     links = [
         (page, path, anchor)
         for page in pages
