@@ -27,6 +27,7 @@ COMMANDS = {
     "maintenance": "Let the running runner take no requests for a while.",
     "once": "Handle one request branch and exit with its exit code.",
     "install": "Install the runner as a service of this machine.",
+    "uninstall": "Remove the service, and say what remains.",
     "watchdog": "Check once whether the runner hangs, and if so kill it.",
     "gc": "Archive answered requests and delete them from the bus.",
     "hook": "Allow or refuse a job that GitHub is about to start here.",

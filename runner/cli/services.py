@@ -4,6 +4,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from pwd import struct_passwd
+from typing import Any
 
 import click
 
@@ -66,7 +68,7 @@ def setup_command(
         yield "key", _key(rules.state)
         yield "pin", _pin(rules.state, clone)
         settings = settings_for(rules, file, find_user(None, system=False), system=False)
-        yield "service", _service_of(settings).install(root)
+        yield "service", service_of(settings).install(root)
         if listener:
             yield "GitHub's listener", actions_listener.install(listener, file, root)
 
@@ -124,7 +126,8 @@ def _draft(file: Path, url: str, runner_id: str | None, python: str | None) -> t
         return draft.read_bytes(), load_policy(draft)
 
 
-def _service_of(settings: Settings) -> Service:
+def service_of(settings: Settings) -> Service:
+    """Return the service of this kind of system."""
     if define := _SERVICES.get(sys.platform):
         return define(settings)
     fix = "Let the service manager of this machine start: kakeya-runner serve"
@@ -165,18 +168,36 @@ def _pin(state: Path, clone: Path | None) -> Plan:
     return Plan([write(file, (text + old if is_replaced else old + text).encode())], (commit,))
 
 
+def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say whose service it is."""
+    user = option(
+        "--user scope", str, "user", show_default=False, flag_value="user",
+        help="A service of your user (the default).",
+    )  # fmt: skip
+    system = option(
+        "--system scope", flag_value="system", help="A system service: starts at boot, needs root."
+    )
+    name = option(
+        "--as name", metavar="NAME",
+        help="With --system: the user that the service runs as.  [default: SUDO_USER]",
+    )  # fmt: skip
+    return user(system(name(function)))
+
+
+def policy_of(policy: Path | None, scope: str, name: str | None) -> tuple[Path, struct_passwd]:
+    """Return the policy's file and the user of the service."""
+    system = scope == "system"
+    if name and not system:
+        raise UsageError("--as needs --system: a user service always runs as you")
+    who = find_user(name, system=system)
+    # Under sudo, the policy is still read from the home of the user who called it.
+    return policy or (Path(who.pw_dir) / ".config/kakeya/runner.yaml" if system else default_path()), who
+
+
 @click.command()
-@option(
-    "--user scope", str, "user", show_default=False, flag_value="user",
-    help="Install a service for your user (the default).",
-)  # fmt: skip
-@option("--system scope", flag_value="system", help="Install a system service: starts at boot, needs root.")
-@option(
-    "--as name", metavar="NAME",
-    help="With --system: the user that the service runs as.  [default: SUDO_USER]",
-)  # fmt: skip
+@scope_options
 @flag("--hook", "Install the script for GitHub's job-started hook instead.")
-@flag("--uninstall", "Remove the service; policy and state stay.")
+@flag("--uninstall", "Remove the service, as `kakeya-runner uninstall` does.")
 @flag("--yes", "Make the changes. Without this option they are only shown.")
 @option("--root", FOLDER, metavar="DIR", help="Write the files below DIR, for packaging, and run no command.")
 @click.pass_obj
@@ -195,15 +216,10 @@ def install_command(
     Shows each change, with new files in full and changed files as a diff; with --yes it makes the changes. Anything
     that is already up to date is left alone.
     """
-    system = scope == "system"
-    if name and not system:
-        raise UsageError("--as needs --system: a user service always runs as you")
-    who = find_user(name, system=system)
-    # Under sudo, the policy is still read from the home of the user who called it.
-    file = policy or (Path(who.pw_dir) / ".config/kakeya/runner.yaml" if system else default_path())
+    file, who = policy_of(policy, scope, name)
     rules = load_policy(file)
-    settings = None if hook else settings_for(rules, file, who, system=system)
-    service = _service_of(settings) if settings else actions_listener.hook(file)
+    settings = None if hook else settings_for(rules, file, who, system=scope == "system")
+    service = service_of(settings) if settings else actions_listener.hook(file)
     plan = service.uninstall(root) if uninstall else service.install(root)
     if plan.is_done:
         say("nothing to do: everything is up to date")

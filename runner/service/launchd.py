@@ -38,7 +38,7 @@ def watchdog_plist(settings: Settings) -> bytes:
 
 
 def _plist(settings: Settings, label: str, argv: Sequence[str], more: Mapping[str, object]) -> bytes:
-    log = str(settings.home / "Library/Logs/kakeya-runner.log")
+    log = str(log_of(settings))
     keys: dict[str, object] = {
         "Label": label,
         "ProgramArguments": list(argv),
@@ -60,6 +60,11 @@ def _plist(settings: Settings, label: str, argv: Sequence[str], more: Mapping[st
     return plistlib.dumps(keys, sort_keys=False)
 
 
+def log_of(settings: Settings) -> Path:
+    """Return the file that launchd writes the runner's output to."""
+    return settings.home / "Library/Logs/kakeya-runner.log"
+
+
 def service(settings: Settings) -> Service:
     """Return the service with its watchdog."""
     domain = "system" if settings.system else f"gui/{settings.uid}"
@@ -72,7 +77,13 @@ def service(settings: Settings) -> Service:
         for step in (
             stop[label],
             call("launchctl", "enable", f"{domain}/{label}"),
-            call("launchctl", "bootstrap", domain, str(folder / f"{label}.plist")),
+            call(
+                "launchctl",
+                "bootstrap",
+                domain,
+                str(folder / f"{label}.plist"),
+                undo=stop[label],
+            ),
         )
     ]
     note = "An agent starts at login, not at boot; a daemon needs no login: sudo kakeya-runner install --system --yes"
@@ -81,4 +92,5 @@ def service(settings: Settings) -> Service:
         start=start,
         stop=list(stop.values()),
         then=[*([] if settings.system else [note]), *settings.notes],
+        if_fails=settings.by_hand,
     )

@@ -3,6 +3,7 @@
 import difflib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,8 @@ class Step:
     act: Callable[[], str | None]
     is_needed: bool = True
     is_call: bool = False
+    # Undoes the action, also one that failed half-way.
+    undo: Callable[[], object] = lambda: None
 
 
 def write(path: Path, content: bytes, mode: int = 0o644) -> Step:
@@ -29,15 +32,28 @@ def write(path: Path, content: bytes, mode: int = 0o644) -> Step:
     old, new = before.decode(errors="replace").splitlines(), content.decode().splitlines()
     changed = difflib.unified_diff(old, new, "as it is", "as it will be", lineterm="") if old else new
 
+    draft = path.with_name(f".{path.name}.new")
+    old_mode = path.stat().st_mode if path.is_file() else None
+    new_folders = [folder for folder in path.parents if not folder.exists()]
+
     def act() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.new")
         draft.write_bytes(content)
         draft.chmod(mode)
         draft.replace(path)
 
+    def undo() -> None:
+        draft.unlink(missing_ok=True)
+        if old_mode is not None:
+            path.write_bytes(before)
+            path.chmod(old_mode)
+            return
+        path.unlink(missing_ok=True)
+        for folder in new_folders:
+            folder.rmdir()
+
     lines = [f"{'change' if old else 'write'} {path}", *(f"    {line}" for line in changed)]
-    return Step(lines, act, is_needed=not path.is_file() or before != content)
+    return Step(lines, act, is_needed=not path.is_file() or before != content, undo=undo)
 
 
 def remove(path: Path) -> Step:
@@ -45,14 +61,14 @@ def remove(path: Path) -> Step:
     return Step([f"remove {path}"], lambda: path.unlink(missing_ok=True), is_needed=path.exists())
 
 
-def call(*argv: str, may_fail: bool = False) -> Step:
+def call(*argv: str, may_fail: bool = False, undo: Step | None = None) -> Step:
     """Return the step that runs a system command. Use ``may_fail`` to undo something that may not exist."""
 
     def act() -> None:
-        env = environment.for_user_git()
-        run(*argv, env=env, timeout=_COMMAND_S, check=not may_fail, own_session=True)
+        with suppress(InfrastructureError) if may_fail else nullcontext():
+            run(*argv, env=environment.for_user_git(), timeout=_COMMAND_S, own_session=True)
 
-    return Step([f"run {' '.join(argv)}"], act, is_call=True)
+    return Step([f"run {' '.join(argv)}"], act, is_call=True, undo=undo.act if undo else lambda: None)
 
 
 @dataclass(frozen=True)
@@ -62,6 +78,8 @@ class Plan:
     steps: Sequence[Step] = ()
     # Manual steps.
     then: Sequence[str] = ()
+    # What helps if a command fails. Then the plan is undone.
+    if_fails: str = ""
 
     @property
     def is_done(self) -> bool:
@@ -74,16 +92,35 @@ class Plan:
             yield from step.lines
 
     def carry_out(self, *, commands: bool = True) -> Iterator[str]:
-        """Carry out the steps, and print each before it is done. Without ``commands``, commands are only printed."""
+        """Carry out the steps, and print each before it is done. Without ``commands``, commands are only printed.
+
+        Raises:
+            InfrastructureError: a step failed. If the plan says what helps then, all steps were undone.
+        """
+        begun: list[Step] = []
         for step in self._due:
             is_done = commands or not step.is_call
             yield step.lines[0] if is_done else f"left to you: {step.lines[0]}"
+            begun.append(step)
             try:
                 if is_done and (output := step.act()):
                     yield output
             except OSError as error:
+                self._undo(begun)
                 fix = "A system service is installed as root: sudo kakeya-runner install --system ..."
                 raise InfrastructureError(f"{error.strerror}: {error.filename}", fix=fix) from error
+            except InfrastructureError as error:
+                if not self._undo(begun):
+                    raise
+                raise InfrastructureError(
+                    f"{error.message}; all changes were undone", fix=self.if_fails
+                ) from error
+
+    def _undo(self, begun: Sequence[Step]) -> bool:
+        for step in reversed(begun) if self.if_fails else ():
+            with suppress(OSError, InfrastructureError):
+                step.undo()
+        return bool(self.if_fails)
 
     @property
     def _due(self) -> list[Step]:
@@ -102,11 +139,13 @@ class Service:
     # Notes for the operator who installed or removed it.
     then: Sequence[str] = ()
     then_removed: Sequence[str] = ()
+    # What helps if no service manager answers.
+    if_fails: str = ""
 
     def install(self, root: Path | None = None) -> Plan:
         """Return the plan that installs and starts the service."""
         writes = [write(below(root, file), content, self.mode) for file, content in self.files.items()]
-        return Plan([*writes, *self.start], self.then)
+        return Plan([*writes, *self.start], self.then, self.if_fails)
 
     def uninstall(self, root: Path | None = None) -> Plan:
         """Return the plan that stops and removes the service. Policy, state and log stay."""

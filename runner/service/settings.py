@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,12 @@ class Settings:
     left_out: Sequence[str] = ()
 
     @property
+    def by_hand(self) -> str:
+        """How to run the runner if the system's service manager does not answer, as in a container."""
+        command = shlex.join(self.argv)
+        return f"Let another supervisor, such as a container's, keep this running until it exits with 0: {command}"
+
+    @property
     def notes(self) -> list[str]:
         """What the operator has to know about the variables that the service does not get."""
         fix = "give it to the service in a file that only its user can read, or do without"
@@ -60,6 +67,13 @@ def settings_for(policy: Policy, file: Path, who: pwd.struct_passwd, *, system: 
         system=system,
         variables=variables,
         left_out=left_out,
+    )
+
+
+def settings_to_remove(who: pwd.struct_passwd, *, system: bool) -> Settings:
+    """Return settings that only name a service, for a host whose policy is gone."""
+    return Settings(
+        argv=(), user=who.pw_name, uid=who.pw_uid, home=Path(who.pw_dir), path="", stop_s=0, system=system
     )
 
 

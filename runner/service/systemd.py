@@ -53,14 +53,24 @@ def service(settings: Settings) -> Service:
     system = settings.system
     folder = Path("/etc/systemd/system") if system else settings.home / ".config/systemd/user"
     control = ["systemctl"] if system else ["systemctl", "--user"]
+    stop = call(*control, "disable", "--now", UNIT, may_fail=True)
+    # A service that was there before is not stopped because its new version cannot be installed.
+    undo = None if (folder / UNIT).exists() else stop
     reload = call(*control, "daemon-reload")
-    start = [reload, call(*control, "enable", UNIT), call(*control, "restart", UNIT)]
+    start = [reload, call(*control, "enable", UNIT, undo=undo), call(*control, "restart", UNIT)]
     # Without lingering, a user's services start at the first login and end with the last logout.
-    linger = [] if system else [call("loginctl", "enable-linger", settings.user)]
+    end_linger = None if lingers(settings) else call("loginctl", "disable-linger", settings.user)
+    linger = [] if system else [call("loginctl", "enable-linger", settings.user, undo=end_linger)]
     return Service(
         files={folder / UNIT: unit(settings)},
         start=[*linger, *start],
-        stop=[call(*control, "disable", "--now", UNIT, may_fail=True)],
-        after_removal=[reload],
+        stop=[stop],
+        after_removal=[call(*control, "daemon-reload", may_fail=True)],
         then=[f"Its log: journalctl {'' if system else '--user '}-u {UNIT}", *settings.notes],
+        if_fails=settings.by_hand,
     )
+
+
+def lingers(settings: Settings) -> bool:
+    """Return whether the user's services run without a login."""
+    return (Path("/var/lib/systemd/linger") / settings.user).exists()

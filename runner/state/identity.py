@@ -20,6 +20,19 @@ _MOST_BYTES = 1024
 WHO = Identity("kakeya-mac-bridge", times.RUNNER_EMAIL)
 
 
+def known_instance(state: Path) -> str | None:
+    """Return the id that a state folder has, if it has one. Changes nothing."""
+    try:
+        known = (
+            (local_files.read_regular(state / "instance", _MOST_BYTES) or b"")
+            .decode("ascii", "replace")
+            .split()
+        )
+    except OSError:
+        return None
+    return known[0] if known and _INSTANCE.fullmatch(known[0]) else None
+
+
 def instance_of(state: Path, fingerprint: str, tell: Callable[[str], None]) -> str:
     """Return the id of the state folder, or a new one if the folder was copied or moved to another machine.
 

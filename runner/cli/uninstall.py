@@ -1,0 +1,89 @@
+"""``kakeya-runner uninstall``."""
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from pwd import struct_passwd
+
+import click
+
+from bridge.bus import presence
+from bridge.common.cli.commands import FOLDER, flag, option
+from bridge.common.cli.output import put_block, say
+from bridge.errors import KakeyaError
+from bridge.verify.public_keys import PINNED_FILE
+from runner.cli.services import policy_of, scope_options, service_of
+from runner.policy import Policy, load_policy
+from runner.service import actions_listener, launchd, systemd
+from runner.service.plan import Plan
+from runner.service.settings import Settings, settings_to_remove
+from runner.state.identity import known_instance
+
+
+@click.command()
+@scope_options
+@flag("--hook", "Remove the script for GitHub's job-started hook instead.")
+@flag("--yes", "Make the changes. Without this option they are only shown.")
+@option("--root", FOLDER, metavar="DIR", help="Remove the files below DIR, and run no command.")
+@click.pass_obj
+def command(
+    policy: Path | None, scope: str, name: str | None, root: Path | None, *, hook: bool, yes: bool
+) -> None:
+    """Remove the runner's service, and say what remains on this host and on the bus.
+
+    Shows each change; with --yes it makes the changes. A running job ends as after `kakeya-runner drain` or a stop, as
+    `on_stop` in the policy says. Policy, state and key stay: for each, the command that removes it is printed.
+    """
+    file, who = policy_of(policy, scope, name)
+    settings = settings_to_remove(who, system=scope == "system")
+    service = actions_listener.hook(file) if hook else service_of(settings)
+    plan = service.uninstall(root)
+    if plan.is_done:
+        say("the service is not installed" if not hook else "the script is not installed")
+    _carry_out(plan, yes=yes, commands=root is None)
+    if hook:
+        return
+    remains = [*_on_disk(file, who, settings), *_on_bus(file)]
+    say("what remains, and what removes it:" if remains else "nothing remains on this host")
+    for line in remains:
+        put_block(f"  {line}\n")
+
+
+def _carry_out(plan: Plan, *, yes: bool, commands: bool) -> None:
+    for line in plan.carry_out(commands=commands) if yes else plan.show():
+        put_block(f"{line}\n")
+    for line in () if plan.is_done else plan.then if yes else ("nothing was changed; add --yes to do this",):
+        say(line)
+
+
+def _rules(file: Path) -> Policy | None:
+    """Return the policy. One that is gone or wrong does not keep its owner from removing the service."""
+    try:
+        return load_policy(file)
+    except KakeyaError:
+        return None
+
+
+def _on_bus(file: Path) -> Iterator[str]:
+    rules = _rules(file)
+    if rules is None:
+        return
+    bus = shlex.quote(rules.bus.url)
+    if instance := known_instance(rules.state):
+        yield f"its announcement on the bus, in any clone: git push {bus} :{presence.REFS}{instance}"
+    yield "requests and answers on the bus: kakeya-runner gc removes what `retention` allows"
+    yield f"its public key in {PINNED_FILE} on the bus: keep it as long as somebody verifies its answers"
+
+
+def _on_disk(file: Path, who: struct_passwd, settings: Settings) -> Iterator[str]:
+    rules = _rules(file)
+    if rules is not None and rules.state.exists():
+        yield f"state, with the key that signs and the archive: rm -r {shlex.quote(str(rules.state))}"
+    if file.exists():
+        yield f"policy: rm {shlex.quote(str(file))}"
+    log = launchd.log_of(settings)
+    if log.exists():
+        yield f"log: rm {shlex.quote(str(log))}"
+    if not settings.system and systemd.lingers(settings):
+        yield f"services that run without a login: loginctl disable-linger {who.pw_name}"
+    yield "the programs: what installed them removes them, such as pipx uninstall kakeya-bridge"
