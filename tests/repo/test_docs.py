@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -232,3 +233,18 @@ def test_an_addition_takes_at_most_three_files():
 
     assert len(rows) >= 8
     assert {what: files for what, files in rows if len(re.findall(r"`[\w/]+[/.]", files)) > 3} == {}
+
+
+def test_the_readme_and_the_docs_are_short_enough_to_be_read():
+    counter = runpy.run_path(str(ROOT / "docs" / "count_words.py"))
+    words = counter["words"]()
+
+    assert words["README.md"] <= counter["README_WORDS"] == 1_500
+    assert sum(words.values()) <= counter["WORDS"] == 52_000
+    assert words.keys() >= {"requester.md", "agents.md", "operations.md", "researcher.md", "server.md"}
+
+
+def test_the_glossary_has_at_most_twenty_words():
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+
+    assert 10 < len(re.findall(r"^\| [a-z]", page, re.MULTILINE)) - 1 <= 20
