@@ -62,3 +62,17 @@ def test_the_researchers_page_can_be_followed(tree, tmp_path):
     good("git", "clone", "--quiet", tree, "clone", cwd=tmp_path)
 
     console.follow(console.steps(page("researcher")), tmp_path / "clone")
+
+
+@pytest.mark.bus
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not HAS_ENGINE, reason="the engine is not installed")
+def test_the_owners_page_can_be_followed(bus, client, tmp_path):
+    run = client.run("noop", {})
+    todo = console.steps(console.section("Start a runner", page("operations")))
+
+    printed = console.follow(todo, tmp_path, replaced={"git@example.com:team/bus.git": str(bus)})
+
+    assert "BEGIN PUBLIC KEY" in printed
+    assert run.wait(timeout=60).state == "succeeded"
