@@ -7,9 +7,9 @@ A real model comes first, if it is here (`make real` gets it), then the bundled 
     python -m benchmarks.results --render            # write the pages again from the reports that are kept
     python -m benchmarks.results --quick             # as little of each as there can be; pages and reports in build/
 
-Each report X.json lies in docs/results beside X.run, which vouches for it, signed with the key in .kakeya/runner.pub:
-`kakeya gate docs/results` accepts the published figures again. What the gate does not accept is named on a page with
-its verdict alone. If a run was measured again, its page says so, with the earlier verdicts.
+Each report X.json lies in docs/results beside X.run, which vouches for it, signed with a key in the file runner.pub
+there: `kakeya gate docs/results` accepts the published figures again. What the gate does not accept is named on a page
+with its verdict alone. If a run was measured again, its page says so, with the earlier verdicts.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from bridge.verify.run_file import SUFFIX, voucher_for
 Row = dict[str, Any]
 ROOT = Path(__file__).parents[1]
 # The key whose runs count: a reader of this repository has it on the main branch.
-KEY = ROOT / ".kakeya" / "runner.pub"
+KEY = ROOT / "docs" / "results" / "runner.pub"
 # The verdicts of earlier measurements of the same run, by its name.
 EARLIER = "earlier.yaml"
 

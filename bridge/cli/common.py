@@ -22,6 +22,7 @@ from bridge.requests.status import Event, Status
 from bridge.system.git import Git
 from bridge.verify.answer_checks import gaps
 from bridge.verify.public_keys import Pin, find_pin
+from bridge.verify.report_keys import ReportKeys
 from bridge.verify.verdict import Conclusion, gate_lines, verified
 
 if TYPE_CHECKING:
@@ -94,6 +95,11 @@ def presets_of(context: click.Context, *, ask: bool = True) -> Presets:
     settings.setdefault("repo", context.find_root().params.get("repo") or ".")
     settings.setdefault("remote", "origin")
     return find_presets(_git_of(context), settings["remote"], ask=ask)
+
+
+def report_keys_of(context: click.Context) -> ReportKeys:
+    """Return the keys that may vouch for reports here, also outside of any repository."""
+    return ReportKeys.find(_git_of(context), context.obj["remote"], context.obj.get("public_key"))
 
 
 def _git_of(context: click.Context) -> Git | None:

@@ -10,14 +10,14 @@ import click
 from bridge import gate
 from bridge.bus import wire
 from bridge.bus.wire import Gate, Violation
-from bridge.cli.common import key_option, pin_of
+from bridge.cli.common import key_option, report_keys_of
 from bridge.common import limits
 from bridge.common.cli.commands import json_option, option
 from bridge.common.cli.output import Colored, put, put_json
 from bridge.errors import UsageError
 from bridge.report.forms.words import color
 from bridge.system.local_files import read_regular
-from bridge.verify.public_keys import Pin
+from bridge.verify.report_keys import ReportKeys
 from bridge.verify.run_file import voucher_for
 from bridge.verify.verdict import Conclusion, conclude_gate
 
@@ -34,7 +34,8 @@ def command(context: click.Context, paths: tuple[Path, ...], kinds: tuple[str, .
     """Judge local reports with the checks that a runner uses.
 
     A report is accepted only if a run vouches for it: a file X.run beside X.json, or the fetched answer that it is part
-    of, signed with a key that is pinned as for `kakeya verify`. Any other file is INCOMPLETE at most.
+    of, signed with a key that is pinned as for `kakeya verify`, or that the remote's default branch has as runner.pub
+    beside X.run. Any other file is INCOMPLETE at most.
 
     PATHS are report files, or folders: then all *.json files below them, except those in .mac-bridge/, which the
     bridge itself writes.
@@ -43,7 +44,7 @@ def command(context: click.Context, paths: tuple[Path, ...], kinds: tuple[str, .
     incomplete, and with 2 if there are none.
     """
     names: dict[str, tuple[str, str]] = {}
-    judged = gate.judge_each(_read(paths, pin_of(context), names), kinds)
+    judged = gate.judge_each(_read(paths, report_keys_of(context), names), kinds)
     shown = conclude_gate(judged, names.values())
     if as_json:
         vouched = {"voucher": shown.voucher} if shown.judged else {}
@@ -85,7 +86,7 @@ def show_gate(judged: Gate, shown: Conclusion | None = None) -> None:
 
 
 def _read(
-    paths: tuple[Path, ...], pin: Pin | None, names: dict[str, tuple[str, str]]
+    paths: tuple[Path, ...], keys: ReportKeys, names: dict[str, tuple[str, str]]
 ) -> Iterator[tuple[str, bytes | None, gate.Voucher]]:
     """Yield each report with its name and the run that vouches for it. ``names`` gets that run's trust and signer.
 
@@ -104,7 +105,7 @@ def _read(
             fix = "Reports are JSON files. Name one, or a folder that holds some."
             raise UsageError(f"{file} is not a report", fix=fix, code="no_reports")
         if name not in names:
-            run = gate.NO_RUN if data is None else voucher_for(file, data, pin)
+            run = gate.NO_RUN if data is None else voucher_for(file, data, keys.pin, keys.pin_for)
             names[name] = (run.trust, run.signer) if isinstance(run, gate.RunBinding) else ("", "")
             yield name, data, run
 

@@ -6,7 +6,7 @@ that the runner signed. This covers the digests of result, logs, request and rep
 
 import hashlib
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,14 @@ def make_run_file(files: Files) -> bytes:
     return strict_json.dumps({"version": VERSION, **parts, "logs": logs}).encode()
 
 
-def voucher_for(report: Path, data: bytes, pin: Pin | None) -> Voucher:
+def voucher_for(
+    report: Path, data: bytes, pin: Pin | None, pin_for: Callable[[Path], Pin | None] | None = None
+) -> Voucher:
     """Return the run that vouches for ``X.json``, or why none does: of ``X.run``, or the closest answer above it.
 
     A run file needs a pinned key. A fetched answer counts as on its branch: without a pinned key, it vouches for what
-    it contains, and the run says that nobody is known to have signed it.
+    it contains, and the run says that nobody is known to have signed it. ``pin_for`` returns the keys that count for a
+    run file, by its report; by default the pinned ones.
     """
     beside = read_regular(report.with_suffix(SUFFIX), limits.FILE_BYTES)
     try:
@@ -58,7 +61,9 @@ def voucher_for(report: Path, data: bytes, pin: Pin | None) -> Voucher:
         files = _read_run_file(beside) if beside is not None else _answer_above(report)
         if files is None:
             return NO_RUN
-        return _whole(files, digest) if beside is None and pin is None else _verified(files, digest, pin)
+        if beside is not None:
+            return _verified(files, digest, pin_for(report) if pin_for else pin)
+        return _whole(files, digest) if pin is None else _verified(files, digest, pin)
     except KakeyaError as error:
         return "BAD_RUN", error.message
 

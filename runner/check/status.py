@@ -154,7 +154,9 @@ def _answers(facts: dict[str, Any]) -> Iterator[Check]:
         yield Check("answers", ok=True, message="none yet")
     for answer in facts["answers"]:
         unpublished = "" if answer["published"] else "; kept here, because it could not be published"
-        end = f"{answer['state']} after {answer['seconds']:g} s ({answer['reason']})"
+        # Earlier versions did not say.
+        unsigned = "" if answer.get("signed", True) else ", unsigned,"
+        end = f"{answer['state']}{unsigned} after {answer['seconds']:g} s ({answer['reason']})"
         sentence = f"{answer['at']} {answer['branch']}: {end}{unpublished}"
         yield Check("answer", ok=True if answer["published"] else None, message=sentence)
 

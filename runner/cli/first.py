@@ -6,8 +6,8 @@ import click
 
 from bridge.common.cli.commands import REFERENCE, flag, json_option, option
 from bridge.common.cli.output import put, put_block, put_json, say
-from bridge.verify.public_keys import PINNED_FILE, SETTING
 from runner.cli.common import say_refused
+from runner.cli.pinning import how_to_pin, make_first_key
 from runner.host.interpreter import find, pin
 from runner.policy import default_path, load_policy, write_template
 from runner.state import signing_key
@@ -23,10 +23,10 @@ from runner.state.heartbeat import serving_process
 )
 @click.pass_obj
 def init_command(policy: Path | None, url: str, runner_id: str | None, python: str | None) -> None:
-    """Write a first policy file.
+    """Write a first policy file, and make the key that signs answers.
 
     The policy refuses presets that run the requester's own code; edit it to allow more. It pins the interpreter by
-    its real path and version.
+    its real path and version. An existing key is kept. The command that pins the key for all readers is printed.
     """
     path = policy or default_path()
     interpreter, version = find(python)
@@ -34,6 +34,7 @@ def init_command(policy: Path | None, url: str, runner_id: str | None, python: s
     rules = load_policy(path)
     put(path)
     say_refused(rules)
+    make_first_key(rules.state)
     say("next: kakeya-runner check")
 
 
@@ -83,8 +84,8 @@ def keygen_command(policy: Path | None, *, show: bool, force: bool, as_json: boo
     if len(keys) > 1 and not show:
         say("keep the old public keys beside the new one wherever they are pinned: older answers need them;")
         say("      the text above holds all of them. If an old key leaked, delete its block here and there")
-    say(f"next: commit it as {PINNED_FILE} on the bus's main branch, which only maintainers may push to;")
-    say(f"      or, for one reader: git config {SETTING} FILE")
+    for line in how_to_pin(keys, state / signing_key.PUBLIC):
+        say(line)
 
 
 def _signs_with(state: Path) -> str:

@@ -1,5 +1,7 @@
 """``kakeya-runner setup`` and ``install``."""
 
+import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +18,7 @@ from bridge.errors import ExitCode, PolicyError, UsageError
 from bridge.verify.public_keys import PINNED_FILE, read_public_keys
 from runner.check.readiness import examine
 from runner.cli.common import say_refused
+from runner.cli.pinning import how_to_pin
 from runner.host.interpreter import find
 from runner.policy import Policy, default_path, load_policy, write_template
 from runner.service import actions_listener, launchd, systemd
@@ -136,11 +139,11 @@ def service_of(settings: Settings) -> Service:
 
 def _key(state: Path) -> Plan:
     file = state / signing_key.PRIVATE
-    if file.exists():
+    if os.path.lexists(file):
         return Plan()
 
     def make() -> str:
-        signing_key.make_key(state)
+        signing_key.make_missing_key(state)
         return f"write {file}"
 
     return Plan([Step([f"make a key to sign answers with: {file}"], make)])
@@ -153,8 +156,8 @@ def _pin(state: Path, clone: Path | None) -> Plan:
     text = "".join(key.text for key in keys) or "(the public key)\n"
     if clone is None:
         title = f"print the public key, for a maintainer to add to {PINNED_FILE} on the bus's main branch"
-        todo = f"add the key above to {PINNED_FILE} on the bus's main branch; with --clone DIR it is written there"
-        return Plan([Step([title], lambda: text.rstrip("\n"))], (todo,))
+        todo = how_to_pin(keys, state / signing_key.PUBLIC) if keys else ()
+        return Plan([Step([title], lambda: text.rstrip("\n"))], tuple(todo))
     file = clone / PINNED_FILE
     old = file.read_text(encoding="utf-8") if file.is_file() else ""
     pinned = read_public_keys(old, str(file)) if keys and old.strip() else ()
@@ -162,7 +165,8 @@ def _pin(state: Path, clone: Path | None) -> Plan:
         return Plan()
     if keys:
         text = "".join(key.text for key in missing)
-    commit = f"git -C {clone} add {PINNED_FILE} && git -C {clone} commit -m 'Pin the runner' && git -C {clone} push"
+    git = f"git -C {shlex.quote(str(clone))}"
+    commit = f"{git} add {PINNED_FILE} && {git} commit -m 'Pin the runner' && {git} push origin HEAD"
     # A runner's new key stands above its old ones.
     is_replaced = any(key in pinned for key in keys)
     return Plan([write(file, (text + old if is_replaced else old + text).encode())], (commit,))

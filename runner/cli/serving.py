@@ -15,10 +15,11 @@ from bridge.system.spawn import DEVNULL, start
 from runner.check.presets import allowed_names
 from runner.check.readiness import trust
 from runner.cli.common import stop_on_signals, tell
-from runner.context import open_runner
+from runner.context import RunnerContext, open_runner
 from runner.host.models import with_workflow_models
 from runner.policy import Policy, load_policy
 from runner.serve.loop import keep_results, once, serve
+from runner.state import signing_key
 from runner.state.health import DAMAGED
 
 _CAFFEINATE = "/usr/bin/caffeinate"
@@ -50,6 +51,7 @@ def _serve(rules: Policy, limit: int | None, *, keep_awake: bool) -> int:
     with open_runner(rules, tell) as context:
         stop_on_signals(context.stop)
         context.heartbeat.begin(context.policy.state)
+        _warn_unsigned(context)
         tell(
             f"serving {context.bus.url} as {context.identity.id}; sandbox: {context.sandbox.kind}"
             f"; allowed presets: {', '.join(allowed_names(context.presets, context.policy)) or 'none'}"
@@ -63,6 +65,15 @@ def _serve(rules: Policy, limit: int | None, *, keep_awake: bool) -> int:
                 return serve(context, limit=limit)
         finally:
             context.heartbeat.end()
+
+
+def _warn_unsigned(context: RunnerContext) -> None:
+    """Say once that answers are not signed, if the runner has no key."""
+    if signing_key.must_warn(context.policy.state, signs=context.signer is not None):
+        tell(
+            "answers are not signed, because this runner has no key: readers cannot tell who wrote them. "
+            "Make one: kakeya-runner keygen, then restart the runner"
+        )
 
 
 @contextmanager
@@ -101,6 +112,7 @@ def once_command(policy: Path | None, branch: str, commit: str | None, results: 
     """
     with open_runner(with_workflow_models(load_policy(policy), tell), tell) as context:
         stop_on_signals(context.stop)
+        _warn_unsigned(context)
         state = once(context, branch, commit)
         if results:
             keep_results(context, branch, results)

@@ -70,7 +70,7 @@ def answer(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | No
     if piece.data:
         # Add one more state, pushed together with the answer, so that followers see the end of the log.
         parent = lease.running_commit(piece, parent, writer=writer)
-    files = {**outcome.files, wire.SUMMARY: _summary(outcome)}
+    files = {**outcome.files, wire.SUMMARY: _summary(outcome, is_signed=context.signer is not None)}
     result = _result(lease, context, outcome, files)
     whole = {**files, wire.RESULT: result.to_bytes()}
     if context.signer:
@@ -222,7 +222,7 @@ def _what_is_signed(context: RunnerContext, lease: Lease, answer: Mapping[str, b
     return answer if manifest is None else {**answer, wire.REQUEST: manifest}
 
 
-def _summary(outcome: Outcome) -> bytes:
+def _summary(outcome: Outcome, *, is_signed: bool) -> bytes:
     """Return ``summary.json`` in the form that older clients read."""
     request = outcome.request
     summary = {
@@ -234,6 +234,7 @@ def _summary(outcome: Outcome) -> bytes:
             for c in outcome.commands
         ],
         "exit_code": _older_exit_code(outcome),
+        "signed": is_signed,
     }
     if outcome.gate:
         summary["evidence_gate_exit_code"] = int(not outcome.gate.accepted)
@@ -302,5 +303,7 @@ def tell_end(context: RunnerContext, lease: Lease, outcome: Outcome, published: 
     sentence += f"; {remark}" if remark else ""
     unsent = f"; the answer is kept until the bus takes it ({context.bus.push_fault})"
     context.tell(sentence if published else sentence + unsent)
-    reason, state = outcome.reason.message, str(outcome.shown_state)
-    context.status_file.record_answer(lease.branch, remark, state, reason, seconds, published=bool(published))
+    reason, state, is_signed = outcome.reason.message, str(outcome.shown_state), context.signer is not None
+    context.status_file.record_answer(
+        lease.branch, remark, state, reason, seconds, published=bool(published), signed=is_signed
+    )

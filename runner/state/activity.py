@@ -111,12 +111,21 @@ class StatusFile:
         self._write()
 
     def record_answer(
-        self, branch: str, description: str, state: str, reason: str, seconds: float, *, published: bool
+        self,
+        branch: str,
+        description: str,
+        state: str,
+        reason: str,
+        seconds: float,
+        *,
+        published: bool,
+        signed: bool = True,
     ) -> None:
         """Record an answer, published or kept for later."""
         answer = {
             "at": now(), "branch": branch, "what": one_line(description), "state": state, "reason": one_line(reason),
             "seconds": round(seconds, 1), "published": published,
+            "signed": signed,
         }  # fmt: skip
         self.facts.answers = [answer, *self.facts.answers][:_ANSWERS]
         self._write()

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 PRIVATE = "runner.key"
 PUBLIC = "runner.pub"
 _MAX_FILE = 64 * 1024
+# This file exists once the operator was warned that answers are not signed.
+_WARNED = "unsigned-warned"
 
 
 def make_key(state: Path, *, force: bool = False) -> PublicKey:
@@ -58,6 +60,29 @@ def make_key(state: Path, *, force: bool = False) -> PublicKey:
         part.write_bytes(pem)
     record_key(state, public)
     return public
+
+
+def make_missing_key(state: Path) -> bool:
+    """Create a key pair if the state folder has no key; return whether it had none. An existing file is left alone."""
+    if os.path.lexists(state / PRIVATE):
+        return False
+    make_key(state)
+    return True
+
+
+def must_warn(state: Path, *, signs: bool) -> bool:
+    """Return whether to warn that answers are not signed: once, until there is a key and it is gone again."""
+    mark = state / _WARNED
+    try:
+        if signs:
+            mark.unlink(missing_ok=True)
+            return False
+        os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return False
+    except OSError:
+        return not signs
+    return True
 
 
 def record_key(state: Path, key: PublicKey) -> tuple[PublicKey, ...]:
