@@ -21,8 +21,7 @@ from bridge.requests.liveness import shown
 from bridge.requests.status import Event, Status
 from bridge.system.git import Git
 from bridge.verify.answer_checks import gaps
-from bridge.verify.public_keys import Pin, find_pin
-from bridge.verify.report_keys import ReportKeys
+from bridge.verify.public_keys import Pin, ReportKeys, find_pin
 from bridge.verify.verdict import Conclusion, gate_lines, verified
 
 if TYPE_CHECKING:

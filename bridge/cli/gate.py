@@ -17,7 +17,7 @@ from bridge.common.cli.output import Colored, put, put_json
 from bridge.errors import UsageError
 from bridge.report.forms.words import color
 from bridge.system.local_files import read_regular
-from bridge.verify.report_keys import ReportKeys
+from bridge.verify.public_keys import ReportKeys
 from bridge.verify.run_file import voucher_for
 from bridge.verify.verdict import Conclusion, conclude_gate
 
