@@ -41,6 +41,7 @@ class Stage:
 def stage(
     runner: str, presets: Sequence[str], env: Mapping[str, str], *,
     keep: Path | None = None, key_folder: Path | None = None, preset_folder: Path | None = None,
+    needs_engine: bool = True,
 ) -> Iterator[Stage]:  # fmt: skip
     """Create a bus, a clone that trusts the runner's key, and the runner's policy; remove them without ``keep``.
 
@@ -51,11 +52,12 @@ def stage(
         keep: an empty or new folder to use and keep.
         key_folder: the folder of the runner's key pair, which is created if missing; by default a new key, not kept.
         preset_folder: a folder with the presets, to use instead of the installed ones.
+        needs_engine: whether the presets use the engine.
 
     Raises:
         UsageError: the engine is not installed, or ``keep`` is not an empty folder.
     """
-    if importlib.util.find_spec("mlx") is None or importlib.util.find_spec("mlx_lm") is None:
+    if needs_engine and any(importlib.util.find_spec(name) is None for name in ("mlx", "mlx_lm")):
         message = "this runs real MLX jobs, but the engine is not installed here"
         raise UsageError(message, fix=install.engine(python=sys.executable))
     if keep and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):

@@ -11,7 +11,7 @@ from bridge.bus import wire
 from bridge.bus.wire import Result
 from bridge.client import Client
 from bridge.errors import UsageError
-from bridge.presets import find_preset
+from bridge.presets import find_preset, load_presets
 from bridge.requests.status import Event
 from bridge.verify.run_file import SUFFIX, make_run_file
 from bridge.verify.verdict import Conclusion
@@ -55,11 +55,12 @@ def measure(
         UsageError: the engine is not installed, or preset and parameters do not fit.
         VerificationError: the answer does not hold.
     """
+    known = find_preset(load_presets(preset_folder), preset)
     with local_runner.stage(
-        RUNNER, [preset], env, key_folder=key_folder, preset_folder=preset_folder
+        RUNNER, [preset], env, key_folder=key_folder, preset_folder=preset_folder,
+        needs_engine=any(name.partition(".")[0] in ("mlx", "mlx_lm", "engine") for name in known.requires),
     ) as stage, local_runner.serving(stage):  # fmt: skip
         client = Client(stage.clone, presets=preset_folder)
-        known = find_preset(client.presets, preset)
         run = client.run(preset, known.read_params(dict(params)), lifetime=timedelta(hours=1))
         for event in run.follow():
             on_event(event)

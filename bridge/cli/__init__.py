@@ -18,6 +18,7 @@ with QuietInterrupt():
 COMMANDS = {
     "demo": "Run a demonstration on this machine: bus, runner, jobs, answers.",
     "doctor": "Check whether this clone can send requests, and say how to fix what it lacks.",
+    "init": "Write a first preset of your own into this repository.",
     "presets": "List the available jobs, or show one.",
     "run": "Request a job.",
     "status": "Show the state of a request.",

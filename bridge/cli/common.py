@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -87,13 +88,16 @@ def pin_of(context: click.Context) -> Pin | None:
     return find_pin(_git_of(context), context.obj["remote"], context.obj.get("public_key"))
 
 
-def presets_of(context: click.Context, *, ask: bool = True) -> Presets:
-    """Return the presets that can be asked for from here, also outside of any repository."""
+def presets_of(context: click.Context, named: Path | None = None, *, ask: bool = True) -> Presets:
+    """Return the presets that can be asked for from here, also outside of any repository.
+
+    ``named`` is a folder to use instead of the one that KAKEYA_PRESETS names.
+    """
     # A shell that completes a word runs no command, so nothing has filled the settings.
     settings = context.ensure_object(dict)
     settings.setdefault("repo", context.find_root().params.get("repo") or ".")
     settings.setdefault("remote", "origin")
-    return find_presets(_git_of(context), settings["remote"], ask=ask)
+    return find_presets(_git_of(context), settings["remote"], named, ask=ask)
 
 
 def report_keys_of(context: click.Context) -> ReportKeys:

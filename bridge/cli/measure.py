@@ -1,17 +1,19 @@
 """``kakeya measure``."""
 
+import tempfile
 from pathlib import Path
 
 import click
 
-from bridge.cli.common import complete_preset, param_option, raw_option
+from bridge.cli.common import complete_preset, param_option, presets_of, raw_option
 from bridge.cli.gate import show_gate
 from bridge.common import environment
-from bridge.common.cli.commands import FOLDER, json_option, option
+from bridge.common.cli.commands import EXISTING_FOLDER, FOLDER, json_option, option
 from bridge.common.cli.output import put, put_block, put_json, say
 from bridge.demo.walkthrough import MODELS
 from bridge.errors import UsageError, one_line
-from bridge.presets import Preset, find_preset, load_presets, split_params
+from bridge.presets import Preset, find_preset, split_params
+from bridge.presets.sources import write_preset
 from bridge.reports.readable import Readable
 from bridge.requests.status import Event
 
@@ -21,6 +23,10 @@ KEY_FOLDER = "~/.config/kakeya/measure"
 @click.command()
 @click.argument("preset", shell_complete=complete_preset)
 @param_option
+@option(
+    "--presets folder", EXISTING_FOLDER, metavar="DIR",
+    help="Folder with the preset.  [default: where `kakeya presets` finds it]",
+)  # fmt: skip
 @option(
     "-e --env settings", multiple=True, metavar="NAME=VALUE",
     help="Set a ${ENV:NAME} of the preset, such as a model; repeatable.  [default: the bundled model]",
@@ -35,8 +41,10 @@ KEY_FOLDER = "~/.config/kakeya/measure"
 )  # fmt: skip
 @raw_option
 @json_option
+@click.pass_context
 def command(
-    preset: str, params: tuple[str, ...], settings: tuple[str, ...], out: Path, key_folder: Path, *,
+    context: click.Context, preset: str, params: tuple[str, ...], folder: Path | None, settings: tuple[str, ...],
+    out: Path, key_folder: Path, *,
     raw: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Run a preset on this machine, and write its reports with their signed runs.
@@ -48,15 +56,16 @@ def command(
     """
     from bridge.measure import measure  # noqa: PLC0415 - slow to import, and the help does not need it
 
-    folder = environment.get("KAKEYA_PRESETS")
-    known = find_preset(load_presets(folder), preset)
+    known = find_preset(presets_of(context, folder), preset)
     people = None if raw else Readable()
     env = {**MODELS, **_settings(settings, known)}
-    measured = measure(
-        preset, split_params(params, known.params), out, env,
-        key_folder=environment.expand(key_folder), preset_folder=environment.expand(folder) if folder else None,
-        on_event=lambda event: _show(event, people, as_json=as_json),
-    )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="kakeya-preset-") as temporary:
+        write_preset(known, Path(temporary)).chmod(0o600)
+        measured = measure(
+            preset, split_params(params, known.params), out, env,
+            key_folder=environment.expand(key_folder), preset_folder=Path(temporary),
+            on_event=lambda event: _show(event, people, as_json=as_json),
+        )  # fmt: skip
     put_block(people.end() if people else "", err=True)
     result, shown = measured.result, measured.conclusion
     code = int(shown.exit_code or 0)
@@ -75,6 +84,8 @@ def command(
         put(f"wrote {path} and {path.with_suffix('.run').name}")
     if measured.reports:
         say(f"next: kakeya gate {out} --key {measured.public_key}")
+    else:
+        say(f"the job left no reports, so nothing was written into {out}")
     return code
 
 

@@ -4,10 +4,8 @@ from pathlib import Path
 
 from bridge.common import environment
 from bridge.errors import UsageError
+from bridge.presets.sources import SHARED, VARIABLE
 from bridge.system.git import Git
-
-# Where a repository keeps presets, below its top.
-FOLDER = ".kakeya/presets"
 
 
 def own_folder(repo: Path | str, named: Path | None = None) -> Path | None:
@@ -17,13 +15,13 @@ def own_folder(repo: Path | str, named: Path | None = None) -> Path | None:
     """
     if named is not None:
         return named.absolute()
-    if folder := environment.get("KAKEYA_PRESETS"):
+    if folder := environment.get(VARIABLE):
         return environment.expand(folder).absolute()
     try:
         top = top_of(repo)
     except UsageError:
         return None
-    return top / FOLDER if (top / FOLDER).is_dir() else None
+    return top / SHARED if (top / SHARED).is_dir() else None
 
 
 def top_of(repo: Path | str) -> Path:

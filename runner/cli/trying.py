@@ -4,11 +4,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import click
+from pydantic import ValidationError
 
 from bridge.bus import wire
 from bridge.common.cli.commands import EXISTING_FOLDER, REFERENCE, json_option, option
 from bridge.common.cli.output import put, put_block, put_json, say
-from bridge.errors import one_line
+from bridge.common.validation import describe_all
+from bridge.errors import UsageError, one_line
 from bridge.presets import find_preset, load_presets, split_params
 from bridge.presets.own import own_folder
 from bridge.verify.verdict import gate_lines
@@ -30,13 +32,18 @@ _MODELS = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
     help="Folder with the preset.  [default: KAKEYA_PRESETS, the policy's, or .kakeya/presets of this repository]",
 )  # fmt: skip
 @option(
+    "-e --env settings", multiple=True, metavar="NAME=VALUE",
+    help="Set a ${ENV:NAME} of the preset, as `env` in the policy does; repeatable.",
+)  # fmt: skip
+@option(
     "-C repo", REFERENCE, ".", show_default=False, metavar="DIR",
     help="The git repository whose HEAD is the request's tree, if the preset needs one.",
 )  # fmt: skip
 @json_option
 @click.pass_obj
 def try_command(
-    policy: Path | None, preset: str, params: tuple[str, ...], folder: Path | None, repo: str, *, as_json: bool
+    policy: Path | None, preset: str, params: tuple[str, ...], folder: Path | None, settings: tuple[str, ...],
+    repo: str, *, as_json: bool,
 ) -> int:  # fmt: skip
     """Run a preset on this host as a request for it would run, before anybody asks for it.
 
@@ -47,7 +54,7 @@ def try_command(
     Shows each command, the names of the job's variables, the log, and what was collected. Exits with the exit code of
     the job.
     """
-    rules = _policy(policy)
+    rules = _with_settings(_policy(policy), settings)
     chosen = _folder_of(preset, rules, repo, folder)
     if chosen:
         check_files_owned(chosen, "*.yaml", "the presets")
@@ -60,7 +67,7 @@ def try_command(
     if as_json:
         put_json(_facts(trial, observer.names))
     else:
-        _show(trial, chosen)
+        _show(trial, chosen, rules)
     return int(trial.conclusion.exit_code or 0)
 
 
@@ -70,6 +77,21 @@ def _policy(path: Path | None) -> Policy:
         say("there is no policy here: trying with the defaults of `kakeya-runner init`")
         return Policy(schema_version=1, bus=Bus(url="unused"), env=_MODELS)
     return load_policy(path)
+
+
+def _with_settings(rules: Policy, texts: tuple[str, ...]) -> Policy:
+    """Return the policy with further settings."""
+    settings = dict(rules.env)
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--env {text}: write it as --env NAME=VALUE")
+        settings[name] = value
+    checked = {**rules.model_dump(include={"schema_version", "bus"}), "env": settings}
+    try:
+        return rules.model_copy(update={"env": Policy.model_validate(checked).env})
+    except ValidationError as error:
+        raise UsageError(f"--env: {describe_all(error, Policy, checked)}") from error
 
 
 def _folder_of(name: str, rules: Policy, repo: str, named: Path | None) -> Path | None:
@@ -110,7 +132,7 @@ def _collected(trial: Trial) -> list[wire.FileDigest]:
     return [file for file in trial.result.files if file.path.startswith(f"{wire.REPORTS}/")]
 
 
-def _show(trial: Trial, folder: Path | None) -> None:
+def _show(trial: Trial, folder: Path | None, rules: Policy) -> None:
     result, shown = trial.result, trial.conclusion
     for i, command in enumerate(result.commands):
         ended = f"exit code {command.exit_code}" if command.signal is None else f"signal {command.signal}"
@@ -126,7 +148,9 @@ def _show(trial: Trial, folder: Path | None) -> None:
     for note in trial.notes:
         say(f"note: {note}")
     if folder and not shown.exit_code:
-        say(f"next: set `preset_folder: {folder}` in the policy, and restart the runner")
+        is_policys = folder == rules.preset_folder
+        copy = "" if is_policys else f"copy {result.preset}.yaml into the `preset_folder` of the policy, and "
+        say(f"next: {copy}restart the runner, which reads presets when it starts")
 
 
 def _facts(trial: Trial, names: list[str]) -> dict[str, object]:

@@ -69,3 +69,29 @@ def test_a_preset_of_ones_own_is_tried_as_the_page_says(folder, tmp_path):
 
     assert ran.returncode == 0, ran.stderr
     assert "hello" in ran.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("where", ["option", "repository"])
+def test_a_preset_of_ones_own_is_found_and_what_it_leaves_is_written_to_a_folder_that_is_named(
+    where, tmp_path
+):
+    write = "open('results/research/x.json', 'w').write('{}')"
+    mine = {
+        "name": "mine", "description": "Say hello.", "code": "installed", "timeout_s": 30,
+        "steps": [{"argv": ["${ENV:KAKEYA_MAC_PYTHON}", "-c", write]}], "collect": ["results/research/x.json"],
+    }  # fmt: skip
+    folder = tmp_path / ("mine" if where == "option" else ".kakeya/presets")
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(json.dumps(mine))
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    options = ["--presets", "mine"] if where == "option" else []
+
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", "bridge", "measure", "mine", "--key-folder", "key", *options],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+    assert ran.returncode == 0, ran.stderr
+    assert "wrote results/x.json and x.run" in ran.stdout
+    assert "next: kakeya gate results --key key/runner.pub" in ran.stderr
