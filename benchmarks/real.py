@@ -14,6 +14,7 @@ import time
 from benchmarks.results import NoReportError, measure_anew
 from benchmarks.results_kept import ROOT, Row
 from benchmarks.results_runs import REAL, of_real_model
+from bridge.common.cli.progress import download
 from bridge.common.drawing.text import number
 from engine.errors import EngineError
 from engine.models.get import get
@@ -32,7 +33,7 @@ def main() -> int:
     What lacks something on this machine is left out.
     """
     try:
-        print(f"model: {get(REAL, print)}", flush=True)
+        print(f"model: {get(REAL, print, download)}", flush=True)
     except EngineError as error:
         print(f"error: {error.message}\nfix: {error.fix}", file=sys.stderr)
         return 3

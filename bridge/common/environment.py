@@ -49,6 +49,11 @@ def for_terminal() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in wrong}
 
 
+def with_temporary(folder: Path) -> dict[str, str]:
+    """Return the environment for a program whose temporary files belong into a folder."""
+    return {**os.environ, "TMPDIR": str(folder)}
+
+
 def without_plugins() -> None:
     """Keep pydantic from searching all installed packages for plugins, which takes a tenth of a short command."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

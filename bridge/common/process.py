@@ -53,11 +53,15 @@ def _communicate(
     return None
 
 
-def run(*argv: str, timeout: float) -> tuple[bool, str]:
-    """Return whether ``argv`` succeeded; and its output, or why it did not start or not end within ``timeout`` s."""
+def run(*argv: str, timeout: float, env: Mapping[str, str] | None = None) -> tuple[bool, str]:
+    """Return whether ``argv`` succeeded; and its output, or why it did not start or not end within ``timeout`` s.
+
+    ``env`` replaces the environment.
+    """
+    pipe = subprocess.PIPE
     try:
         done = subprocess.run(
-            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False
+            argv, stdout=pipe, stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False, env=env
         )
     except OSError as error:
         return False, f"{argv[0]} cannot be started: {error.strerror}"

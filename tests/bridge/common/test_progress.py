@@ -1,6 +1,9 @@
+import io
 import math
 import re
 import time
+
+from rich.console import Console
 
 from bridge.common.cli import progress
 from bridge.common.cli.output import say
@@ -48,3 +51,22 @@ def test_figures_are_bounded_but_the_last_ones_come():
     for step in range(100):
         bounded(step, last=step == 99)
     assert seen == [0, 99]
+
+
+def test_a_download_into_a_pipe_prints_plain_lines_with_sizes_and_times(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "FIRST", 0.01)
+    printed = []
+    monkeypatch.setattr(progress, "say", lambda line: (printed.append(line), say(line)))
+    with progress.download(92_100_000, lambda: 1_250_000):
+        wait_for(lambda: printed)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert all(re.fullmatch(r"progress 1\.2 MB of 92\.1 MB, \d+ s", line) for line in said.err.splitlines())
+    assert "\r" not in said.err
+
+
+def test_a_download_on_a_terminal_draws_a_bar(monkeypatch):
+    screen = Console(force_terminal=True, file=io.StringIO(), width=100)
+    monkeypatch.setattr(progress, "rich_console", lambda **_: screen)
+    with progress.download(92_100_000, lambda: 1_250_000):
+        wait_for(lambda: "1.2/92.1 MB" in screen.file.getvalue())

