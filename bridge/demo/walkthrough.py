@@ -39,7 +39,7 @@ JOBS = (
         "Ask for a claim: does speculative decoding make a model generate text faster? The job decodes the same "
         "prompts without drafts, with drafts from a small model in every round, and adaptively: each round uses drafts "
         "from the small model, drafts from the text so far, or none, whichever is fastest. A busy machine makes times "
-        "uneven, so runs are repeated, at most REPEATS times, until they are steady. The gate recomputes every claimed "
+        "uneven, so runs are repeated, 3 to 21 times, until they are steady. The gate recomputes every claimed "
         "figure from the measured rows.",
         {"n_samples": 3, "max_new_tokens": 48},
     ),
