@@ -113,6 +113,8 @@ def _but(fault: Mapping[str, Any], wanted: str) -> str:
 def _choice(known: Sequence[str], word: object) -> str:
     """Return which words are allowed, and the one that was probably meant instead of ``word``."""
     allowed = known[0] if len(known) == 1 else f"one of {', '.join(known)}"
+    if type(word) is int and abs(word) < 1 << 63:
+        return f"must be {allowed}, not {word}"
     if not isinstance(word, str):
         return f"must be {allowed}, not {kind_of(word)}"
     return f"must be {allowed}" + (f", not {word!r}{near(word, known)}" if len(word) <= _SHOWN else "")

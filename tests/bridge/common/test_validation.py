@@ -69,7 +69,8 @@ MISTAKES = {
     "nothing": ({"name": None}, "name: must be text, not null"),
     "too long": ({"name": "abcd"}, "name: must have at most 3 characters"),
     "a word that is similar": ({"color": "gren"}, "color: must be one of red, green, not 'gren' (did you mean green?)"),
-    "no word": ({"color": 1}, "color: must be one of red, green, not a whole number"),
+    "no word": ({"color": 1}, "color: must be one of red, green, not 1"),
+    "a number without bounds": ({"color": 10**40}, "color: must be one of red, green, not a whole number"),
     "a misspelt key": ({"colour": "red"}, "colour is not a known field (did you mean color?)"),
     "a key like no other": ({"qqq": 1}, "qqq is not a known field"),
     "a misspelt key of a member": (
