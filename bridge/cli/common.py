@@ -241,7 +241,7 @@ def _conclude(run: Run, status: Status, *, as_json: bool) -> int:
             "event": "answer", "branch": run.branch, "state": shown.state, "exit_code": code, "holds": holds,
             "signed": report.signed if report else None, "verified": text,
             "reason": result.reason.model_dump(mode="json") if result else None,
-            "gate": gate.model_dump(mode="json") if gate else None,
+            "gate": gate.model_dump(mode="json") if gate else None, "conclusion": shown.as_dict(),
             **({"gaps": gaps(result) if result else []} if report else {}),
         })  # fmt: skip
         return code

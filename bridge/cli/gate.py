@@ -50,14 +50,14 @@ def command(context: click.Context, paths: tuple[Path, ...], kinds: tuple[str, .
         vouched = {"voucher": shown.voucher} if shown.judged else {}
         put_json({"reports": list(names), **judged.model_dump(mode="json"), **vouched})
     else:
-        show_gate(judged, shown)
+        show_gate(judged, shown, has_runs=all(trust for trust, _ in names.values()))
     return int(shown.exit_code or 0)
 
 
-def show_gate(judged: Gate, shown: Conclusion | None = None) -> None:
+def show_gate(judged: Gate, shown: Conclusion | None = None, *, has_runs: bool = False) -> None:
     """Print a verdict for people, with each reason and, once for equal reasons, the fix.
 
-    With what the answer amounts to, an accepting verdict is shown with who vouches for it.
+    With what the answer amounts to, the verdict is shown with who vouches for it, if a run does for each report.
     """
     groups: dict[tuple[str, str], list[Violation]] = {}
     for violation in judged.violations:
@@ -70,7 +70,7 @@ def show_gate(judged: Gate, shown: Conclusion | None = None) -> None:
 
     against = "no reason" if not groups else "1 reason" if len(groups) == 1 else f"{len(groups)} reasons"
     shown = shown or conclude_gate(judged)
-    verdict = shown.judged if judged.accepted and shown.judged else judged.verdict
+    verdict = shown.judged if shown.judged and (judged.accepted or has_runs) else judged.verdict
     put(Colored(verdict, color(shown.verdict_grade)), f": {against} against the reports")
     for path, code in sorted(groups, key=order):
         first, *others = groups[path, code]

@@ -180,15 +180,18 @@ def fetch(bus: BusClient, args: models.Fetch) -> models.Answer:
     """Verify an answer and write its files into a folder below the repository."""
     fetched = bus.find(args.request).fetch(_below(bus.repo, args.out) if args.out else None)
     files = [str(path.relative_to(fetched.folder)) for path in fetched.files]
+    shown = fetched.report.conclusion
     return page(
         [short(name) for name in files],
         args.offset,
         lambda some, more: models.Fetched(
             folder=str(fetched.folder),
             untrusted_files=some,
-            state=str(fetched.report.conclusion.state),
-            exit_code=int(fetched.report.conclusion.exit_code or 0),
+            state=str(shown.state),
+            exit_code=int(shown.exit_code or 0),
             verified=short(verdict(fetched.report)),
+            voucher=None if shown.is_refused else shown.voucher,
+            gate=shown.verdict if shown.judged else None,
             next_offset=more,
         ),
     )

@@ -126,7 +126,7 @@ class Conclusion:
         """Return the object that ``--json`` prints."""
         return {
             "word": self.word, "verdict": self.verdict if self.judged else None, "trust": str(self.trust),
-            "text": self.text, "exit_code": self.exit_code,
+            "text": self.text, "exit_code": self.exit_code, "voucher": None if self.is_refused else self.voucher,
         }  # fmt: skip
 
 
@@ -184,13 +184,13 @@ def verdict(report: Checked) -> str:
 def gate_lines(gate: Gate, conclusion: Conclusion | None = None) -> Iterator[tuple[str, str]]:
     """Yield the verdict with its meaning, each violation with its first case and its fix, and the notes.
 
-    With a conclusion, the meaning ends with who vouches for the answer.
+    With a conclusion, the verdict is shown with who vouches for the answer.
     """
-    vouched = f" ({conclusion.voucher})" if conclusion else ""
-    if conclusion and gate.accepted:
-        yield conclusion.judged, MEANINGS[gate.verdict]
-    else:
+    if conclusion is None or (not conclusion.judged and not gate.accepted):
+        vouched = f" ({conclusion.voucher})" if conclusion else ""
         yield gate.verdict, f"{MEANINGS[gate.verdict]}{vouched}"
+    else:
+        yield conclusion.judged, MEANINGS[gate.verdict]
     for code in dict.fromkeys(fault.code for fault in gate.violations):
         first, *others = [fault for fault in gate.violations if fault.code == code]
         more = f" (and {len(others)} more)" if others else ""

@@ -92,7 +92,7 @@ def test_a_signed_answer_ends_with_zero_and_leaves_everything(use, served, key, 
     branch = job.outputs["branch"]
     assert job.outputs == {
         "branch": branch, "state": "succeeded", "exit-code": "0", "signed": "true", "gate": "", "folder": "out",
-        "verified": job.outputs["verified"],
+        "verified": job.outputs["verified"], "voucher": "signed by one's key",
     }  # fmt: skip
     assert "signed with the pinned key" in job.outputs["verified"]
     assert (clone / "out" / wire.RESULT).exists()
@@ -340,6 +340,7 @@ def test_line_breaks_in_an_answer_make_no_outputs(use, clone, tmp_path):
     assert job.outputs == {
         "branch": "mac-bridge/noop-1-a", "state": "succeeded", "exit-code": "0", "signed": "true", "folder": "",
         "verified": job.outputs["verified"], "gate": "ACCEPTED folder=/etc",
+        "voucher": "",
     }  # fmt: skip
     assert job.outputs["verified"].startswith("fine exit-code=7  branch=evil ::add-mask::e")
     assert [name for name, _ in job.commands] == ["group", "endgroup", "group", "endgroup"]

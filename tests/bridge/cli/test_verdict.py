@@ -91,7 +91,7 @@ def test_the_verdict_of_the_gate_is_shown_with_what_would_mend_it(wait, answered
     code, _, said = wait()
 
     assert code == 7
-    assert "gate: INCOMPLETE: no error was found" in said
+    assert "gate: INCOMPLETE, unsigned: no error was found" in said
     assert "  NO_REPORT " in said
     assert "    fix: " in said
     code, out, _ = wait("--json")

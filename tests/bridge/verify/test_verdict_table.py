@@ -41,7 +41,7 @@ def test_what_a_check_refuses_is_never_good_in_words_colours_or_codes(state, ver
     assert (shown.grade, shown.exit_code) == ("bad", 1)
     assert shown.verdict_grade != "good"
     assert "ACCEPTED" not in str(shown.as_dict())
-    assert shown.as_dict()["verdict"] is None
+    assert (shown.as_dict()["verdict"], shown.as_dict()["voucher"]) == (None, None)
 
 
 @pytest.mark.parametrize(("state", "verdict"), [*itertools.product(State, VERDICTS)])
@@ -59,6 +59,7 @@ def test_a_verdict_is_shown_with_who_vouches_for_it(state, trust):
         shown = of(state, verdict, trust)
         assert shown.judged == (f"{verdict}, {VOUCHERS[trust]}" if verdict else "")
         assert shown.text.endswith(VOUCHERS[trust])
+        assert shown.as_dict()["voucher"] == VOUCHERS[trust]
         assert (shown.verdict_grade == "good") == (verdict == "ACCEPTED" and trust is Trust.SIGNED)
         assert shown.exit_code == (EXIT_CODES[state] if state.is_final else None)
 
@@ -101,7 +102,9 @@ def test_the_first_line_of_a_verdict_names_the_voucher(accepted, trust):
     (first, *_) = gate_lines(Gate(verdict=accepted), of(State.SUCCEEDED, accepted, trust))
     assert first == (f"{accepted}, {VOUCHERS[trust]}", MEANINGS[accepted])
     (first, *_) = gate_lines(Gate(verdict="INCOMPLETE"), of(State.GATE_INCOMPLETE, "INCOMPLETE", trust))
-    assert first == ("INCOMPLETE", f"{MEANINGS['INCOMPLETE']} ({VOUCHERS[trust]})")
+    assert first == (f"INCOMPLETE, {VOUCHERS[trust]}", MEANINGS["INCOMPLETE"])
+    (first, *_) = gate_lines(Gate(verdict="REJECTED"), of(State.GATE_REJECTED, "REJECTED", Trust.REFUSED))
+    assert first == ("REJECTED", f"{MEANINGS['REJECTED']} (does not hold)")
 
 
 @pytest.mark.parametrize(
