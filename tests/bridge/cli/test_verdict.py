@@ -69,6 +69,10 @@ def test_it_is_the_last_event_with_json(wait, answered):
     assert last["verified"].startswith("verified: ")
     del last["verified"]
     assert last.pop("reason")["code"] == "ok"
+    assert last.pop("conclusion") == {
+        "word": "succeeded", "verdict": None, "trust": "unsigned", "text": "succeeded, unsigned", "exit_code": 0,
+        "voucher": "unsigned",
+    }  # fmt: skip
     assert last == {
         "event": "answer", "branch": run.branch, "state": "succeeded", "exit_code": 0, "holds": True,
         "signed": False, "gate": None, "gaps": [],
