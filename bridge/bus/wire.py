@@ -17,6 +17,8 @@ STATE = f"{FOLDER}/state.json"
 CANCEL = f"{FOLDER}/cancel.json"
 RESULT = f"{FOLDER}/result.json"
 EVIDENCE = f"{FOLDER}/evidence.dsse.json"
+# The kinds of report that the preset declares (`bridge.reports.own`): a file of the answer, so a signature covers it.
+KINDS = f"{FOLDER}/report-kinds.json"
 STREAM = f"{FOLDER}/stream.log"
 LOGS = f"{FOLDER}/logs"
 SUMMARY = f"{LOGS}/summary.json"

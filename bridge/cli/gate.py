@@ -16,17 +16,27 @@ from bridge.common.cli.commands import json_option, option
 from bridge.common.cli.output import Colored, put, put_json
 from bridge.errors import UsageError
 from bridge.report.forms.words import color
+from bridge.reports.own.model import check_kind
 from bridge.system.local_files import read_regular
 from bridge.verify.public_keys import ReportKeys
 from bridge.verify.run_file import voucher_for
 from bridge.verify.verdict import Conclusion, conclude_gate
 
 
+class _Kind(click.Choice[str]):
+    """A kind of the bridge's own, which is chosen from a list, or one that a preset declares."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return a kind; a name that no preset could declare must be one of the list."""
+        try:
+            return check_kind(value)
+        except ValueError:
+            return super().convert(value, param, ctx)
+
+
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@option(
-    "--kind kinds", click.Choice(gate.KINDS), multiple=True, help="Require a report of this kind; repeatable."
-)
+@option("--kind kinds", _Kind(gate.KINDS), multiple=True, help="Require a report of this kind; repeatable.")
 @key_option
 @json_option
 @click.pass_context

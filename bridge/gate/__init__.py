@@ -4,6 +4,7 @@ A report counts because a run vouches for it; the checks judge the experiment. `
 the report and no check that objects. A file without a run is ``INCOMPLETE`` at most, with all checks applied.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from bridge.gate.checks import checks_of
 from bridge.gate.codes import CODES
 from bridge.gate.deadline import Deadline, TooLongError
 from bridge.gate.index import Check, ReportIndex
+from bridge.gate.own import judge_own
 from bridge.gate.typed import read_typed
 from bridge.reports import SCHEMA_VERSION
 from bridge.reports.kinds import KINDS, LEGACY
@@ -150,7 +152,7 @@ def _judge_file(
     if kinds and kind not in kinds:
         wanted = " or ".join(dict.fromkeys(kinds))
         return kind, [("WRONG_KIND", f"it is of kind {report.get('kind')!r}, not {wanted}")]
-    return kind, _first(_faults(report, run, deadline))
+    return kind, _first(_faults(report, run, deadline, hashlib.sha256(data).hexdigest()))
 
 
 def _first(faults: Iterable[Fault]) -> list[Fault]:
@@ -167,8 +169,17 @@ def _first(faults: Iterable[Fault]) -> list[Fault]:
     return [*[*first][: MAX_VIOLATIONS - len(last)], *last]
 
 
-def _faults(report: Mapping[str, Any], run: Voucher, deadline: Deadline) -> Iterator[tuple[str, str]]:
-    """Yield violations as pairs of code and message, within the time that is left."""
+def _faults(
+    report: Mapping[str, Any], run: Voucher, deadline: Deadline, digest: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Yield violations as pairs of code and message, within the time that is left. ``digest`` is the file's SHA-256."""
+    kind = report.get("kind")
+    if isinstance(run, RunBinding) and isinstance(kind, str) and _is_others(kind):
+        try:
+            yield from _guarded(kind, _others_faults(kind, report, run, deadline, digest))
+        except TooLongError:
+            yield "JUDGED_TOO_LONG", f"within {limits.JUDGE_S:g} s its schema and claims were not all checked"
+        return
     if not isinstance(run, RunBinding):
         yield run
     else:
@@ -182,6 +193,20 @@ def _faults(report: Mapping[str, Any], run: Voucher, deadline: Deadline) -> Iter
         yield from _experiment_faults(report, deadline)
     except TooLongError:
         yield "JUDGED_TOO_LONG", f"after {limits.JUDGE_S:g} s not all checks had been applied"
+
+
+def _is_others(kind: str) -> bool:
+    """Return whether a kind may be one that a preset declares."""
+    return kind not in KINDS and not kind.startswith("kakeya.")
+
+
+def _others_faults(
+    kind: str, report: Mapping[str, Any], run: RunBinding, deadline: Deadline, digest: str
+) -> Iterator[tuple[str, str]]:
+    if own := run.kinds.get(kind):
+        yield from judge_own(own, report, digest, run, deadline)
+    else:
+        yield "KIND_NOT_DECLARED", f"the preset does not declare reports of kind {kind[:80]!r}"
 
 
 def _experiment_faults(report: Mapping[str, Any], deadline: Deadline) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from typing import Any
 from bridge.gate.command_line import config_mismatches
 from bridge.gate.deadline import Deadline
 from bridge.reports import digests
+from bridge.reports.own import OwnKind
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 # Tolerance for times, which are written in whole seconds.
@@ -42,6 +43,8 @@ class RunBinding:
     # The reader's trust in the answer (`bridge.verify.verdict`), and the runner whose pinned key signed it.
     trust: str = "unchecked"
     signer: str = ""
+    # The kinds of report that the run's preset declares.
+    kinds: Mapping[str, OwnKind] = field(default_factory=dict)
 
 
 def run_id(branch: str, request: str, token: int) -> str:

@@ -47,6 +47,10 @@ CODES = {
             "write one of the kinds that docs/evidence.md lists",
         ),
         Code(
+            "KIND_NOT_DECLARED", "INCOMPLETE", "the preset does not say what a report of this kind must hold",
+            "declare the kind under `reports` in the preset, as docs/presets.md shows",
+        ),
+        Code(
             "WRONG_KIND", "REJECTED", "the preset promises another kind of report",
             "use the preset that makes this kind of report",
         ),
@@ -90,6 +94,35 @@ CODES = {
         Code(
             "RUN_UNNAMED", "INCOMPLETE", "nothing shows that the report was measured in this job",
             "write the report with an engine that knows KAKEYA_RUN_ID",
+        ),
+        # Kinds that a preset declares
+        Code(
+            "SCHEMA_MISMATCH", "REJECTED", "the report does not fit the JSON Schema that the preset declares",
+            "write what the schema says, or correct the schema in the preset",
+        ),
+        Code(
+            "CLAIM_MISSING", "INCOMPLETE", "the report lacks a claim that the preset declares, or its samples",
+            "write the value and its samples at the places that the preset names",
+        ),
+        Code(
+            "NOT_A_NUMBER", "REJECTED", "a claim or a sample is not a number with which one can calculate",
+            "write finite JSON numbers, without quotes",
+        ),
+        Code(
+            "TOO_FEW_SAMPLES", "INCOMPLETE", "there are fewer samples than the preset asks for",
+            "measure more often, or lower min_samples in the preset",
+        ),
+        Code(
+            "RATIO_BY_ZERO", "REJECTED", "a ratio to an arm whose median is 0 has no value",
+            "measure the other arm with a finer clock or more work",
+        ),
+        Code(
+            "CLAIM_NOT_FROM_SAMPLES", "REJECTED", "the samples give another value than the report claims",
+            "compute the value from the samples in the report, and write all its digits",
+        ),
+        Code(
+            "CHECKED", "NOTE", "these checks were applied to a report whose kind the preset declares, and no others",
+            "read them before you quote a figure",
         ),
         # Form
         Code(

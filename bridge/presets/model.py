@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Literal, NewType
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from bridge.bus import branch_names
 from bridge.bus.wire import Name
@@ -17,6 +25,7 @@ from bridge.common.validation import near
 from bridge.errors import PresetError
 from bridge.presets.params import Param, PresetPart, Value
 from bridge.reports.kinds import KINDS
+from bridge.reports.own.model import OwnKinds
 
 _ENV_TOKEN = re.compile(r"\$\{ENV:(?P<name>[A-Z][A-Z0-9_]{0,63})\}")
 _PARAM_TOKEN = re.compile(r"\{(?P<name>[a-z][a-z0-9_]{0,63})\}")
@@ -103,6 +112,8 @@ class Preset(BaseModel):
     timeout_s: Annotated[int, Field(ge=1, le=24 * 3600)]
     collect: list[str] = []
     inputs: Inputs | None = None
+    # Kinds of report of the preset's own, by name.
+    reports: OwnKinds = {}
     # `none`, `reports` (of any kind that the gate knows), or a list of kinds (exactly one report of each).
     gate: str | Annotated[list[str], Field(min_length=1)] = "none"
     labels: list[Name] = []
@@ -130,13 +141,22 @@ class Preset(BaseModel):
 
     @field_validator("gate")
     @classmethod
-    def _gate_knows_the_kinds(cls, value: str | list[str]) -> str | list[str]:
+    def _gate_knows_the_kinds(cls, value: str | list[str], info: ValidationInfo) -> str | list[str]:
+        if "reports" not in info.data:  # They are invalid, which is reported.
+            return value
+        known = (*info.data["reports"], *KINDS)
         for kind in [value] if isinstance(value, str) else value:
-            if kind not in KINDS and (kind not in ("none", "reports") or isinstance(value, list)):
+            if kind not in known and (kind not in ("none", "reports") or isinstance(value, list)):
                 raise ValueError(
-                    f"no rule knows reports of kind {kind!r}{near(kind, [*KINDS, 'none', 'reports'])}"
+                    f"no rule knows reports of kind {kind!r}{near(kind, [*known, 'none', 'reports'])}"
                 )
         return value
+
+    @model_validator(mode="after")
+    def _declared_kinds_are_judged(self) -> "Preset":
+        if self.gate != "reports" and (unused := self.reports.keys() - self.kinds):
+            raise ValueError(f"gate must name the declared kind {min(unused)!r}, or be 'reports'")
+        return self
 
     @model_validator(mode="after")
     def _placeholders_are_declared(self) -> "Preset":
@@ -164,7 +184,9 @@ class Preset(BaseModel):
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of the preset's definition, by which a result names what ran."""
-        text = json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
+        # A preset without kinds of its own keeps the digest that older clients compute.
+        definition = self.model_dump(by_alias=True, exclude=None if self.reports else {"reports"})
+        text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -177,7 +199,7 @@ class Preset(BaseModel):
         """The kinds of report that the preset promises; empty if any kind is allowed."""
         if isinstance(self.gate, list):
             return self.gate
-        return [self.gate] if self.gate in KINDS else []
+        return [self.gate] if self.gate in (*KINDS, *self.reports) else []
 
     @property
     def env_names(self) -> list[str]:

@@ -12,7 +12,7 @@ from bridge.gate.codes import CODES
 from bridge.report.compare import comparison
 from bridge.report.measured import each_measured
 from bridge.report.model import Evidence, Facts, Fault, Judged, Log, RunsView, RunView
-from bridge.report.source import Source, reports_of
+from bridge.report.source import Source, own_kinds, reports_of
 from bridge.reports.readable import without_digests
 from bridge.reports.views.model import Table
 from bridge.reports.views.rows import flat, without_empty
@@ -56,7 +56,9 @@ def _run(source: Source) -> RunView:
         versions=tuple(result.versions.items()),
         evidence=_evidence(source, shown),
         gate=_gate(result, shown),
-        reports=tuple(each_measured((path, source.files.get(path)) for path in reports_of(result))),
+        reports=tuple(
+            each_measured(((path, source.files.get(path)) for path in reports_of(result)), own_kinds(source))
+        ),
         steps=_steps(result),
         logs=tuple(
             excerpt(log.path, source.files.get(log.path), cut_short=log.truncated) for log in result.logs
@@ -118,7 +120,8 @@ def _gate(result: Result, shown: Conclusion) -> Judged | None:
     grouped: dict[tuple[str, str], list[Violation]] = {}
     for violation in result.gate.violations:
         grouped.setdefault((violation.code, violation.path), []).append(violation)
-    return Judged(result.gate.verdict, tuple(_fault(*rule, several) for rule, several in grouped.items()))
+    faults = tuple(_fault(*rule, several) for rule, several in grouped.items())
+    return Judged(result.gate.verdict, faults, tuple(result.gate.notes))
 
 
 def _fault(code: str, path: str, violations: Sequence[Violation]) -> Fault:

@@ -10,7 +10,7 @@ from bridge.common.drawing.text import number as shown
 from bridge.errors import ManifestError
 from bridge.report.measured import figures
 from bridge.report.model import RunView
-from bridge.report.source import Source, reports_of
+from bridge.report.source import Source, own_kinds, reports_of
 from bridge.reports.reading import parse_report
 from bridge.reports.views.loose import Row, items, plain, text
 from bridge.reports.views.model import Claim, Table
@@ -28,8 +28,9 @@ Key = tuple[str, str]
 def figures_of(source: Source) -> dict[Key, Claim]:
     """Return the figures of all readable reports of an answer, by name and subject, up to a limit."""
     claims: dict[Key, Claim] = {}
+    own = own_kinds(source)
     for report in _reports(source):
-        for claim in figures(report):
+        for claim in figures(report, own):
             claims.setdefault((claim.name, claim.about), claim)
         if len(claims) >= _MOST_FIGURES:
             break

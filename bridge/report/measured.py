@@ -1,12 +1,13 @@
 """Converts one report for display: claims and tables for any kind of report, plots for known kinds."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from bridge.common.drawing.plot import Plot
 from bridge.common.drawing.text import cut
 from bridge.errors import ManifestError
 from bridge.report.model import Measured
+from bridge.reports.own import OwnKind
 from bridge.reports.reading import parse_report
 from bridge.reports.views import codec, rows
 from bridge.reports.views.kinds import claims_in, shown
@@ -20,20 +21,25 @@ MAX_POINTS = 10_000
 MAX_SHOWN, _LEAST = 200_000, 100
 
 
-def each_measured(files: Iterable[tuple[str, bytes | None]]) -> Iterator[Measured]:
-    """Yield the views of the reports of one run. Beyond the limit, reports are named and not read."""
+def each_measured(
+    files: Iterable[tuple[str, bytes | None]], own: Mapping[str, OwnKind] | None = None
+) -> Iterator[Measured]:
+    """Yield the views of the reports of one run. Beyond the limit, reports are named and not read.
+
+    ``own`` are the kinds that the run's preset declares.
+    """
     room = MAX_SHOWN
     for path, data in files:
         if room <= 0:
             yield Measured(path, "", problem="it is not shown, because the page would be too large")
             continue
-        report = measured(path, data)
+        report = measured(path, data, own)
         cells = sum(len(table.rows) * len(table.columns) for table in report.tables)
         room -= max(_LEAST, cells + sum(map(_points, report.plots)))
         yield report
 
 
-def measured(path: str, data: bytes | None) -> Measured:
+def measured(path: str, data: bytes | None, own: Mapping[str, OwnKind] | None = None) -> Measured:
     """Return the view of one report, or the reason why it cannot be read."""
     if data is None:
         return Measured(path, "", problem="the file is missing")
@@ -48,7 +54,7 @@ def measured(path: str, data: bytes | None) -> Measured:
         cut(kind) or "a report of no kind",
         created_at=cut(text(report.get("created_at"))),
         seconds=number(report.get("seconds")),
-        claims=claims_in(report),
+        claims=claims_in(report, own),
         tables=tuple(map(_bounded, tables + rows.about(report) + _others(report))),
         plots=tuple(plot for plot in plots if _points(plot) <= MAX_POINTS),
     )
@@ -65,10 +71,10 @@ def _bounded(table: Table) -> Table:
     return replace(table, rows=table.rows[:MAX_TABLE_ROWS], note=note)
 
 
-def figures(report: Row) -> tuple[Claim, ...]:
+def figures(report: Row, own: Mapping[str, OwnKind] | None = None) -> tuple[Claim, ...]:
     """Return the claims of a report and, if its kind's rows are figures, the rows too."""
     more = codec.figures(report)[:MAX_TABLE_ROWS] if report.get("kind") == "kakeya.codec-rd" else ()
-    return (*claims_in(report), *more)
+    return (*claims_in(report, own), *more)
 
 
 def _others(report: Row) -> list[Table]:

@@ -43,6 +43,7 @@ class Judged:
 
     verdict: str
     faults: tuple[Fault, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from bridge.bus import wire
 from bridge.bus.wire import Result
 from bridge.checks import Check
 from bridge.client import Client
-from bridge.errors import VerificationError
+from bridge.errors import ManifestError, VerificationError
 from bridge.presets import Preset
+from bridge.reports.own import OwnKind, read_kinds
 from bridge.verify.folder import verify_folder
 from bridge.verify.public_keys import Pin
 
@@ -55,3 +56,11 @@ def reports_of(result: Result) -> list[str]:
         file.path for file in result.files
         if file.path.startswith(f"{wire.REPORTS}/") and file.path.endswith(".json")
     ]  # fmt: skip
+
+
+def own_kinds(source: Source) -> dict[str, OwnKind]:
+    """Return the kinds of report that the answer's preset declares; none if they cannot be read."""
+    try:
+        return read_kinds(source.files[wire.KINDS])
+    except (KeyError, ManifestError):
+        return {}

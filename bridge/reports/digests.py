@@ -8,6 +8,10 @@ The engine prints them on standard error, and so into the runner's log, while it
 
 ID is the first 16 digits of the header's digest, so that one job can write several reports. Older engines print only
 ``kakeya-rows COUNT DIGEST``, a chain of the rows alone.
+
+Any other program vouches for a file by one line with the run's id (``KAKEYA_RUN_ID``) and the file's SHA-256:
+
+    kakeya-file RUN DIGEST
 """
 
 import hashlib
@@ -18,7 +22,7 @@ from typing import Any, NamedTuple
 
 # The environment variable in which a runner names the run to its job.
 VARIABLE = "KAKEYA_RUN_ID"
-REPORT, ROWS, END = "kakeya-report", "kakeya-rows", "kakeya-end"
+REPORT, ROWS, END, FILE = "kakeya-report", "kakeya-rows", "kakeya-end", "kakeya-file"
 RUN_ID = re.compile(r"[0-9a-f]{64}")
 ID_LENGTH = 16
 
@@ -34,7 +38,11 @@ DIGESTS = (
     rb"kakeya-rows (?:(?P<rows_id>[0-9a-f]{16}) )?(?P<count>\d{1,9}) (?P<rows>[0-9a-f]{64})",
     rb"kakeya-end (?P<end_id>[0-9a-f]{16}) (?P<end>[0-9a-f]{64})",
 )
-_LINE = re.compile(b"|".join((*DIGESTS, rb"\n\[\.\.\. \d+ bytes left out \.\.\.\] ")))
+# The line by which any other program vouches for a file. It is hidden too.
+VOUCHED = rb"kakeya-file (?P<run>[0-9a-f]{64}) (?P<digest>[0-9a-f]{64})"
+_CUT = rb"\n\[\.\.\. \d+ bytes left out \.\.\.\] "
+_LINE = re.compile(b"|".join((*DIGESTS, _CUT)))
+_FILE_LINE = re.compile(b"|".join((rb"%s(?![0-9a-f])" % VOUCHED, _CUT)))
 
 
 def canonical(value: object) -> bytes:
@@ -90,3 +98,18 @@ def lines_in(logs: Iterable[bytes]) -> Iterator[Line]:
                 yield Line(END, part["end"], part["end_id"])
             else:
                 yield Line("")
+
+
+class FileLine(NamedTuple):
+    """A file that a job vouches for. Both fields are empty where a log was cut."""
+
+    run: str = ""
+    digest: str = ""
+
+
+def files_in(logs: Iterable[bytes]) -> Iterator[FileLine]:
+    """Yield the files that jobs vouch for in their logs, and an empty line where a log was cut."""
+    for log in logs:
+        for match in _FILE_LINE.finditer(log):
+            run, digest = match["run"] or b"", match["digest"] or b""
+            yield FileLine(run.decode(), digest.decode())

@@ -5,16 +5,16 @@ The log's file, `--json` and the Python API keep them.
 
 import re
 
-from bridge.reports.digests import DIGESTS
+from bridge.reports.digests import DIGESTS, VOUCHED
 
 # Whole lines only: what a user prints beside such a line, or a line that only begins like one, stays. The pattern
 # begins with plain text, which is found fast in a long log.
 _BEGIN = "kakeya-"
-_REST = "|".join(pattern.decode().removeprefix(_BEGIN) for pattern in DIGESTS)
+_REST = "|".join(pattern.decode().removeprefix(_BEGIN) for pattern in (*DIGESTS, VOUCHED))
 _PATTERN = rf"{_BEGIN}(?<![^\n]{_BEGIN})(?:{_REST})(?:\n|\Z)"
 _LINE, _LINE_OF_BYTES = re.compile(_PATTERN), re.compile(_PATTERN.encode())
 # No line of digests is longer. Its beginning consists of these characters.
-_LONGEST = 120
+_LONGEST = 160
 _PART = re.compile(r"[a-z0-9 -]*")
 
 

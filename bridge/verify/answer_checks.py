@@ -1,6 +1,7 @@
 """The checks that an answer gets both on its branch and in a folder."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bridge.bus import wire
@@ -8,9 +9,10 @@ from bridge.bus.trees import CaseInsensitivePaths
 from bridge.bus.wire import Gate, Result, State
 from bridge.checks import Check
 from bridge.common import limits
-from bridge.errors import PresetError
+from bridge.errors import ManifestError, PresetError
 from bridge.manifest import parse_time
 from bridge.presets import Preset
+from bridge.reports.own import read_kinds
 from bridge.verify.answer_files import Files
 
 if TYPE_CHECKING:
@@ -125,7 +127,14 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
     from bridge import gate  # noqa: PLC0415 - slow to import, and most answers have no gate
 
     paths = [file.path for file in result.files if file.path.startswith(f"{wire.REPORTS}/")]
-    run = binding_of(result, files.read([log.path for log in result.logs], limits.REPORTS_BYTES))
+    conflict: list[Check] = []
+    contents = files.read([*(log.path for log in result.logs), wire.KINDS], limits.REPORTS_BYTES)
+    run = binding_of(result, contents)
+    if isinstance(run, gate.RunBinding):
+        if dict(run.kinds) != preset.reports:
+            message = "the answer declares other kinds of report than its preset"
+            conflict = [Check("kinds", ok=False, message=message)]
+        run = replace(run, kinds=preset.reports)
 
     def each() -> "Iterator[tuple[str, bytes, Voucher]]":
         remaining = limits.REPORTS_BYTES
@@ -135,7 +144,7 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
             yield path, data, run
 
     verdict = gate.judge_each(each(), preset.kinds)
-    checks = []
+    checks = conflict
     codes = {fault.code for fault in verdict.violations}
     if "RUN_UNNAMED" in codes:
         message = "a report does not name its run: an older engine wrote it"
@@ -154,19 +163,26 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
     return [*checks, Check("gate", ok=ok, message=message)], verdict
 
 
-def binding_of(result: Result, logs: Mapping[str, bytes]) -> "Voucher":
-    """Return the run that an answer describes, as if signed; or a code and a message if it does not say when it ran."""
+def binding_of(result: Result, contents: Mapping[str, bytes]) -> "Voucher":
+    """Return the run that an answer describes, as if signed; or a code and a message if it does not say when it ran.
+
+    ``contents`` are the answer's logs and, if its preset declares any, its kinds of report.
+    """
     from bridge import gate  # noqa: PLC0415
 
     try:
         began, ended = parse_time(result.started_at), parse_time(result.finished_at)
     except ValueError:
         return "NO_RUN", "the answer does not say when it ran"
+    try:
+        kinds = read_kinds(contents[wire.KINDS]) if wire.KINDS in contents else {}
+    except ManifestError as error:
+        return "BAD_RUN", error.message
     return gate.RunBinding(
         gate.run_id(result.branch, result.request, result.token), began, ended, result.host, result.versions,
-        tuple(logs.get(log.path, b"") for log in result.logs),
+        tuple(contents.get(log.path, b"") for log in result.logs),
         argvs=tuple(tuple(command.argv) for command in result.commands),
-        requester_measured=result.code == "request", is_signed=True,
+        requester_measured=result.code == "request", is_signed=True, kinds=kinds,
     )  # fmt: skip
 
 

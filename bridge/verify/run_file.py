@@ -36,6 +36,8 @@ _MAX_FOLDERS = 8
 # A job's files by their path in the answer.
 Files = Mapping[str, bytes]
 _PARTS = {"result": wire.RESULT, "evidence": wire.EVIDENCE}
+# Parts that only some runs have. Older versions ignore them.
+_MORE_PARTS = {"kinds": wire.KINDS}
 
 
 def make_run_file(files: Files) -> bytes:
@@ -43,6 +45,7 @@ def make_run_file(files: Files) -> bytes:
     result = wire.parse_result(files[wire.RESULT])
     logs = {log.path: b64encode(files[log.path]).decode() for log in result.logs}
     parts = {name: files[path].decode() for name, path in _PARTS.items()}
+    parts |= {name: files[path].decode() for name, path in _MORE_PARTS.items() if path in files}
     return strict_json.dumps({"version": VERSION, **parts, "logs": logs}).encode()
 
 
@@ -99,10 +102,11 @@ def _whole(files: Files, digest: str) -> Voucher:
     listed = {file.path: file.sha256 for file in result.files}
     if digest not in listed.values():
         return _NOT_LISTED
-    logs = {log.path: files.get(log.path) for log in result.logs}
+    parts = {log.path: files.get(log.path) for log in result.logs}
+    parts |= {path: files.get(path) for path in _MORE_PARTS.values() if path in files or path in listed}
     faults = [
-        f"{path} is not the log of this answer"
-        for path, log in logs.items()
+        f"{path} is not the one of this answer"
+        for path, log in parts.items()
         if log is None or hashlib.sha256(log).hexdigest() != listed.get(path)
     ]
     if fault := contradiction(result):
@@ -131,6 +135,7 @@ def _read_run_file(data: bytes) -> Files:
         if parsed["version"] != VERSION:
             raise ManifestError(f"the run file has version {parsed['version']!r}, not {VERSION}")
         files = {path: _text(parsed[name]).encode() for name, path in _PARTS.items()}
+        files |= {path: _text(parsed[name]).encode() for name, path in _MORE_PARTS.items() if name in parsed}
         logs: dict[str, Any] = parsed["logs"]
         return files | {str(path): b64decode(_text(log), validate=True) for path, log in logs.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -149,7 +154,8 @@ def _answer_above(report: Path) -> Files | None:
         content = read_regular(folder / wire.RESULT, wire.MAX_RESULT)
         if content is not None:
             result: Result = wire.parse_result(content)
-            paths = [*_PARTS.values(), *(log.path for log in result.logs if wire.is_answer_path(log.path))]
+            paths = [*_PARTS.values(), *_MORE_PARTS.values()]
+            paths += [log.path for log in result.logs if wire.is_answer_path(log.path)]
             contents = {path: read_regular(folder / path, limits.FILE_BYTES) for path in paths}
             return {path: data for path, data in contents.items() if data is not None}
     return None

@@ -11,6 +11,7 @@ from bridge.bus import wire
 from bridge.bus.wire import CommandResult, LogDigest, State
 from bridge.errors import InfrastructureError
 from bridge.reports.digests import VARIABLE as RUN_ID
+from bridge.reports.own import dump_kinds
 from bridge.verify.public_keys import VARIABLE as PINNED
 from runner import lfs
 from runner.admit import trust
@@ -239,6 +240,8 @@ class _ClaimedRun:
         outcome.skipped += [*collected.skipped, *nothing]
         if outcome.state is not State.SUCCEEDED or not preset.gated:
             return
+        if preset.reports:
+            outcome.files[wire.KINDS] = dump_kinds(preset.reports)
         judged = gate.judge(collected.files, preset.kinds, self._binding(logs), keep_claim)
         if left_out := [gate.violation("LEFT_OUT", each) for each in collected.skipped]:
             violations = [*judged.violations, *left_out][: gate.MAX_VIOLATIONS]
@@ -261,6 +264,7 @@ class _ClaimedRun:
             logs,
             requester_measured=admitted.preset.code == "request",
             argvs=tuple(map(tuple, admitted.commands)),
+            kinds=admitted.preset.reports,
         )
 
 

@@ -58,6 +58,8 @@ def _run(run: RunView) -> list[str]:
     parts = [title, escape(run.reason), evidence, _facts(run.request)]
     if run.gate and run.gate.faults:
         parts.append("\n".join(map(_fault, run.gate.faults)))
+    if run.gate and run.gate.notes:
+        parts.append("\n".join(f"- Note: {escape(note)}" for note in run.gate.notes))
     for report in run.reports:
         parts += _report(report)
     parts += [_details("Host and versions", [_facts(run.host), _facts(run.versions)])]

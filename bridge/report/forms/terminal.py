@@ -32,6 +32,8 @@ def _show(run: RunView, out: Console) -> None:
         lines += [_plain(f"and {fault.more} more")] if fault.more else []
         lines += [_plain(f"fix: {fault.mend}", "dim")] if fault.mend else []
         out.print(Padding(Group(*lines), (0, 0, 0, 2)))
+    for note in run.gate.notes if run.gate else ():
+        out.print(Padding(_plain(f"note: {note}"), (0, 0, 0, 2)))
     for report in run.reports:
         _report(report, out)
     for line in run.reproduce:

@@ -1,10 +1,12 @@
 """Selects the parts of a report to show: its claims, and the tables and plots of its kind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from bridge.common.drawing.plot import Plot
 from bridge.common.drawing.text import cell, cut
 from bridge.reports import kinds
+from bridge.reports.own import OwnKind
+from bridge.reports.own.pointer import value_at
 from bridge.reports.views import codec, decode, rows, sweep
 from bridge.reports.views.loose import Row, items, mapping, number, numbers, plain, text
 from bridge.reports.views.model import Claim, Table
@@ -29,8 +31,16 @@ def shown(report: Row) -> Shown:
     return _BY_KIND[kind](report) if kind in _BY_KIND else ([], [])
 
 
-def claims_in(report: Row) -> tuple[Claim, ...]:
-    """Return the claims of a report as written. The gate says whether they are true."""
+def claims_in(report: Row, own: Mapping[str, OwnKind] | None = None) -> tuple[Claim, ...]:
+    """Return the claims of a report as written. The gate says whether they are true.
+
+    ``own`` are the kinds that the run's preset declares.
+    """
+    if declared := (own or {}).get(text(report.get("kind"))):
+        return tuple(
+            Claim(claim.name, number(value_at(report, claim.pointer)), claim.definition)
+            for claim in declared.claims
+        )
     if report.get("kind") == kinds.LEGACY:
         cells = rows.flat(report)
         return tuple(Claim(name, number(cells[name]), arm=_OLD_ARM) for name in _OLD_CLAIMS if name in cells)

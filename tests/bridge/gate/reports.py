@@ -406,6 +406,8 @@ def as_log(*lines: str) -> bytes:
 
 def argv_of(report: Report) -> tuple[str, ...]:
     """Return the command line of a report's job."""
+    if report["kind"] not in kinds.COMMANDS:
+        return ("/bin/sh", "measure.sh")
     flags = [
         part for name, value in report["config"].items() if isinstance(value, int | float | str)
         for part in (f"--{name.replace('_', '-')}", str(value))

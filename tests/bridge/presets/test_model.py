@@ -637,6 +637,11 @@ CHANGES = {
     "time": {"timeout_s": 61},
     "reports": {"collect": ["results/research/x.json"]},
     "gate": {"collect": ["results/research/x.json"], "gate": "reports"},
+    "kinds of its own": {
+        "collect": ["results/research/x.json"],
+        "gate": "mine",
+        "reports": {"mine": {"schema": {}}},
+    },
     "labels": {"labels": ["gpu"]},
     "requirements": {"requires": ["mlx"]},
     "variables": {"env": {"A": "1"}},

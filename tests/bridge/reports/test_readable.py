@@ -20,6 +20,7 @@ HIDDEN = [
     f"kakeya-rows {NAME} 3 {DIGEST}",
     f"kakeya-rows 3 {DIGEST}",
     f"kakeya-end {NAME} {DIGEST}",
+    f"kakeya-file {DIGEST} {DIGEST}",
 ]
 # What a user prints and only begins like a line of digests.
 STAYS = [
@@ -33,7 +34,10 @@ STAYS = [
     "",
 ]
 LOG = "\n".join([*itertools.chain(*itertools.zip_longest(STAYS, HIDDEN, fillvalue="x")), HIDDEN[0]])
-SHOWN = "\n".join([*STAYS[:4], *(line for stay in STAYS[4:] for line in (stay, "x"))]) + "\n"
+SHOWN = (
+    "\n".join([*STAYS[: len(HIDDEN)], *(line for stay in STAYS[len(HIDDEN) :] for line in (stay, "x"))])
+    + "\n"
+)
 
 
 @pytest.mark.parametrize("line", STAYS)
