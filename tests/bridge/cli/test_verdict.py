@@ -70,8 +70,9 @@ def test_it_is_the_last_event_with_json(wait, answered):
     del last["verified"]
     assert last.pop("reason")["code"] == "ok"
     assert last.pop("conclusion") == {
-        "word": "succeeded", "verdict": None, "trust": "unsigned", "text": "succeeded, unsigned", "exit_code": 0,
-        "voucher": "unsigned",
+        "word": "succeeded", "verdict": None, "trust": "unpinned", "exit_code": 0,
+        "text": "succeeded, signed by a key that is not pinned here",
+        "voucher": "signed by a key that is not pinned here",
     }  # fmt: skip
     assert last == {
         "event": "answer", "branch": run.branch, "state": "succeeded", "exit_code": 0, "holds": True,
@@ -95,7 +96,7 @@ def test_the_verdict_of_the_gate_is_shown_with_what_would_mend_it(wait, answered
     code, _, said = wait()
 
     assert code == 7
-    assert "gate: INCOMPLETE, unsigned: no error was found" in said
+    assert "gate: INCOMPLETE, signed by a key that is not pinned here: no error was found" in said
     assert "  NO_REPORT " in said
     assert "    fix: " in said
     code, out, _ = wait("--json")
