@@ -52,10 +52,10 @@ def find_head(git: Git, address: str, timeout: float = NETWORK_TIMEOUT) -> tuple
     """
     child = git.start("ls-remote", "--symref", "--", address, "HEAD", timeout=timeout)
     try:
-        found = git_output.head(git_output.each_line(child.chunks()))
+        head = git_output.head(git_output.each_line(child.chunks()))
     finally:
         child.close()
-    return (found[0].removeprefix(HEADS) or "HEAD", found[1]) if found else None
+    return (head[0].removeprefix(HEADS) or "HEAD", head[1]) if head else None
 
 
 def find_branch(git: Git, address: str, branch: str, timeout: float = NETWORK_TIMEOUT) -> str | None:

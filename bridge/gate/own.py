@@ -95,8 +95,8 @@ def _checked(claims: int, derived: int, samples: list[int]) -> str:
     if derived:
         count = f"{samples[0]}" if len(set(samples)) == 1 else f"{min(samples)} to {max(samples)}"
         parts.append(f"{_plural(derived, 'claim')} derived again from {count} sample{'s' * (count != '1')}")
-    if left := claims - derived:
-        parts.append(f"{_plural(left, 'claim')} as the run wrote {'it' if left == 1 else 'them'}")
+    if unchecked := claims - derived:
+        parts.append(f"{_plural(unchecked, 'claim')} as the run wrote {'it' if unchecked == 1 else 'them'}")
     return ", ".join([*parts, "file vouched for by the run"])
 
 

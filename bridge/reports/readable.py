@@ -1,6 +1,6 @@
 """A job's log for people: without the lines of digests, which only the gate reads.
 
-The log's file, `--json` and the Python API keep them.
+The log's file, ``--json`` and the Python API keep them.
 """
 
 import re

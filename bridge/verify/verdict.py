@@ -144,8 +144,8 @@ def conclude(result: Result | None, checks: Sequence[Check]) -> Conclusion:
 
 def conclude_gate(gate: Gate, runs: Iterable[tuple[str, str]] = ()) -> Conclusion:
     """Return what a verdict on local reports amounts to, by trust and signer of the runs that vouch for them."""
-    found = [(_BELIEVED.index(Trust(trust)), signer) for trust, signer in runs if trust in _BELIEVED]
-    weakest, signer = max(found, default=(None, ""))
+    ranks = [(_BELIEVED.index(Trust(trust)), signer) for trust, signer in runs if trust in _BELIEVED]
+    weakest, signer = max(ranks, default=(None, ""))
     trust = Trust.UNCHECKED if weakest is None else _BELIEVED[weakest]
     return Conclusion(_STATES.get(gate.verdict, State.SUCCEEDED), gate.verdict, trust, signer)
 

