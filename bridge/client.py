@@ -10,19 +10,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge.bus import branch_names, history
+from bridge.bus import branch_names, history, presence
 from bridge.bus.branch_names import Namespace, age_sort_key, requested_at
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.bus.wire import Result, State
 from bridge.common import environment
-from bridge.errors import KakeyaError
-from bridge.presets import Presets, find_preset, find_presets
+from bridge.errors import KakeyaError, UsageError
+from bridge.presets import Preset, Presets, find_preset, find_presets
+from bridge.presets.announced import Offers
 from bridge.requests import request_commit, why_waiting
 from bridge.requests.follow import follow
 from bridge.requests.liveness import BranchAges, last_line, liveness_of, queue_of
 from bridge.requests.outbox import Sent, find_branch, no_such_request, require_answer
-from bridge.requests.runners import read_runners, with_jobs
+from bridge.requests.runners import read_offers, read_runners, with_jobs
 from bridge.requests.send import cancel, send
 from bridge.requests.sighting import RunnerSighting
 from bridge.requests.status import REWRITTEN, Event, Status, kept_log, mark_unsigned, status_of, streamed_log
@@ -127,6 +128,46 @@ class Client:
         """
         return find_presets(self.git, self._remote_name, self._preset_folder)
 
+    def all_presets(self) -> Presets:
+        """Return the presets here and those that runners on the bus announce, with the runners that offer each.
+
+        If the runners' records cannot be read, the last ones that were fetched count.
+        """
+        return self._offers().add_to(self.presets)
+
+    def preset(self, name: str) -> Preset:
+        """Return a preset by its name. Only if it is not known here, the runners' announcements are read.
+
+        Raises:
+            PresetError: there is none, or its file cannot be used.
+        """
+        is_known = name in self.presets or name in self.presets.broken
+        return find_preset(self.presets if is_known else self.all_presets(), name)
+
+    def _offers(self) -> Offers:
+        problem = ""
+        try:
+            remote = self.remote
+        except UsageError:
+            # There is no bus, so nothing is missing.
+            return Offers()
+        try:
+            keys = self.pin.keys if self.pin else ()
+        except KakeyaError as error:
+            return Offers(problem=f"no runner is listed: {error.message}")
+        try:
+            refs = remote.fetch_presences()
+        except KakeyaError as error:
+            refs = self.git.refs(presence.REFS)
+            problem = f"the runners are those that were last seen: {error.message}"
+        now = time.time()
+        try:
+            runners = read_runners(self.git, refs, keys, self.branch_ages.unchanged_s)
+            offers = read_offers(self.git, refs, [each for each in runners if each.is_alive(now)])
+        except KakeyaError as error:
+            return Offers(problem=f"no runner is listed: {error.message}")
+        return replace(offers, problem=problem)
+
     @property
     def pin(self) -> Pin | None:
         """The runner's public keys that are trusted here, if any are."""
@@ -169,7 +210,7 @@ class Client:
         # Fail now if the named key cannot be read, not after the job ran.
         find_pin(None, self._remote_name, self._public_key)
         namespace = self.namespace
-        known = find_preset(self.presets, preset)
+        known = self.preset(preset)
         values = known.check_params(params or {})
         draft = request_commit.Draft(known, values, ref, snapshot, lifetime, labels, requested_by)
         branch, commit, existing = send(

@@ -1,7 +1,7 @@
 """The wire format of a runner's presence record, which each runner pushes to a reference of its own.
 
 The reference is outside of ``refs/heads/``, so it is no branch, and clones, older clients and runners do not see it. It
-points to a commit without parents whose tree holds two files. No decision about what runs depends on it.
+points to a commit without parents whose tree holds two or three files. No decision about what runs depends on it.
 """
 
 import re
@@ -21,6 +21,8 @@ FILE = "runner.json"
 # What was added later: older readers refuse a ``runner.json`` with fields that they do not know.
 DETAILS = "details.json"
 DETAILS_BYTES = 4096
+# The definitions of presets that requesters may lack. It is missing if there are none.
+PRESETS = "presets.json"
 
 # A record counts for this many intervals between records, so that a runner may lose one record.
 VALID_INTERVALS = 2.4

@@ -88,6 +88,15 @@ def pin_of(context: click.Context) -> Pin | None:
     return find_pin(_git_of(context), context.obj["remote"], context.obj.get("public_key"))
 
 
+def all_presets_of(context: click.Context) -> Presets:
+    """Return the presets that can be asked for from here, with those that runners announce."""
+    try:
+        client = client_of(context)
+    except UsageError:
+        return presets_of(context)
+    return client.all_presets()
+
+
 def presets_of(context: click.Context, named: Path | None = None, *, ask: bool = True) -> Presets:
     """Return the presets that can be asked for from here, also outside of any repository.
 

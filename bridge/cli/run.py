@@ -18,7 +18,7 @@ from bridge.cli.common import (
 from bridge.common.cli.commands import REFERENCE, Duration, flag, json_option, option
 from bridge.common.cli.output import put, put_json, say
 from bridge.errors import one_line
-from bridge.presets import find_preset, split_params
+from bridge.presets import split_params
 from bridge.requests import request_commit
 from bridge.requests.outbox import unseen_where_read
 
@@ -83,7 +83,7 @@ def command(
     """
     limit = None if wait == timedelta.max else wait
     client = client_of(context, prefix=prefix, suffix=suffix)
-    known = find_preset(client.presets, preset)
+    known = client.preset(preset)
     run = client.run(
         preset, known.read_params(split_params(params, known.params)), ref=ref, snapshot=snapshot, lifetime=expires,
         labels=labels, requested_by=requested_by, sign=sign, idempotency_key=key,

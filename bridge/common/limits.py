@@ -63,6 +63,12 @@ PRESENCE_PRESETS = 256
 PRESENCE_REASON = 200
 PRESENCE_S = 10.0
 
+# The definitions of presets in one record and in all records that a reader looks at: how many, and how many bytes.
+PRESENCE_DEFINITIONS = 64
+PRESENCE_DEFINITION_BYTES = 256 * KIB
+OFFERED_DEFINITIONS = 256
+OFFERED_BYTES = 2 * MIB
+
 # `.kakeya/` on the bus's default branch: how many files are read, how large each and all together may be, and how long
 # a command waits for them.
 BUS_FILES = 200

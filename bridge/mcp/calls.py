@@ -15,7 +15,9 @@ from bridge.doctor import examine
 from bridge.errors import UsageError
 from bridge.mcp import models
 from bridge.mcp.bounds import MOST_BYTES, cut, log_text, page, short, size
-from bridge.presets import Preset, find_preset, split_params
+from bridge.presets import Preset, Presets, find_preset, split_params
+from bridge.presets.announced import runners_of
+from bridge.presets.load import INSTALLED
 from bridge.requests.status import Status, status_of
 from bridge.verify.answer_checks import gaps
 from bridge.verify.verdict import failed_check, verdict
@@ -67,28 +69,38 @@ def doctor(bus: BusClient, args: models.Page) -> models.Answer:
 
 def presets(bus: BusClient, args: models.Presets) -> models.Answer:
     """List the presets, or show one in full."""
-    known = bus.client().presets
+    known = bus.client().all_presets()
     if args.name:
-        jobs = [_job(find_preset(known, args.name), full=True)]
+        jobs = [_job(find_preset(known, args.name), known, full=True)]
     else:
-        jobs = [_job(preset, full=False) for preset in known.values()]
+        jobs = [_job(preset, known, full=False) for preset in known.values()]
     return page(jobs, args.offset, lambda some, more: models.Jobs(presets=some, next_offset=more))
 
 
-def _job(preset: Preset, *, full: bool) -> models.Job:
+def _job(preset: Preset, known: Presets, *, full: bool) -> models.Job:
     params = []
     room = _PARAMS_BYTES // max(1, len(preset.params))
     for name, param in preset.params.items():
         default = "required" if param.required else f"default {param.default}"
         about = f": {param.allowed}; {default}" + (f"; {param.help}" if param.help else "")
         params.append(short(name + about, room) if full else f"{name}=" if param.required else name)
-    return models.Job(name=preset.name, description=short(preset.description), params=params)
+    about, name = short(preset.description), preset.name
+    source = known.sources[name]
+    runners = short(runners_of(known, name)) if full else ""
+    if name in known.announced:
+        # Anyone who may push could have written it, unless a pinned key signed it.
+        return models.Job(
+            name=name, description="", params=[], source=source, runners=runners or None, untrusted_description=about,
+            untrusted_params=params,
+        )  # fmt: skip
+    shown = source if full or source != INSTALLED else None
+    return models.Job(name=name, description=about, params=params, source=shown, runners=runners or None)
 
 
 def run(bus: BusClient, args: models.Ask) -> models.Sent:
     """Request a job."""
     client = bus.client()
-    preset = find_preset(client.presets, args.preset)
+    preset = client.preset(args.preset)
     sent = client.run(
         args.preset, preset.read_params(split_params(args.params, preset.params)), ref=args.ref,
         snapshot=args.snapshot, lifetime=timedelta(seconds=args.expires_s), labels=args.labels,

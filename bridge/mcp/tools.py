@@ -43,7 +43,7 @@ TOOLS = {
         "doctor", "Check what a request from here needs. Sends nothing.", models.Page, models.Doctor
     ),
     "kakeya_presets": Tool(
-        "presets", "List the jobs; parameters marked `=` are required.", models.Presets, models.Jobs, open_world=False
+        "presets", "List the jobs; parameters marked `=` are required.", models.Presets, models.Jobs
     ),
     "kakeya_run": Tool(
         "run", "Ask for a job and return its branch at once. Give an idempotency_key to be able to repeat the call.",

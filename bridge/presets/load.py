@@ -1,6 +1,6 @@
 """Reads presets from YAML files, with the fragments that several presets share."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -34,6 +34,21 @@ class Layer:
     files: Mapping[str, File]
 
 
+@dataclass(frozen=True)
+class Offer:
+    """A runner that offers a preset, by its own record."""
+
+    runner: str
+    digest: str
+    # Whether a pinned key signed the record. None: no key is pinned here, so anyone could have written it.
+    signed: bool | None
+
+    @property
+    def voucher(self) -> str:
+        """Who vouches for the record, for people."""
+        return "signed by a pinned key" if self.signed else "an unknown runner: no pinned key signed this"
+
+
 class Presets(dict[str, Preset]):
     """Presets by name in alphabetical order. ``broken`` holds the error of each file that cannot be used.
 
@@ -51,6 +66,9 @@ class Presets(dict[str, Preset]):
         self.broken = dict(broken)
         self.sources = dict(sources or {})
         self.notes = list(notes)
+        # Which of them are known from runners' announcements only, and which runners offer each.
+        self.announced: set[str] = set()
+        self.offers: Mapping[str, Sequence[Offer]] = {}
 
 
 def load_presets(folder: Path | str | None = None) -> Presets:

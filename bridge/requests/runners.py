@@ -8,6 +8,9 @@ from bridge.bus.history import RequestBranch
 from bridge.bus.wire import StateFile
 from bridge.common import limits
 from bridge.manifest import parse_time
+from bridge.presets.announced import Offers, unpack
+from bridge.presets.load import Offer
+from bridge.presets.model import Preset
 from bridge.requests.sighting import RunnerSighting
 from bridge.system.git import Git
 from bridge.verify.public_keys import PublicKey
@@ -45,6 +48,27 @@ def read_runners(
             sightings.append(RunnerSighting(record, 0.0, signed, details.poll_s if details else None))
     newest = sorted(sightings, key=lambda one: one.record.at_s, reverse=True)[: limits.PRESENCES_SHOWN]
     return [replace(one, unchanged_s=unchanged_s(one.record.ref, small[one.record.ref])) for one in newest]
+
+
+def read_offers(git: Git, refs: Mapping[str, str], runners: Sequence[RunnerSighting]) -> Offers:
+    """Return what runners offer, by their records on these references. Earlier runners in the list come first."""
+    offered: dict[str, list[Offer]] = {}
+    definitions: dict[str, tuple[Preset, Offer]] = {}
+    bytes_left = limits.OFFERED_BYTES
+    for sighting in runners:
+        record = sighting.record
+        digests = record.presets or {}
+        offers = {name: Offer(record.id, digest, sighting.signed) for name, digest in digests.items()}
+        for name, offer in offers.items():
+            offered.setdefault(name, []).append(offer)
+        path = f"{refs.get(record.ref, '')}:{presence.PRESETS}"
+        most = min(limits.PRESENCE_DEFINITION_BYTES, bytes_left)
+        (data,) = objects.read_many(git, [path], max_bytes=most)
+        bytes_left -= len(data or b"")
+        for name, preset in unpack(data, digests).items():
+            if len(definitions) < limits.OFFERED_DEFINITIONS:
+                definitions.setdefault(name, (preset, offers[name]))
+    return Offers(offered, definitions)
 
 
 def with_jobs(runners: Sequence[RunnerSighting], views: Mapping[str, RequestBranch]) -> list[RunnerSighting]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from bridge.presets import Preset
+from bridge.presets import Preset, load_presets
 from runner.host.interpreter import Interpreter, Problem
 from runner.host.models import Models
 from runner.policy import Policy
@@ -42,6 +42,15 @@ class Fitness:
     def presets(self) -> dict[str, str]:
         """The digests, by name, of the presets that this runner could run at the last check."""
         return {name: preset.digest for name, preset in self._allowed.items() if name not in self._failed}
+
+    @property
+    def own_definitions(self) -> list[Preset]:
+        """The presets that it could run at the last check and that do not come with the installation in this form."""
+        installed = {preset.digest for preset in load_presets().values()}
+        offered = self.presets
+        return [
+            preset for name, preset in self._allowed.items() if offered.get(name) not in (None, *installed)
+        ]
 
     def problem_for(self, preset: Preset) -> tuple[str, Problem] | None:
         """Check the host before a job. Returns a refusal's code and the problem, or None if the preset can run."""

@@ -17,6 +17,7 @@ from bridge.bus.writer import Writer
 from bridge.common import limits
 from bridge.errors import InfrastructureError, one_line
 from bridge.manifest import format_time
+from bridge.presets.announced import pack
 from bridge.system.deadline import within
 from bridge.verify.state_signature import signed_presence
 from runner.bus.backoff import Backoff
@@ -206,6 +207,8 @@ class Announcer:
             presence.FILE: writer.blob(record.to_bytes()),
             presence.DETAILS: writer.blob(details.to_bytes()),
         }
+        if definitions := pack(self._fitness.own_definitions):
+            blobs[presence.PRESETS] = writer.blob(definitions)
         tree = writer.tree({name: ("100644", blob) for name, blob in blobs.items()})
         message = signed_presence("kakeya: runner\n\n[skip ci]\n", self._signer, ref=self.ref, tree=tree)
         commit = writer.commit(tree, [], message, WHO)

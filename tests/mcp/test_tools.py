@@ -23,7 +23,7 @@ pytestmark = pytest.mark.bus
 # readOnly, destructive, idempotent, openWorld.
 HINTS = {
     "kakeya_doctor": (True, False, True, True),
-    "kakeya_presets": (True, False, True, False),
+    "kakeya_presets": (True, False, True, True),
     "kakeya_run": (False, False, False, True),
     "kakeya_wait": (True, False, True, True),
     "kakeya_status": (True, False, True, True),

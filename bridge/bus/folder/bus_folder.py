@@ -83,8 +83,9 @@ def _look(git: Git, name: str, *, ask: bool) -> BusFolder:
         quiet = replace(git, env=environment.without_prompts(git.env))
         remote = Remote.of(quiet, name)
         stored = folder_copy.load(git, remote.url)
-    except UsageError as error:
-        return BusFolder(problem=error.message)
+    except UsageError:
+        # There is no bus, so nothing is missing.
+        return BusFolder()
     except KakeyaError as error:
         return BusFolder(problem=one_line(error.message))
     known = _newest(stored, _tracked(git, name))

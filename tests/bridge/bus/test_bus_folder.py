@@ -158,9 +158,8 @@ def test_a_bus_without_a_default_branch_has_no_folder(
     assert read(clone).branch == "origin/HEAD"
 
 
-def test_a_remote_that_does_not_exist_is_a_problem_and_no_error(clone: Path) -> None:
-    assert "no remote" in read(clone, "nowhere").problem
-    assert read(clone, "nowhere").files == {}
+def test_without_the_remote_there_is_no_folder(clone: Path) -> None:
+    assert read(clone, "nowhere") == BusFolder()
 
 
 def test_files_beyond_the_limits_are_named_and_not_read(clone: Path, commit: Callable[..., str]) -> None:

@@ -72,7 +72,9 @@ def test_the_first_place_that_has_a_name_counts(
     assert Client(clone, presets=own).presets["a"].description == "of the argument"
 
 
-def test_an_invalid_file_hides_its_name_and_no_other(clone: Path, shared: Callable[..., None]) -> None:
+def test_row_148_hostile_files_on_the_default_branch_stop_no_other_preset(
+    clone: Path, shared: Callable[..., None]
+) -> None:
     bomb = "x: &a [1]\n" + "\n".join(f"y{i}: &b{i} [{', '.join(['*a'] * 500)}]" for i in range(500))
     shared(
         good=definition("good", "works"), noop="name: [", other=definition("misnamed", "x"), bomb=bomb,
@@ -85,6 +87,10 @@ def test_an_invalid_file_hides_its_name_and_no_other(clone: Path, shared: Callab
     assert "larger than" in presets.broken["large"].message
     with pytest.raises(PresetError, match="cannot be used"):
         find_preset(presets, "noop")
+    shared(**{f"many{i:03}": "x: 1" for i in range(300)}, huge="#" * 5_000_000)
+    presets = find_presets(Git.of_user(clone), "origin")
+    assert presets["good"].description == "works"
+    assert len(presets.broken) <= limits.BUS_FILES
     # A place before it still decides.
     put(clone / SHARED, noop=definition("noop", "here"))
     assert find_presets(Git.of_user(clone), "origin")["noop"].description == "here"
