@@ -546,6 +546,9 @@ def test_a_run_that_leaves_no_report_is_incomplete():
 # Codes about runs, which test_binding.py and test_run_file.py show, and about time, which test_odd_values.py does.
 ELSEWHERE = {
     "LEFT_OUT", "OTHER_SIGNER", "BAD_RUN", "NOT_THIS_RUN", "OTHER_TIME", "EDITED", "RUN_UNNAMED", "JUDGED_TOO_LONG",
+    # About kinds that a preset declares: test_own_kinds.py.
+    "KIND_NOT_DECLARED", "SCHEMA_MISMATCH", "CLAIM_MISSING", "NOT_A_NUMBER", "TOO_FEW_SAMPLES", "RATIO_BY_ZERO",
+    "CLAIM_NOT_FROM_SAMPLES", "CHECKED",
 }  # fmt: skip
 
 

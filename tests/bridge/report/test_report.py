@@ -201,7 +201,7 @@ def test_a_path_that_would_mislead_git_is_missing_and_nothing_else(client, answe
 
 def test_a_rejected_run_shows_what_was_wrong(client, keyed, presets, clone, tmp_path):
     report = tmp_path / "report.json"
-    report.write_text('{"kind": "mine", "schema_version": 3, "rows": [{"a": 1}, {"a": 2}]}')
+    report.write_text('{"kind": "kakeya.mine", "schema_version": 3, "rows": [{"a": 1}, {"a": 2}]}')
     step = {"argv": ["/bin/cp", str(report), "results/research/mine.json"]}
     made = {"steps": [{"argv": ["/bin/mkdir", "-p", "results/research"]}, step], "gate": "reports"}
     folder = presets(mine=made | {"collect": ["results/research/mine.json"]})
