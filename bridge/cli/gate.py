@@ -121,11 +121,11 @@ def _read(
 
 
 def reports_in(folder: Path) -> list[Path]:
-    """Return the reports below a folder, without the files that the bridge itself writes beside them."""
+    """Return the reports below a folder, without the files that git and the bridge itself write there."""
     files = [
         file
         for file in islice(folder.rglob("*.json"), limits.GATE_FILES + 1)
-        if wire.FOLDER not in file.relative_to(folder).parts
+        if not {wire.FOLDER, ".git"}.intersection(file.relative_to(folder).parts)
         and wire.FOLDER not in folder.absolute().parts
         and not file.is_dir()
     ]

@@ -51,12 +51,12 @@ def test_presets_fit_into_eighty_columns_and_are_whole(tmp_path):
     assert "\u2026" not in text
 
 
-def test_presets_in_a_pipe_are_one_line_each_with_four_columns(tmp_path):
+def test_presets_in_a_pipe_are_one_line_each_with_five_columns(tmp_path):
     done = subprocess.run([*KAKEYA, "presets"], cwd=tmp_path, capture_output=True, text=True, check=True)
     rows = [line.split("\t") for line in done.stdout.splitlines()]
 
     assert [row[0] for row in rows] == list(load_presets(None))
-    assert {len(row) for row in rows} == {4}
+    assert {len(row) for row in rows} == {5}
     assert all(row[2] == load_presets(None)[row[0]].description for row in rows)
 
 
