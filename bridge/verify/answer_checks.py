@@ -150,7 +150,7 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
         message = "a report does not name its run: an older engine wrote it"
         checks.append(Check("run", ok=None, message=message))
     elif paths and not codes & {"NOT_THIS_RUN", "EDITED"}:
-        message = "the reports are of this run, and their rows are those of its log"
+        message = "the log of this run vouches for its reports"
         checks.append(Check("run", ok=True, message=message))
     accepted = result.state is State.SUCCEEDED
     count = "its report" if len(paths) == 1 else f"its {len(paths)} reports"

@@ -17,7 +17,7 @@ from bridge.errors import ExitCode
 
 # The meaning of each verdict.
 MEANINGS = {
-    "ACCEPTED": "the run measured this report, its claims follow from its rows, and no check objects",
+    "ACCEPTED": "the run vouches for this report, and no check objects",
     "ACCEPTED_BY_REQUESTER": "no check objects; the request's own code measured, so the requester vouches for it",
     "REJECTED": "the experiment is wrong, or the report is not the run's, so its figures cannot be relied on",
     "INCOMPLETE": "no error was found, but something is missing or too uneven, so the figures cannot be relied on yet",
