@@ -9,7 +9,7 @@ is a PushError, which says whether anything was sent.
 """
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -72,10 +72,22 @@ def find_branches(
     return {branch: oid for branch, oid in heads if is_wanted(branch)}
 
 
-def fetch(git: Git, address: str, commits: Mapping[str, str], *, timeout: float = NETWORK_TIMEOUT) -> None:
+def fetch(
+    git: Git,
+    address: str,
+    commits: Mapping[str, str],
+    *,
+    flags: Sequence[str] = FETCH_FLAGS,
+    timeout: float = NETWORK_TIMEOUT,
+) -> None:
     """Fetch commits by their ids, given by the local references that they are put at."""
     specs = "".join(f"+{oid}:{ref}\n" for ref, oid in commits.items())
-    git("fetch", *FETCH_FLAGS, "--stdin", "--", address, stdin=specs, timeout=timeout)
+    git("fetch", *flags, "--stdin", "--", address, stdin=specs, timeout=timeout)
+
+
+def fetch_objects(git: Git, address: str, oids: Iterable[str], flags: Sequence[str] = FETCH_FLAGS) -> None:
+    """Fetch objects by their ids, without a reference to them."""
+    git("fetch", *flags, "--stdin", "--", address, stdin="".join(f"{oid}\n" for oid in oids))
 
 
 def start_fetch(git: Git, address: str, commits: Iterable[str], *flags: str, at: str = "") -> Child:

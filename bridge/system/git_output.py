@@ -216,6 +216,15 @@ def settings(data: bytes) -> list[tuple[str, str]]:
     return [(decode(name), decode(value) if end else "true") for name, end, value in pairs]
 
 
+def reflog_time(selector: str) -> float | None:
+    """Return the Unix time in ``refs/heads/main@{1770000000}``, as ``reflog --date=unix --format=%gd`` writes it."""
+    seconds = selector.rpartition("@{")[2].removesuffix("}")
+    try:
+        return float(seconds) if seconds.isdecimal() else None
+    except ValueError:
+        return None
+
+
 def packed_refs(data: bytes) -> list[tuple[bytes, bytes]]:
     """Return the names in a file ``packed-refs``, each with its lines: an annotated tag has two."""
     refs: list[tuple[bytes, bytes]] = []

@@ -2,10 +2,10 @@
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bridge.bus import exact_refs, objects
 from bridge.bus.branch_names import DEFAULT_PREFIX
 from bridge.bus.wire import Result
 from bridge.client import Client
@@ -99,11 +99,12 @@ def try_preset(
 
 def _bring_tree(clone: Path, repo: Path | str) -> str:
     """Fetch the HEAD of a repository, and return its commit."""
-    top = open_repository(repo).text("rev-parse", "--show-toplevel")
-    git = Git.of_user(clone)
-    with suppress(Exception):
-        git("fetch", "--quiet", "--no-tags", top, "HEAD")
-        return git.text("rev-parse", "--verify", "FETCH_HEAD^{commit}")
+    origin = open_repository(repo)
+    top = origin.text("rev-parse", "--show-toplevel")
+    commit = objects.resolve(origin, "HEAD")
+    if commit:
+        exact_refs.fetch_objects(Git.of_user(clone), top, [commit])
+        return commit
     raise UsageError(
         f"{top} has no commit whose files the job could read", fix="Commit something there first."
     )

@@ -133,11 +133,10 @@ def _tracked(git: Git, name: str) -> FolderCopy | None:
     commit = objects.resolve(git, ref) if ref.startswith(prefix) else None
     if commit is None:
         return None
-    # The reflog says when: `refs/remotes/origin/main@{1770000000}`.
     entry = git.maybe("reflog", "show", "--date=unix", "-1", "--format=%gd", ref) or ""
-    seconds = entry.rpartition("@{")[2].removesuffix("}")
+    seen_at = git_output.reflog_time(entry) or 0.0
     try:
-        return _content(git, ref.removeprefix(prefix), commit, float(seconds) if seconds.isdecimal() else 0.0)
+        return _content(git, ref.removeprefix(prefix), commit, seen_at)
     except (ProcessError, InfrastructureError):
         return None
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from bridge.bus import exact_refs
 from bridge.errors import GitError
 from bridge.system import batch, git_output
 from bridge.system.git import FETCH_FLAGS, Git
@@ -46,7 +47,8 @@ def fetched(git: Git, remote: str, commit: str) -> Iterator[Git]:
         for i, (name, value) in enumerate(for_remote):
             env |= {f"GIT_CONFIG_KEY_{i}": name, f"GIT_CONFIG_VALUE_{i}": value}
         store = replace(git.with_env(**env), directory=Path(top))
-        store("fetch", *_FLAGS, "--filter=blob:none", "--depth=1", "--", remote, f"+{commit}:refs/heads/bus")
+        flags = (*_FLAGS, "--filter=blob:none", "--depth=1")
+        exact_refs.fetch(store, remote, {"refs/heads/bus": commit}, flags=flags)
         yield store
     finally:
         batch.invalidate(str(Path(top).absolute()))
@@ -56,7 +58,6 @@ def fetched(git: Git, remote: str, commit: str) -> Iterator[Git]:
 def fetch_blobs(store: Git, remote: str, blobs: Sequence[str]) -> None:
     """Fetch files of the commit that did not come with it, all at once."""
     if blobs:
-        lines = "".join(f"{oid}\n" for oid in dict.fromkeys(blobs))
         # A server without filters has sent them already, and may refuse this.
         with suppress(GitError):
-            store("fetch", *_FLAGS, "--stdin", "--", remote, stdin=lines)
+            exact_refs.fetch_objects(store, remote, dict.fromkeys(blobs), _FLAGS)
