@@ -178,7 +178,7 @@ def test_row_28_git_s_output_is_taken_apart_in_one_place():
         "runner/job/sandbox/probe.py", "runner/job/usage.py", "runner/host/facts.py", "runner/service/plan.py",
         "runner/admit/approvals.py", "runner/job/sandbox/attempt.py", "runner/check/presets.py",
         "runner/service/actions_listener.py", "runner/job/hidden_files.py",
-        "runner/host/models.py", "bridge/mcp/server.py", "runner/job/syscalls.py",
+        "runner/host/models.py", "bridge/mcp/server.py", "runner/job/syscalls.py", "runner/cli/pinning.py",
     }  # fmt: skip
     files = [path for package in ("bridge", "runner") for path in (root / package).rglob("*.py")]
     found = {str(path.relative_to(root)) for path in files if ".splitlines(" in path.read_text()}
