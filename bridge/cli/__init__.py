@@ -25,7 +25,7 @@ COMMANDS = {
     "wait": "Wait for an answer, verify it, and exit with its exit code.",
     "logs": "Print a job's log; -f follows it.",
     "fetch": "Verify an answer and write its files into a folder.",
-    "verify": "Verify an answer offline.",
+    "verify": "Verify an answer.",
     "report": "Show a run's results and evidence, or compare several runs.",
     "gate": "Judge local reports with the checks that a runner uses.",
     "measure": "Run a preset on this machine; write its reports with their signed runs.",

@@ -171,7 +171,7 @@ def fetch_command(context: click.Context, request: str | None, out: str | None, 
 @json_option
 @click.pass_context
 def verify_command(context: click.Context, request: str | None, *, as_json: bool) -> int:
-    """Verify an answer offline, from its branch and the runner's public key.
+    """Verify an answer, from its branch and the runner's public key.
 
     The key must be pinned beforehand: with --key, KAKEYA_PUBLIC_KEY or `git config kakeya.publicKey`, or as
     .kakeya/runner.pub on the remote's default branch. If a key is pinned, an answer that it did not sign fails

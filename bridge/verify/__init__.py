@@ -1,1 +1,1 @@
-"""Verifies an answer offline (files, history, signature, plausibility), and writes it to disk."""
+"""Verifies an answer (files, history, signature, plausibility), and writes it to disk."""

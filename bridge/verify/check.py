@@ -1,4 +1,4 @@
-"""Verifies an answer offline, from its branch alone: whether it is complete, and whether it answers this request."""
+"""Verifies an answer from its branch alone: whether it is complete, and whether it answers this request."""
 
 import re
 from collections.abc import Container, Mapping
