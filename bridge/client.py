@@ -75,7 +75,7 @@ class Run:
         return self.client.fetch(self.branch, out)
 
     def verify(self) -> "Report":
-        """Check the answer offline."""
+        """Check the answer."""
         return self.client.verify(self.branch)
 
     def cancel(self, reason: str = "") -> Status:
@@ -152,7 +152,8 @@ class Client:
             # There is no bus, so nothing is missing.
             return Offers()
         try:
-            keys = self.pin.keys if self.pin else ()
+            pin = self.pin
+            keys = pin.keys if pin else ()
         except KakeyaError as error:
             return Offers(problem=f"no runner is listed: {error.message}")
         try:
@@ -329,7 +330,10 @@ class Client:
         return read_result(self.git, require_answer(self.view(branch)))
 
     def verify(self, branch: str) -> "Report":
-        """Check an answer offline: if its branch was fetched before, only the local copy is read."""
+        """Check an answer. If its branch was fetched before, the local copy is read.
+
+        Without a nearer pin, the remote is asked for the keys on its default branch.
+        """
         return self._verify(self._known(branch))
 
     def fetch(self, branch: str, out: Path | str | None = None) -> "Fetched":

@@ -8,7 +8,7 @@ import click
 from bridge.cli.common import complete_preset, param_option, presets_of, raw_option
 from bridge.cli.gate import show_gate
 from bridge.common import environment
-from bridge.common.cli.commands import EXISTING_FOLDER, FOLDER, json_option, option
+from bridge.common.cli.commands import EXISTING_FOLDER, FOLDER, json_option, option, split_settings
 from bridge.common.cli.output import put, put_block, put_json, say
 from bridge.demo.walkthrough import MODELS
 from bridge.errors import UsageError, one_line
@@ -90,15 +90,13 @@ def command(
 
 
 def _settings(texts: tuple[str, ...], preset: Preset) -> dict[str, str]:
-    settings, known = {}, sorted({*preset.env_names, *preset.pass_env})
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--env {text}: write it as --env NAME=VALUE")
+    settings, known = split_settings(texts), sorted({*preset.env_names, *preset.pass_env})
+    for name, value in settings.items():
         if name not in known and name not in MODELS:
             fix = f"It takes {', '.join(known) or 'none'}."
-            raise UsageError(f"--env {text}: the preset {preset.name} takes no setting {name}", fix=fix)
-        settings[name] = value
+            raise UsageError(
+                f"--env {name}={value}: the preset {preset.name} takes no setting {name}", fix=fix
+            )
     return settings
 
 

@@ -152,7 +152,7 @@ def _judge_file(
     if kinds and kind not in kinds:
         wanted = " or ".join(dict.fromkeys(kinds))
         return kind, [("WRONG_KIND", f"it is of kind {report.get('kind')!r}, not {wanted}")]
-    return kind, _first(_faults(report, run, deadline, hashlib.sha256(data).hexdigest()))
+    return kind, _first(_faults(report, run, deadline, data))
 
 
 def _first(faults: Iterable[Fault]) -> list[Fault]:
@@ -170,13 +170,13 @@ def _first(faults: Iterable[Fault]) -> list[Fault]:
 
 
 def _faults(
-    report: Mapping[str, Any], run: Voucher, deadline: Deadline, digest: str = ""
+    report: Mapping[str, Any], run: Voucher, deadline: Deadline, data: bytes = b""
 ) -> Iterator[tuple[str, str]]:
-    """Yield violations as pairs of code and message, within the time that is left. ``digest`` is the file's SHA-256."""
+    """Yield violations as pairs of code and message, within the time that is left. ``data`` is the report's file."""
     kind = report.get("kind")
     if isinstance(run, RunBinding) and isinstance(kind, str) and _is_others(kind):
         try:
-            yield from _guarded(kind, _others_faults(kind, report, run, deadline, digest))
+            yield from _guarded(kind, _others_faults(kind, report, run, deadline, data))
         except TooLongError:
             yield "JUDGED_TOO_LONG", f"within {limits.JUDGE_S:g} s its schema and claims were not all checked"
         return
@@ -201,10 +201,10 @@ def _is_others(kind: str) -> bool:
 
 
 def _others_faults(
-    kind: str, report: Mapping[str, Any], run: RunBinding, deadline: Deadline, digest: str
+    kind: str, report: Mapping[str, Any], run: RunBinding, deadline: Deadline, data: bytes
 ) -> Iterator[tuple[str, str]]:
     if own := run.kinds.get(kind):
-        yield from judge_own(own, report, digest, run, deadline)
+        yield from judge_own(own, report, hashlib.sha256(data).hexdigest(), run, deadline)
     else:
         yield "KIND_NOT_DECLARED", f"the preset does not declare reports of kind {kind[:80]!r}"
 

@@ -1,4 +1,4 @@
-"""The folder of presets of one's own: the one that is named, or the one in the repository's working tree."""
+"""The folder of presets of one's own: the one that KAKEYA_PRESETS names, or the one in the working tree."""
 
 from pathlib import Path
 
@@ -8,13 +8,8 @@ from bridge.presets.sources import SHARED, VARIABLE
 from bridge.system.git import Git
 
 
-def own_folder(repo: Path | str, named: Path | None = None) -> Path | None:
-    """Return the folder that was named, else KAKEYA_PRESETS, else the working tree's, if there is one.
-
-    Unlike requests, which use the presets of the bus's default branch, this finds what is not committed yet.
-    """
-    if named is not None:
-        return named.absolute()
+def own_folder(repo: Path | str) -> Path | None:
+    """Return the folder that KAKEYA_PRESETS names, else the working tree's, if there is one."""
     if folder := environment.get(VARIABLE):
         return environment.expand(folder).absolute()
     try:

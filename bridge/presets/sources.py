@@ -52,7 +52,7 @@ def find_presets(
 
 
 def _own_folder(git: Git) -> Layer | None:
-    top = git.maybe("rev-parse", "--show-toplevel")
+    top = git.top()
     folder = Path(top, SHARED) if top else None
     if folder is None or not folder.is_dir():
         return None

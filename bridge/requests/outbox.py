@@ -113,7 +113,7 @@ def pushed_elsewhere(remote: Remote) -> str | None:
     """Return a sentence about it if git pushes to other repositories than the one that is read, judged by name."""
     git = remote.git
     pushed = git_output.lines(git("remote", "get-url", "--push", "--all", remote.name, ok=(0, 2, 128)).stdout)
-    top = git.maybe("rev-parse", "--show-toplevel") or git.directory
+    top = git.base()
     if not pushed or repository_name(remote.url, top) in {repository_name(url, top) for url in pushed}:
         return None
     return f"{remote.name} is read from {remote.url}, but git pushes to {', '.join(pushed)}"

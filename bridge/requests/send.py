@@ -42,7 +42,7 @@ def send(
 
     def bind(branch: str) -> Binding:
         # Git resolves a relative address from the top of the working tree.
-        top = git.maybe("rev-parse", "--show-toplevel") or git.directory
+        top = git.base()
         return Binding(branch, repository_name(remote.url, top), draft.preset.digest)
 
     make = partial(request_commit.prepare, git, draft, namespace, bind=bind if sign else None)

@@ -166,6 +166,14 @@ class Git:
         done = self(*args, ok=(0, 1, 128))
         return done.text if done.returncode == 0 else None
 
+    def top(self) -> str | None:
+        """Return the top folder of the working tree; None outside of one, as in a bare repository."""
+        return self.maybe("rev-parse", "--show-toplevel")
+
+    def base(self) -> Path:
+        """Return where git resolves relative addresses and settings: the top of the working tree, or the repository."""
+        return Path(self.top() or self.directory)
+
     def refs(self, *prefixes: str) -> dict[str, str]:
         """Return ``{name: object id}`` of this repository's references below the prefixes."""
         return refs(self("for-each-ref", "--format=%(objectname) %(refname)", *prefixes).stdout)

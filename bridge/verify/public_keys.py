@@ -120,8 +120,7 @@ def find_pin(git: Git | None, remote: str, named: Path | str | None = None) -> P
     if git is None:
         return None
     if setting := git.maybe("config", "--type=path", "--get", SETTING):
-        top = git.maybe("rev-parse", "--show-toplevel") or git.directory
-        return _of_file(Path(top, setting), f"git config {SETTING}")
+        return _of_file(git.base() / setting, f"git config {SETTING}")
     return _of_default_branch(git, remote)
 
 
@@ -184,7 +183,7 @@ class ReportKeys:
 
 def _published(git: Git, remote: str, folder: Path) -> Pin | None:
     """Return the keys that the default branch has in a folder of this working tree; None if it has none to read."""
-    top = git.maybe("rev-parse", "--show-toplevel")
+    top = git.top()
     if not top or not folder.is_relative_to(root := Path(top).resolve()):
         return None
     default = read_bus_folder(git, remote)

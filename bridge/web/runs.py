@@ -12,7 +12,7 @@ from bridge.errors import InfrastructureError, VerificationError
 from bridge.report.build import view_of
 from bridge.report.model import RunView
 from bridge.report.source import Source
-from bridge.reports.readable import Readable
+from bridge.reports.readable import Readable, readable
 from bridge.verify.answer_files import Contents, read_result
 from bridge.verify.check import KnownAnswers, verify
 from bridge.verify.export import read_answer
@@ -112,9 +112,10 @@ class Runs:
     def log(self, view: RequestBranch, most: int = TAIL) -> LogText:
         """Return the end of a log: of the answer's log if there is an answer, otherwise of the streamed output."""
         with self._log_turn:
-            is_final, people = view.current_state.is_final, Readable()
-            whole = people.add(self._kept_log(view) if is_final else self._streamed(view, most))
-            raw = (whole + people.end() if is_final else whole)[-most:]
+            is_final = view.current_state.is_final
+            # Of a log that grows, the beginning of a line of digests waits for its end.
+            shown = readable(self._kept_log(view)) if is_final else Readable().add(self._streamed(view, most))
+            raw = shown[-most:]
             text = sanitize.log(raw)
             return LogText(text[-most:], cut=len(raw) >= most)
 

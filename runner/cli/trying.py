@@ -7,7 +7,7 @@ import click
 from pydantic import ValidationError
 
 from bridge.bus import wire
-from bridge.common.cli.commands import EXISTING_FOLDER, REFERENCE, json_option, option
+from bridge.common.cli.commands import EXISTING_FOLDER, REFERENCE, json_option, option, split_settings
 from bridge.common.cli.output import put, put_block, put_json, say
 from bridge.common.validation import describe_all
 from bridge.errors import UsageError, one_line
@@ -61,7 +61,7 @@ def try_command(
     known = find_preset(load_presets(chosen), preset)
     observer = _Silent() if as_json else _Shown()
     trial = try_preset(
-        rules, preset, split_params(params, known.params), presets=chosen, repo=repo, observer=observer,
+        rules, known, split_params(params, known.params), presets=chosen, repo=repo, observer=observer,
         stop=stop_on_signals, tell=lambda line: say(line) if "WARNING" in line else None,
     )  # fmt: skip
     if as_json:
@@ -81,12 +81,7 @@ def _policy(path: Path | None) -> Policy:
 
 def _with_settings(rules: Policy, texts: tuple[str, ...]) -> Policy:
     """Return the policy with further settings."""
-    settings = dict(rules.env)
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--env {text}: write it as --env NAME=VALUE")
-        settings[name] = value
+    settings = {**rules.env, **split_settings(texts)}
     checked = {**rules.model_dump(include={"schema_version", "bus"}), "env": settings}
     try:
         return rules.model_copy(update={"env": Policy.model_validate(checked).env})

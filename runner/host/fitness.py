@@ -1,6 +1,7 @@
 """Which presets this runner can run: by its policy, and by the interpreter, packages and models that are installed."""
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from bridge.presets import Preset, load_presets
 from runner.host.interpreter import Interpreter, Problem
@@ -43,13 +44,19 @@ class Fitness:
         """The digests, by name, of the presets that this runner could run at the last check."""
         return {name: preset.digest for name, preset in self._allowed.items() if name not in self._failed}
 
+    @cached_property
+    def _installed(self) -> frozenset[str]:
+        """The digests of the presets that come with the installation."""
+        return frozenset(preset.digest for preset in load_presets().values())
+
     @property
     def own_definitions(self) -> list[Preset]:
         """The presets that it could run at the last check and that do not come with the installation in this form."""
-        installed = {preset.digest for preset in load_presets().values()}
         offered = self.presets
         return [
-            preset for name, preset in self._allowed.items() if offered.get(name) not in (None, *installed)
+            preset
+            for name, preset in self._allowed.items()
+            if offered.get(name) not in (None, *self._installed)
         ]
 
     def problem_for(self, preset: Preset) -> tuple[str, Problem] | None:

@@ -11,7 +11,7 @@ from bridge.bus.wire import Result
 from bridge.client import Client
 from bridge.errors import InfrastructureError, UsageError
 from bridge.local_runner import make_repositories
-from bridge.presets import Preset, find_preset, load_presets
+from bridge.presets import Preset
 from bridge.system.git import Git, open_repository
 from bridge.system.signals import StopRequest
 from bridge.verify.verdict import Conclusion
@@ -43,7 +43,7 @@ class Trial:
 
 
 def try_preset(
-    policy: Policy, name: str, params: Mapping[str, str], *,
+    policy: Policy, preset: Preset, params: Mapping[str, str], *,
     presets: Path | None, repo: Path | str, observer: Observer,
     stop: Callable[[StopRequest], None], tell: Callable[[str], None],
 ) -> Trial:  # fmt: skip
@@ -51,22 +51,20 @@ def try_preset(
 
     Args:
         policy: of this host. Its bus, state folder and key are not used.
-        name: the preset's.
+        preset: the preset.
         params: its parameters, as texts.
-        presets: the folder of presets to use; by default the policy's.
+        presets: the folder that it comes from; None: it is a built-in one.
         repo: for a preset that needs the request's tree: the repository whose HEAD that is.
         observer: is told what the job does.
         stop: called with the request to stop, so that a signal can make it.
         tell: called with what the runner says meanwhile.
 
     Raises:
-        PresetError: there is no such preset, it cannot be used, or a parameter does not fit.
+        PresetError: a parameter does not fit.
         UsageError: the preset needs a repository, and there is none.
         InfrastructureError: nothing was answered.
     """
-    folder = presets or policy.preset_folder
-    known = find_preset(load_presets(folder), name)
-    known.check_texts(params)
+    preset.check_texts(params)
     messages: list[str] = []
 
     def note(line: str) -> None:
@@ -77,10 +75,10 @@ def try_preset(
         root = Path(temporary)
         bus, clone = root / "bus.git", root / "clone"
         make_repositories(bus, clone, {})
-        ref = _bring_tree(clone, repo) if known.code == "request" or known.inputs else "HEAD"
-        client = Client(clone, presets=folder, prefix=DEFAULT_PREFIX, suffix="")
-        run = client.run(name, known.read_params(params), ref=ref)
-        rules = _for_trial(policy, known, bus, root / "state", folder)
+        ref = _bring_tree(clone, repo) if preset.code == "request" or preset.inputs else "HEAD"
+        client = Client(clone, presets=presets, prefix=DEFAULT_PREFIX, suffix="")
+        run = client.run(preset.name, preset.read_params(params), ref=ref)
+        rules = _for_trial(policy, preset, bus, root / "state", presets)
         with open_runner(rules, note) as context:
             stop(context.stop)
             once(replace(context, observer=observer), run.branch)
@@ -94,7 +92,7 @@ def try_preset(
             )
         result = report.result
         logs = [files[log.path].decode("utf-8", "replace") for log in result.logs if log.path in files]
-        return Trial(result, report.conclusion, logs, _notes(policy, known), sandbox)
+        return Trial(result, report.conclusion, logs, _notes(policy, preset), sandbox)
 
 
 def _bring_tree(clone: Path, repo: Path | str) -> str:

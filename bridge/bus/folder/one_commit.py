@@ -31,7 +31,7 @@ def fetched(git: Git, remote: str, commit: str) -> Iterator[Git]:
     Raises:
         GitError: the remote does not give the commit.
     """
-    top = git.maybe("rev-parse", "--show-toplevel") or git.directory
+    base = git.base()
     folder = Path(tempfile.mkdtemp(prefix="kakeya-bus-"))
     try:
         git("init", "--quiet", "--bare", "--object-format=sha1", "--template=", str(folder))
@@ -46,12 +46,12 @@ def fetched(git: Git, remote: str, commit: str) -> Iterator[Git]:
         env["GIT_CONFIG_COUNT"] = str(len(for_remote))
         for i, (name, value) in enumerate(for_remote):
             env |= {f"GIT_CONFIG_KEY_{i}": name, f"GIT_CONFIG_VALUE_{i}": value}
-        store = replace(git.with_env(**env), directory=Path(top))
+        store = replace(git.with_env(**env), directory=base)
         flags = (*_FLAGS, "--filter=blob:none", "--depth=1")
         exact_refs.fetch(store, remote, {"refs/heads/bus": commit}, flags=flags)
         yield store
     finally:
-        batch.invalidate(str(Path(top).absolute()))
+        batch.invalidate(str(base.absolute()))
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import click
 
 from bridge.common.cli.startup import QuietInterrupt
+from bridge.common.errors import UsageError
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -158,6 +159,17 @@ def option(names: str, kind: Any = TEXT, default: Any = None, **settings: Any) -
 def flag(names: str, about: str) -> Decorator:
     """Return an option that takes no value."""
     return click.option(*names.split(), is_flag=True, help=about)
+
+
+def split_settings(texts: Iterable[str]) -> dict[str, str]:
+    """Split the ``NAME=VALUE`` texts of an option ``--env``. One without ``=`` is a UsageError."""
+    settings: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--env {text}: write it as --env NAME=VALUE")
+        settings[name] = value
+    return settings
 
 
 def options(*parts: Decorator) -> Decorator:
