@@ -19,12 +19,12 @@ def carry_out(
     job: Any, title: str, unit: str, show: Callable[[Sections], None], out: Path | None, *,
     as_json: bool, plot: bool = False,
 ) -> Sections:  # fmt: skip
-    """Run a job of ``engine.measure.job``, write and print its report, and return it.
+    """Run a job of ``engine.harness.job``, write and print its report, and return it.
 
     ``title`` is the word beside the progress bar, ``unit`` the plural of what it counts; for ``plot``, see
     ``put_out``.
     """
-    from engine.measure.job import run
+    from engine.harness.job import run
 
     tell_left_out(job.config.get("left_out", {}))
     with progress(title, unit) as (on_start, on_step):
@@ -41,12 +41,12 @@ def tell_left_out(arms: dict[str, str]) -> None:
 
 
 def choose_threads(pair: Any, requested: int | None, out: Path | None) -> Any:
-    """Choose, set and print (on standard error) the number of BLAS threads; see ``engine.measure.threads``.
+    """Choose, set and print (on standard error) the number of BLAS threads; see ``engine.harness.threads``.
 
     An interrupted run of the report ``out`` keeps its number.
     """
-    from engine.measure import threads
-    from engine.measure.journal import recorded_choices
+    from engine.harness import threads
+    from engine.harness.journal import recorded_choices
 
     chosen = threads.choose(pair, requested, recorded_choices(out))
     if chosen.by == "measured":
@@ -84,7 +84,7 @@ def put_out(
     as_json: bool, plot: bool = False,
 ) -> None:  # fmt: skip
     """Write a report, and a ``plot`` of it beside it, and print it as JSON or as a table."""
-    from engine.measure import report
+    from engine.harness import report
 
     if out:
         report.write(out, document)

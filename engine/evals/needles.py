@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from engine.errors import BadInput
-from engine.measure import prompts
+from engine.harness import prompts
 from engine.tokens import Tokenizer
 
 T = TypeVar("T")

@@ -16,12 +16,12 @@ from engine.dflash import Tapped, load_draft
 from engine.dflash.divergence import first_difference
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.errors import BadInput
+from engine.harness.arm import Arm, Turn, interleave
+from engine.harness.job import Job, sections
+from engine.harness.prompts import Prompt, Workload
+from engine.harness.rows import Row
 from engine.inject.package import load_drafter
 from engine.lm import cache as lm_cache
-from engine.measure.arm import Arm, Turn, interleave
-from engine.measure.job import Job, sections
-from engine.measure.prompts import Prompt, Workload
-from engine.measure.rows import Row
 from engine.models import Pair
 from engine.mx import DTYPES, integers, mx, nn, number
 

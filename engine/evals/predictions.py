@@ -5,7 +5,7 @@ from typing import Any
 
 from engine.cache.protocol import Cache
 from engine.evals.needles import Needle
-from engine.measure.arm import Arm, Turn
+from engine.harness.arm import Arm, Turn
 from engine.mx import mx, nn, number
 
 

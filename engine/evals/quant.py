@@ -22,11 +22,11 @@ from engine.evals.controls import control_caches, noise, same
 from engine.evals.liveness import counters
 from engine.evals.recall import try_caches
 from engine.evals.storage import HOLDERS, HalfCache, in_half_precision, read_back, stored
+from engine.harness.arm import Arm, Turn, interleave
+from engine.harness.job import Job, sections
+from engine.harness.prompts import Prompt, Workload
+from engine.harness.rows import Row
 from engine.lm import cache as lm_cache
-from engine.measure.arm import Arm, Turn, interleave
-from engine.measure.job import Job, sections
-from engine.measure.prompts import Prompt, Workload
-from engine.measure.rows import Row
 from engine.models import Pair
 from engine.mx import mx, nn, number
 from engine.tokens import Tokenizer

@@ -18,12 +18,12 @@ from engine.evals.liveness import counters
 from engine.evals.needles import Needle, workload
 from engine.evals.predictions import Predictions
 from engine.evals.speculation.bench import explain
+from engine.harness import rows
+from engine.harness.arm import Arm, Decode, Turn, interleave
+from engine.harness.job import Job, config_of, sections
+from engine.harness.rows import CHUNK, Row
+from engine.harness.steady import until_steady
 from engine.lm import generate_step
-from engine.measure import rows
-from engine.measure.arm import Arm, Decode, Turn, interleave
-from engine.measure.job import Job, config_of, sections
-from engine.measure.rows import CHUNK, Row
-from engine.measure.steady import until_steady
 from engine.models import Pair
 from engine.mx import mx, nn
 

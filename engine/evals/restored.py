@@ -18,8 +18,8 @@ from engine.errors import BadInput
 from engine.evals.controls import noise
 from engine.evals.needles import Needle
 from engine.evals.recall import BASELINE, IDENTITY, POISON, NeedleArm, NeedlePlan, stock, try_caches
-from engine.measure.arm import Arm
-from engine.measure.rows import CHUNK
+from engine.harness.arm import Arm
+from engine.harness.rows import CHUNK
 from engine.mx import mx, nn, number
 from engine.restore import Compressed, Exact, Noise, Source, restored_caches
 from engine.restore.cache import restored_layers

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from bridge.reports import kinds
 from engine.errors import EngineError
 from engine.evals.speculation.bench import divergence_section
-from engine.measure.job import config_of
-from engine.measure.report import OpenReport
+from engine.harness.job import config_of
+from engine.harness.report import OpenReport
 from engine.serve.dialects import completions
 from engine.serve.errors import ApiError
 from engine.serve.models import Resident

@@ -11,7 +11,7 @@ from engine.cache.roundtrip import KakeyaLatticeMLXCache
 from engine.codec import classic_store
 from engine.codec.classic import ClassicCodec
 from engine.evals.controls import ControlCache
-from engine.measure import memory
+from engine.harness import memory
 from engine.mx import mx, tree
 
 HOLDERS: tuple[Any, ...] = (

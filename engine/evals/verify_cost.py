@@ -10,11 +10,11 @@ from bridge.reports import kinds
 from engine.cache import make_caches
 from engine.dflash.rollback import Rollback, rollback_for
 from engine.dflash.target.cpu_fast_path import quick_copy
-from engine.measure import prompts
-from engine.measure.arm import Turn, interleave
-from engine.measure.job import Job, config_of
-from engine.measure.rows import CHUNK, Row
-from engine.measure.threads import Threads
+from engine.harness import prompts
+from engine.harness.arm import Turn, interleave
+from engine.harness.job import Job, config_of
+from engine.harness.rows import CHUNK, Row
+from engine.harness.threads import Threads
 from engine.models import Pair
 from engine.mx import mx
 

@@ -13,8 +13,8 @@ from engine import models
 from engine.evals import needles
 from engine.evals.recall import RecallPlan, arms_of, row
 from engine.evals.speculation import bench as spec
-from engine.measure import prompts
-from engine.measure.arm import Turn, interleave
+from engine.harness import prompts
+from engine.harness.arm import Turn, interleave
 
 pytestmark = pytest.mark.integration
 

@@ -29,7 +29,7 @@ def command(*, out: Path, code_count: int, chat_count: int, seed: int) -> None:
     from itertools import islice
 
     from engine.errors import BadInput
-    from engine.measure import prompts as sets
+    from engine.harness import prompts as sets
     from engine.train.data import corpus
     from training import prompts
 

@@ -22,7 +22,7 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     from engine.cli.bench.show import spec_table
     from engine.evals.speculation.arms import SpeculationPlan
     from engine.evals.speculation.bench import WORKLOAD, baseline
-    from engine.measure import prompts
+    from engine.harness import prompts
     from engine.models import load
 
     pair = load(options["model"], draft=False, dtype=options["dtype"])

@@ -83,7 +83,7 @@ def workloads_of(pair: Any, options: dict[str, Any], *, chat: bool) -> list[Any]
     from engine.dflash.target.context import check_context
     from engine.evals import needles
     from engine.evals.speculation.bench import WORKLOAD
-    from engine.measure import prompts
+    from engine.harness import prompts
 
     if not options["needles"]:
         name = options["prompts"] or prompts.DEFAULT

@@ -34,8 +34,8 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     from engine.dflash.target.context import check_context
     from engine.evals.recall import try_caches
     from engine.evals.verify_cost import Sweep, job
-    from engine.measure import report
-    from engine.measure.job import run_all
+    from engine.harness import report
+    from engine.harness.job import run_all
     from engine.models import load
 
     specs = tuple(dict.fromkeys(parse(spec).text for spec in options["caches"]))

@@ -39,7 +39,7 @@ def command(*, out: Path | None, as_json: bool, **config: Any) -> None:
         raise click.UsageError("--model and --text go together")
     config["text"] = str(config["text"]) if config["text"] else None
     from engine.evals.rate_distortion.table import KIND, RatePlan, table
-    from engine.measure.report import OpenReport
+    from engine.harness.report import OpenReport
 
     start = time.perf_counter()
     with progress("codecs", "codecs") as (on_start, on_row):

@@ -46,7 +46,7 @@ def command(
     if prompts and text:
         raise click.UsageError("--prompts or --text, not both")
     from engine.evals import quant
-    from engine.measure.job import config_of
+    from engine.harness.job import config_of
     from engine.models import load
 
     plan = quant.QuantPlan(**config)
@@ -66,7 +66,7 @@ def _texts(
 ) -> list[Any]:
     from engine.errors import BadInput
     from engine.evals import quant
-    from engine.measure.prompts import TASK, Workload, encode, read, read_sets
+    from engine.harness.prompts import TASK, Workload, encode, read, read_sets
 
     if text is not None:
         try:

@@ -130,7 +130,7 @@ def command(*, name: str, out: Path, text: tuple[Path, ...], **options: Any) -> 
 
 def _answers(pair: Any, prompt_set: str, path: Path, device: str, seed: int) -> Any:
     """Let the target answer a set of prompts; see ``engine.train.data.answers.stream``."""
-    from engine.measure import prompts as sets
+    from engine.harness import prompts as sets
     from engine.train.data import answers
     from engine.train.drafter.learner_torch import writer
 

@@ -19,10 +19,10 @@ from engine.evals.solutions.execution import run_tests
 from engine.evals.solutions.problems import Problem
 from engine.evals.speculation.arms import OUR_LOOP
 from engine.evals.speculation.bench import explain, rounds
-from engine.measure.arm import Arm, Turn, interleave
-from engine.measure.job import Job, sections
-from engine.measure.prompts import Prompt, Workload
-from engine.measure.rows import Row
+from engine.harness.arm import Arm, Turn, interleave
+from engine.harness.job import Job, sections
+from engine.harness.prompts import Prompt, Workload
+from engine.harness.rows import Row
 from engine.models import Pair
 
 KIND = kinds.SOLUTIONS

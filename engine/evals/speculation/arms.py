@@ -18,12 +18,12 @@ from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.step import Step
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.dflash.target.small_gemm import form_of
+from engine.harness.arm import Arm
+from engine.harness.rows import CHUNK
 from engine.inject import NAME as PACKAGE
 from engine.inject.package import load_drafter, steps
 from engine.inject.strategy import MAKER, replaced
 from engine.lm import stream_generate as native_stream
-from engine.measure.arm import Arm
-from engine.measure.rows import CHUNK
 from engine.models import Pair
 from engine.mx import mx, number, on_cpu
 from engine.tokens import Tokenizer

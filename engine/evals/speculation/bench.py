@@ -26,12 +26,12 @@ from engine.evals.speculation.arms import (
     speculative,
     verify1,
 )
-from engine.measure import rows
-from engine.measure.arm import Turn, interleave
-from engine.measure.job import Job, sections
-from engine.measure.prompts import CONTENT_CHANNEL, Prompt, Workload, encode
-from engine.measure.steady import Further, is_tight, until_steady
-from engine.measure.threads import Threads
+from engine.harness import rows
+from engine.harness.arm import Turn, interleave
+from engine.harness.job import Job, sections
+from engine.harness.prompts import CONTENT_CHANNEL, Prompt, Workload, encode
+from engine.harness.steady import Further, is_tight, until_steady
+from engine.harness.threads import Threads
 from engine.models import Pair
 from engine.mx import integers, mx, number
 

@@ -414,7 +414,7 @@ def test_a_report_without_a_run_is_incomplete():
 
 def test_the_engine_prints_the_lines_that_the_gate_reads(monkeypatch, capsys):
     pytest.importorskip("mlx")
-    engine_report = importlib.import_module("engine.measure.report")
+    engine_report = importlib.import_module("engine.harness.report")
     monkeypatch.setenv(digests.VARIABLE, reports.RUN)
     monkeypatch.setattr(engine_report, "EVERY_S", 0.0)
     sections = {name: REPORT[name] for name in ("models",)}
@@ -435,7 +435,7 @@ def test_the_engine_prints_the_lines_that_the_gate_reads(monkeypatch, capsys):
 @pytest.mark.parametrize("value", ["", "x" * 64, "a" * 63])
 def test_without_a_run_the_engine_prints_no_digest(monkeypatch, capsys, value):
     pytest.importorskip("mlx")
-    engine_report = importlib.import_module("engine.measure.report")
+    engine_report = importlib.import_module("engine.harness.report")
     monkeypatch.setenv(digests.VARIABLE, value)
 
     open_report = engine_report.OpenReport(REPORT["kind"], REPORT["config"])

@@ -17,7 +17,7 @@ from bridge.reports.repetition import MOST, repeats_itself
 from engine.cli.bench import native, spec
 from engine.cli.bench.spec import workloads_of
 from engine.dflash import stream_generate
-from engine.measure import prompts
+from engine.harness import prompts
 from engine.models import load
 
 PAIRS = ("tiny", "tiny-hybrid")

@@ -10,8 +10,8 @@ from engine.cli.bench import show
 from engine.errors import BadInput
 from engine.evals import needles
 from engine.evals.speculation import bench
-from engine.measure.job import run
-from engine.measure.prompts import CONTENT_CHANNEL, Prompt, Workload, encode
+from engine.harness.job import run
+from engine.harness.prompts import CONTENT_CHANNEL, Prompt, Workload, encode
 from tests.engine import evals_world, folders
 
 LOOPS = ("fused", "two-phase", "eager")

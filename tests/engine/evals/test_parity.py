@@ -5,7 +5,7 @@ import pytest
 from engine.dflash import Tapped
 from engine.errors import BadInput
 from engine.evals import parity
-from engine.measure.arm import Arm
+from engine.harness.arm import Arm
 from engine.models import load
 from engine.mx import mx
 from tests.engine import evals_world as world

@@ -12,11 +12,11 @@ from engine.evals import needles
 from engine.evals import recall as evaluation
 from engine.evals.controls import ControlCache, control_caches, noise, same
 from engine.evals.liveness import counters
+from engine.harness import prompts, rows
+from engine.harness.arm import Arm
+from engine.harness.journal import Journal
 from engine.lm import base
 from engine.lm import cache as lm_cache
-from engine.measure import prompts, rows
-from engine.measure.arm import Arm
-from engine.measure.journal import Journal
 from engine.models import load
 from engine.mx import mx
 from tests.engine import evals_world as world

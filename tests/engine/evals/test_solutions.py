@@ -10,7 +10,7 @@ from engine.errors import EngineError
 from engine.evals.solutions import execution, job, problems
 from engine.evals.solutions.execution import Result
 from engine.evals.solutions.problems import Problem, program
-from engine.measure.job import run
+from engine.harness.job import run
 from engine.models import load
 from runner.job.command import Command, job_environment
 from runner.job.logs import LogSink

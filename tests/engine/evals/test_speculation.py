@@ -16,9 +16,9 @@ from engine.dflash.step import Step
 from engine.errors import BadInput
 from engine.evals.speculation import arms
 from engine.evals.speculation import bench as spec
-from engine.measure import job as evals_job
-from engine.measure import memory, prompts, rows
-from engine.measure.arm import interleave
+from engine.harness import job as evals_job
+from engine.harness import memory, prompts, rows
+from engine.harness.arm import interleave
 from engine.mx import mx
 from tests.engine import evals_world, folders
 

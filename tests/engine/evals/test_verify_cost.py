@@ -7,7 +7,7 @@ from bridge.reports.claims.verify import passes_of, verify_claims
 from engine import models
 from engine.cli.bench import show
 from engine.evals.verify_cost import FilledCache, Sweep, job
-from engine.measure.job import run_all
+from engine.harness.job import run_all
 from tests.engine import evals_world, folders
 
 SWEEP = Sweep(lengths=(1, 3), contexts=(5, 40), caches=("raw", "affine@4g64"), repeats=5)

@@ -6,8 +6,8 @@ from engine.cache import make_caches
 from engine.errors import BadInput
 from engine.evals.controls import noise
 from engine.evals.liveness import counters
+from engine.harness import memory
 from engine.lm import cache as lm_cache
-from engine.measure import memory
 from engine.mx import mx
 from engine.restore import Compressed, Exact, Learned, Noise, RestoredCache, restored_caches
 from tests.engine import evals_world as world

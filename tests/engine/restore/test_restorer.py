@@ -9,7 +9,7 @@ from engine import models
 from engine.errors import BadInput
 from engine.evals import needles, restored
 from engine.evals.liveness import counters
-from engine.measure import memory, prompts
+from engine.harness import memory, prompts
 from engine.models import registry
 from engine.mx import mx, tree
 from engine.restore import restored_caches

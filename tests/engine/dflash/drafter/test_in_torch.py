@@ -10,8 +10,8 @@ from engine.dflash import load_draft
 from engine.dflash.loop import stream_generate
 from engine.errors import BadInput
 from engine.evals.speculation import bench
-from engine.measure.job import run
-from engine.measure.prompts import Prompt, Workload
+from engine.harness.job import run
+from engine.harness.prompts import Prompt, Workload
 from engine.mx import mx
 from tests.engine import folders
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from engine.errors import BadInput
-from engine.measure import prompts
+from engine.harness import prompts
 from engine.train.data import corpus
 
 ENOUGH = 50  # prompts of each bundled set that a preset may ask for

@@ -17,7 +17,7 @@ from bridge.common.whole_files import atomic_write
 from bridge.reports import SCHEMA_VERSION, digests
 from bridge.reports.claims import derive_claims
 from engine.errors import BadInput
-from engine.measure import provenance
+from engine.harness import provenance
 
 EVERY_S = 1.0  # the shortest interval between two printed digests of the rows so far
 

@@ -4,10 +4,10 @@ import pytest
 
 from bridge.gate.checks.timing import DECODE_SPREAD, PREFILL_SPREAD
 from engine.errors import BadInput
-from engine.measure import job as jobs
-from engine.measure import steady as at
-from engine.measure.arm import interleave
-from engine.measure.steady import BEGINS_WITHIN, steady, until_steady
+from engine.harness import job as jobs
+from engine.harness import steady as at
+from engine.harness.arm import interleave
+from engine.harness.steady import BEGINS_WITHIN, steady, until_steady
 
 
 def row(seconds=1.0, repeat=1, prefill=1.0, **more):

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from engine.dflash.target.context import check_context
-from engine.measure import provenance
-from engine.measure.arm import Arm, Turn
-from engine.measure.journal import Journal
-from engine.measure.prompts import Workload, refuse_repeats
-from engine.measure.report import OpenReport
-from engine.measure.rows import Row
-from engine.measure.steady import Further
-from engine.measure.threads import CHOSEN
+from engine.harness import provenance
+from engine.harness.arm import Arm, Turn
+from engine.harness.journal import Journal
+from engine.harness.prompts import Workload, refuse_repeats
+from engine.harness.report import OpenReport
+from engine.harness.rows import Row
+from engine.harness.steady import Further
+from engine.harness.threads import CHOSEN
 from engine.models import Pair
 
 Sections = dict[str, Any]

@@ -7,9 +7,9 @@ from typing import Any
 
 from engine.cache.protocol import Cache
 from engine.dflash.step import Step
+from engine.harness import memory
+from engine.harness.arm import Arm
 from engine.lm import generation_stream
-from engine.measure import memory
-from engine.measure.arm import Arm
 from engine.mx import mx
 
 CHUNK = 512  # tokens of a prompt to run at once

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.checkpoints import digests
-from engine.measure import provenance
+from engine.harness import provenance
 
 SCHEMA = Path(__file__).parents[3] / "bridge" / "schemas" / "report-3.json"
 

@@ -6,10 +6,10 @@ import pytest
 from engine import blas, models
 from engine.errors import BadInput
 from engine.evals.speculation import bench
-from engine.measure import job as jobs
-from engine.measure import prompts, threads
-from engine.measure.journal import recorded_choices
-from engine.measure.threads import Threads, candidates, choose, fewest
+from engine.harness import job as jobs
+from engine.harness import prompts, threads
+from engine.harness.journal import recorded_choices
+from engine.harness.threads import Threads, candidates, choose, fewest
 from engine.mx import mx
 from tests.engine import folders
 

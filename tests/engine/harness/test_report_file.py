@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from engine.errors import BadInput
-from engine.measure import report
+from engine.harness import report
 
 
 def test_a_report_that_cannot_be_written_leaves_no_file(tmp_path, monkeypatch):

@@ -6,9 +6,9 @@ import time
 import pytest
 
 from bridge.reports import digests
-from engine.measure import report as reports
-from engine.measure.arm import Arm, interleave
-from engine.measure.job import Job, run
+from engine.harness import report as reports
+from engine.harness.arm import Arm, interleave
+from engine.harness.job import Job, run
 
 ARM = Arm("one", "reference", "a loop", lambda _: None)
 

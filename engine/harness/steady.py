@@ -7,8 +7,8 @@ from typing import Any
 
 from bridge.reports.statistics import bounds_of_median
 from engine.errors import BadInput
-from engine.measure.arm import Turn, interleave
-from engine.measure.rows import Row
+from engine.harness.arm import Turn, interleave
+from engine.harness.rows import Row
 
 Further = Callable[[Sequence[Row]], Iterator[list[Turn[Any, Any]]]]
 
