@@ -34,8 +34,8 @@ from bridge.bus import objects, wire
 from bridge.bus.objects import Identity
 from bridge.client import Client
 from bridge.manifest import format_time
-from bridge.report.alarm import changes
-from bridge.report.trends import group_into_trends, read_figures
+from bridge.show.alarm import changes
+from bridge.show.trends import group_into_trends, read_figures
 from bridge.system.git import Git
 
 MANY = 10_000

@@ -16,10 +16,10 @@ from bridge.common.cli.commands import REFERENCE, Duration, flag, option
 from bridge.common.cli.output import Colored, put_block, put_json, say
 from bridge.errors import UsageError
 from bridge.presets import Presets, find_presets
-from bridge.report.forms.words import color
 from bridge.reports.readable import Readable
 from bridge.requests.liveness import shown
 from bridge.requests.status import Event, Status
+from bridge.show.forms.words import color
 from bridge.system.git import Git
 from bridge.verify.answer_checks import gaps
 from bridge.verify.public_keys import Pin, ReportKeys, find_pin

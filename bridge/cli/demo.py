@@ -20,8 +20,8 @@ from bridge.common.cli.screen import Screen, console
 from bridge.demo import tables, walkthrough
 from bridge.errors import ExitCode
 from bridge.local_runner import Stage, serving
-from bridge.report.forms.words import color
 from bridge.reports.readable import Readable
+from bridge.show.forms.words import color
 from bridge.verify.export import Fetched
 from bridge.verify.verdict import gate_lines, verified
 

@@ -15,8 +15,8 @@ from bridge.common import limits
 from bridge.common.cli.commands import json_option, option
 from bridge.common.cli.output import Colored, put, put_json
 from bridge.errors import UsageError
-from bridge.report.forms.words import color
 from bridge.reports.own.model import check_kind
+from bridge.show.forms.words import color
 from bridge.system.local_files import read_regular
 from bridge.verify.public_keys import ReportKeys
 from bridge.verify.run_file import voucher_for

@@ -86,7 +86,7 @@ def _say_left_out(remote: Remote) -> None:
 
 def _trends(client: Client, limit: int, name: str | None, *, as_json: bool) -> None:
     from bridge.common.drawing.text import cell, number  # noqa: PLC0415 - a plain list does not pay for reports
-    from bridge.report.trends import group_into_trends, read_figures, sparkline  # noqa: PLC0415
+    from bridge.show.trends import group_into_trends, read_figures, sparkline  # noqa: PLC0415
 
     answered = [status.branch for status in client.list(limit, verified=False) if status.answered]
     figures = read_figures(client, answered[::-1])

@@ -9,11 +9,11 @@ from bridge.common.cli.commands import FILE, PATH, flag, json_option, option
 from bridge.common.cli.output import put_block, put_json, say
 from bridge.common.cli.screen import console
 from bridge.errors import ExitCode, UsageError
-from bridge.report.build import view_of
-from bridge.report.forms.markdown import markdown
-from bridge.report.forms.templates import page
-from bridge.report.forms.terminal import show
-from bridge.report.source import Source, from_branch, from_folder
+from bridge.show.build import view_of
+from bridge.show.forms.markdown import markdown
+from bridge.show.forms.templates import page
+from bridge.show.forms.terminal import show
+from bridge.show.source import Source, from_branch, from_folder
 
 
 @click.command()

@@ -20,8 +20,8 @@ from bridge.cli.common import (
 from bridge.common.cli.commands import flag, json_option, option
 from bridge.common.cli.output import Colored, put, put_block, put_json, say
 from bridge.errors import ExitCode
-from bridge.report.forms.words import color
 from bridge.reports.readable import readable
+from bridge.show.forms.words import color
 from bridge.verify.answer_checks import gaps
 from bridge.verify.verdict import verified
 

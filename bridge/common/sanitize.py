@@ -8,7 +8,7 @@ be invisible. Credentials in URLs become ``***``. Each consumer has its function
 - a program: ``data``;
 - an agent: ``line`` and ``log`` (``bridge.mcp.bounds``);
 - a page or Markdown: ``line``, and then the escaping of its own (``bridge.common.drawing.markup`` and
-  ``bridge.report.forms.markdown``).
+  ``bridge.show.forms.markdown``).
 
 All text leaves a program through ``bridge.common.cli.output``, ``bridge.common.cli.screen`` or
 ``bridge.common.drawing.text``, which call this for all of it. tests/repo/test_output.py fails for a module that prints

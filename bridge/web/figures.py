@@ -10,8 +10,8 @@ from bridge.common.drawing.plot import Plot, Point
 from bridge.common.drawing.plot import Series as Drawn
 from bridge.common.drawing.text import interval, number
 from bridge.errors import as_kakeya_error
-from bridge.report.alarm import Change
-from bridge.report.trends import Figure, Series, Trend, Value, group_into_trends, numeric_figures
+from bridge.show.alarm import Change
+from bridge.show.trends import Figure, Series, Trend, Value, group_into_trends, numeric_figures
 from bridge.web.runs import Runs
 from bridge.web.snapshot import Row, Snapshot
 

@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from bridge.bus.wire import State
-from bridge.report.alarm import WINDOW
-from bridge.report.build import version
-from bridge.report.forms.templates import render, style
-from bridge.report.forms.words import spaced
+from bridge.show.alarm import WINDOW
+from bridge.show.build import version
+from bridge.show.forms.templates import render, style
+from bridge.show.forms.words import spaced
 from bridge.verify.verdict import Conclusion
 from bridge.web.figures import Shown
 from bridge.web.runs import Answered, LogText
@@ -25,7 +25,7 @@ _TEMPLATES = Path(__file__).with_name("templates")
 _ABOVE = 25
 
 _TRENDS = 60
-# Fewer than one in this many histories without a change raise an alarm: see bridge.report.alarm.
+# Fewer than one in this many histories without a change raise an alarm: see bridge.show.alarm.
 _ODDS = 100
 
 # The Content-Security-Policy: only this server's style sheet, script and requests.

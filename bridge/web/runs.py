@@ -9,10 +9,10 @@ from bridge.bus.history import RequestBranch
 from bridge.checks import Check
 from bridge.common import limits, sanitize
 from bridge.errors import InfrastructureError, VerificationError
-from bridge.report.build import view_of
-from bridge.report.model import RunView
-from bridge.report.source import Source
 from bridge.reports.readable import Readable, readable
+from bridge.show.build import view_of
+from bridge.show.model import RunView
+from bridge.show.source import Source
 from bridge.verify.answer_files import Contents, read_result
 from bridge.verify.check import KnownAnswers, verify
 from bridge.verify.export import read_answer

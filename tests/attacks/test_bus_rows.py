@@ -174,7 +174,7 @@ def test_row_28_git_s_output_is_taken_apart_in_one_place():
     """`splitlines` ends lines where git does not. Who needs it for something else than git's output is listed."""
     root = Path(wire.__file__).parents[2]
     others = {
-        "bridge/report/forms/markdown.py", "bridge/report/build.py", "bridge/cli/demo.py", "runner/admit/signature.py",
+        "bridge/show/forms/markdown.py", "bridge/show/build.py", "bridge/cli/demo.py", "runner/admit/signature.py",
         "runner/job/sandbox/probe.py", "runner/job/usage.py", "runner/host/facts.py", "runner/service/plan.py",
         "runner/admit/approvals.py", "runner/job/sandbox/attempt.py", "runner/check/presets.py",
         "runner/service/actions_listener.py", "runner/job/hidden_files.py",

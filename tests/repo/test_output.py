@@ -44,12 +44,12 @@ DOORS = {
     "rich.console.Console": {
         "bridge/common/cli/screen.py",
         "bridge/common/cli/output.py",  # for the engine, which prints nothing of strangers
-        "bridge/report/forms/terminal.py",
+        "bridge/show/forms/terminal.py",
         "bridge/demo/tables.py",
     },
     "rich.table.Table": {
         "bridge/common/cli/screen.py",
-        "bridge/report/forms/terminal.py",
+        "bridge/show/forms/terminal.py",
         "bridge/demo/tables.py",
         "bridge/reports/views/terminal.py",
     },
@@ -57,7 +57,7 @@ DOORS = {
     "html.escape": set(),
     "markupsafe.escape": {"bridge/common/drawing/markup.py"},
     # Makes text that is not escaped. Elsewhere the name is only a type.
-    "jinja2.Environment": {"bridge/report/forms/templates.py"},
+    "jinja2.Environment": {"bridge/show/forms/templates.py"},
 }
 
 
@@ -181,7 +181,7 @@ def test_markup_is_made_by_two_modules_and_no_template_turns_escaping_off():
             makers.add(str(file.relative_to(ROOT)))
     templates = [*ROOT.glob("bridge/**/templates/*.html")]
 
-    assert makers == {"bridge/common/drawing/markup.py", "bridge/report/forms/templates.py"}
+    assert makers == {"bridge/common/drawing/markup.py", "bridge/show/forms/templates.py"}
     assert len(templates) >= 3
     for file in templates:
         text = file.read_text(encoding="utf-8")

@@ -109,7 +109,7 @@ def test_what_the_code_reads_beside_it_is_in_it(unpacked):
         if path.is_file() and path.suffix not in {".py", ".pyc"}
     }
     beside = {path for path in beside if not path.is_relative_to("engine/models/data")}
-    assert {Path("bridge/schemas/report-3.json"), Path("bridge/report/forms/style.css")} <= beside
+    assert {Path("bridge/schemas/report-3.json"), Path("bridge/show/forms/style.css")} <= beside
     differ = [
         path
         for path in beside

@@ -1,6 +1,6 @@
 """Builds SVG elements. Everything that is not ``Markup`` is escaped, so untrusted text cannot become markup.
 
-Drawings are computed, so code builds them. Pages are templates: see bridge.report.forms.templates.
+Drawings are computed, so code builds them. Pages are templates: see bridge.show.forms.templates.
 """
 
 from markupsafe import Markup, escape

@@ -10,9 +10,9 @@ import pytest
 
 from bridge.bus import objects, wire
 from bridge.cli import main
-from bridge.report.build import excerpt
 from bridge.reports.readable import Readable, readable, without_digests
 from bridge.requests.liveness import last_line
+from bridge.show.build import excerpt
 
 DIGEST, NAME = "a" * 64, "b" * 16
 HIDDEN = [

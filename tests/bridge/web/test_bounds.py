@@ -17,8 +17,8 @@ import uvicorn
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.common import listening
-from bridge.report.trends import Figure, Value
 from bridge.reports.views.model import Table
+from bridge.show.trends import Figure, Value
 from bridge.web import app as web
 from bridge.web import figures, runs
 from bridge.web.figures import Figures

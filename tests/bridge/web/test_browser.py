@@ -19,7 +19,7 @@ from bridge.requests.status import status_of
 from bridge.verify.verdict import Conclusion, Trust
 from bridge.web.pages import Links, Pages, assets
 from bridge.web.snapshot import Filter, Row, Snapshot
-from tests.bridge.report.test_report_forms import PAYLOADS
+from tests.bridge.show.test_report_forms import PAYLOADS
 from tests.browser import CHROMIUM, Browser
 
 pytestmark = [pytest.mark.bus, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")]

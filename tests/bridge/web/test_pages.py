@@ -14,7 +14,7 @@ from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.requests.status import status_of
 from bridge.web.snapshot import Filter, Row, Snapshot
-from tests.bridge.report.test_report_forms import PAYLOADS
+from tests.bridge.show.test_report_forms import PAYLOADS
 from tests.bridge.web.conftest import Web
 
 

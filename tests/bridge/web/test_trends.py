@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.report.trends import Figure, Value, group_into_trends
+from bridge.show.trends import Figure, Value, group_into_trends
 from bridge.web.figures import Shown
 from tests.bridge.gate import reports
 from tests.bridge.gate.jobs import on_any_host, program

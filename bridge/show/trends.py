@@ -9,9 +9,9 @@ from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.common.drawing.text import cut
 from bridge.errors import InfrastructureError, VerificationError
-from bridge.report.alarm import Change, changes
-from bridge.report.compare import figures_of
-from bridge.report.source import Source, from_branch
+from bridge.show.alarm import Change, changes
+from bridge.show.compare import figures_of
+from bridge.show.source import Source, from_branch
 
 # Values belong to one series if this many first characters of their parameters are the same.
 _PARAMS = 1_000

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from bridge.report.build import HEAD_LINES, MAX_LINE, TAIL_LINES, excerpt
+from bridge.show.build import HEAD_LINES, MAX_LINE, TAIL_LINES, excerpt
 
 BOTH = HEAD_LINES + TAIL_LINES
 

@@ -9,13 +9,13 @@ from bridge.bus.wire import Result, Violation
 from bridge.checks import SIGNATURE, Check
 from bridge.common.drawing.text import Cell, cut, printable, size
 from bridge.gate.codes import CODES
-from bridge.report.compare import comparison
-from bridge.report.measured import each_measured
-from bridge.report.model import Evidence, Facts, Fault, Judged, Log, RunsView, RunView
-from bridge.report.source import Source, own_kinds, reports_of
 from bridge.reports.readable import without_digests
 from bridge.reports.views.model import Table
 from bridge.reports.views.rows import flat, without_empty
+from bridge.show.compare import comparison
+from bridge.show.measured import each_measured
+from bridge.show.model import Evidence, Facts, Fault, Judged, Log, RunsView, RunView
+from bridge.show.source import Source, own_kinds, reports_of
 from bridge.verify.verdict import Conclusion, Trust, conclude
 
 HEAD_LINES, TAIL_LINES, MAX_LINE = 15, 40, 500

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from bridge.common.drawing.plot import Plot
 from bridge.common.drawing.text import cell, printable
 from bridge.common.drawing.textplot import text_plot
-from bridge.report.model import Facts, Fault, Log, Measured, RunsView, RunView
 from bridge.reports.views.model import Table
 from bridge.reports.views.rows import claims_tables
+from bridge.show.model import Facts, Fault, Log, Measured, RunsView, RunView
 
 MAX_ROWS = 60
 MAX_PLOTS = 8

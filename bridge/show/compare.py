@@ -8,13 +8,13 @@ from bridge.common.drawing.plot import Plot, Point, Series
 from bridge.common.drawing.text import Cell, cut
 from bridge.common.drawing.text import number as shown
 from bridge.errors import ManifestError
-from bridge.report.measured import figures
-from bridge.report.model import RunView
-from bridge.report.source import Source, own_kinds, reports_of
 from bridge.reports.reading import parse_report
 from bridge.reports.views.loose import Row, items, plain, text
 from bridge.reports.views.model import Claim, Table
 from bridge.reports.views.rows import flat
+from bridge.show.measured import figures
+from bridge.show.model import RunView
+from bridge.show.source import Source, own_kinds, reports_of
 
 _MOST_DRAWN = 20
 # Limit of compared figures. An honest report has a few hundred.

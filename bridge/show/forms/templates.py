@@ -19,10 +19,10 @@ from bridge.common.doors import Door
 from bridge.common.drawing.markup import shown
 from bridge.common.drawing.svg import figures
 from bridge.common.drawing.text import cell
-from bridge.report.build import version
-from bridge.report.forms.words import ago, badges, grade, spaced, stamp
-from bridge.report.model import RunsView
 from bridge.reports.views.rows import claims_tables
+from bridge.show.build import version
+from bridge.show.forms.words import ago, badges, grade, spaced, stamp
+from bridge.show.model import RunsView
 
 _HERE = Path(__file__).with_name("templates")
 
@@ -57,7 +57,7 @@ def page(view: RunsView) -> str:
 
 def style() -> Markup:
     """Return the style sheet of reports."""
-    sheet = resources.files("bridge.report.forms").joinpath("style.css").read_text(encoding="utf-8")
+    sheet = resources.files("bridge.show.forms").joinpath("style.css").read_text(encoding="utf-8")
     return Markup(sheet)  # noqa: S704 - a file of ours
 
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from bridge.report import measured
 from bridge.reports.views.rows import MAX_COLUMNS
+from bridge.show import measured
 
 MANY = 400
 

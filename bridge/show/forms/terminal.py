@@ -7,10 +7,10 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.common.drawing.text import cell, printable
-from bridge.report.forms.words import color, grade
-from bridge.report.model import Facts, Measured, RunsView, RunView
 from bridge.reports.views.rows import claims_tables
 from bridge.reports.views.terminal import rich_table
+from bridge.show.forms.words import color, grade
+from bridge.show.model import Facts, Measured, RunsView, RunView
 
 
 def show(view: RunsView, out: Console) -> None:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from bridge.report.alarm import LEAST_AFTER, LEAST_BEFORE, changes
 from bridge.reports.statistics import student_t_p_value
+from bridge.show.alarm import LEAST_AFTER, LEAST_BEFORE, changes
 
 RUNS = 60
 SPREAD = 0.02

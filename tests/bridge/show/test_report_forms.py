@@ -18,16 +18,16 @@ from bridge.common.drawing.axis import axis
 from bridge.common.drawing.plot import Plot, Point, Series
 from bridge.common.drawing.svg import figure, figures
 from bridge.common.drawing.text import cell, number
-from bridge.report.build import view_of
-from bridge.report.forms.markdown import markdown
-from bridge.report.forms.templates import page
-from bridge.report.forms.terminal import show
-from bridge.report.measured import measured
-from bridge.report.source import Source
-from bridge.report.trends import sparkline
 from bridge.reports.kinds import LEGACY
 from bridge.reports.views import codec, rows
 from bridge.reports.views.model import Claim
+from bridge.show.build import view_of
+from bridge.show.forms.markdown import markdown
+from bridge.show.forms.templates import page
+from bridge.show.forms.terminal import show
+from bridge.show.measured import measured
+from bridge.show.source import Source
+from bridge.show.trends import sparkline
 from tests.bridge.gate.reports import BUILDERS
 from tests.system import program
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 from bridge.common.drawing.plot import Plot
 from bridge.common.drawing.text import cut
 from bridge.errors import ManifestError
-from bridge.report.model import Measured
 from bridge.reports.own import OwnKind
 from bridge.reports.reading import parse_report
 from bridge.reports.views import codec, rows
 from bridge.reports.views.kinds import claims_in, shown
 from bridge.reports.views.loose import Row, number, text
 from bridge.reports.views.model import Claim, Table
+from bridge.show.model import Measured
 
 # Limits of a page, so that a browser can show it and a server can cache it: honest reports have a tenth of that.
 MAX_TABLE_ROWS = 2_000

@@ -14,10 +14,10 @@ from bridge.bus import wire
 from bridge.cli import main
 from bridge.cli.remote import why_no_figures
 from bridge.client import Client
-from bridge.report.build import view_of
-from bridge.report.forms.markdown import markdown
-from bridge.report.forms.templates import page
-from bridge.report.source import from_branch
+from bridge.show.build import view_of
+from bridge.show.forms.markdown import markdown
+from bridge.show.forms.templates import page
+from bridge.show.source import from_branch
 
 pytestmark = pytest.mark.bus
 
