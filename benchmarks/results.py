@@ -28,7 +28,7 @@ from benchmarks.results_page import of_pairs, page
 from benchmarks.results_runs import Run, runs
 from bridge.cli.measure import KEY_FOLDER
 from bridge.demo.walkthrough import MODELS
-from bridge.measure import measure
+from bridge.preset_run import run_preset
 from bridge.verify.public_keys import find_pin
 
 PAGE, PUBLISHED = ROOT / "docs" / "results.md", ROOT / "docs" / "results"
@@ -97,14 +97,14 @@ def measure_anew(run: Run, folder: Path, *, quick: bool = False, key_folder: Pat
         preset = Path(presets) / f"{run.name}.yaml"
         preset.write_text(yaml.safe_dump(run.preset(quick=quick)), encoding="utf-8")
         settings = MODELS | run.environment
-        measured = measure(run.name, {}, folder, settings, key_folder=keys, preset_folder=Path(presets))
+        done = run_preset(run.name, {}, folder, settings, key_folder=keys, preset_folder=Path(presets))
     if key_folder is None:
-        _publish_key(measured.public_key.read_text(encoding="ascii"))
-    if not measured.reports:
-        raise NoReportError(f"no report: {measured.result.reason.message}")
+        _publish_key(done.public_key.read_text(encoding="ascii"))
+    if not done.reports:
+        raise NoReportError(f"no report: {done.result.reason.message}")
     if before:
         remember(folder, run.name, before.said)
-    kept = read(folder, run.name, run.argv, find_pin(None, "", measured.public_key))
+    kept = read(folder, run.name, run.argv, find_pin(None, "", done.public_key))
     if kept is None:
         raise NoReportError(f"no report is called {run.name}.json")
     return kept

@@ -54,36 +54,36 @@ def command(
 
     Exits with the exit code of the job.
     """
-    from bridge.measure import measure  # noqa: PLC0415 - slow to import, and the help does not need it
+    from bridge.preset_run import run_preset  # noqa: PLC0415 - slow to import, and the help does not need it
 
     known = find_preset(presets_of(context, folder), preset)
     people = None if raw else Readable()
     env = {**MODELS, **_settings(settings, known)}
     with tempfile.TemporaryDirectory(prefix="kakeya-preset-") as temporary:
         write_preset(known, Path(temporary)).chmod(0o600)
-        measured = measure(
+        done = run_preset(
             preset, split_params(params, known.params), out, env,
             key_folder=environment.expand(key_folder), preset_folder=Path(temporary),
             on_event=lambda event: _show(event, people, as_json=as_json),
         )  # fmt: skip
     put_block(people.end() if people else "", err=True)
-    result, shown = measured.result, measured.conclusion
+    result, shown = done.result, done.conclusion
     code = int(shown.exit_code or 0)
     if as_json:
         facts = {"state": shown.state, "exit_code": code} | result.model_dump(
             mode="json", include={"reason", "gate"}
         )
-        reports = [str(path) for path in measured.reports]
-        put_json({**facts, "reports": reports, "public_key": str(measured.public_key)})
+        reports = [str(path) for path in done.reports]
+        put_json({**facts, "reports": reports, "public_key": str(done.public_key)})
         return code
     if result.gate:
         show_gate(result.gate, shown)
     if code:
         say(f"{shown.state}: {one_line(result.reason.message)}")
-    for path in measured.reports:
+    for path in done.reports:
         put(f"wrote {path} and {path.with_suffix('.run').name}")
-    if measured.reports:
-        say(f"next: kakeya gate {out} --key {measured.public_key}")
+    if done.reports:
+        say(f"next: kakeya gate {out} --key {done.public_key}")
     else:
         say(f"the job left no reports, so nothing was written into {out}")
     return code

@@ -20,7 +20,7 @@ RUNNER = "local-runner"
 
 
 @dataclass(frozen=True)
-class Measured:
+class PresetRun:
     """A job that ran here.
 
     Attributes:
@@ -36,10 +36,10 @@ class Measured:
     public_key: Path
 
 
-def measure(
+def run_preset(
     preset: str, params: Mapping[str, str], out: Path, env: Mapping[str, str], *,
     key_folder: Path, preset_folder: Path | None = None, on_event: Callable[[Event], None] = lambda _: None,
-) -> Measured:  # fmt: skip
+) -> PresetRun:  # fmt: skip
     """Run a preset on a temporary bus, and write its reports into a folder.
 
     Args:
@@ -66,7 +66,7 @@ def measure(
             on_event(event)
         answer = run.fetch(stage.folder / "answer")
         reports = _keep_reports(answer.folder, answer.result, out)
-        return Measured(
+        return PresetRun(
             answer.result, answer.report.conclusion, reports, key_folder / local_runner.PUBLIC_KEY
         )
 
