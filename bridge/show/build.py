@@ -13,8 +13,8 @@ from bridge.reports.readable import without_digests
 from bridge.reports.views.model import Table
 from bridge.reports.views.rows import flat, without_empty
 from bridge.show.compare import comparison
-from bridge.show.measured import each_measured
 from bridge.show.model import Evidence, Facts, Fault, Judged, Log, RunsView, RunView
+from bridge.show.report_view import report_views
 from bridge.show.source import Source, own_kinds, reports_of
 from bridge.verify.verdict import Conclusion, Trust, conclude
 
@@ -57,7 +57,7 @@ def _run(source: Source) -> RunView:
         evidence=_evidence(source, shown),
         gate=_gate(result, shown),
         reports=tuple(
-            each_measured(((path, source.files.get(path)) for path in reports_of(result)), own_kinds(source))
+            report_views(((path, source.files.get(path)) for path in reports_of(result)), own_kinds(source))
         ),
         steps=_steps(result),
         logs=tuple(

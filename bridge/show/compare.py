@@ -12,8 +12,8 @@ from bridge.reports.reading import parse_report
 from bridge.reports.views.loose import Row, items, plain, text
 from bridge.reports.views.model import Claim, Table
 from bridge.reports.views.rows import flat
-from bridge.show.measured import figures
 from bridge.show.model import RunView
+from bridge.show.report_view import figures
 from bridge.show.source import Source, own_kinds, reports_of
 
 _MOST_DRAWN = 20

@@ -12,7 +12,7 @@ Facts = tuple[tuple[str, Cell], ...]
 
 
 @dataclass(frozen=True)
-class Measured:
+class ReportView:
     """One report of a run. If it could not be read, ``problem`` says why and all other fields are empty."""
 
     path: str
@@ -83,7 +83,7 @@ class RunView:
     versions: Facts
     evidence: Evidence
     gate: Judged | None
-    reports: tuple[Measured, ...]
+    reports: tuple[ReportView, ...]
     steps: Table
     logs: tuple[Log, ...]
     files: Table

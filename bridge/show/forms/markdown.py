@@ -8,7 +8,7 @@ from bridge.common.drawing.text import cell, printable
 from bridge.common.drawing.textplot import text_plot
 from bridge.reports.views.model import Table
 from bridge.reports.views.rows import claims_tables
-from bridge.show.model import Facts, Fault, Log, Measured, RunsView, RunView
+from bridge.show.model import Facts, Fault, Log, ReportView, RunsView, RunView
 
 MAX_ROWS = 60
 MAX_PLOTS = 8
@@ -78,7 +78,7 @@ def _fault(fault: Fault) -> str:
     return f"- **{escape(fault.code)}**{explanation}. {messages}.{fix}"
 
 
-def _report(report: Measured) -> list[str]:
+def _report(report: ReportView) -> list[str]:
     parts = [f"#### {escape(report.kind or report.path)}", escape(report.problem)]
     parts += _tables((*claims_tables(report.claims), *report.tables))
     return parts + [part for plot in report.plots[:MAX_PLOTS] for part in _plot(plot)]

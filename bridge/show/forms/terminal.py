@@ -10,7 +10,7 @@ from bridge.common.drawing.text import cell, printable
 from bridge.reports.views.rows import claims_tables
 from bridge.reports.views.terminal import rich_table
 from bridge.show.forms.words import color, grade
-from bridge.show.model import Facts, Measured, RunsView, RunView
+from bridge.show.model import Facts, ReportView, RunsView, RunView
 
 
 def show(view: RunsView, out: Console) -> None:
@@ -56,7 +56,7 @@ def _heading(run: RunView) -> RenderableType:
     return grid
 
 
-def _report(report: Measured, out: Console) -> None:
+def _report(report: ReportView, out: Console) -> None:
     out.print(_plain(report.kind or report.path, "bold"))
     if report.problem:
         out.print(_plain(report.problem, "red"))

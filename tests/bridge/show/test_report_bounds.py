@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bridge.reports.views.rows import MAX_COLUMNS
-from bridge.show import measured
+from bridge.show import report_view
 
 MANY = 400
 
@@ -40,7 +40,7 @@ def test_row_101_no_table_has_a_column_for_each_of_many_rows(kind, row):
         "rows": [row(i) for i in range(MANY)],
     }
 
-    shown = measured.measured("report.json", json.dumps(report).encode())
+    shown = report_view.report_view("report.json", json.dumps(report).encode())
 
     assert shown.problem == ""
     assert shown.tables
@@ -51,9 +51,9 @@ def test_row_101_no_table_has_a_column_for_each_of_many_rows(kind, row):
 
 def test_row_101_the_reports_of_one_run_have_a_limit_together(monkeypatch):
     report = json.dumps({"kind": "kakeya.verify-l", "rows": [passed(i) for i in range(MANY)]}).encode()
-    monkeypatch.setattr(measured, "MAX_SHOWN", 20_000)
+    monkeypatch.setattr(report_view, "MAX_SHOWN", 20_000)
 
-    shown = list(measured.each_measured((f"{i}.json", report) for i in range(5)))
+    shown = list(report_view.report_views((f"{i}.json", report) for i in range(5)))
 
     assert [bool(one.tables) for one in shown] == [True, True, False, False, False]
     assert [one.path for one in shown] == [f"{i}.json" for i in range(5)]
@@ -62,11 +62,11 @@ def test_row_101_the_reports_of_one_run_have_a_limit_together(monkeypatch):
 
 def test_row_101_tables_and_plots_beyond_the_limits_are_cut_or_left_out(monkeypatch):
     report = json.dumps({"kind": "kakeya.verify-l", "rows": [passed(i) for i in range(MANY)]}).encode()
-    assert len(measured.measured("report.json", report).plots) == 1
+    assert len(report_view.report_view("report.json", report).plots) == 1
 
-    monkeypatch.setattr(measured, "MAX_TABLE_ROWS", 50)
-    monkeypatch.setattr(measured, "MAX_POINTS", 100)
-    shown = measured.measured("report.json", report)
+    monkeypatch.setattr(report_view, "MAX_TABLE_ROWS", 50)
+    monkeypatch.setattr(report_view, "MAX_POINTS", 100)
+    shown = report_view.report_view("report.json", report)
 
     assert shown.plots == ()
     assert [len(table.rows) for table in shown.tables] == [50, 50]

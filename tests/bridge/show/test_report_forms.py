@@ -25,7 +25,7 @@ from bridge.show.build import view_of
 from bridge.show.forms.markdown import markdown
 from bridge.show.forms.templates import page
 from bridge.show.forms.terminal import show
-from bridge.show.measured import measured
+from bridge.show.report_view import report_view
 from bridge.show.source import Source
 from bridge.show.trends import sparkline
 from tests.bridge.gate.reports import BUILDERS
@@ -201,7 +201,7 @@ def test_a_report_that_is_wrong_in_any_way_is_still_shown(report):
 def test_every_kind_that_the_gate_knows_is_shown_with_its_claims(kind):
     report = BUILDERS[kind]()
 
-    shown = measured(PATH, json.dumps(report).encode())
+    shown = report_view(PATH, json.dumps(report).encode())
 
     assert shown.problem == ""
     assert len(shown.claims) == len(report.get("claims", ())) or kind == LEGACY
@@ -215,12 +215,12 @@ def test_every_kind_that_the_gate_knows_is_shown_with_its_claims(kind):
 @pytest.mark.parametrize(("kind", "ties"), [("tie", 1), ("fault", 0)])
 def test_answers_of_the_server_are_counted_by_drafts_and_cache(kind, ties):
     report = BUILDERS["kakeya.serve-conformance"]()
-    before = measured(PATH, json.dumps(report).encode()).tables[0]
+    before = report_view(PATH, json.dumps(report).encode()).tables[0]
     changed = next(row for row in report["rows"] if row["draft"] == "lookup")
     changed["tokens"] = "sha256:" + "0" * 64
     changed["divergence"] = {"index": 3, "kind": kind}
 
-    after = measured(PATH, json.dumps(report).encode()).tables[0]
+    after = report_view(PATH, json.dumps(report).encode()).tables[0]
 
     assert all(answers == equal and not parted for _, _, answers, equal, parted, _ in before.rows)
     changes = [(a[3] - b[3], b[4]) for a, b in zip(before.rows, after.rows, strict=True) if a != b]
@@ -253,7 +253,7 @@ def test_speed_is_shown_by_arm_and_prompt_and_warm_ups_count_nowhere():
     arms = [{"name": "plain"}, {"name": "spec", "role": "candidate"}]
     report = {"kind": "kakeya.spec-bench", "arms": arms, "rows": rows}
 
-    shown = measured(PATH, json.dumps(report).encode())
+    shown = report_view(PATH, json.dumps(report).encode())
 
     arms = named(shown.tables, "By arm")
     by_arm = {row[0]: dict(zip(arms.columns, row, strict=True)) for row in arms.rows}
@@ -279,7 +279,7 @@ def test_the_table_of_arms_shows_the_claimed_speed_over_plain_loops_or_else_over
         ([older], "over mlx-lm", "3.00x"),
     ):
         report = {"kind": "kakeya.spec-bench", "rows": rows, "claims": claims}
-        arms = named(measured(PATH, json.dumps(report).encode()).tables, "By arm")
+        arms = named(report_view(PATH, json.dumps(report).encode()).tables, "By arm")
         assert [row[arms.columns.index(column)] for row in arms.rows] == [None, shown]
 
 
@@ -294,7 +294,7 @@ def test_arms_stand_in_the_order_in_which_the_report_describes_them():
         for name in ("b", "a", "raw")
     ]
 
-    shown = measured(PATH, json.dumps({"kind": "kakeya.native", "arms": arms, "rows": rows}).encode())
+    shown = report_view(PATH, json.dumps({"kind": "kakeya.native", "arms": arms, "rows": rows}).encode())
 
     table = named(shown.tables, "By arm")
     assert [row[0] for row in table.rows] == ["raw", "a", "b"]
@@ -355,7 +355,9 @@ def test_of_many_prompts_the_workloads_are_shown():
     prompts = [{"id": f"p{i}", "workload": "code" if i % 2 else "maths"} for i in range(30)]
     rows = [decode("plain", one["id"], 2.0) for one in prompts]
 
-    shown = measured(PATH, json.dumps({"kind": "kakeya.native", "prompts": prompts, "rows": rows}).encode())
+    shown = report_view(
+        PATH, json.dumps({"kind": "kakeya.native", "prompts": prompts, "rows": rows}).encode()
+    )
 
     assert named(shown.plots, "Decoding speed").categories == ("maths", "code")
 
@@ -365,7 +367,9 @@ def test_recall_is_shown_by_length_and_one_miss_in_a_repeat_is_a_miss():
     rows = [decode("raw", one["id"], 1.0) for one in prompts]
     rows.append(decode("raw", "1024-0", 1.0, repeat=1, text="I do not know"))
 
-    shown = measured(PATH, json.dumps({"kind": "kakeya.recall", "prompts": prompts, "rows": rows}).encode())
+    shown = report_view(
+        PATH, json.dumps({"kind": "kakeya.recall", "prompts": prompts, "rows": rows}).encode()
+    )
 
     assert shown.tables[0].columns == ("arm", "512 tokens", "1024 tokens")
     assert shown.tables[0].rows == (("raw", "2 of 2", "1 of 2"),)
@@ -376,7 +380,7 @@ def test_sweeps_and_caches_are_shown():
     verify = [
         {"length": n, "context": 64, "seconds": s} for n, s in ((1, 0.01), (1, 0.03), (1, 0.02), (8, 0.04))
     ]
-    shown = measured(PATH, json.dumps({"kind": "kakeya.verify-l", "rows": verify}).encode())
+    shown = report_view(PATH, json.dumps({"kind": "kakeya.verify-l", "rows": verify}).encode())
     assert shown.tables[0].rows == ((1.0, 20.0), (8.0, 40.0))
 
     sums = {
@@ -388,18 +392,18 @@ def test_sweeps_and_caches_are_shown():
         "sum_nll": 0,
     }
     rows = [{"arm": "e8v", "memory": {"cache_bytes": 17}, "n_values": 32, **sums}] * 2
-    shown = measured(PATH, json.dumps({"kind": "kakeya.kv-quant", "rows": rows}).encode())
+    shown = report_view(PATH, json.dumps({"kind": "kakeya.kv-quant", "rows": rows}).encode())
     assert shown.tables[0].rows == (("e8v", 4.25, 0.01, 0.5, 0.75, 1.0),)
 
     rows = [{"prompt": "p", "reference": [1, 2], "candidate": [1, 3]}]
-    shown = measured(PATH, json.dumps({"kind": "kakeya.parity", "rows": rows}).encode())
+    shown = report_view(PATH, json.dumps({"kind": "kakeya.parity", "rows": rows}).encode())
     assert shown.tables[0].rows[0][:3] == ("p", 2, 0.5)
 
 
 def test_a_table_of_many_rows_is_cut_and_what_is_the_same_stands_beside_it():
     rows = [{"i": i, "same": "x", "list": list(range(100))} for i in range(1000)]
 
-    table = measured(PATH, json.dumps({"kind": "mine", "rows": rows}).encode()).tables[-1]
+    table = report_view(PATH, json.dumps({"kind": "mine", "rows": rows}).encode()).tables[-1]
 
     assert (table.title, table.columns, len(table.rows)) == ("Rows (1000)", ("i",), 300)
     assert "The first 300 of 1000 rows. The same in all: same x, list [0, 1," in table.note

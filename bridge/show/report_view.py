@@ -12,7 +12,7 @@ from bridge.reports.views import codec, rows
 from bridge.reports.views.kinds import claims_in, shown
 from bridge.reports.views.loose import Row, number, text
 from bridge.reports.views.model import Claim, Table
-from bridge.show.model import Measured
+from bridge.show.model import ReportView
 
 # Limits of a page, so that a browser can show it and a server can cache it: honest reports have a tenth of that.
 MAX_TABLE_ROWS = 2_000
@@ -21,9 +21,9 @@ MAX_POINTS = 10_000
 MAX_SHOWN, _LEAST = 200_000, 100
 
 
-def each_measured(
+def report_views(
     files: Iterable[tuple[str, bytes | None]], own: Mapping[str, OwnKind] | None = None
-) -> Iterator[Measured]:
+) -> Iterator[ReportView]:
     """Yield the views of the reports of one run. Beyond the limit, reports are named and not read.
 
     ``own`` are the kinds that the run's preset declares.
@@ -31,25 +31,25 @@ def each_measured(
     room = MAX_SHOWN
     for path, data in files:
         if room <= 0:
-            yield Measured(path, "", problem="it is not shown, because the page would be too large")
+            yield ReportView(path, "", problem="it is not shown, because the page would be too large")
             continue
-        report = measured(path, data, own)
+        report = report_view(path, data, own)
         cells = sum(len(table.rows) * len(table.columns) for table in report.tables)
         room -= max(_LEAST, cells + sum(map(_points, report.plots)))
         yield report
 
 
-def measured(path: str, data: bytes | None, own: Mapping[str, OwnKind] | None = None) -> Measured:
+def report_view(path: str, data: bytes | None, own: Mapping[str, OwnKind] | None = None) -> ReportView:
     """Return the view of one report, or the reason why it cannot be read."""
     if data is None:
-        return Measured(path, "", problem="the file is missing")
+        return ReportView(path, "", problem="the file is missing")
     try:
         report = parse_report(data)
     except ManifestError as error:
-        return Measured(path, "", problem=error.message)
+        return ReportView(path, "", problem=error.message)
     kind = text(report.get("kind"))
     tables, plots = shown(report)
-    return Measured(
+    return ReportView(
         path,
         cut(kind) or "a report of no kind",
         created_at=cut(text(report.get("created_at"))),
