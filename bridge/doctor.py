@@ -14,7 +14,7 @@ from bridge.bus.history import RequestBranch
 from bridge.bus.hosts import address
 from bridge.bus.remote import Remote
 from bridge.bus.wire import State
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.client import Client
 from bridge.common import environment, install
 from bridge.errors import KakeyaError, ProcessError, one_line

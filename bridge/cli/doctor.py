@@ -2,7 +2,7 @@
 
 import click
 
-from bridge.checks import show_incrementally
+from bridge.checklist import show_incrementally
 from bridge.cli.common import remote_option
 from bridge.common.cli.commands import json_option
 from bridge.doctor import examine

@@ -5,7 +5,7 @@ from datetime import timedelta
 import click
 
 from bridge.bus.wire import EXIT_CODES
-from bridge.checks import show
+from bridge.checklist import show
 from bridge.cli.common import (
     finish,
     follow,

@@ -6,7 +6,7 @@ from importlib import metadata
 
 from bridge.bus import branch_names
 from bridge.bus.wire import Result, Violation
-from bridge.checks import SIGNATURE, Check
+from bridge.checklist import SIGNATURE, Check
 from bridge.common.drawing.text import Cell, cut, printable, size
 from bridge.gate.codes import CODES
 from bridge.reports.readable import without_digests

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bridge.bus import wire
 from bridge.bus.wire import Result
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.client import Client
 from bridge.errors import ManifestError, VerificationError
 from bridge.presets import Preset

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.common import install
 from bridge.errors import ProcessError, one_line
 from bridge.system.process import run

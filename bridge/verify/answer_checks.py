@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bridge.bus import wire
 from bridge.bus.trees import CaseInsensitivePaths
 from bridge.bus.wire import Gate, Result, State
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.common import limits
 from bridge.errors import ManifestError, PresetError
 from bridge.manifest import parse_time

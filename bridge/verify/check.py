@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from bridge.bus import history, lookup, objects, trees, wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Gate, Result, State
-from bridge.checks import SIGNATURE, Check
+from bridge.checklist import SIGNATURE, Check
 from bridge.errors import KakeyaError, VerificationError
 from bridge.manifest import Request, parse_manifest
 from bridge.presets import Preset

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bridge.bus import wire
 from bridge.bus.wire import Result
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.common import limits
 from bridge.errors import UsageError
 from bridge.presets import Preset

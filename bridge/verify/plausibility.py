@@ -9,7 +9,7 @@ from operator import itemgetter
 from bridge.bus import history, objects, wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import LogDigest, Result
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.manifest import parse_time
 from bridge.system.git import Git
 

@@ -6,7 +6,7 @@ from typing import Any
 from bridge.bus import history, objects, wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Result
-from bridge.checks import SIGNATURE, Check
+from bridge.checklist import SIGNATURE, Check
 from bridge.errors import InfrastructureError, VerificationError
 from bridge.system.git import Git
 from bridge.verify import attestation

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from bridge.bus import wire
 from bridge.bus.wire import Gate, Result, State
-from bridge.checks import SIGNATURE, Check
+from bridge.checklist import SIGNATURE, Check
 from bridge.errors import ExitCode
 
 # The meaning of each verdict.

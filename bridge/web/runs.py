@@ -6,7 +6,7 @@ from dataclasses import dataclass, is_dataclass
 
 from bridge.bus import history, wire
 from bridge.bus.history import RequestBranch
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.common import limits, sanitize
 from bridge.errors import InfrastructureError, VerificationError
 from bridge.reports.readable import Readable, readable

@@ -7,7 +7,7 @@ from bridge.bus import exact_refs, objects
 from bridge.bus.hosts import causes
 from bridge.bus.hosts.advice import Surroundings
 from bridge.bus.hosts.push_end import PushEnd, PushError
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.errors import ProcessError
 from runner.context import RunnerContext
 from runner.state.identity import WHO

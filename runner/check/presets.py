@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.presets import Preset, Presets, did_you_mean, load_presets
 from runner.check.job_paths import missing_path
 from runner.context import RunnerContext

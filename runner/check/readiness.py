@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.common import environment
 from bridge.errors import InfrastructureError, KakeyaError, one_line
 from bridge.system import engine_probe, git

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from bridge.bus.presence import RunnerState
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.common import environment
 from bridge.errors import KakeyaError, ProcessError
 from bridge.manifest import parse_time

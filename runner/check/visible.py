@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from bridge.checks import Check
+from bridge.checklist import Check
 from runner.context import RunnerContext
 from runner.job.sandbox import hub
 from runner.job.workspace import workspace

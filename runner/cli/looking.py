@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from bridge.checks import Check, show, show_incrementally
+from bridge.checklist import Check, show, show_incrementally
 from bridge.common.cli.commands import flag, json_option
 from bridge.common.cli.output import put_json
 from bridge.errors import ExitCode

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from bridge.checks import show
+from bridge.checklist import show
 from bridge.common.cli.commands import EXISTING_FOLDER, FOLDER, REFERENCE, flag, option
 from bridge.common.cli.output import put, put_block, say
 from bridge.errors import ExitCode, PolicyError, UsageError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.checks import SIGNATURE
+from bridge.checklist import SIGNATURE
 from bridge.client import Client
 
 pytestmark = pytest.mark.bus

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bridge.bus import objects, wire
-from bridge.checks import SIGNATURE
+from bridge.checklist import SIGNATURE
 from bridge.client import Client
 from bridge.system.git import Git
 

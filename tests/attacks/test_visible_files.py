@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.errors import PresetError
 from bridge.presets import load_presets
 from runner.check.visible import visible_files

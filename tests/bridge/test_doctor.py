@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from bridge import doctor
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.cli import main
 from bridge.client import Client
 from bridge.errors import InfrastructureError, UsageError

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from bridge import doctor
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.client import Client
 from bridge.errors import InfrastructureError
 from runner.bus.bus import Bus

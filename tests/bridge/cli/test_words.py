@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.cli import main
 from bridge.client import Client
 from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from bridge.bus.wire import parse_result
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.common.drawing.axis import axis
 from bridge.common.drawing.plot import Plot, Point, Series
 from bridge.common.drawing.svg import figure, figures

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.bus import wire
 from bridge.bus.wire import EXIT_CODES, Gate, State
-from bridge.checks import Check
+from bridge.checklist import Check
 from bridge.errors import ExitCode
 from bridge.verify.verdict import (
     MEANINGS,
