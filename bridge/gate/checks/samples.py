@@ -8,8 +8,8 @@ from bridge.gate.index import ReportIndex, check
 from bridge.reports import kinds
 from bridge.reports.cache_spec import canonical
 from bridge.reports.claims.decoding import LEAST_ROWS
-from bridge.reports.claims.unclaimed import why_no_speed
 from bridge.reports.claims.verify import passes_of
+from bridge.reports.claims.why_no_speed import why_no_speed
 from bridge.reports.repetition import words_of
 
 # At most this many rows may be set aside: the first run, and a profiled run.

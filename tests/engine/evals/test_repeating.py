@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridge.reports.claims.decoding import speculation_claims
-from bridge.reports.claims.unclaimed import why_no_speed
+from bridge.reports.claims.why_no_speed import why_no_speed
 
 GUESSED = {
     "plain_speedup",

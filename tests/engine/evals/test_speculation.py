@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bridge.reports.claims import decoding
-from bridge.reports.claims.unclaimed import why_no_speed
+from bridge.reports.claims.why_no_speed import why_no_speed
 from engine import cli, models
 from engine.attention import router
 from engine.cache import make_caches
