@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from bridge.common.cli.progress import progress
-from engine.cli.measured import put_out
+from engine.cli.reporting import put_out
 
 
 @click.command()

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from engine.cli import options as shared
-from engine.cli.measured import carry_out, choose_threads
+from engine.cli.reporting import carry_out, choose_threads
 
 
 @click.command()

@@ -12,7 +12,7 @@ from bridge.reports.claims.decoding import Table as Rows
 from bridge.reports.claims.decoding import acceptance_rate, decode_rate, loop_crossovers, paired_speedups, tau
 from bridge.reports.claims.verify import passes_of
 from bridge.reports.claims.why_no_speed import why_no_speed
-from engine.cli.measured import print_table
+from engine.cli.reporting import print_table
 from engine.evals.speculation.arms import NATIVE
 
 LEGEND = """\

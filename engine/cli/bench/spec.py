@@ -9,7 +9,7 @@ import click
 
 from bridge.common.cli.commands import flag, option, options
 from engine.cli import options as shared
-from engine.cli.measured import carry_out, choose_threads
+from engine.cli.reporting import carry_out, choose_threads
 from engine.cli.types import list_of
 
 NEEDLES = 5

@@ -9,7 +9,7 @@ import click
 from bridge.common.cli.commands import option
 from bridge.common.cli.progress import progress
 from engine.cli import options as shared
-from engine.cli.measured import choose_threads, tell_left_out
+from engine.cli.reporting import choose_threads, tell_left_out
 from engine.cli.types import CACHE_SPECS, numbers
 
 

@@ -8,7 +8,7 @@ import click
 
 from bridge.common.cli.commands import FILE, option
 from engine.cli import options
-from engine.cli.measured import carry_out, show_tables
+from engine.cli.reporting import carry_out, show_tables
 from engine.cli.types import NAMES
 from engine.tokens import Tokenizer
 

@@ -7,7 +7,7 @@ import click
 
 from bridge.common.cli.commands import FILE, option
 from engine.cli import options
-from engine.cli.measured import carry_out
+from engine.cli.reporting import carry_out
 
 
 @click.command()

@@ -6,7 +6,7 @@ import click
 
 from bridge.common.cli.commands import option
 from engine.cli import options
-from engine.cli.measured import carry_out, show_tables
+from engine.cli.reporting import carry_out, show_tables
 
 
 @click.command(name="pass-at-1")

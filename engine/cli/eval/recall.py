@@ -9,7 +9,7 @@ import click
 from bridge.common.cli.commands import flag
 from bridge.common.cli.progress import progress
 from engine.cli import options
-from engine.cli.measured import carry_out, show_tables
+from engine.cli.reporting import carry_out, show_tables
 
 
 @click.command()

@@ -8,7 +8,7 @@ import click
 from bridge.common.cli.commands import EXISTING_FOLDER, flag, option
 from engine.cli import options
 from engine.cli.eval.recall import find_needles, make_needles
-from engine.cli.measured import choose_threads
+from engine.cli.reporting import choose_threads
 
 
 @click.command(name="restored-prefill")

@@ -8,7 +8,7 @@ import click
 from bridge.common.cli.commands import option
 from bridge.common.cli.progress import progress
 from engine.cli import options
-from engine.cli.measured import put_out, show_tables
+from engine.cli.reporting import put_out, show_tables
 from engine.cli.types import CACHE_SPEC, numbers
 
 

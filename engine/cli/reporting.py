@@ -1,4 +1,4 @@
-"""A measurement on the command line: a bar, a report, its plot, a table."""
+"""How the command line shows a measurement: progress, the report, its plot, its tables."""
 
 import json
 from collections.abc import Callable, Collection

@@ -1,6 +1,6 @@
 """What a measurement prints: the tables of the report's page, and some of its claims."""
 
-from engine.cli.measured import plots, show_tables
+from engine.cli.reporting import plots, show_tables
 
 CLAIMS = [
     {"name": "recall", "arm": "raw", "value": 1.0, "interval": [0.7, 1.0], "definition": "", "where": {}},
