@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.cache.protocol import Cache
 from engine.dflash.step import Step
-from engine.harness import memory
+from engine.harness import cache_bytes
 from engine.harness.arm import Arm
 from engine.lm import generation_stream
 from engine.mx import mx
@@ -51,7 +51,7 @@ def decode(
             if step.tokens and step.tokens[-1] in ends:  # even if the loop itself goes on
                 break
         del stream  # this closes it
-    mx.eval([array for cache in caches for array in memory.arrays(cache)])
+    mx.eval([array for cache in caches for array in cache_bytes.arrays(cache)])
     tokens = [token for step in steps for token in step.tokens]
     end = at[max(i for i, step in enumerate(steps) if step.tokens)]
     prefill = at[0] if len(steps[0].tokens) == 1 else steps[0].prefill
@@ -64,7 +64,7 @@ def decode(
         "e2e_s": end,
         "tokens": tokens,
         "stop": "eos" if tokens[-1] in ends else reason,
-        "memory": memory.live(caches, mx.get_peak_memory()),
+        "memory": cache_bytes.live(caches, mx.get_peak_memory()),
     }
     return row, steps
 

@@ -16,8 +16,8 @@ from engine.dflash.step import Step
 from engine.errors import BadInput
 from engine.evals.speculation import arms
 from engine.evals.speculation import bench as spec
+from engine.harness import cache_bytes, prompts, rows
 from engine.harness import job as evals_job
-from engine.harness import memory, prompts, rows
 from engine.harness.arm import interleave
 from engine.mx import mx
 from tests.engine import evals_world, folders
@@ -132,7 +132,7 @@ def test_bytes_are_those_of_live_arrays(pair):
     for cache in ("raw", "e8v@4.25", "affine@4g64", "e8@q38"):
         caches = make_caches(pair.target, cache)
         mx.eval(pair.target(mx.array([[1, 2, 3]]), cache=caches))
-        held = memory.live(caches)
+        held = cache_bytes.live(caches)
         assert held["cache_bytes"] == sum(c.nbytes for c in caches) > 0, cache
         assert sum(layer.get("count", 1) for layer in held["layers"]) == 2  # those that are alike stand once
 

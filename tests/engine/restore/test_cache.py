@@ -6,7 +6,7 @@ from engine.cache import make_caches
 from engine.errors import BadInput
 from engine.evals.controls import noise
 from engine.evals.liveness import counters
-from engine.harness import memory
+from engine.harness import cache_bytes
 from engine.lm import cache as lm_cache
 from engine.mx import mx
 from engine.restore import Compressed, Exact, Learned, Noise, RestoredCache, restored_caches
@@ -61,7 +61,7 @@ def test_injections_are_counted_where_attention_reads():
     assert found["raw_positions"] == 2 * (SINK + WINDOW + 1)
     assert found["injected_reads"] > found["injected_positions"]
     # What the source keeps is counted with what the cache keeps: 45 positions in float32.
-    assert memory.live(caches)["cache_bytes"] == 2 * 2 * LENGTH * 2 * 64 * 4
+    assert cache_bytes.live(caches)["cache_bytes"] == 2 * 2 * LENGTH * 2 * 64 * 4
     bare = _restored(model, lambda _: None)
     models.read(model, bare, tokens, CHUNK)
     assert counters(bare)["injected_positions"] == 0

@@ -9,7 +9,7 @@ from engine import models
 from engine.errors import BadInput
 from engine.evals import needles, restored
 from engine.evals.liveness import counters
-from engine.harness import memory, prompts
+from engine.harness import cache_bytes, prompts
 from engine.models import registry
 from engine.mx import mx, tree
 from engine.restore import restored_caches
@@ -96,7 +96,7 @@ def test_one_state_a_position_is_all_that_is_held(ids):
     read(target, caches, ids)
     held = sum(cache.nbytes for cache in caches)
     evicted = 5 * WINDOW - SINK - WINDOW
-    assert memory.live(caches)["cache_bytes"] == held + 4 * evicted * WIDTH
+    assert cache_bytes.live(caches)["cache_bytes"] == held + 4 * evicted * WIDTH
 
 
 def test_an_answers_own_positions_are_kept_as_they_are(ids):
