@@ -21,8 +21,8 @@ from engine.serve.metrics import Metrics
 from engine.serve.models import Resident
 from engine.serve.prefix_cache.prefix import Prefixes
 from engine.serve.prefix_cache.store import Store
+from engine.serve.scheduler.admission import Admission, shapes
 from engine.serve.scheduler.generation import Generation
-from engine.serve.scheduler.memory import Admission, shapes
 from engine.serve.scheduler.residents import Residents
 from engine.serve.scheduler.scheduler import Scheduler, close
 from engine.serve.settings import Settings
