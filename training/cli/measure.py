@@ -50,21 +50,21 @@ def command(
     """
     from engine import models
     from engine.train.data import corpus
-    from training import measure, tokenizer
+    from training import card, tokenizer
 
     pair = models.load(model)
     found = corpus.collect()
     words = tokenizer.load(pair.parts["target"].folder)
-    texts = [text for _, text in measure.openings(found.held_out, prompts)]
+    texts = [text for _, text in card.openings(found.held_out, prompts)]
     drafted: list[dict[str, Any]] = []
     with progress("measuring", "steps") as (on_start, on_row):
-        asked = len(measure.KINDS) * len(measure.LENGTHS)
+        asked = len(card.KINDS) * len(card.LENGTHS)
         on_start(asked + (len(texts) if pair.draft is not None else 0) + 1)
         if pair.draft is not None:
-            drafted = measure.acceptance(pair, texts, tokens=tokens, block=block, on_row=on_row)
-        lost = measure.held_out_loss(pair.target, words, found.held_out)
+            drafted = card.acceptance(pair, texts, tokens=tokens, block=block, on_row=on_row)
+        lost = card.held_out_loss(pair.target, words, found.held_out)
         on_row()
-        recalled = measure.recall(pair.target, words, found.held_out, count=recall_count, on_row=on_row)
+        recalled = card.recall(pair.target, words, found.held_out, count=recall_count, on_row=on_row)
     figures: dict[str, Any] = {
         "model": pair.name,
         "corpus_digest": found.digest(),

@@ -11,7 +11,7 @@ from engine.dflash import Stats, stream_generate
 from engine.models.registry import DATA
 from engine.mx import mx
 from engine.train.data.corpus import File
-from training import measure, tokenizer
+from training import card, tokenizer
 
 # Begins like nothing in the standard library, so that it is held out whatever the corpus was.
 OPENING = '''import sys
@@ -75,7 +75,7 @@ def test_drafts_are_accepted(pair):
 def test_needles_are_recalled(pair):
     words = tokenizer.load(pair.parts["target"].folder)
     files = [File("python", "a.py", OPENING * 40)]
-    rows = measure.recall(pair.target, words, files, count=10, lengths=(256,))
+    rows = card.recall(pair.target, words, files, count=10, lengths=(256,))
     found = {row["kind"]: row["hits"] for row in rows}
     assert sum(found.values()) >= 15, found
 
