@@ -12,7 +12,7 @@ from typing import Any
 from engine.mx import mx
 
 
-class Parts:
+class PerSequence:
     """Keys, values or masks, one per sequence, in place of one array or mask."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
@@ -45,26 +45,26 @@ class RaggedCache:
         firsts = [cache.offset for cache in caches]
         self.offset = shared if shared and shared.firsts == firsts else Offsets(firsts, rows)
 
-    def make_mask(self, n: int, *args: Any, **kwargs: Any) -> Parts | None:  # noqa: ARG002 - `rows` has it
+    def make_mask(self, n: int, *args: Any, **kwargs: Any) -> PerSequence | None:  # noqa: ARG002 - `rows` has it
         """Return each sequence's own mask, or None if no sequence needs one."""
         pairs = zip(self.caches, self.offset.rows, strict=True)
         masks = [cache.make_mask(rows, *args, **kwargs) for cache, rows in pairs]
-        return Parts(masks) if any(mask is not None for mask in masks) else None
+        return PerSequence(masks) if any(mask is not None for mask in masks) else None
 
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Parts, Parts]:
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[PerSequence, PerSequence]:
         """Append each sequence's rows to its cache; return the keys and values that each may attend to."""
         cut = zip(self.caches, self.offset.cut(keys), self.offset.cut(values), strict=True)
         parts = [cache.update_and_fetch(k, v) for cache, k, v in cut]
-        return Parts([pair[0] for pair in parts]), Parts([pair[1] for pair in parts])
+        return PerSequence([pair[0] for pair in parts]), PerSequence([pair[1] for pair in parts])
 
 
 def attend(
     attention: Callable[..., mx.array],
     queries: mx.array,
-    keys: Parts,
-    values: Parts,
+    keys: PerSequence,
+    values: PerSequence,
     cache: RaggedCache,
-    mask: Parts | None,
+    mask: PerSequence | None,
     **more: Any,
 ) -> mx.array:
     """Attend for each sequence alone with ``attention``; ``queries`` holds all sequences, ``[1, heads, rows, dim]``."""

@@ -28,15 +28,15 @@ def scaled_dot_product_attention(
     values: Any,
     cache: Any,
     scale: float,
-    mask: mx.array | str | ragged.Parts | None,
+    mask: mx.array | str | ragged.PerSequence | None,
     sinks: mx.array | None = None,
 ) -> mx.array:
     """Attend over arrays as mlx-lm does, and over a ``PackedView`` without decoding all of it at once."""
-    if isinstance(keys, ragged.Parts):
-        assert mask is None or isinstance(mask, ragged.Parts)  # noqa: S101 - the cache makes both
+    if isinstance(keys, ragged.PerSequence):
+        assert mask is None or isinstance(mask, ragged.PerSequence)  # noqa: S101 - the cache makes both
         own = scaled_dot_product_attention
         return ragged.attend(own, queries, keys, values, cache, mask, scale=scale, sinks=sinks)
-    assert not isinstance(mask, ragged.Parts)  # noqa: S101 - likewise
+    assert not isinstance(mask, ragged.PerSequence)  # noqa: S101 - likewise
     if isinstance(keys, PackedView) and isinstance(values, PackedView):
         return attend(queries, keys, values, scale=scale, mask=mask, sinks=sinks)
     keys, values = (x.dense() if isinstance(x, PackedView) else x for x in (keys, values))
