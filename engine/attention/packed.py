@@ -21,7 +21,7 @@ ROWS = 384  # query rows of a key-value head at a time
 LOWEST = -1e30  # the score of masked tokens: finite, so that the difference of two is not NaN
 
 
-class _Part(NamedTuple):
+class _QueryRows(NamedTuple):
     """Query rows that are scored together, and what each of them may see."""
 
     queries: mx.array  # rotated and scaled, `[batch, key-value heads, rows of all their query heads, dim]`
@@ -95,7 +95,7 @@ def attend(
     return values.codec.unrotate(out).astype(queries.dtype)
 
 
-def _parts(queries: mx.array, mask: mx.array | str | None, kv_heads: int, length: int) -> list[_Part]:
+def _parts(queries: mx.array, mask: mx.array | str | None, kv_heads: int, length: int) -> list[_QueryRows]:
     """Return the rows of ``[batch, query heads, rows, dim]``, about ROWS a key-value head at a time."""
     if isinstance(mask, str) and mask != "causal":
         raise ValueError(f"no mask {mask!r}")
@@ -112,12 +112,12 @@ def _parts(queries: mx.array, mask: mx.array | str | None, kv_heads: int, length
         some = queries[:, :, start:stop].reshape(batch, kv_heads, groups * (stop - start), dim)
         own = full if full is None or full.shape[2] == 1 else full[:, :, start:stop]
         position = length - rows + start if isinstance(mask, str) else None
-        parts.append(_Part(some, (batch, heads, stop - start), own, position))
+        parts.append(_QueryRows(some, (batch, heads, stop - start), own, position))
     return parts
 
 
 def _attend(
-    parts: list[_Part], states: list[_State], keys: PackedView, values: PackedView, softcap: float | None
+    parts: list[_QueryRows], states: list[_State], keys: PackedView, values: PackedView, softcap: float | None
 ) -> list[_State]:
     """Return the states of all parts after all tiles."""
     length = keys.shape[2]
@@ -145,7 +145,7 @@ def _after(view: PackedView, state: _State) -> PackedView:
     return PackedView(rows, view.codec, view.dtype)
 
 
-def _start(part: _Part, dim: int, sinks: mx.array | None) -> _State:
+def _start(part: _QueryRows, dim: int, sinks: mx.array | None) -> _State:
     grouped = part.queries.shape[:3]
     zeros = mx.zeros((*grouped, dim))
     if sinks is None:
