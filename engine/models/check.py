@@ -19,7 +19,7 @@ Answer = dict[str, Any]
 
 
 @dataclass
-class _Part:
+class _CheckedModel:
     """A target or a drafter, and what is known about it so far."""
 
     id: str  # as requested
@@ -89,16 +89,16 @@ def check(name: str, draft: str | Literal[False] | None = None, *, only_files: b
     }
 
 
-def _read(name: str, draft: str | Literal[False] | None) -> tuple[_Part, _Part | None]:
+def _read(name: str, draft: str | Literal[False] | None) -> tuple[_CheckedModel, _CheckedModel | None]:
     """Find both models and look at their files."""
-    target, drafter = _Part(name), None if draft is None or draft is False else _Part(draft)
+    target, drafter = _CheckedModel(name), None if draft is None or draft is False else _CheckedModel(draft)
     unreadable = ("cannot be read", files.AGAIN)
     with target.tried(*unreadable):
         source = registry.find(name, None if draft is None else False)
         target.reference = source.target
         for role, id_, reference in source.parts():
             if role == "draft":
-                drafter = _Part(id_, reference)
+                drafter = _CheckedModel(id_, reference)
         target.read()
         refuse_drafter(target.config)
         files.vocabulary_file(target.folder)
@@ -111,7 +111,7 @@ def _read(name: str, draft: str | Literal[False] | None) -> tuple[_Part, _Part |
     return target, drafter
 
 
-def _run(target: _Part, drafter: _Part | None) -> None:
+def _run(target: _CheckedModel, drafter: _CheckedModel | None) -> None:
     """Load both models, if their files are right, and run them."""
     fails, pair = ("does not run", "choose another model, or another version of mlx-lm"), None
     if target.ok:
@@ -124,7 +124,7 @@ def _run(target: _Part, drafter: _Part | None) -> None:
             _run_draft(drafter, pair)
 
 
-def _check_memory(parts: list[_Part]) -> None:
+def _check_memory(parts: list[_CheckedModel]) -> None:
     """Refuse weights that this machine's memory cannot hold: loading them would stall the machine."""
     from bridge.common import host
     from engine.models.target import chosen_dtype
@@ -140,7 +140,7 @@ def _check_memory(parts: list[_Part]) -> None:
         )
 
 
-def _run_target(target: _Part) -> Any:
+def _run_target(target: _CheckedModel) -> Any:
     """Load the target with its tokenizer, and run one token through it."""
     from engine.lm import cache as lm_cache
     from engine.models.pair import load
@@ -153,7 +153,7 @@ def _run_target(target: _Part) -> Any:
     return pair
 
 
-def _run_draft(drafter: _Part, pair: Any) -> None:
+def _run_draft(drafter: _CheckedModel, pair: Any) -> None:
     """Load the drafter, and let it draft one token for its target, if that runs."""
     from engine.dflash import load_draft, stream_generate
     from engine.models.target import chosen_dtype
