@@ -21,7 +21,7 @@ from engine.tokens import Tokenizer
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelSource:
     """The source of one model of a pair."""
 
     id: str  # its name: a bundled pair, a folder or a hub id
@@ -37,7 +37,7 @@ class Pair:
     draft: Any = field(repr=False)  # the drafter, or None
     tokenizer: Tokenizer = field(repr=False)  # mlx-lm's `TokenizerWrapper`
     name: str  # the requested name
-    parts: dict[str, Part]  # `target`; `draft` with a drafter, `reconstruction` with a restorer
+    parts: dict[str, ModelSource]  # `target`; `draft` with a drafter, `reconstruction` with a restorer
     restorer: Any = field(default=None, repr=False)  # of evicted keys and values, if it was asked for
 
     def __iter__(self) -> Iterator[Any]:
@@ -122,7 +122,7 @@ def load(
     folders = {
         role: (id_, hub.folder_of(reference, download=download)) for role, id_, reference in source.parts()
     }
-    parts = {role: Part(id_, at, files.read_config(at)) for role, (id_, at) in folders.items()}
+    parts = {role: ModelSource(id_, at, files.read_config(at)) for role, (id_, at) in folders.items()}
     if "draft" in parts:
         check_fit(parts["draft"].config, parts["target"].config)
     at = parts["target"].folder
@@ -136,7 +136,9 @@ def load(
     return Pair(target, drafter, tokenizer, source.name, parts, restorer)
 
 
-def _load_restorer(parts: dict[str, Part], target: nn.Module, drafter: Any, dtype: mx.Dtype | None) -> Any:
+def _load_restorer(
+    parts: dict[str, ModelSource], target: nn.Module, drafter: Any, dtype: mx.Dtype | None
+) -> Any:
     folder = parts["reconstruction"].folder
     if drafted.is_drafted(folder):
         if drafter is None:
@@ -150,7 +152,7 @@ def _load_restorer(parts: dict[str, Part], target: nn.Module, drafter: Any, dtyp
     return restorer
 
 
-def _entry(role: str, part: Part, model: nn.Module) -> dict[str, Any]:
+def _entry(role: str, part: ModelSource, model: nn.Module) -> dict[str, Any]:
     config, quantized = part.config, part.config.get("quantization")
     if quantized:
         quantized = f"{quantized.get('mode', 'affine')}@{quantized.get('bits')}g{quantized.get('group_size')}"

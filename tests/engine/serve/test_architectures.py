@@ -12,7 +12,7 @@ import pytest
 from engine.cache import make_caches
 from engine.dflash.divergence import classify
 from engine.models import load
-from engine.models.pair import Pair, Part
+from engine.models.pair import ModelSource, Pair
 from engine.serve.backend import Failed, Job, Options
 from engine.serve.metrics import Metrics
 from engine.serve.models import CONTEXT, resident_of
@@ -41,7 +41,7 @@ class Engine:
         base = load("tiny", False, dtype="float32")
 
         def build(*_, **__):
-            part = Part(name, base.parts["target"].folder, {"model_type": name})
+            part = ModelSource(name, base.parts["target"].folder, {"model_type": name})
             return resident_of(
                 name, Pair(architectures.build(name), None, base.tokenizer, name, {"target": part})
             )
