@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.cache.kinds import layout_of
 from engine.cache.protocol import Cache
-from engine.dflash.rollback.rollback import Part, Rollback, check_growth
+from engine.dflash.rollback.rollback import CacheRollback, Rollback, check_growth
 from engine.mx import mx, tree
 
 # The attributes to save, by the cache's layout. Entries after the offset of a growing cache are never read.
@@ -52,7 +52,7 @@ class Carry:
 class Carrying(Rollback):
     """See ``Rollback``, and this module. Rounds are never shared, because a tail must precede its block."""
 
-    def __init__(self, parts: Sequence[Part], caches: list[Cache], used: list[Cache]) -> None:
+    def __init__(self, parts: Sequence[CacheRollback], caches: list[Cache], used: list[Cache]) -> None:
         super().__init__(parts, caches, used)
         self.joins = False
         self._tail: mx.array | None = None

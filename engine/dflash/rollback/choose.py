@@ -9,7 +9,7 @@ from engine.cache.wrapping import map_nested
 from engine.dflash.rollback.carry import Carry, Carrying
 from engine.dflash.rollback.late import LateGrowing, LateRing
 from engine.dflash.rollback.recurrent import Recompute
-from engine.dflash.rollback.rollback import Part, Rollback, check_growth
+from engine.dflash.rollback.rollback import CacheRollback, Rollback, check_growth
 from engine.errors import BadInput, RollbackError
 from engine.lm import cache as lm_cache
 from engine.mx import mx, nn
@@ -76,7 +76,7 @@ def rollback_for(caches: list[Cache], kind: str = "auto", model: nn.Module | Non
     """
     if kind not in KINDS:
         raise BadInput(f"no rollback {kind!r}", ", ".join(KINDS))
-    parts: list[Part] = []
+    parts: list[CacheRollback] = []
 
     def stand_in(cache: Any) -> Any:
         parts.append(_part(cache, kind))
@@ -102,7 +102,7 @@ def _recomputes(model: nn.Module) -> bool:
     return True
 
 
-def _part(cache: Any, kind: str) -> Part:
+def _part(cache: Any, kind: str) -> CacheRollback:
     inner = cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache
     layout = layout_of(inner)
     _check(inner, layout, kind)

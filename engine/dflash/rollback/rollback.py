@@ -13,7 +13,7 @@ from engine.mx import mx
 Model = TypeVar("Model", bound=Callable[..., Any])
 
 
-class Part(Protocol):
+class CacheRollback(Protocol):
     """Rolls back one cache."""
 
     name: str  # the kind, for reports
@@ -56,7 +56,7 @@ class Rollback:
     been decoded one by one: run, saved, trimmed, copied. (A carried tail is missing until ``settle``.)
     """
 
-    def __init__(self, parts: Sequence[Part], caches: list[Cache], used: list[Cache]) -> None:
+    def __init__(self, parts: Sequence[CacheRollback], caches: list[Cache], used: list[Cache]) -> None:
         self.parts = list(parts)
         self.caches = caches
         self._stand_ins = used  # the model's caches during a round
@@ -145,7 +145,7 @@ class Rollback:
                     raise
                 self.parts.remove(part)
 
-    def _is_idle(self, part: Part) -> bool:
+    def _is_idle(self, part: CacheRollback) -> bool:
         """Return whether the model never uses a part's cache, as for layers without attention in some models."""
         if self._prepared is None or getattr(part.stand_in, "offset", None) != 0:
             return False
