@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 
-class Parts(Protocol):
+class TextSplitter(Protocol):
     """What splits an answer's text into parts, of which some are not the answer's visible text."""
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from engine.dflash.text import Detokenizer
 from engine.errors import BadInput
-from engine.stop_strings import Parts, StopStrings
+from engine.stop_strings import StopStrings, TextSplitter
 from engine.tokens import Tokenizer
 
 
@@ -39,7 +39,7 @@ class Stops:
         tokenizer: Tokenizer | None,
         tokens: Collection[int] | None = None,
         strings: Sequence[str] = (),
-        parts: Parts | None = None,
+        parts: TextSplitter | None = None,
     ) -> None:
         if isinstance(strings, str):
             strings = (strings,)

@@ -25,7 +25,7 @@ from engine.serve.formats.template import Template
 from engine.serve.grammars.compiled import Compiled, Grammars
 from engine.serve.metrics import Metrics
 from engine.serve.settings import Settings
-from engine.stop_strings import Parts
+from engine.stop_strings import TextSplitter
 from engine.tokens import Tokenizer, encode
 
 DRAFTS = ("auto", "none", "lookup", "dflash", PACKAGE)
@@ -46,7 +46,7 @@ class Options:
     seed: int | None = None  # makes sampling repeatable
     stop: tuple[str, ...] = ()  # strings that end the answer
     # Creates what finds these strings, if they count in some parts of the text only; see engine.stop_strings.
-    parts: Callable[[], Parts] | None = None
+    parts: Callable[[], TextSplitter] | None = None
     cache: str = "raw"  # the cache spec
     boundary: int = 0  # layers left raw at either end
     draft: str = "auto"  # one of DRAFTS
