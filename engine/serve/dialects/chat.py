@@ -13,7 +13,7 @@ from engine.serve.dialects.openings import Prompt
 from engine.serve.dialects.prompts import prompt_of
 from engine.serve.errors import ApiError, unsupported
 from engine.serve.formats import call_forms, calls, harmony
-from engine.serve.formats.parts import Delta, OutputParser
+from engine.serve.formats.output_parser import Delta, OutputParser
 from engine.serve.grammars import grammar
 from engine.serve.grammars.compiled import Compiled, run_in_thread
 from engine.serve.http.streams import DONE, event

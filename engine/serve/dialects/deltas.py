@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.serve.backend import Model, Piece
-from engine.serve.formats.parts import Delta, OutputParser
+from engine.serve.formats.output_parser import Delta, OutputParser
 from engine.serve.server import PendingAnswer
 
 

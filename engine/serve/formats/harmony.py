@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.serve.formats.call_forms import reader_of_arguments
-from engine.serve.formats.parts import Delta, OutputParser
+from engine.serve.formats.output_parser import Delta, OutputParser
 from engine.tokens import Tokenizer
 
 CHANNEL, MESSAGE = "<|channel|>", "<|message|>"

@@ -13,7 +13,7 @@ from engine.serve.dialects.deltas import merge
 from engine.serve.formats.call_forms import reader_of
 from engine.serve.formats.calls import as_object, parse_json, read
 from engine.serve.formats.harmony import Harmony
-from engine.serve.formats.parts import OutputParser
+from engine.serve.formats.output_parser import OutputParser
 
 BIG = 'x = 1  # né ✓ 🙂 "quoted" \\ <b> {y}\n\ttwo\n\n' * 30 + "end"
 SCHEMA = {

@@ -10,7 +10,7 @@ import pytest
 from engine.lm import mlx_lm  # noqa: F401 - its parsers come after it
 from engine.serve.formats.call_forms import reader_of
 from engine.serve.formats.calls import parse_json, read
-from engine.serve.formats.parts import OutputParser
+from engine.serve.formats.output_parser import OutputParser
 
 SCHEMA = {
     "type": "object",
