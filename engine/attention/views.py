@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from engine.codec.rows import RowCodec
+from engine.codec.row_codec import RowCodec
 from engine.mx import mx
 
 

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from engine.cache.spec import parse
 from engine.codec.kinds import make_codec
-from engine.codec.rows import RowCodec
+from engine.codec.row_codec import RowCodec
 from engine.errors import BadInput
 from engine.mx import DTYPES
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from engine.attention.views import PackedView
 from engine.cache.codec_id import CodecId
-from engine.codec.rows import RawCodec, RowCodec
+from engine.codec.row_codec import RawCodec, RowCodec
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
 from engine.mx import mx

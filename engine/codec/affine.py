@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from engine.codec.rows import RowCodec
+from engine.codec.row_codec import RowCodec
 from engine.errors import BadInput
 from engine.mx import mx
 

@@ -6,7 +6,7 @@ from typing import Any
 from bridge.reports.cache_spec import CacheSpec
 from engine.codec.affine import AffineCodec
 from engine.codec.classic import ClassicCodec
-from engine.codec.rows import RawCodec
+from engine.codec.row_codec import RawCodec
 from engine.codec.voronoi import VoronoiCodec
 
 Make = Callable[[CacheSpec, int, str], Any]

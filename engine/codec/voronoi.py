@@ -7,7 +7,7 @@ import numpy as np
 
 from engine.codec import graph, hadamard
 from engine.codec.cpu import decoder, encoder
-from engine.codec.rows import RowCodec
+from engine.codec.row_codec import RowCodec
 from engine.codec.spec import EFFORTS, Layout
 from engine.errors import BadInput
 from engine.mx import mx
