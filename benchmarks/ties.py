@@ -38,8 +38,8 @@ from engine.serve.backend import Options
 from engine.serve.dialects.chat import of_format
 from engine.serve.dialects.prompts import render
 from engine.serve.grammars.compiled import Compiled
-from engine.serve.models import Resident, load_resident
 from engine.serve.protocol import ChatRequest, CompletionRequest, parse
+from engine.serve.resident import Resident, load_resident
 from engine.serve.scheduler.guide import Guide
 from engine.serve.settings import Settings
 

@@ -21,8 +21,8 @@ from engine.harness.job import config_of
 from engine.harness.report import OpenReport
 from engine.serve.dialects import completions
 from engine.serve.errors import ApiError
-from engine.serve.models import Resident
 from engine.serve.protocol import CompletionRequest, parse
+from engine.serve.resident import Resident
 from engine.serve.scheduler.thread import EngineThread
 from engine.serve.server import Server
 from engine.serve.settings import Settings

@@ -17,9 +17,9 @@ from engine.cache.kinds import layout_of
 from engine.checkpoints import digests
 from engine.dflash.propose.proposer import Proposer
 from engine.mx import mx, tree
-from engine.serve.models import Resident
 from engine.serve.prefix_cache import arithmetic, snapshots
 from engine.serve.prefix_cache.snapshots import Snapshot
+from engine.serve.resident import Resident
 
 PARTS = ("model", "tokenizer", "codec", "layout", "engine")
 

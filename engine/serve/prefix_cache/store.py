@@ -16,12 +16,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from engine.errors import BadInput
-from engine.serve.models import Resident
 from engine.serve.prefix_cache import block_file
 from engine.serve.prefix_cache.block_file import PendingBlock, RefusedError
 from engine.serve.prefix_cache.folder import LOW, Folder
 from engine.serve.prefix_cache.namespace import BlockNamespace, namespace_of
 from engine.serve.prefix_cache.snapshots import Snapshot
+from engine.serve.resident import Resident
 
 log = logging.getLogger("engine.serve")
 READ_SECONDS = 5.0  # seconds to wait for a block before the folder counts as unreachable

@@ -10,9 +10,9 @@ from engine.inject import NAME as PACKAGE
 from engine.mx import mx
 from engine.serve.backend import Job, Options
 from engine.serve.errors import ApiError
-from engine.serve.models import Resident, tree_bytes
 from engine.serve.prefix_cache.prefix import Prefixes
 from engine.serve.prefix_cache.snapshots import flat
+from engine.serve.resident import Resident, tree_bytes
 from engine.serve.scheduler.residents import Residents
 from engine.serve.settings import Settings
 

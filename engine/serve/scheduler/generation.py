@@ -22,8 +22,8 @@ from engine.inject import NAME as PACKAGE
 from engine.inject.package import Package, check_options
 from engine.inject.package import rounds as package_rounds
 from engine.serve.backend import Job, Options, Piece
-from engine.serve.models import Resident
 from engine.serve.prefix_cache.prefix import BlockPath, Prefixes
+from engine.serve.resident import Resident
 from engine.serve.scheduler.guide import Guide
 from engine.serve.scheduler.rounds import Awaited, Reported, rounds
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from engine.mx import mx
 from engine.serve.errors import ApiError
-from engine.serve.models import Resident, expected_weights, load_resident
+from engine.serve.resident import Resident, expected_weights, load_resident
 from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")

@@ -19,7 +19,7 @@ from engine.mx import mx
 from engine.serve.backend import Job, Piece
 from engine.serve.errors import ApiError, bug
 from engine.serve.metrics import Metrics
-from engine.serve.models import Resident
+from engine.serve.resident import Resident
 from engine.serve.scheduler.generation import Generation
 from engine.serve.scheduler.residents import Residents
 from engine.serve.scheduler.rounds import Awaited, Draft, Forward, Verdict

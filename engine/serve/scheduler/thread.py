@@ -18,9 +18,9 @@ from engine.mx import mx
 from engine.serve.backend import ENDING, STUCK, Health, Job, Memory
 from engine.serve.errors import ApiError, closing, failed, late
 from engine.serve.metrics import Metrics
-from engine.serve.models import Resident
 from engine.serve.prefix_cache.prefix import Prefixes
 from engine.serve.prefix_cache.store import Store
+from engine.serve.resident import Resident
 from engine.serve.scheduler.admission import Admission, shapes
 from engine.serve.scheduler.generation import Generation
 from engine.serve.scheduler.residents import Residents

@@ -5,7 +5,7 @@ import pytest
 from engine.cache import make_caches
 from engine.evals.serve_conformance import CHUNK, Answer, add_divergences
 from engine.mx import mx, number
-from engine.serve.models import load_resident
+from engine.serve.resident import load_resident
 
 PROMPT = "def read_lines(path):\n"
 LENGTH = 6

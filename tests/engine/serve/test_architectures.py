@@ -15,7 +15,7 @@ from engine.models import load
 from engine.models.pair import ModelSource, Pair
 from engine.serve.backend import Failed, Job, Options
 from engine.serve.metrics import Metrics
-from engine.serve.models import CONTEXT, resident_of
+from engine.serve.resident import CONTEXT, resident_of
 from engine.serve.scheduler import generation
 from engine.serve.scheduler.thread import EngineThread
 from engine.serve.settings import Settings

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine.serve.grammars import grammar
-from engine.serve.models import load_resident
+from engine.serve.resident import load_resident
 
 TEXT = {"type": "string"}
 SCHEMAS = {

@@ -9,7 +9,7 @@ from engine.models import load
 from engine.models.pair import Pair
 from engine.serve.backend import Job, Options
 from engine.serve.metrics import Metrics
-from engine.serve.models import resident_of
+from engine.serve.resident import resident_of
 from engine.serve.scheduler.thread import EngineThread
 from engine.serve.settings import Settings
 from tests.engine import drafts

@@ -9,7 +9,7 @@ import pytest
 from engine.serve.errors import ApiError
 from engine.serve.formats.schemas import WrittenFloat
 from engine.serve.grammars import grammar
-from engine.serve.models import load_resident
+from engine.serve.resident import load_resident
 
 DENSE, INT64 = 2**53, 2**63 - 1
 # Schemas that a grammar can enforce, as JSON. Their numbers' neighbours are tried too.

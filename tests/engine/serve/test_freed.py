@@ -7,8 +7,8 @@ import pytest
 from engine.mx import mx
 from engine.serve.backend import Job, Options
 from engine.serve.grammars import grammar
-from engine.serve.models import load_resident
 from engine.serve.prefix_cache.prefix import Prefixes
+from engine.serve.resident import load_resident
 from engine.serve.scheduler.generation import Generation
 from engine.serve.scheduler.rounds import Draft, Forward
 

@@ -12,8 +12,8 @@ from tokenizers import AddedToken, Tokenizer
 
 from engine.mx import mx
 from engine.serve.dialects.prompts import render
-from engine.serve.models import load_resident
 from engine.serve.protocol import ChatRequest
+from engine.serve.resident import load_resident
 from tests.engine.folders import change_config, write_tokenizer
 from tests.engine.serve.world import serving
 

@@ -11,7 +11,7 @@ from engine.mx import mx
 from engine.serve.backend import Job, Options
 from engine.serve.grammars import grammar
 from engine.serve.metrics import Metrics
-from engine.serve.models import load_resident
+from engine.serve.resident import load_resident
 from engine.serve.scheduler.guide import Guide
 from engine.serve.scheduler.thread import EngineThread
 from engine.serve.settings import Settings

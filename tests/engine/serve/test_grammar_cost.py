@@ -15,7 +15,7 @@ import pytest
 
 from engine.serve.errors import ApiError
 from engine.serve.grammars import compiled, grammar, position, trial
-from engine.serve.models import load_resident
+from engine.serve.resident import load_resident
 
 BOMBS = {
     "a large divisor": {"type": "integer", "multipleOf": 9_999_991},

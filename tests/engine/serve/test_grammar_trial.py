@@ -10,7 +10,7 @@ import pytest
 import engine.serve
 from engine.serve.errors import ApiError
 from engine.serve.grammars import compiled, grammar, trial
-from engine.serve.models import load_resident
+from engine.serve.resident import load_resident
 
 COSTLY = {"type": "integer", "multipleOf": 9_999_991}
 # Keys of definitions, and references to them, whose spelling a rewritten text would change.

@@ -11,7 +11,7 @@ from engine.models import registry
 from engine.serve.dialects.deltas import merge
 from engine.serve.formats.harmony import Harmony, is_open, is_spoken_by
 from engine.serve.grammars import grammar
-from engine.serve.models import load_resident
+from engine.serve.resident import load_resident
 from tests.engine.serve.world import serving
 
 TEMPLATES = Path(__file__).parent / "templates"

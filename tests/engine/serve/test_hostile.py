@@ -15,7 +15,7 @@ from engine.serve.dialects.deltas import tokens_in
 from engine.serve.grammars import compiled
 from engine.serve.grammars.compiled import Grammars
 from engine.serve.grammars.grammar import schema_grammar
-from engine.serve.models import load_resident
+from engine.serve.resident import load_resident
 from tests.engine.serve.world import serving
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from engine.mx import mx
 from engine.serve.backend import Job, Options, Piece
-from engine.serve.models import load_resident
+from engine.serve.resident import load_resident
 from engine.serve.scheduler.generation import Generation
 from engine.serve.scheduler.rounds import Draft, Forward
 

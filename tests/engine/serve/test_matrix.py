@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.ties import Ties
 from engine.evals.serve_conformance import COMMON, FORMS, SCHEMA
-from engine.serve.models import load_resident
+from engine.serve.resident import load_resident
 from tests.engine.serve.world import serving
 
 MODELS = ("tiny", "tiny-hybrid")

@@ -6,9 +6,9 @@ from engine.cache import make_caches
 from engine.dflash.propose.proposer import Proposer
 from engine.mx import mx, tree
 from engine.serve.backend import Job, Options
-from engine.serve.models import load_resident
 from engine.serve.prefix_cache.prefix import Prefixes
 from engine.serve.prefix_cache.snapshots import flat
+from engine.serve.resident import load_resident
 from engine.serve.scheduler.generation import Generation
 from tests.engine import small_models as random_models
 

@@ -7,7 +7,7 @@ import pytest
 
 from engine.serve.backend import Failed, Job, Options, Piece
 from engine.serve.metrics import Metrics
-from engine.serve.models import expected_weights, load_resident
+from engine.serve.resident import expected_weights, load_resident
 from engine.serve.scheduler import thread
 from engine.serve.settings import Settings
 from tests.engine.serve.world import serving

@@ -10,8 +10,8 @@ from engine.models import catalogue, registry
 from engine.serve import listing
 from engine.serve.channels import Channel, names_of
 from engine.serve.errors import ApiError
-from engine.serve.models import load_resident
 from engine.serve.protocol import ChatRequest
+from engine.serve.resident import load_resident
 from engine.serve.scheduler.thread import EngineThread
 from engine.serve.server import Server
 from engine.serve.settings import Settings

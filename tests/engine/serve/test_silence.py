@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from engine.serve.models import expected_weights
+from engine.serve.resident import expected_weights
 from tests.engine.serve.world import serving
 
 TURN = [{"role": "user", "content": "x"}]

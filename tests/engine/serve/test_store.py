@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from engine.errors import BadInput
 from engine.mx import mx
-from engine.serve.models import load_resident
 from engine.serve.prefix_cache import block_file
 from engine.serve.prefix_cache import store as store_module
 from engine.serve.prefix_cache.block_file import RefusedError
@@ -24,6 +23,7 @@ from engine.serve.prefix_cache.folder import Folder
 from engine.serve.prefix_cache.namespace import chain_of
 from engine.serve.prefix_cache.prefix import Prefixes
 from engine.serve.prefix_cache.store import Store
+from engine.serve.resident import load_resident
 from tests.engine.serve.test_prefix import BLOCK, answer, arrays, prompt
 from tests.properties import examples
 
@@ -150,7 +150,7 @@ def test_shelves_differ_in_the_part_that_differs(tiny, tmp_path):
 
 PARTS = """
 import json
-from engine.serve.models import load_resident
+from engine.serve.resident import load_resident
 from engine.serve.prefix_cache.namespace import namespace_of
 resident = load_resident("tiny", "none", "float32", once=ONCE)
 print(json.dumps(namespace_of(resident, "raw", 0, 32, drafts=False).parts))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.serve.dialects.prompts import render
-from engine.serve.models import load_resident
 from engine.serve.protocol import ChatRequest, parse
+from engine.serve.resident import load_resident
 from training import conversations
 from training.tokenizer import CALL, CALL_END, TURN_END
 

@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from engine.serve.grammars.grammar import schema_grammar
-from engine.serve.models import load_resident
+from engine.serve.resident import load_resident
 from tests.engine import folders
 from tests.engine.serve.world import serving
 
