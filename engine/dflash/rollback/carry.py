@@ -52,8 +52,10 @@ class Carry:
 class Carrying(Rollback):
     """See ``Rollback``, and this module. Rounds are never shared, because a tail must precede its block."""
 
-    def __init__(self, parts: Sequence[CacheRollback], caches: list[Cache], used: list[Cache]) -> None:
-        super().__init__(parts, caches, used)
+    def __init__(
+        self, cache_rollbacks: Sequence[CacheRollback], caches: list[Cache], stand_ins: list[Cache]
+    ) -> None:
+        super().__init__(cache_rollbacks, caches, stand_ins)
         self.joins = False
         self._tail: mx.array | None = None
         self._tokens: mx.array | None = None
@@ -96,7 +98,7 @@ class Carrying(Rollback):
             super()._commit(rows + self._skip, keep + self._skip)
             self._tail = None
             return
-        for part in self.parts:
+        for part in self.cache_rollbacks:
             part.abandon()
         if keep and self._tokens is not None:
             more = self._tokens[:, :keep]

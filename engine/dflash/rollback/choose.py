@@ -76,18 +76,18 @@ def rollback_for(caches: list[Cache], kind: str = "auto", model: nn.Module | Non
     """
     if kind not in KINDS:
         raise BadInput(f"no rollback {kind!r}", ", ".join(KINDS))
-    parts: list[CacheRollback] = []
+    cache_rollbacks: list[CacheRollback] = []
 
     def stand_in(cache: Any) -> Any:
-        parts.append(_part(cache, kind))
-        return parts[-1].stand_in
+        cache_rollbacks.append(_part(cache, kind))
+        return cache_rollbacks[-1].stand_in
 
-    used = [map_nested(cache, stand_in) for cache in caches]
-    recurrent = any(isinstance(part, Recompute) for part in parts)
+    stand_ins = [map_nested(cache, stand_in) for cache in caches]
+    recurrent = any(isinstance(part, Recompute) for part in cache_rollbacks)
     if recurrent and model is not None and not _recomputes(model):
         return rollback_for(caches, "carry")
     make: type[Rollback] = Carrying if kind == "carry" else Rollback
-    return make(parts, caches, used)
+    return make(cache_rollbacks, caches, stand_ins)
 
 
 def _recomputes(model: nn.Module) -> bool:

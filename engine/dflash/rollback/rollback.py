@@ -56,11 +56,13 @@ class Rollback:
     been decoded one by one: run, saved, trimmed, copied. (A carried tail is missing until ``settle``.)
     """
 
-    def __init__(self, parts: Sequence[CacheRollback], caches: list[Cache], used: list[Cache]) -> None:
-        self.parts = list(parts)
+    def __init__(
+        self, cache_rollbacks: Sequence[CacheRollback], caches: list[Cache], stand_ins: list[Cache]
+    ) -> None:
+        self.cache_rollbacks = list(cache_rollbacks)
         self.caches = caches
-        self._stand_ins = used  # the model's caches during a round
-        names = {part.name for part in parts}
+        self._stand_ins = stand_ins  # the model's caches during a round
+        names = {part.name for part in cache_rollbacks}
         self.name = "+".join(sorted(names))  # such as `late+trim`
         self._recomputes = "recompute" in names
         self.joins = not self._recomputes  # whether other generations can share a round's forward pass
@@ -120,7 +122,7 @@ class Rollback:
         if self._rows is None:
             return
         self._rows = None
-        for part in self.parts:
+        for part in self.cache_rollbacks:
             part.abandon()
 
     def settle(self, model: Callable[..., Any]) -> None:  # noqa: ARG002
@@ -132,18 +134,18 @@ class Rollback:
             raise RollbackError("a round is open", "commit or abandon it first")
 
     def _note(self) -> None:
-        for part in self.parts:
+        for part in self.cache_rollbacks:
             part.begin()
 
     def _check(self, rows: int, keep: int) -> None:
-        """Ask all parts before any of them changes."""
-        for part in tuple(self.parts):
+        """Ask all caches before any of them changes."""
+        for part in tuple(self.cache_rollbacks):
             try:
                 part.check(rows, keep)
             except RollbackError:
                 if not self._is_idle(part):
                     raise
-                self.parts.remove(part)
+                self.cache_rollbacks.remove(part)
 
     def _is_idle(self, part: CacheRollback) -> bool:
         """Return whether the model never uses a part's cache, as for layers without attention in some models."""
@@ -155,5 +157,5 @@ class Rollback:
         return is_empty
 
     def _commit(self, rows: int, keep: int) -> None:
-        for part in self.parts:
+        for part in self.cache_rollbacks:
             part.commit(rows, keep)

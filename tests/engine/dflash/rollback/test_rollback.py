@@ -88,7 +88,7 @@ def test_tokens_and_logits_are_those_of_plain_decoding(built, name, spec, kind, 
 
 def _block_bytes(rollback):
     """Bytes of what late commit holds outside the caches."""
-    return sum(x.nbytes for part in rollback.parts for x in getattr(part, "block", None) or ())
+    return sum(x.nbytes for part in rollback.cache_rollbacks for x in getattr(part, "block", None) or ())
 
 
 def test_bytes_past_the_window_are_those_of_plain_decoding(built):
@@ -333,7 +333,7 @@ def test_the_module_that_touches_a_state_is_the_one_that_runs_again():
     rollback = rollback_for(make_caches(model, "raw"), "auto", model)
     assert rollback.name == "late+recompute"
     rollback.forward(rollback.prepare(model), models.tokens(4))
-    calls = [call for part in rollback.parts if part.name == "recompute" for call in part.calls]
+    calls = [call for part in rollback.cache_rollbacks if part.name == "recompute" for call in part.calls]
     assert [type(call.run.__self__).__name__ for call in calls] == ["RecurrentBlock"] * 4
 
 
