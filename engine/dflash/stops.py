@@ -30,7 +30,7 @@ class Stops:
         tokenizer: what decodes; None gives no text, and takes no stop strings.
         tokens: stop tokens; None takes the tokenizer's own ends. They end an answer and are not in its text.
         strings: stop strings; the text ends before the first.
-        parts: what finds stop strings instead, if they count in some parts of the text only. The text is then not cut:
+        splitter: finds stop strings instead, if they count in some parts of the text only. The text is then not cut:
             the reader splits it in the same way, and knows where the stop is.
     """
 
@@ -39,7 +39,7 @@ class Stops:
         tokenizer: Tokenizer | None,
         tokens: Collection[int] | None = None,
         strings: Sequence[str] = (),
-        parts: TextSplitter | None = None,
+        splitter: TextSplitter | None = None,
     ) -> None:
         if isinstance(strings, str):
             strings = (strings,)
@@ -50,12 +50,12 @@ class Stops:
         self.tokens = frozenset(ends_of(tokenizer) if tokens is None else tokens)
         self.strings = tuple(strings)
         self._text = Detokenizer(tokenizer) if tokenizer is not None else None
-        self._found, self._parts = StopStrings(strings), parts
+        self._found, self._splitter = StopStrings(strings), splitter
 
     @property
     def matched(self) -> str | None:
         """The stop string that ended the answer, if one did."""
-        return self._found.matched if self._parts is None else self._parts.stopped
+        return self._found.matched if self._splitter is None else self._splitter.stopped
 
     def take(self, tokens: Sequence[int]) -> Cut:
         """Return the next tokens up to the first stop."""
@@ -77,9 +77,9 @@ class Stops:
         return self._take(self._text.flush()) + self._found.flush()
 
     def _take(self, text: str) -> str:
-        if self._parts is None:
+        if self._splitter is None:
             return self._found.add(text)
-        self._parts.add(text)
+        self._splitter.add(text)
         return text
 
 

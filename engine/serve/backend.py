@@ -46,7 +46,7 @@ class Options:
     seed: int | None = None  # makes sampling repeatable
     stop: tuple[str, ...] = ()  # strings that end the answer
     # Creates what finds these strings, if they count in some parts of the text only; see engine.stop_strings.
-    parts: Callable[[], TextSplitter] | None = None
+    splitter: Callable[[], TextSplitter] | None = None
     cache: str = "raw"  # the cache spec
     boundary: int = 0  # layers left raw at either end
     draft: str = "auto"  # one of DRAFTS

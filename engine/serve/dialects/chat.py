@@ -31,11 +31,11 @@ class Chat:
     request: ChatRequest
     resident: Model
     pending: PendingAnswer
-    parts: Callable[[], OutputParser]  # creates the parser that splits an answer's text into parts
+    new_parser: Callable[[], OutputParser]  # creates the parser that splits an answer's text into parts
 
-    async def thought_tokens(self, parts: Iterable[OutputParser]) -> int:
+    async def thought_tokens(self, parsers: Iterable[OutputParser]) -> int:
         """Return the number of tokens in the thoughts."""
-        return await tokens_in(self.resident, [each.thought for each in parts])
+        return await tokens_in(self.resident, [each.thought for each in parsers])
 
 
 async def begin(server: Server, request: ChatRequest) -> Chat:
@@ -56,13 +56,13 @@ async def begin(server: Server, request: ChatRequest) -> Chat:
     options = await constrained(request, options, resident, callable_tools, forced=forced)
     bare = bool(tools) and options.grammar is None and await asyncio.to_thread(_writes_bare_calls, resident)
     form = _Form(request, tools, prompt, forced=forced, bare=bare, stop=options.stop)
-    parts = partial(_parser, resident, form)
-    if parts().state == "thought" and options.grammar is not None:
+    new_parser = partial(_parser, resident, form)
+    if new_parser().state == "thought" and options.grammar is not None:
         ends = resident.encode(harmony.TO_FINAL) if channels else resident.tokenizer.think_end_tokens or ()
         thought = await compiled(resident, "messages", grammar.after_thought, options.grammar.text, ends)
         options = replace(options, grammar=thought)
-    answer = PendingAnswer(server, chosen, [ids], replace(options, parts=parts), request)
-    return Chat(request, resident, answer, parts)
+    answer = PendingAnswer(server, chosen, [ids], replace(options, splitter=new_parser), request)
+    return Chat(request, resident, answer, new_parser)
 
 
 @dataclass
@@ -127,7 +127,7 @@ def _prompt(resident: Model, request: ChatRequest, tools: Tools, *, forced: bool
 async def whole(chat: Chat) -> dict[str, Any]:
     """Return the answer in one object."""
     n = chat.request.n or 1
-    texts = [chat.parts() for _ in range(n)]
+    parsers = [chat.new_parser() for _ in range(n)]
     empty = {"role": "assistant", "content": None, "refusal": None}
     messages: list[dict[str, Any]] = [{**empty, "annotations": []} for _ in range(n)]
     choices: list[dict[str, Any]] = [{"index": i, "message": messages[i], "logprobs": None} for i in range(n)]
@@ -135,13 +135,13 @@ async def whole(chat: Chat) -> dict[str, Any]:
     async for piece in chat.pending.pieces():
         choice, message = choices[piece.index], messages[piece.index]
         tokens += piece.tokens
-        for delta in feed(texts[piece.index], piece):
+        for delta in feed(parsers[piece.index], piece):
             merge(message, delta)
         if piece.logprobs is not None:
             choice["logprobs"] = choice["logprobs"] or {"content": [], "refusal": None}
             choice["logprobs"]["content"] += logprobs_of(chat.resident, piece)
         if piece.finish_reason:
-            choice["finish_reason"] = finish(piece, texts[piece.index])
+            choice["finish_reason"] = finish(piece, parsers[piece.index])
             choice["x_kakeya"] = piece.report
             cached = max(cached, piece.report["cached_tokens"])
             if "tool_calls" not in message:
@@ -149,7 +149,7 @@ async def whole(chat: Chat) -> dict[str, Any]:
     return {
         **_head(chat, "chat.completion"),
         "choices": choices,
-        "usage": usage(chat.pending.prompt_tokens, tokens, cached, await chat.thought_tokens(texts)),
+        "usage": usage(chat.pending.prompt_tokens, tokens, cached, await chat.thought_tokens(parsers)),
         "x_kakeya": choices[0]["x_kakeya"],
     }
 
@@ -163,7 +163,7 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
     """Yield the answer's events."""
     head = _head(chat, "chat.completion.chunk")
     n = chat.request.n or 1
-    texts = [chat.parts() for _ in range(n)]
+    parsers = [chat.new_parser() for _ in range(n)]
     tokens = cached = 0
 
     def chunk(index: int, delta: Delta, report: dict[str, Any] | None = None, **more: Any) -> bytes:
@@ -176,9 +176,9 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
     for i in range(n):
         yield chunk(i, {"role": "assistant", "content": ""})
     async for piece in chat.pending.pieces():
-        parts = texts[piece.index]
+        parser = parsers[piece.index]
         tokens += piece.tokens
-        deltas = feed(parts, piece)
+        deltas = feed(parser, piece)
         logprobs = None
         if piece.logprobs:
             logprobs = {"content": logprobs_of(chat.resident, piece), "refusal": None}
@@ -189,9 +189,9 @@ async def streamed(chat: Chat) -> AsyncIterator[bytes]:
             logprobs = None
         if piece.finish_reason:
             cached = max(cached, piece.report["cached_tokens"])
-            yield chunk(piece.index, {}, piece.report, finish_reason=finish(piece, parts))
+            yield chunk(piece.index, {}, piece.report, finish_reason=finish(piece, parser))
     if chat.request.stream_options and chat.request.stream_options.include_usage:
-        used = usage(chat.pending.prompt_tokens, tokens, cached, await chat.thought_tokens(texts))
+        used = usage(chat.pending.prompt_tokens, tokens, cached, await chat.thought_tokens(parsers))
         yield event({**head, "choices": [], "usage": used})
     yield event(DONE)
 

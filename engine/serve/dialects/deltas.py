@@ -11,19 +11,19 @@ from engine.serve.formats.output_parser import Delta, OutputParser
 from engine.serve.server import PendingAnswer
 
 
-async def deltas(answer: PendingAnswer, parts: OutputParser) -> AsyncIterator[tuple[str, Any, Piece]]:
+async def deltas(answer: PendingAnswer, parser: OutputParser) -> AsyncIterator[tuple[str, Any, Piece]]:
     """Yield a single answer in parts: ``text``, ``thinking``, ``call``, ``arguments``, and ``end`` with its reason.
 
     Each part comes with its piece. If one piece has several parts, only the first part's piece counts the tokens.
     """
     async for piece in answer.pieces():
         counted = piece
-        for delta in feed(parts, piece):
+        for delta in feed(parser, piece):
             for kind, value in _events(delta):
                 yield kind, value, counted
                 counted = replace(piece, tokens=0)
         if piece.finish_reason:
-            yield "end", finish(piece, parts), counted
+            yield "end", finish(piece, parser), counted
         elif counted is piece:
             yield "nothing", None, counted
 
@@ -76,16 +76,16 @@ def new_id(prefix: str) -> str:
     return f"{prefix}-{secrets.token_hex(12)}"
 
 
-def feed(parts: OutputParser, piece: Piece) -> list[Delta]:
+def feed(parser: OutputParser, piece: Piece) -> list[Delta]:
     """Return the deltas of a piece."""
-    return parts.add(piece.text, last=piece.finish_reason is not None, cut=piece.finish_reason == "length")
+    return parser.add(piece.text, last=piece.finish_reason is not None, cut=piece.finish_reason == "length")
 
 
-def finish(piece: Piece, parts: OutputParser) -> str:
+def finish(piece: Piece, parser: OutputParser) -> str:
     """Return the finish reason of a chat answer: a call that is not whole was cut, whatever ended it."""
-    if parts.broken:
+    if parser.broken:
         return "length"
-    return "tool_calls" if parts.calls and piece.finish_reason == "stop" else str(piece.finish_reason)
+    return "tool_calls" if parser.calls and piece.finish_reason == "stop" else str(piece.finish_reason)
 
 
 def merge(message: dict[str, Any], delta: Delta) -> None:

@@ -183,7 +183,7 @@ async def streamed(begun: chat.Chat) -> AsyncIterator[bytes]:
     usage = _usage(deltas.usage(begun.pending.prompt_tokens, 0, 0))
     yield _event("message_start", message={**start, "usage": usage})
     blocks, tokens = Blocks(), 0
-    async for kind, value, piece in deltas.deltas(begun.pending, begun.parts()):
+    async for kind, value, piece in deltas.deltas(begun.pending, begun.new_parser()):
         tokens += piece.tokens
         for each in blocks.close() if kind == "end" else blocks.add(kind, value):
             yield each

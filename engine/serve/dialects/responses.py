@@ -231,7 +231,7 @@ async def _events(begun: Response) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     yield "response.created", {"response": begun.body("in_progress")}
     yield "response.in_progress", {"response": begun.body("in_progress")}
     item, tokens = Item(begun), 0
-    async for kind, value, piece in deltas.deltas(begun.pending, begun.chat.parts()):
+    async for kind, value, piece in deltas.deltas(begun.pending, begun.chat.new_parser()):
         tokens += piece.tokens
         status = "incomplete" if value == "length" else "completed"
         for each in item.close(status) if kind == "end" else item.add(kind, value):

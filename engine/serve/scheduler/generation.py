@@ -61,8 +61,8 @@ class Generation:
     def _begin(self) -> None:
         options, pair = self.job.options, self.resident.pair
         self.caches = make_caches(pair.target, options.cache, options.boundary)
-        parts = options.parts() if options.parts is not None and options.stop else None
-        stops = Stops(pair.tokenizer, None, options.stop, parts)
+        splitter = options.splitter() if options.splitter is not None and options.stop else None
+        stops = Stops(pair.tokenizer, None, options.stop, splitter)
         self._guide = None
         if options.guided:
             state = options.grammar.start() if options.grammar else None

@@ -117,7 +117,7 @@ class Quiet:
 )
 def test_a_stop_in_a_part_that_is_not_visible_ends_nothing(text, kept, seed):
     """The text is given out as it is: its reader splits it too."""
-    stops = Stops(TOKENIZER, strings=["STOP"], parts=Quiet(["STOP"]))
+    stops = Stops(TOKENIZER, strings=["STOP"], splitter=Quiet(["STOP"]))
     found = through(stops, ids(text), sizes(seed) if seed else ones())
     assert found == (ids(kept), kept, text != "*STOP")
     assert stops.matched == ("STOP" if text != "*STOP" else None)

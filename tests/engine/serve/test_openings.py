@@ -25,7 +25,7 @@ def world(tmp_path_factory):
 def told(world, name, dialect, answer, **body):
     """Return what the client gets of an answer to a request."""
     begun, message = world.begun(name, dialect, **body), {}
-    parts = (begun.chat if dialect == "responses" else begun).parts()
+    parts = (begun.chat if dialect == "responses" else begun).new_parser()
     for letter in answer:
         for delta in parts.add(letter):
             merge(message, delta)

@@ -201,7 +201,7 @@ def test_what_a_template_writes_as_a_call_is_read_as_one(world, name, size):
     written = world.by_transformers(name, turns, tools=[TOOL], add_generation_prompt=False)
     assert written.startswith(begun)
     answer = written.removeprefix(begun).rstrip().removesuffix(WRITTEN[name])
-    parts = world.begun(name, "chat", **asked).parts()
+    parts = world.begun(name, "chat", **asked).new_parser()
     deltas = [each for at in range(0, len(answer), size) for each in parts.add(answer[at : at + size])]
     deltas += parts.add("", last=True)
     assert "".join(each.get("content", "") for each in deltas) == ""
@@ -219,7 +219,7 @@ def test_what_a_template_writes_as_a_call_is_read_as_one(world, name, size):
     "text", ['{"city": "Oslo"}', '{"name": "other", "parameters": {}}', "{ is a brace", "  Hi."]
 )
 def test_a_brace_alone_begins_no_call(world, text):
-    parts = world.begun("llama3.1", "chat", messages=[turn("user", "x")], tools=[TOOL]).parts()
+    parts = world.begun("llama3.1", "chat", messages=[turn("user", "x")], tools=[TOOL]).new_parser()
     deltas = [each for letter in text for each in parts.add(letter)] + parts.add("", last=True)
     assert "".join(each["content"] for each in deltas) == text
 
