@@ -18,7 +18,7 @@ from engine.mx import mx, nn
 from engine.restore.cache import layers_of
 from engine.restore.learned import layer_sources
 from engine.restore.sources import Learned, Pair
-from engine.restore.weights import check_digest, read_config
+from engine.restore.weights import check_digest, read_restorer_config
 
 AGAIN = "train one for this pair: kakeya-engine train restorer --from-drafter"
 
@@ -127,7 +127,7 @@ def load_drafted(
     ``digests`` of the target's weights and of the drafter's have to be those that the restorer was made for. BadInput
     if they are not, or if weights or configuration are damaged or do not fit.
     """
-    config = read_config(folder, DraftedConfig, DraftedRestorer.kind, AGAIN)
+    config = read_restorer_config(folder, DraftedConfig, DraftedRestorer.kind, AGAIN)
     check_digest(folder, "target", config.target, digests[0], AGAIN)
     check_digest(folder, "drafter", config.draft, digests[1], AGAIN)
     if config.layers not in [layers_of(target, sliding=sliding) for sliding in (False, True)]:

@@ -38,7 +38,7 @@ def load_restorer(folder: Path, target: Path, dtype: mx.Dtype | None = None) -> 
     The weights in the folder ``target`` have to be those that it was made for. BadInput if they are not, or if there is
     no restorer, or one that is damaged or does not fit.
     """
-    config = read_config(folder, RestorerConfig, Restorer.kind, AGAIN)
+    config = read_restorer_config(folder, RestorerConfig, Restorer.kind, AGAIN)
     check_digest(folder, "target", config.target, target_digest(target), AGAIN)
     restorer = Restorer(config)
     tensors.load_into(restorer, folder, dtype)
@@ -53,13 +53,13 @@ def check_digest(folder: Path, role: str, wanted: str, digest: str, fix: str) ->
         raise BadInput(f"{message}: {wanted[:19]}, not {digest[:19]}", fix)
 
 
-def read_config(folder: Path, config: type[Config], kind: str, fix: str) -> Config:
-    """Return a restorer's configuration, a dataclass of the types in ``FITS``; BadInput if it is invalid."""
+def read_restorer_config(folder: Path, config_type: type[Config], kind: str, fix: str) -> Config:
+    """Return a restorer's configuration, a dataclass with fields of the types in ``FITS``; BadInput if invalid."""
     data = files.read_config(folder)
     if data["model_type"] != kind:
         raise BadInput(f"{folder} holds a {data['model_type']}, not a restorer", fix)
     values: dict[str, Any] = {}
-    for field in fields(cast("Any", config)):
+    for field in fields(cast("Any", config_type)):
         value = data.get(field.name, field.default)
         if value in (None, MISSING):
             raise BadInput(f"{folder / CONFIG} lacks {field.name}", MISFIT)
@@ -67,6 +67,6 @@ def read_config(folder: Path, config: type[Config], kind: str, fix: str) -> Conf
             raise BadInput(f"{folder / CONFIG}: {field.name} is {value!r}", MISFIT)
         values[field.name] = tuple(value) if isinstance(value, list) else value
     try:
-        return config(**values)
+        return config_type(**values)
     except BadInput as error:
         raise BadInput(f"{folder / CONFIG}: {error.message}", error.fix) from error

@@ -79,7 +79,7 @@ def rollback_for(caches: list[Cache], kind: str = "auto", model: nn.Module | Non
     cache_rollbacks: list[CacheRollback] = []
 
     def stand_in(cache: Any) -> Any:
-        cache_rollbacks.append(_part(cache, kind))
+        cache_rollbacks.append(_cache_rollback(cache, kind))
         return cache_rollbacks[-1].stand_in
 
     stand_ins = [map_nested(cache, stand_in) for cache in caches]
@@ -102,7 +102,7 @@ def _recomputes(model: nn.Module) -> bool:
     return True
 
 
-def _part(cache: Any, kind: str) -> CacheRollback:
+def _cache_rollback(cache: Any, kind: str) -> CacheRollback:
     inner = cache.inner if isinstance(cache, KakeyaLatticeMLXCache) else cache
     layout = layout_of(inner)
     _check(inner, layout, kind)
