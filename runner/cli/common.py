@@ -8,7 +8,7 @@ from types import FrameType
 from bridge.common.cli.output import say
 from bridge.common.process import ENDING_SIGNALS
 from bridge.system.signals import StopRequest
-from runner.check.presets import refused_by
+from runner.doctor.presets import refused_by
 from runner.policy import Policy
 
 # How long a command waits until the runner confirms an order: longer than the default pause between polls.

@@ -9,8 +9,8 @@ from bridge.checklist import Check, show, show_incrementally
 from bridge.common.cli.commands import flag, json_option
 from bridge.common.cli.output import put_json
 from bridge.errors import ExitCode
-from runner.check.readiness import SERVING, examine
-from runner.check.status import checks, overview
+from runner.doctor.readiness import SERVING, examine
+from runner.doctor.status import checks, overview
 from runner.policy import load_policy
 
 

@@ -16,9 +16,9 @@ from bridge.common.cli.commands import EXISTING_FOLDER, FOLDER, REFERENCE, flag,
 from bridge.common.cli.output import put, put_block, say
 from bridge.errors import ExitCode, PolicyError, UsageError
 from bridge.verify.public_keys import PINNED_FILE, read_public_keys
-from runner.check.readiness import examine
 from runner.cli.common import say_refused
 from runner.cli.pinning import how_to_pin
+from runner.doctor.readiness import examine
 from runner.host.interpreter import find
 from runner.policy import Policy, default_path, load_policy, write_template
 from runner.service import actions_listener, launchd, systemd

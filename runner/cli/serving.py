@@ -12,10 +12,10 @@ from bridge.bus.wire import EXIT_CODES
 from bridge.common.cli.commands import FOLDER, flag, option
 from bridge.errors import ExitCode, InfrastructureError
 from bridge.system.spawn import DEVNULL, start
-from runner.check.presets import allowed_names
-from runner.check.readiness import trust
 from runner.cli.common import stop_on_signals, tell
 from runner.context import RunnerContext, open_runner
+from runner.doctor.presets import allowed_names
+from runner.doctor.readiness import trust
 from runner.host.models import with_workflow_models
 from runner.policy import Policy, load_policy
 from runner.serve.loop import keep_results, once, serve

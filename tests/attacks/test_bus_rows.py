@@ -176,7 +176,7 @@ def test_row_28_git_s_output_is_taken_apart_in_one_place():
     others = {
         "bridge/show/forms/markdown.py", "bridge/show/build.py", "bridge/cli/demo.py", "runner/admit/signature.py",
         "runner/job/sandbox/probe.py", "runner/job/usage.py", "runner/host/facts.py", "runner/service/plan.py",
-        "runner/admit/approvals.py", "runner/job/sandbox/attempt.py", "runner/check/presets.py",
+        "runner/admit/approvals.py", "runner/job/sandbox/attempt.py", "runner/doctor/presets.py",
         "runner/service/actions_listener.py", "runner/job/hidden_files.py",
         "runner/host/models.py", "bridge/mcp/server.py", "runner/job/syscalls.py", "runner/cli/pinning.py",
     }  # fmt: skip

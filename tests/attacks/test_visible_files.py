@@ -15,8 +15,8 @@ import pytest
 from bridge.checklist import Check
 from bridge.errors import PresetError
 from bridge.presets import load_presets
-from runner.check.visible import visible_files
 from runner.context import open_runner
+from runner.doctor.visible import visible_files
 from runner.job.sandbox import hub, seatbelt
 from runner.job.sandbox.private_files import PATTERN, hidden_below, is_private
 from runner.policy import load_policy

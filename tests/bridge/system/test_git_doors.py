@@ -65,7 +65,7 @@ def test_these_are_all_doors():
     # These print a command for people, name a check, or look for git on the PATH or among the processes.
     others = {
         "bridge/bus/remote_errors.py", "bridge/doctor.py", "runner/bus/bus.py", "runner/bus/stale_files.py",
-        "runner/check/readiness.py", "runner/service/settings.py",
+        "runner/doctor/readiness.py", "runner/service/settings.py",
     }  # fmt: skip
     assert calling - others == {"bridge/system/git.py", "bridge/common/version.py", "release/hatch_build.py"}
 

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from bridge.bus.hosts.advice import Surroundings, network
 from bridge.common import environment
 from bridge.system.git import Git
-from runner.check.readiness import examine
 from runner.cli import cli
+from runner.doctor.readiness import examine
 from runner.policy import load_policy
 from runner.service import launchd, systemd
 from runner.service.settings import settings_for

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from bridge.client import Client
 from bridge.errors import PolicyError, UsageError
 from bridge.verify.public_keys import read_public_keys
-from runner.check.status import checks, overview
 from runner.cli import cli
+from runner.doctor.status import checks, overview
 from runner.policy import load_policy
 from runner.state import signing_key
 from runner.state.activity import StatusFile

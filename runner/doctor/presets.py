@@ -5,8 +5,8 @@ from fnmatch import fnmatchcase
 
 from bridge.checklist import Check
 from bridge.presets import Preset, Presets, did_you_mean, load_presets
-from runner.check.job_paths import missing_path
 from runner.context import RunnerContext
+from runner.doctor.job_paths import missing_path
 from runner.host.fitness import missing_settings, refusal_of
 from runner.host.interpreter import Interpreter, Problem
 from runner.host.models import Key, Models, Need, need_of, read_answer

@@ -12,7 +12,7 @@ from dataclasses import asdict
 import pytest
 
 from bridge.bus.wire import State
-from runner.check.status import checks, overview
+from runner.doctor.status import checks, overview
 from runner.policy import load_policy
 from runner.state import signing_key
 from runner.state.activity import NAME, Facts, StatusFile, read_facts

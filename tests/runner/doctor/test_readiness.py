@@ -17,9 +17,9 @@ from bridge.errors import GitError
 from bridge.presets import load_presets
 from bridge.system.process import Child
 from runner.bus import transfer
-from runner.check.presets import allowed_names
-from runner.check.readiness import examine
 from runner.cli.looking import next_step
+from runner.doctor.presets import allowed_names
+from runner.doctor.readiness import examine
 from runner.policy import load_policy
 
 NEEDS_ENGINE = pytest.mark.skipif(

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from bridge.presets import load_presets
-from runner.check.job_paths import missing_path
-from runner.check.presets import check_presets
 from runner.context import open_runner
+from runner.doctor.job_paths import missing_path
+from runner.doctor.presets import check_presets
 from runner.job.sandbox import bubblewrap
 from runner.policy import load_policy
 from tests.system import program

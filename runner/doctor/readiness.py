@@ -11,10 +11,10 @@ from bridge.errors import InfrastructureError, KakeyaError, one_line
 from bridge.system import engine_probe, git
 from bridge.system.process import run
 from runner.admit.signature import check_list, has_usable_signer
-from runner.check.bus import advice, push_and_delete
-from runner.check.presets import check_presets, run_check
-from runner.check.visible import visible_files
 from runner.context import RunnerContext, open_runner
+from runner.doctor.bus import advice, push_and_delete
+from runner.doctor.presets import check_presets, run_check
+from runner.doctor.visible import visible_files
 from runner.host.facts import describe_host, describe_versions
 from runner.host.interpreter import Interpreter
 from runner.job.command import job_environment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.check.readiness import trust
+from runner.doctor.readiness import trust
 from runner.policy import load_policy
 
 
