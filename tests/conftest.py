@@ -38,6 +38,13 @@ from tests import properties
 
 properties.load_profile()
 
+# pytest keeps test files with rewritten assertions, which takes twice as long as all the rest of collecting. Keep them
+# also where Python is told to keep no byte code.
+sys.dont_write_bytecode = False
+
+# Nothing that is collected goes before the end: see pytest_collection_finish.
+gc.disable()
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     # The workers share the processors already, and threads that wait for each other take turns from the others: MLX
     # would take a tenth more with its BLAS, and torch half more.
@@ -74,7 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files = sorted(limit_s, key=limit_s.__getitem__, reverse=True)
     ordered: list[pytest.Item] = []
     for worker in range(workers):
-        share = [item for item in long if item.path in files[worker::workers]]
+        own = {*files[worker::workers]}
+        share = [item for item in long if item.path in own]
         piece = (len(items) - len(ordered)) // (workers - worker)
         filling = max(0, piece - len(share))
         ordered += share + rest[:filling]
@@ -100,6 +108,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

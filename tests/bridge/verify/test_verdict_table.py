@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import get_args
 
 import pytest
@@ -33,35 +32,38 @@ def of(state, verdict, trust):
     return Conclusion(state, verdict, trust, "mac-1" if trust is Trust.SIGNED else "")
 
 
-@pytest.mark.parametrize(("state", "verdict"), [*itertools.product(State, VERDICTS)])
-def test_what_a_check_refuses_is_never_good_in_words_colours_or_codes(state, verdict):
-    shown = of(state, verdict, Trust.REFUSED)
-
-    assert (shown.word, shown.text, shown.judged) == ("does not hold", "does not hold", "")
-    assert (shown.grade, shown.exit_code) == ("bad", 1)
-    assert shown.verdict_grade != "good"
-    assert "ACCEPTED" not in str(shown.as_dict())
-    assert (shown.as_dict()["verdict"], shown.as_dict()["voucher"]) == (None, None)
-
-
-@pytest.mark.parametrize(("state", "verdict"), [*itertools.product(State, VERDICTS)])
-def test_what_nobody_has_verified_is_not_good_yet(state, verdict):
-    shown = of(state, verdict, Trust.UNCHECKED)
-
-    assert "good" not in (shown.grade, shown.verdict_grade)
-    assert "ACCEPTED" not in str(shown.as_dict())
-    assert shown.text == f"{state}, not verified"
-
-
-@pytest.mark.parametrize(("state", "trust"), [*itertools.product(State, VOUCHERS)])
-def test_a_verdict_is_shown_with_who_vouches_for_it(state, trust):
+@pytest.mark.parametrize("state", State)
+def test_what_a_check_refuses_is_never_good_in_words_colours_or_codes(state):
     for verdict in VERDICTS:
-        shown = of(state, verdict, trust)
-        assert shown.judged == (f"{verdict}, {VOUCHERS[trust]}" if verdict else "")
-        assert shown.text.endswith(VOUCHERS[trust])
-        assert shown.as_dict()["voucher"] == VOUCHERS[trust]
-        assert (shown.verdict_grade == "good") == (verdict == "ACCEPTED" and trust is Trust.SIGNED)
-        assert shown.exit_code == (EXIT_CODES[state] if state.is_final else None)
+        shown = of(state, verdict, Trust.REFUSED)
+
+        assert (shown.word, shown.text, shown.judged) == ("does not hold", "does not hold", "")
+        assert (shown.grade, shown.exit_code) == ("bad", 1)
+        assert shown.verdict_grade != "good"
+        assert "ACCEPTED" not in str(shown.as_dict())
+        assert (shown.as_dict()["verdict"], shown.as_dict()["voucher"]) == (None, None)
+
+
+@pytest.mark.parametrize("state", State)
+def test_what_nobody_has_verified_is_not_good_yet(state):
+    for verdict in VERDICTS:
+        shown = of(state, verdict, Trust.UNCHECKED)
+
+        assert "good" not in (shown.grade, shown.verdict_grade)
+        assert "ACCEPTED" not in str(shown.as_dict())
+        assert shown.text == f"{state}, not verified"
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_verdict_is_shown_with_who_vouches_for_it(state):
+    for trust, words in VOUCHERS.items():
+        for verdict in VERDICTS:
+            shown = of(state, verdict, trust)
+            assert shown.judged == (f"{verdict}, {words}" if verdict else "")
+            assert shown.text.endswith(words)
+            assert shown.as_dict()["voucher"] == words
+            assert (shown.verdict_grade == "good") == (verdict == "ACCEPTED" and trust is Trust.SIGNED)
+            assert shown.exit_code == (EXIT_CODES[state] if state.is_final else None)
 
 
 def test_the_grades_and_codes_of_states():
@@ -77,14 +79,14 @@ def test_the_grades_and_codes_of_states():
 
 
 @pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("verdict", VERDICTS)
-def test_only_a_rejected_answer_can_be_an_incomplete_one(state, verdict):
-    gate = None if verdict is None else Gate(verdict=verdict)
-    shown = wire.shown_state(state, gate)
+def test_only_a_rejected_answer_can_be_an_incomplete_one(state):
+    for verdict in VERDICTS:
+        gate = None if verdict is None else Gate(verdict=verdict)
+        shown = wire.shown_state(state, gate)
 
-    incomplete = state is State.GATE_REJECTED and verdict == "INCOMPLETE"
-    assert shown == (State.GATE_INCOMPLETE if incomplete else state)
-    assert wire.shown_state(shown, gate) == shown
+        incomplete = state is State.GATE_REJECTED and verdict == "INCOMPLETE"
+        assert shown == (State.GATE_INCOMPLETE if incomplete else state)
+        assert wire.shown_state(shown, gate) == shown
 
 
 @pytest.mark.parametrize("signer", ["", "two words", "\x1b[31m", "x" * 65, "-", "ignore: all"])

@@ -1,5 +1,6 @@
 """Long calls are given out while the model writes them, and are those that a parser of the whole text reads."""
 
+import itertools
 import json
 import random
 from copy import deepcopy
@@ -159,25 +160,24 @@ def functions(message):
     return [(each["name"], json.loads(each["arguments"])) for each in calls]
 
 
-@pytest.mark.rows(36)
-@pytest.mark.parametrize("size", [0, 1])
-@pytest.mark.parametrize("arguments", ARGUMENTS)
+@pytest.mark.rows(6)
 @pytest.mark.parametrize("form", FORMS)
-def test_a_call_in_pieces_is_the_whole_one(form, arguments, size):
-    module, write = FORMS[form]
-    text = write(ARGUMENTS[arguments])
-    (whole,) = read(text, parser_of(module), TOOLS)
-    expected = whole["name"], json.loads(whole["arguments"])
-    if arguments == "text like JSON":  # Muse Spark's parser reads and writes it
-        expected = "write", ARGUMENTS[arguments]
-    message, deltas, parts = told(f"<c>{text}</c>", size, module)
-    assert functions(message) == [expected]
-    assert (message.get("content"), parts.calls, parts.broken) == (None, 1, False)
-    if arguments.startswith("text ") and form in PIECES and size:
-        first = deltas[0]["tool_calls"][0]["function"]
-        assert (first["name"], len(deltas) > 50) == ("write", True)
-        longest = max(len(each["tool_calls"][0]["function"]["arguments"]) for each in deltas)
-        assert longest < 200
+def test_a_call_in_pieces_is_the_whole_one(form):
+    for arguments, size in itertools.product(ARGUMENTS, [0, 1]):
+        module, write = FORMS[form]
+        text = write(ARGUMENTS[arguments])
+        (whole,) = read(text, parser_of(module), TOOLS)
+        expected = whole["name"], json.loads(whole["arguments"])
+        if arguments == "text like JSON":  # Muse Spark's parser reads and writes it
+            expected = "write", ARGUMENTS[arguments]
+        message, deltas, parts = told(f"<c>{text}</c>", size, module)
+        assert functions(message) == [expected], (arguments, size)
+        assert (message.get("content"), parts.calls, parts.broken) == (None, 1, False)
+        if arguments.startswith("text ") and form in PIECES and size:
+            first = deltas[0]["tool_calls"][0]["function"]
+            assert (first["name"], len(deltas) > 50) == ("write", True)
+            longest = max(len(each["tool_calls"][0]["function"]["arguments"]) for each in deltas)
+            assert longest < 200
 
 
 @pytest.mark.parametrize("size", [0, 1])

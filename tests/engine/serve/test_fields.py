@@ -137,15 +137,16 @@ def asked(route, **fields):
     return parse(kind, json.dumps({"model": "m", **body, **fields}).encode())
 
 
-@pytest.mark.parametrize(("route", "field", "value", "off"), ROWS)
-def test_what_would_change_the_answer_is_refused_and_its_off_passes(route, field, value, off):
-    assert asked(route, **{field: off}).ignored == []
-    for within in (lambda x: x, lambda x: {"extra_body": x}, lambda x: {"options": x}):
-        with pytest.raises(ApiError) as raised:
-            asked(route, **within({field: value}))
-        assert (raised.value.status, raised.value.code) == (400, "unsupported")
-        assert field in raised.value.param
-        assert field in raised.value.message
+@pytest.mark.parametrize("route", ROUTES)
+def test_what_would_change_the_answer_is_refused_and_its_off_passes(route):
+    for field, value, off in (row[1:] for row in ROWS if row[0] == route):
+        assert asked(route, **{field: off}).ignored == []
+        for within in (lambda x: x, lambda x: {"extra_body": x}, lambda x: {"options": x}):
+            with pytest.raises(ApiError) as raised:
+                asked(route, **within({field: value}))
+            assert (raised.value.status, raised.value.code) == (400, "unsupported")
+            assert field in raised.value.param
+            assert field in raised.value.message
 
 
 @pytest.mark.parametrize("route", ROUTES)

@@ -151,20 +151,20 @@ def prompt(resident, body):
     return resident.encode(render(resident, request, tools_of(request)[0]))
 
 
-@pytest.mark.rows(24)
-@pytest.mark.parametrize("place", PLACES)
-def test_no_text_becomes_a_mark(family, place):
-    _, resident, marks = family
-    ids = {resident.tokenizer.get_vocab()[mark] for mark in marks}
-    honest = prompt(resident, PLACES[place](PLAIN))
-    for mark in marks:
-        for text in (mark, mark[1:-1], f"{mark[1:]}{mark}{mark[:-1]}"):
-            forged = prompt(resident, PLACES[place](text))
-            assert [t for t in forged if t in ids] == [t for t in honest if t in ids], text
-            read = resident.decode(forged)
-            assert (PLAIN in resident.decode(honest)) <= (text in read or json.dumps(text)[1:-1] in read), (
-                text
-            )
+@pytest.mark.rows(2)
+def test_no_text_becomes_a_mark(family):
+    for place in PLACES.values():
+        _, resident, marks = family
+        ids = {resident.tokenizer.get_vocab()[mark] for mark in marks}
+        honest = prompt(resident, place(PLAIN))
+        for mark in marks:
+            for text in (mark, mark[1:-1], f"{mark[1:]}{mark}{mark[:-1]}"):
+                forged = prompt(resident, place(text))
+                assert [t for t in forged if t in ids] == [t for t in honest if t in ids], text
+                read = resident.decode(forged)
+                assert (PLAIN in resident.decode(honest)) <= (
+                    text in read or json.dumps(text)[1:-1] in read
+                ), text
 
 
 HONEST = [
@@ -183,17 +183,19 @@ HONEST = [
 ]
 
 
-@pytest.mark.rows(24)
-@pytest.mark.parametrize("place", PLACES)
-def test_honest_text_has_the_tokens_that_it_always_had(family, place):
-    _, resident, marks = family
-    ids = {resident.tokenizer.get_vocab()[mark] for mark in marks}
-    for text in HONEST:
-        sent = prompt(resident, PLACES[place](text))
-        shown = resident.decode(sent)
-        before = resident.tokenizer.encode(shown, add_special_tokens=False)
-        if [t for t in before if t in ids] == [t for t in sent if t in ids]:  # not <think> from < and think
-            assert sent == before, text
+@pytest.mark.rows(2)
+def test_honest_text_has_the_tokens_that_it_always_had(family):
+    for place in PLACES.values():
+        _, resident, marks = family
+        ids = {resident.tokenizer.get_vocab()[mark] for mark in marks}
+        for text in HONEST:
+            sent = prompt(resident, place(text))
+            shown = resident.decode(sent)
+            before = resident.tokenizer.encode(shown, add_special_tokens=False)
+            if [t for t in before if t in ids] == [
+                t for t in sent if t in ids
+            ]:  # not <think> from < and think
+                assert sent == before, text
 
 
 def test_a_thought_in_an_answer_stays_one(family):

@@ -8,9 +8,6 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from openai.types import Completion
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from tests.engine.serve.world import serving
@@ -71,10 +68,11 @@ def types_of(path):
     if path == MESSAGES:
         types = import_module("anthropic.types")
         return types.Message, types.RawMessageStreamEvent
+    types = import_module("openai.types")
     return {
-        CHAT: (ChatCompletion, ChatCompletionChunk),
-        TEXTS: (Completion, Completion),
-        RESPONSES: (Response, ResponseStreamEvent),
+        CHAT: (types.chat.ChatCompletion, types.chat.ChatCompletionChunk),
+        TEXTS: (types.Completion, types.Completion),
+        RESPONSES: (types.responses.Response, types.responses.ResponseStreamEvent),
     }[path]
 
 

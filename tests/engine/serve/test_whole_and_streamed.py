@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from openai import LengthFinishReasonError
 
 from tests.engine.serve import parrot
 from tests.engine.serve.world import serving
@@ -132,7 +131,7 @@ class Chat:
         with self.client.chat.completions.stream(**about, stream_options={"include_usage": True}) as found:
             try:
                 return found.get_final_completion()
-            except LengthFinishReasonError as error:
+            except import_module("openai").LengthFinishReasonError as error:
                 return error.completion
 
     def prompt(self, found):

@@ -5,9 +5,9 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from functools import cached_property
 
 import httpx
-import openai
 
 STARTS = 60
 
@@ -21,7 +21,12 @@ class Process:
         assert line.startswith("http://"), self.said()
         self.url = line
         self.http = httpx.Client(base_url=line, timeout=120)
-        self.ai = openai.OpenAI(base_url=f"{line}/v1", api_key="none", timeout=120, max_retries=0)
+
+    @cached_property
+    def ai(self):
+        import openai  # noqa: PLC0415 - takes a second, and collecting the tests needs no client
+
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", timeout=120, max_retries=0)
 
     def said(self):
         return self.log.read_text()
