@@ -130,7 +130,8 @@ def parse_manifest(text: str | bytes) -> "Request":
     """
     value = strict_json.loads(text)
     if not isinstance(value, dict):
-        raise ManifestError("the manifest is not a JSON object", code="bad_manifest")
+        hint = ": it is JSON inside a quoted text" if isinstance(value, str) else ""
+        raise ManifestError(f"the manifest is not a JSON object{hint}", code="bad_manifest")
     version = value.get("schema_version")
     if type(version) is not int or version not in VERSIONS:
         known = " and ".join(map(str, VERSIONS))

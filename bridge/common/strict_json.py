@@ -79,6 +79,10 @@ def _not_json(error: json.JSONDecodeError) -> str:
         return "is empty"
     if error.doc.startswith("\ufeff"):
         return "begins with a byte order mark, as other programs write it, which is not JSON"
+    if re.fullmatch(r"\s*e[wy][A-Za-z0-9+/=\s]*", error.doc):
+        return "is base64 text: store the text that it encodes"
+    if re.match(r"""\s*[{\[]\s*\\+["n]""", error.doc):
+        return 'is escaped JSON: its quotes are written as \\": store it without the backslashes'
     where = f"line {error.lineno}, column {error.colno}"
     was_cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
     if was_cut:

@@ -49,7 +49,7 @@ def admit(
     """
     view, request = candidate.view, candidate.require_request()
     try:
-        _check_branch(view.branch, request)
+        _check_branch(candidate, request)
         _check_time(request, policy)
         _check_replay(view, request, ledger)
         workload = _check_commit(git, view, request)
@@ -89,12 +89,10 @@ def keeps_unsigned_answer(context: RunnerContext, view: RequestBranch) -> bool:
     return age_s > context.policy.limits.max_age_s and not context.clock.is_doubtful()
 
 
-def _check_branch(branch: str, request: Request) -> None:
-    """Check that the manifest was made for this branch, so that a manifest copied to another branch is refused."""
-    parsed = branch_names.parse_branch(branch)
-    middle = f"{request.preset}-{request.nonce}"
-    if parsed is None or branch != f"{parsed.prefix}{middle}{parsed.suffix}":
-        raise Refusal("branch_mismatch", f"the manifest is for {middle}, but the branch has another name")
+def _check_branch(candidate: Candidate, request: Request) -> None:
+    if not candidate.fits_branch:
+        message = f"the manifest is for {request.preset}-{request.nonce}, but the branch has another name"
+        raise Refusal("branch_mismatch", message)
 
 
 def _check_time(request: Request, policy: Policy) -> None:

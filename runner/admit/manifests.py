@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
-from bridge.bus import history, objects, wire
+from bridge.bus import branch_names, history, lookup, objects, wire
 from bridge.bus.history import RequestBranch
 from bridge.common import strict_json
 from bridge.errors import InfrastructureError, ManifestError
@@ -36,6 +36,14 @@ class Candidate:
             raise self.parsed
         return self.parsed
 
+    @property
+    def fits_branch(self) -> bool:
+        """Whether the manifest was made for this branch: a manifest that was copied to another branch was not."""
+        request, parsed = self.request, branch_names.parse_branch(self.view.branch)
+        if request is None or parsed is None:
+            return False
+        return self.view.branch == f"{parsed.prefix}{request.preset}-{request.nonce}{parsed.suffix}"
+
 
 def read_candidate(git: Git, view: RequestBranch) -> Candidate:
     """Read the manifest of one request commit."""
@@ -48,6 +56,19 @@ def read_candidate(git: Git, view: RequestBranch) -> Candidate:
     if blob is None:
         return Candidate(view, Refusal("no_manifest", f"the request commit has no file {wire.REQUEST}"))
     return Candidate(view, _parse(blob))
+
+
+def is_unfinished(git: Git, candidate: Candidate) -> bool:
+    """Return whether a branch was created, but its manifest is still to come, as with two calls of a host's API.
+
+    That is so if its tip leaves the bridge's folder as in the commit before.
+    """
+    view = candidate.view
+    if candidate.fits_branch or view.state or view.cancel:
+        return False
+    places = [f"{view.tip}:{wire.FOLDER}", f"{view.tip}^:{wire.FOLDER}"]
+    folders = lookup.locate(git, places)
+    return folders.get(places[0]) == folders.get(places[1])
 
 
 def belongs(git: Git, view: RequestBranch) -> bool:

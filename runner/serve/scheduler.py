@@ -4,12 +4,13 @@ import time
 from collections.abc import Iterable
 from operator import itemgetter
 
+from bridge.bus import wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from bridge.errors import InfrastructureError
 from runner.admit.admission import start_deadline
 from runner.admit.approvals import Approvals
-from runner.admit.manifests import Candidate, Manifests
+from runner.admit.manifests import Candidate, Manifests, is_unfinished
 from runner.context import RunnerContext
 from runner.serve.dispatch import apply, is_for_others, try_admit
 from runner.serve.memory import Memory, request_key
@@ -18,6 +19,8 @@ from runner.serve.queue import FairQueue
 
 # How long a poll looks for a request to run, and how long it answers other requests, before the next poll.
 BUDGET_S = 1.0
+# For how long a branch may be without its manifest: two calls of a host's API create a branch and put a file on it.
+UNFINISHED_S = 600.0
 
 
 class Scheduler:
@@ -168,6 +171,10 @@ class Scheduler:
             self._warn_of_double(view)
             return None, action
         candidate = self._manifests.of(view)
+        remaining_s = UNFINISHED_S - self._memory.watch.unchanged_s(view.branch)
+        if action is Action.TAKE and remaining_s > 0 and is_unfinished(self._context.bus.git, candidate):
+            self._memory.settle(view, time.time() + remaining_s, f"waits for its file {wire.REQUEST}")
+            return None, action
         if action is Action.TAKE and is_for_others(self._context, candidate):
             self._memory.settle(
                 view, start_deadline(candidate.require_request()), "asks for labels that this runner lacks"

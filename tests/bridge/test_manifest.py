@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import UTC, datetime, timedelta
 
@@ -192,6 +193,41 @@ def test_a_message_does_not_repeat_what_could_mislead_a_terminal(field):
 def test_a_valid_manifest_is_read(base):
     request = parse_manifest(json.dumps(base))
     assert request.model_dump(exclude_none=True) == base
+
+
+TEXT = json.dumps(V1)
+REWRITTEN = {
+    "a line feed at the end": TEXT + "\n",
+    "CRLF": json.dumps(V1, indent=2).replace("\n", "\r\n"),
+    "tabs and blank lines": "\n\n" + json.dumps(V1, indent="\t") + "\n\n",
+    "letters as escapes": TEXT.replace("-", "\\u002d").replace("noop", "n\\u006fop"),
+    "slashes as escapes": TEXT.replace("HEAD", "a\\/b"),
+}
+BROKEN = {
+    "base64": (base64.encodebytes(TEXT.encode()).decode(), "is base64 text"),
+    "base64 of indented text": (
+        base64.b64encode(json.dumps(V1, indent=2).encode()).decode(),
+        "is base64 text",
+    ),
+    "escaped quotes": (TEXT.replace('"', '\\"'), "is escaped JSON"),
+    "escaped line feeds": (json.dumps(json.dumps(V1, indent=2))[1:-1], "is escaped JSON"),
+    "escaped twice": (TEXT.replace('"', '\\\\\\"'), "is escaped JSON"),
+    "quoted": (json.dumps(TEXT), "JSON inside a quoted text"),
+    "a byte order mark": ("\ufeff" + TEXT, "byte order mark"),
+    "cut": (TEXT[:40], "was cut off"),
+    "quotes as entities": (TEXT.replace('"', "&quot;"), "is not JSON"),
+}
+
+
+@pytest.mark.parametrize("text", REWRITTEN.values(), ids=REWRITTEN)
+def test_what_a_host_may_rewrite_does_not_change_a_manifest(text):
+    assert parse_manifest(text.encode()).preset == "noop"
+
+
+@pytest.mark.parametrize(("text", "says"), BROKEN.values(), ids=BROKEN)
+def test_what_a_host_s_api_breaks_is_named(text, says):
+    with pytest.raises(ManifestError, match=says):
+        parse_manifest(text.encode())
 
 
 def test_a_request_cannot_be_changed():

@@ -11,6 +11,7 @@ import click
 import pytest
 
 from bridge.cli import cli
+from tests.repo.console import section
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
@@ -20,7 +21,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 def configurations() -> list[list[str]]:
     """Return the command lines in the configurations that the page shows."""
-    blocks = re.findall(r"```(json|toml|console)\n(.*?)```", PAGE, re.DOTALL)
+    blocks = re.findall(r"```(json|toml|console)\n(.*?)```", section("Configuration", PAGE), re.DOTALL)
     found = []
     for kind, text in blocks:
         if kind == "console":
