@@ -14,8 +14,8 @@ import yaml
 
 from bridge.common import environment, install
 from bridge.errors import InfrastructureError, UsageError
+from bridge.system.bound_process import BoundProcess
 from bridge.system.git import Git
-from bridge.system.keeper import BoundProcess
 from bridge.system.process import run
 from bridge.verify.public_keys import SETTING
 
@@ -34,7 +34,7 @@ class Stage:
     clone: Path
     policy: Path
     log: Path
-    keeper: BoundProcess
+    process: BoundProcess
 
 
 @contextmanager
@@ -63,10 +63,10 @@ def stage(
     if keep and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise UsageError(f"{keep} is not an empty folder", fix="Name an empty or new folder.")
     folder = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="kakeya-"))
-    keeper = BoundProcess(None if keep else folder, env=environment.for_user_git())
+    process = BoundProcess(None if keep else folder, env=environment.for_user_git())
     folder.mkdir(parents=True, exist_ok=True)
     made_stage = Stage(
-        folder, folder / "bus.git", folder / "clone", folder / "runner.yaml", folder / "runner.log", keeper
+        folder, folder / "bus.git", folder / "clone", folder / "runner.yaml", folder / "runner.log", process
     )
     state = folder / "state"
     policy: dict[str, object] = {
@@ -80,7 +80,7 @@ def stage(
         _provide_key(made_stage, state, key_folder, policy)
         yield made_stage
     finally:
-        keeper.close()
+        process.close()
 
 
 def make_repositories(bus: Path, clone: Path, settings: Mapping[str, str]) -> None:
@@ -131,17 +131,17 @@ def serving(stage: Stage) -> Iterator[None]:
         InfrastructureError: the runner does not start serving.
     """
     stage.log.touch()
-    stage.keeper.start([*_runner(stage.policy), "serve"], stage.log)
+    stage.process.start([*_runner(stage.policy), "serve"], stage.log)
     try:
         _wait_until_serving(stage)
         yield
     finally:
-        stage.keeper.stop()
+        stage.process.stop()
 
 
 def _wait_until_serving(stage: Stage) -> None:
     until = time.monotonic() + _START_S
     while "serving" not in (printed := stage.log.read_text(encoding="utf-8", errors="replace")):
-        if stage.keeper.has_ended or time.monotonic() > until:
+        if stage.process.has_ended or time.monotonic() > until:
             raise InfrastructureError(f"the runner did not start: {printed.strip() or 'it printed nothing'}")
         time.sleep(0.05)

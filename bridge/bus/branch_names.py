@@ -178,8 +178,8 @@ def turn_cycle_lengths(waiting: Iterable[Requester]) -> dict[Requester, int]:
     a requester's next turn on each runner, however many requests the others have.
     """
     everybody = set(waiting)
-    beside: dict[Requester, set[str]] = defaultdict(set)
+    siblings: dict[Requester, set[str]] = defaultdict(set)
     for requester in everybody:
         for step, name in enumerate(requester):
-            beside[requester[:step]].add(name)
-    return {who: prod(len(beside[who[:step]]) for step in range(len(who))) for who in everybody}
+            siblings[requester[:step]].add(name)
+    return {who: prod(len(siblings[who[:step]]) for step in range(len(who))) for who in everybody}

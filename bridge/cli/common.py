@@ -34,20 +34,20 @@ timeout_option = option(
 raw_option = flag("--raw", "Show the log's lines of digests too, which only the gate reads.")
 
 
-def _keep(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
-    def keep(context: click.Context, _param: click.Parameter, value: str | None) -> None:
+def _store_in_context(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+    def store(context: click.Context, _param: click.Parameter, value: str | None) -> None:
         if value is not None:
             context.obj[name] = value
 
-    return keep
+    return store
 
 
 remote_option = option(
-    "--remote -R", REFERENCE, metavar="NAME", expose_value=False, callback=_keep("remote"),
+    "--remote -R", REFERENCE, metavar="NAME", expose_value=False, callback=_store_in_context("remote"),
     help="Git remote (name or URL) that serves as the bus.  [default: origin]",
 )  # fmt: skip
 key_option = option(
-    "--key", REFERENCE, metavar="FILE", expose_value=False, callback=_keep("public_key"),
+    "--key", REFERENCE, metavar="FILE", expose_value=False, callback=_store_in_context("public_key"),
     help="File with the runner's public key.  [default: the pinned key]",
 )  # fmt: skip
 

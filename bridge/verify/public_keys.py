@@ -175,10 +175,10 @@ class ReportKeys:
         folder = report.absolute().parent.resolve()
         if folder not in self._by_folder:
             self._by_folder[folder] = _published(self.git, self.remote, folder)
-        beside = self._by_folder[folder]
-        if beside is None or self.pin is None:
-            return beside or self.pin
-        return Pin((*beside.keys, *self.pin.keys), f"{beside.source} and {self.pin.source}")
+        published = self._by_folder[folder]
+        if published is None or self.pin is None:
+            return published or self.pin
+        return Pin((*published.keys, *self.pin.keys), f"{published.source} and {self.pin.source}")
 
 
 def _published(git: Git, remote: str, folder: Path) -> Pin | None:

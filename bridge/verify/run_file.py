@@ -58,13 +58,13 @@ def voucher_for(
     it contains, and the run says that nobody is known to have signed it. ``pin_for`` returns the keys that count for a
     run file, by its report; by default the pinned ones.
     """
-    beside = read_regular(report.with_suffix(SUFFIX), limits.FILE_BYTES)
+    run_file = read_regular(report.with_suffix(SUFFIX), limits.FILE_BYTES)
     try:
         digest = hashlib.sha256(data).hexdigest()
-        files = _read_run_file(beside) if beside is not None else _answer_above(report)
+        files = _read_run_file(run_file) if run_file is not None else _answer_above(report)
         if files is None:
             return NO_RUN
-        if beside is not None:
+        if run_file is not None:
             return _verified(files, digest, pin_for(report) if pin_for else pin)
         return _whole(files, digest) if pin is None else _verified(files, digest, pin)
     except KakeyaError as error:

@@ -72,8 +72,8 @@ class Watch:
         except Exception as error:  # noqa: BLE001 - a fault of ours must not look like a bus on which nothing happens
             fault = as_kakeya_error(error)
             fix = doors.advice(fault.fix, Door.WEB) or ""
-            return self._keep(replace(self.snapshot, problem=fault.message, fix=fix))
-        return self._keep(
+            return self._publish(replace(self.snapshot, problem=fault.message, fix=fix))
+        return self._publish(
             replace(self.snapshot, rows=tuple(rows), runners=runners, at=time.time(), problem="", fix="")
         )
 
@@ -145,7 +145,7 @@ class Watch:
             known = self._lines[branch] = (tip, last_line(self.git, self._rows[branch].view))
         return known[1]
 
-    def _keep(self, snapshot: Snapshot) -> Snapshot:
+    def _publish(self, snapshot: Snapshot) -> Snapshot:
         """Make a snapshot the current one, and update its version if it differs."""
         last = self.snapshot
         version = last.version + 1

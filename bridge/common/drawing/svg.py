@@ -24,7 +24,7 @@ _STYLE = (
 _HEIGHT, _TOP, _RIGHT, _BOTTOM, _LEFT = 300.0, 12.0, 14.0, 44.0, 66.0
 _LETTER = 6.4
 # Category names longer than the first limit are written above their lines, and cut at the second one.
-_BESIDE, _ABOVE = 14, 64
+_ON_THE_LEFT, _ABOVE = 14, 64
 _MARK, _APART = 4.0, 5.0
 
 
@@ -138,10 +138,10 @@ def _draw(index: int, series: Series, across: Axis, up: Axis, *, aside: float = 
 def _dots(plot: Plot, series: Sequence[tuple[int, Series]]) -> tuple[float, Markup]:
     """Return one line per category, with the series slightly apart. Long names are above the marks."""
     longest = max(map(len, plot.categories))
-    beside = longest <= _BESIDE
-    labels = [cut(name, _BESIDE if beside else _ABOVE) for name in plot.categories]
-    margin = longest * _LETTER + 14 if beside else 8.0
-    head = 0.0 if beside else 15.0
+    on_the_left = longest <= _ON_THE_LEFT
+    labels = [cut(name, _ON_THE_LEFT if on_the_left else _ABOVE) for name in plot.categories]
+    margin = longest * _LETTER + 14 if on_the_left else 8.0
+    head = 0.0 if on_the_left else 15.0
     rows = [i for i, line in series if line.style != "limit"]
     tall = max(20.0, 9.0 * len(rows) + 8) + head
     bottom = _TOP + tall * len(labels)
@@ -153,7 +153,7 @@ def _dots(plot: Plot, series: Sequence[tuple[int, Series]]) -> tuple[float, Mark
         y = _TOP + tall * row
         if row:
             parts.append(tag("line", x1=margin, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid"))
-        at = (margin - 8, y + tall / 2 + 4, "end") if beside else (margin, y + 13, "start")
+        at = (margin - 8, y + tall / 2 + 4, "end") if on_the_left else (margin, y + 13, "start")
         words.append(_word(name, *at))
     for i, line in series:
         if line.style == "limit":

@@ -56,8 +56,8 @@ class BoundProcess:
             self._process.stdin.flush()
 
 
-def _keep(folder: str) -> None:
-    """Run the keeper: start the program of the first line, and end it at the second line or the end of input."""
+def _watch_and_remove(folder: str) -> None:
+    """Start the program of the first line, and end it at the second line or the end of input."""
     # Unbuffered, so that `select` notices input that was not read yet.
     orders = open(0, "rb", buffering=0)  # noqa: SIM115 - as long as the process
     if line := orders.readline():
@@ -85,4 +85,4 @@ def _end(program: Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    _keep(sys.argv[1])
+    _watch_and_remove(sys.argv[1])
