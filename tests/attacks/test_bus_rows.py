@@ -170,22 +170,6 @@ def test_row_28_long_names_that_do_not_fit_below_the_store_cost_nothing(crowd):
     assert "25 branches are left out" in crowd.told
 
 
-def test_row_28_git_s_output_is_taken_apart_in_one_place():
-    """`splitlines` ends lines where git does not. Who needs it for something else than git's output is listed."""
-    root = Path(wire.__file__).parents[2]
-    others = {
-        "bridge/show/forms/markdown.py", "bridge/show/build.py", "bridge/cli/demo.py", "runner/admit/signature.py",
-        "runner/job/sandbox/probe.py", "runner/job/usage.py", "runner/host/facts.py", "runner/service/plan.py",
-        "runner/admit/approvals.py", "runner/job/sandbox/attempt.py", "runner/doctor/presets.py",
-        "runner/service/actions_listener.py", "runner/job/hidden_files.py",
-        "runner/host/models.py", "bridge/mcp/server.py", "runner/job/syscalls.py", "runner/cli/pinning.py",
-    }  # fmt: skip
-    files = [path for package in ("bridge", "runner") for path in (root / package).rglob("*.py")]
-    found = {str(path.relative_to(root)) for path in files if ".splitlines(" in path.read_text()}
-
-    assert found <= others
-
-
 # Row 29: counters.
 
 
@@ -404,7 +388,7 @@ def test_row_31_a_request_that_comes_during_a_search_does_not_wait_for_its_end(c
             assert run.branch in context.bus.fetch()
 
 
-# Rows 32 and 33: names of one's own choice.
+# Row 32: names of one's own choice.
 
 
 def test_row_32_a_request_that_is_copied_to_another_namespace_is_not_used_up(crowd):
@@ -417,22 +401,6 @@ def test_row_32_a_request_that_is_copied_to_another_namespace_is_not_used_up(cro
 
     crowd.git("update-ref", f"refs/heads/{run.branch}", run.commit)
     crowd.serve(2)
-
-    assert crowd.is_answered()
-
-
-def test_row_33_folders_below_a_pattern_take_every_other_turn_at_most(crowd):
-    for i in range(12):
-        nonce = f"{int(time.time()) - 1000 - i}-abcdef"
-        manifest = {
-            "schema_version": 1, "preset": "noop", "params": {}, "ref": "x", "requested_by": "x", "nonce": nonce,
-        }  # fmt: skip
-        tree = objects.overlay(crowd.git, "main^{tree}", {wire.REQUEST: json.dumps(manifest).encode()})
-        crowd.put(f"mac-bridge/x{i}/noop-{nonce}", commit=crowd.commit(tree))
-    crowd.ask()
-    crowd.ask()
-
-    crowd.serve(4)
 
     assert crowd.is_answered()
 

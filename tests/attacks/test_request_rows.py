@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import stat
-import threading
 import time
-from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,22 +18,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from bridge.bus import history, objects, wire
+from bridge.bus import objects, wire
 from bridge.bus.branch_names import new_nonce
-from bridge.bus.wire import Reason, State
+from bridge.bus.wire import State
 from bridge.cli import cli
-from bridge.common import environment
 from bridge.errors import GitError, PolicyError, RefusedError
 from bridge.manifest import format_time
-from bridge.presets import load_presets
 from bridge.system import git as door
 from bridge.system.git import Git
-from runner.bus.bus import Pushed
 from runner.context import open_runner
 from runner.policy import load_policy
 from runner.serve import dispatch, lease, loop
-from runner.serve.answer import Outcome, answer
-from runner.serve.next_action import Action, TipWatch, decide
 from runner.serve.poll import Poller
 
 STRANGER = objects.Identity("A Stranger", "stranger@example.invalid")
@@ -159,37 +152,6 @@ def target(bus, presets, runners, tmp_path):
         },
     )
     return Target(bus, folder, ran, runners)
-
-
-# Row 1: the allow-list, or the workflow, comes from the pushed branch.
-
-
-def test_row_01_a_branch_that_widens_its_own_preset_changes_nothing(target):
-    wider = (target.folder / "count.yaml").read_text().replace("max: 50", "max: 5000000")
-    evil = wider.replace("name: count", "name: evil")
-    policy = "schema_version: 1\npresets: ['*']\ntrust: {code_request: allow}\n"
-    files = {
-        "presets": {"count.yaml": wider, "evil.yaml": evil},
-        ".mac-bridge-presets": {"count.yaml": wider},
-        "runner.yaml": policy,
-        ".github": {"workflows": {"mac-bridge.yaml": "on: push\njobs: {x: {steps: [{run: 'true'}]}}\n"}},
-        "bridge": {"__init__.py": "raise SystemExit(0)\n"},
-    }
-    assert wider != (target.folder / "count.yaml").read_text()
-    above = target.ask(files=files, params={"n": 51})
-    own = target.ask("evil", files=files)
-    target.handle()
-
-    assert (target.refused(above), target.refused(own)) == ("out_of_range", "unknown_preset")
-    assert target.runs == []
-
-    within = target.ask(files=files, params={"n": 50})
-    target.handle()
-
-    result = target.result(within)
-    known = load_presets(target.folder)["count"]
-    assert (result.state, result.preset_digest) == (State.SUCCEEDED, known.digest)
-    assert result.commands[0].argv == ["/bin/sh", "-c", known.steps[0].argv[2], "sh", "50", "one"]
 
 
 # Row 3: the request's tip moves after it was validated.
@@ -536,116 +498,3 @@ def test_row_12_a_missing_object_is_not_fetched_from_a_remote_that_promises_it(t
     # The trap works: git falls into it where the transport is allowed.
     git("-c", "protocol.ext.allow=always", "cat-file", "blob", blob, ok=range(256))
     assert sentinel.exists()
-
-
-# Row 17: two claims of one request.
-
-
-def make_copies(target: Target, names: list[str]) -> None:
-    """Give runners one identity, as when a whole disk is copied: a copied folder alone would be noticed."""
-    for name in names:
-        state = target.runners.folder / f"state-{name}"
-        state.mkdir()
-        (state / "instance").write_text("0123456789abcdef\n")
-
-
-def race(target: Target, names: list[str], **policy: Any) -> None:
-    """Let these runners handle everything at once, each until nothing is left to do."""
-    barrier = threading.Barrier(len(names))
-    failed = []
-
-    def work(name: str) -> None:
-        try:
-            with target.context(name, **policy) as context:
-                poller = Poller(context)
-                barrier.wait(120)
-                deadline = time.monotonic() + 120
-                while time.monotonic() < deadline:
-                    if not poller.poll() and all(target.result(branch) for branch in context.bus.fetch()):
-                        return
-                failed.append(f"{name}: not done in time")
-        except BaseException as error:
-            failed.append(repr(error))
-            raise
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(240)
-    assert failed == []
-
-
-@pytest.mark.parametrize("who", ["three runners", "three copies of one"])
-def test_row_17_racers_run_each_request_once(target, who):
-    names, policy = ["one", "two", "three"], {}
-    if who == "three copies of one":
-        policy = {"id": "one"}
-        make_copies(target, names)
-    branches = [target.ask() for _ in range(4)]
-    race(target, names, **policy)
-
-    assert target.runs == ["ran"] * len(branches)
-    for branch in branches:
-        states = [
-            state
-            for _, state, _ in history.streamed_states(target.git, target.result(branch).request, branch)
-        ]
-        assert {state.token for state in states} == {1}
-        assert Counter(state.state for state in states)[State.SUCCEEDED] == 1
-
-
-def test_row_17_claims_by_copies_in_one_second_are_never_one_commit(target, monkeypatch):
-    """Git tells who pushes an id that is there already that all is well, so two claims must never have one id."""
-    monkeypatch.setattr(lease, "format_time", lambda _: "2026-01-01T00:00:00Z")
-    dates = {"GIT_AUTHOR_DATE": "1790000000 +0000", "GIT_COMMITTER_DATE": "1790000000 +0000"}
-    real = environment.for_isolated_git
-    monkeypatch.setattr(environment, "for_isolated_git", lambda: real() | dates)
-    branch = target.ask()
-    make_copies(target, ["one", "two"])
-    with target.context("one") as one, target.context("two", id="one") as two:
-        claims = []
-        for context in (one, two):
-            view = history.read_branch(context.bus.git, branch, context.bus.fetch()[branch])
-            held = lease.Lease(context, view)
-            claims.append((context.bus, held.commit(State.CLAIMED, {}, view.tip), view.tip))
-        ends = [bus.push(branch, commit, expect=tip) for bus, commit, tip in claims]
-
-    assert one.identity == two.identity
-    assert claims[0][1] != claims[1][1]
-    assert ends == [Pushed.DONE, Pushed.STALE]
-    assert target.tip(branch) == claims[0][1]
-    assert target.runs == []
-
-
-# Row 18: a runner that sleeps through its lease.
-
-
-def test_row_18_what_a_runner_does_after_its_lease_was_taken_over_is_fenced(target, wait_for):
-    branch = target.ask()
-    short = {"bus": {"lease_s": 1.0}}
-    with target.context("sleeper", **short) as sleeper, target.context("other", **short) as other:
-        view = history.read_branch(sleeper.bus.git, branch, sleeper.bus.fetch()[branch])
-        held = lease.Lease(sleeper, view)
-        assert held.advance(State.CLAIMED) is Pushed.DONE
-        poller = Poller(other)
-        assert not poller.poll(), "a lease is respected while it lasts"
-        assert target.runs == []
-        wait_for(poller.poll)
-        tip = target.tip(branch)
-
-        # It wakes up: a heartbeat, a look, the answer of the job that it had, and a new round.
-        held.log.add(b"late\n")
-        assert held.beat(0) is Pushed.STALE
-        moved = held.fetch_changes()
-        assert moved is not None
-        assert held.is_fenced(moved)
-        late = Outcome(State.FAILED, Reason(code="exit_code", message="late"))
-        assert answer(sleeper, held, late) is None
-        assert decide(sleeper, moved, TipWatch()) is Action.NOTHING
-        assert not Poller(sleeper).poll()
-
-    assert target.tip(branch) == tip
-    result = target.result(branch)
-    assert (result.state, result.token, result.runner.id) == (State.SUCCEEDED, 2, "other")
-    assert target.runs == ["ran"]

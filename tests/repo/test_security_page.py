@@ -14,7 +14,7 @@ FILES = sorted((ROOT / "tests" / "attacks").glob("test_*_rows.py"))
 RETIRED = {43}
 # Numbers that are not given yet.
 FREE = {144}
-# The tests of the rows that have no file of their own, as FILE::TEST.
+# The tests outside the files of attacks, as FILE::TEST.
 OTHERS = {
     int(row): [test.split("::") for test in tests]
     for row, tests in tomllib.loads((ROOT / "tests/attacks/rows.toml").read_text(encoding="utf-8")).items()
@@ -43,7 +43,9 @@ def test_rows_outside_the_files_of_attacks_name_tests_that_exist():
 
 def is_test(file: str, name: str) -> bool:
     path = ROOT / file
-    return path.is_file() and f"\ndef {name}(" in path.read_text(encoding="utf-8")
+    return path.is_file() and bool(
+        re.search(rf"^ *def {name}\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+    )
 
 
 def test_the_files_that_the_page_names_are_there():

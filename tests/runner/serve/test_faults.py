@@ -153,23 +153,6 @@ def test_a_disk_that_is_full_stops_no_runner_and_loses_no_request(
     assert _runs(count) == 1
 
 
-def test_a_branch_that_makes_the_runner_stumble_stops_no_other(host, requester, monkeypatch):
-    bad, good = (requester.send(requester.manifest()) for _ in range(2))
-    from runner.serve import scheduler  # noqa: PLC0415 - the module that is bent
-
-    real = scheduler.apply
-
-    def stumble(context, asked, action, admitted=None):
-        if asked.view.branch == bad:
-            raise RuntimeError("a bug\x1b[31m")
-        return real(context, asked, action, admitted)
-
-    monkeypatch.setattr(scheduler, "apply", stumble)
-
-    assert host.answer(good).state is State.SUCCEEDED
-    assert any("RuntimeError: a bug" in line for line in host.told)
-
-
 @pytest.mark.long
 def test_a_flood_of_nonsense_does_not_keep_a_good_request_waiting(
     runners, client, requester, counting, git, bus
