@@ -149,5 +149,6 @@ def _as_dict(run: Run, answer: Fetched) -> dict[str, object]:
         "holds": answer.report.holds,
         "signed": answer.report.signed,
         "gate": answer.result.gate.model_dump(mode="json") if answer.result.gate else None,
+        "conclusion": answer.report.conclusion.as_dict(),
         "files": [str(path) for path in answer.files],
     }

@@ -67,7 +67,8 @@ def command(context: click.Context, paths: tuple[Path, ...], kinds: tuple[str, .
 def show_gate(judged: Gate, shown: Conclusion | None = None, *, has_runs: bool = False) -> None:
     """Print a verdict for people, with each reason and, once for equal reasons, the fix.
 
-    With what the answer amounts to, the verdict is shown with who vouches for it, if a run does for each report.
+    With what the answer amounts to, the verdict is shown with who vouches for it, if a run does for each report. A
+    verdict that is not the answer's own is called that of the rules installed here.
     """
     groups: dict[tuple[str, str], list[Violation]] = {}
     for violation in judged.violations:
@@ -80,7 +81,11 @@ def show_gate(judged: Gate, shown: Conclusion | None = None, *, has_runs: bool =
 
     against = "no reason" if not groups else "1 reason" if len(groups) == 1 else f"{len(groups)} reasons"
     shown = shown or conclude_gate(judged)
-    verdict = shown.judged if shown.judged and (judged.accepted or has_runs) else judged.verdict
+    verdict: str = judged.verdict
+    if shown.judged and shown.verdict == verdict and (judged.accepted or has_runs):
+        verdict = shown.judged
+    elif has_runs:
+        verdict += " by the rules installed here"
     put(Colored(verdict, color(shown.verdict_grade)), f": {against} against the reports")
     for path, code in sorted(groups, key=order):
         first, *others = groups[path, code]

@@ -74,10 +74,12 @@ def command(
             mode="json", include={"reason", "gate"}
         )
         reports = [str(path) for path in done.reports]
-        put_json({**facts, "reports": reports, "public_key": str(done.public_key)})
+        put_json({
+            **facts, "conclusion": shown.as_dict(), "reports": reports, "public_key": str(done.public_key),
+        })  # fmt: skip
         return code
     if result.gate:
-        show_gate(result.gate, shown)
+        show_gate(result.gate, shown, has_runs=True)
     if code:
         say(f"{shown.state}: {one_line(result.reason.message)}")
     for path in done.reports:

@@ -189,6 +189,6 @@ def verify_command(context: click.Context, request: str | None, *, as_json: bool
         if report.shown_gate:
             from bridge.cli.gate import show_gate  # noqa: PLC0415 - slow to import
 
-            show_gate(report.shown_gate, shown)
+            show_gate(report.shown_gate, shown, has_runs=True)
         put(Colored(verified(report) if shown.is_refused else f"verified: {shown.text}", color(shown.grade)))
     return ExitCode.SUCCEEDED if report.holds else ExitCode.FAILED

@@ -106,4 +106,7 @@ class RunsView:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object that ``--json`` prints."""
-        return asdict(self)
+        shown = asdict(self)
+        for run, facts in zip(self.runs, shown["runs"], strict=True):
+            facts["conclusion"] |= run.conclusion.as_dict()
+        return shown

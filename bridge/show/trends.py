@@ -12,6 +12,7 @@ from bridge.errors import InfrastructureError, VerificationError
 from bridge.show.alarm import Change, changes
 from bridge.show.compare import figures_of
 from bridge.show.source import Source, from_branch
+from bridge.verify.verdict import Conclusion, conclude
 
 # Values belong to one series if this many first characters of their parameters are the same.
 _PARAMS = 1_000
@@ -25,9 +26,8 @@ class Value:
     value: float
     branch: str
     at: str
-    state: str
-    verdict: str | None
-    holds: bool
+    # What the answer amounts to, with who vouches for it.
+    conclusion: Conclusion
     counts: bool
     low: float | None = None
     high: float | None = None
@@ -84,7 +84,13 @@ class Trend:
     def lines(self) -> Iterator[dict[str, object]]:
         """Yield the objects that ``--json`` prints, one per value."""
         for value in self.values:
-            yield {"preset": self.preset, "claim": self.name, "of": self.about, **vars(value)}
+            facts = {name: fact for name, fact in vars(value).items() if name != "conclusion"}
+            shown = value.conclusion
+            judged = {
+                "state": str(shown.state), "holds": not shown.is_refused,
+                **{name: shown.as_dict()[name] for name in ("verdict", "voucher")},
+            }  # fmt: skip
+            yield {"preset": self.preset, "claim": self.name, "of": self.about, **facts, **judged}
 
     def series(self) -> list[Series]:
         """Return the values that count, as one series per runner and parameters."""
@@ -107,13 +113,12 @@ def read_figures(client: Client, branches: Sequence[str]) -> list[Figure]:
 def numeric_figures(source: Source) -> list[Figure]:
     """Return all numeric figures of an answer."""
     result = source.result
-    verdict = result.gate.verdict if result.gate else None
-    counts = source.holds and result.state is State.SUCCEEDED and verdict in (None, "ACCEPTED")
+    shown = conclude(result, source.checks)
+    counts = not shown.is_refused and shown.state is State.SUCCEEDED and shown.verdict in (None, "ACCEPTED")
     # One shared text for all figures: a result may have a megabyte of parameters.
     params = cut(" ".join(f"{name}={value}" for name, value in sorted(result.params.items())), _PARAMS)
     run = Value(
-        0.0, source.name, result.finished_at, str(result.state), verdict, source.holds, counts,
-        runner=result.runner.id, params=params,
+        0.0, source.name, result.finished_at, shown, counts, runner=result.runner.id, params=params,
     )  # fmt: skip
     figures = []
     for (name, about), claim in figures_of(source).items():

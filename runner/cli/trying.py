@@ -166,6 +166,7 @@ def _facts(trial: Trial, names: list[str]) -> dict[str, object]:
     collected = [file.model_dump(mode="json") for file in _collected(trial)]
     return {
         "preset": result.preset, "state": shown.state, "exit_code": int(shown.exit_code or 0), **dumped,
+        "conclusion": shown.as_dict(),
         "steps": steps, "variables": names, "collected": collected, "sandbox": trial.sandbox,
         "notes": list(trial.notes),
     }  # fmt: skip

@@ -19,6 +19,7 @@ from bridge.bus.wire import State
 from bridge.common import listening
 from bridge.reports.views.model import Table
 from bridge.show.trends import Figure, Value
+from bridge.verify.verdict import Conclusion
 from bridge.web import app as web
 from bridge.web import figures, runs
 from bridge.web.figures import Figures
@@ -52,7 +53,7 @@ def test_row_102_what_is_kept_of_opened_pages_is_bounded_by_bytes(monkeypatch):
 
 def test_row_102_of_one_answer_some_figures_are_kept_and_claimed_ones_first(monkeypatch):
     monkeypatch.setattr(figures, "MAX_FIGURES", 3)
-    value = Value(1.0, "b", "at", "succeeded", None, holds=True, counts=True)
+    value = Value(1.0, "b", "at", Conclusion(State.SUCCEEDED), counts=True)
     found = [Figure("p", f"f{i}", "", "", i >= 8, value) for i in range(10)]
     monkeypatch.setattr(figures, "numeric_figures", lambda _: found)
 

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
+from dataclasses import replace
+
 import pytest
 
+from bridge.bus.wire import State
 from bridge.show.trends import Figure, Value, group_into_trends
+from bridge.verify.verdict import Conclusion, Trust
 from bridge.web.figures import Shown
+from bridge.web.pages import Links, Pages
+from bridge.web.snapshot import Snapshot
 from tests.bridge.gate import reports
 from tests.bridge.gate.jobs import on_any_host, program
 
+SHOWN = Conclusion(State.SUCCEEDED, "ACCEPTED", Trust.SIGNED, "mac-1")
 MEASURED = on_any_host(reports.spec_bench())
 
 
-def figure(i, value, runner="one", params="", *, counts=True, name="decode_speedup"):
-    made = Value(value, f"mac-bridge/x-{i}", f"t{i}", "succeeded", None, holds=True, counts=counts, low=value - 1,
+def figure(i, value, runner="one", params="", *, counts=True, name="decode_speedup", shown=SHOWN):
+    made = Value(value, f"mac-bridge/x-{i}", f"t{i}", shown, counts=counts, low=value - 1,
                  high=value + 1, runner=runner, params=params)  # fmt: skip
     return Figure("bench", name, "dflash", "what it is", stated=True, value=made)
 
@@ -74,3 +84,33 @@ def test_values_that_do_not_count_raise_no_alarm():
     assert Shown.of(trend).alarms == ()
     assert Shown.of(trend).left_out == 5
     assert Shown.of(trend).last.value == 100
+
+
+@pytest.mark.parametrize(
+    ("shown", "verdict", "words"),
+    [
+        (SHOWN, "ACCEPTED", "signed by mac-1's key"),
+        (replace(SHOWN, trust=Trust.UNPINNED), "ACCEPTED", "signed by a key that is not pinned here"),
+        (replace(SHOWN, trust=Trust.UNSIGNED), "ACCEPTED", "unsigned"),
+        (Conclusion(State.GATE_INCOMPLETE, "INCOMPLETE", Trust.UNSIGNED), "INCOMPLETE", "unsigned"),
+        (Conclusion(State.SUCCEEDED, None, Trust.SIGNED, "mac-1"), None, "signed by mac-1's key"),
+        (Conclusion(State.SUCCEEDED, None, Trust.REFUSED), None, "does not hold"),
+    ],
+)
+def test_each_value_names_who_vouches_for_it(shown, verdict, words):
+    trends = group_into_trends([figure(1, 100, shown=shown)])
+    pages = Pages("bus", Links("", files=True), "", lambda: 0, lambda _view: None)
+
+    page = html.unescape(pages.trends(Snapshot(()), [Shown.of(trend) for trend in trends], (1, 1)))
+    (line,) = trends[0].lines()
+
+    text = f"{verdict}, {words}" if verdict else words
+    assert len(re.findall(rf"<(?:span|td)[^>]*>{text}<", page)) == 2
+    refused = shown.is_refused
+    assert (line["verdict"], line["voucher"], line["holds"]) == (
+        verdict,
+        None if refused else words,
+        not refused,
+    )
+    assert "conclusion" not in line
+    json.dumps(line)
