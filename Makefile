@@ -112,7 +112,7 @@ dist: build/release/.complete
 	@release/build dist $(CURDIR)/build/release/bin/python
 	@ls dist/*
 
-# Only what builds a release: a few megabytes, where .venv holds all that the tests need.
+# Only what builds a release: the build tools, and the programs' own packages, whose help becomes the manual pages.
 build/release/.complete: release/requirements/release.txt
 	@$(PYTHON) -m venv --clear build/release
 	@build/release/bin/python -m pip install --quiet --require-hashes -r release/requirements/release.txt

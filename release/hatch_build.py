@@ -1,13 +1,17 @@
-"""Completes the package: its files name the commit that they were built from.
+"""Completes the package: its files name the commit that they were built from, and it brings the manual pages.
 
 The commit stands in `COMMIT` at the top of a source distribution, and in `extra_metadata/commit` of a wheel's
 `.dist-info` folder. An editable installation of a git checkout asks git instead, because its answer changes.
+
+The pages are made from the programs' help by release/man_pages.py; a source distribution holds them in `man/`.
 """
 
 import os
 import re
 import subprocess
+import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +20,25 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 STAMP = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?( modified)?")
 
 
-class Commit(BuildHookInterface):
-    """Writes the commit into a source distribution or a wheel."""
+CLICK_MAN = "click-man>=0.6"
+
+
+class Completion(BuildHookInterface):
+    """Puts the commit and the manual pages into a source distribution or a wheel."""
+
+    def dependencies(self) -> list[str]:
+        """Return what the pages are made with: the programs, and a generator."""
+        return [] if self._made().is_dir() else [CLICK_MAN, *self.metadata.core.dependencies]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before it builds."""
+        self._folder = tempfile.TemporaryDirectory()
+        if version != "editable":
+            self._add_pages(build_data)
         root = Path(self.root)
         commit = _stamped(root) or (commit_of(root) if version != "editable" else None)
         if not commit:
             return
-        self._folder = tempfile.TemporaryDirectory()
         file = Path(self._folder.name) / "commit"
         file.write_text(f"{commit}\n")
         if self.target_name == "sdist":
@@ -38,6 +51,25 @@ class Commit(BuildHookInterface):
         del version, build_data, artifact_path
         if hasattr(self, "_folder"):
             self._folder.cleanup()
+
+    def _made(self) -> Path:
+        """Return where a source distribution has the pages."""
+        return Path(self.root) / "man"
+
+    def _add_pages(self, build_data: dict[str, Any]) -> None:
+        """Make the pages if they are not there. Without isolation there may be no generator, and then no pages."""
+        pages = self._made()
+        if not pages.is_dir():
+            if find_spec("click_man") is None:
+                return
+            pages = Path(self._folder.name) / "man"
+            pages.mkdir()
+            script = Path(self.root) / "release" / "man_pages.py"
+            subprocess.run([sys.executable, "-B", script, pages, self.metadata.version], check=True)
+        if self.target_name == "sdist":
+            build_data["force_include"][str(pages)] = "man"
+        else:
+            build_data["shared_data"][str(pages)] = "share/man/man1"
 
 
 def _stamped(root: Path) -> str | None:
