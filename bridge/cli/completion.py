@@ -20,4 +20,6 @@ def command(shell: str, program: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101 - click knows each of the choices
     variable = f"_{program.upper().replace('-', '_')}_COMPLETE"
-    put_block(kind(click.Command(program), {}, program, variable).source() + "\n")
+    script = kind(click.Command(program), {}, program, variable).source()
+    # Click's script for fish would cut a value, and what is said of it, at its first comma.
+    put_block(script.replace('string split ","', 'string split --max 1 ","') + "\n")

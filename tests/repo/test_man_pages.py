@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 import venv
@@ -16,6 +15,7 @@ from bridge.cli import cli as kakeya
 from engine.cli import cli as kakeya_engine
 from runner.cli import cli as kakeya_runner
 from tests.repo.programs import good
+from tests.system import program
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {"kakeya": kakeya, "kakeya-runner": kakeya_runner, "kakeya-engine": kakeya_engine}
@@ -31,7 +31,7 @@ def commands(name, command):
             yield from commands(f"{name} {inner}", command.get_command(context, inner))
 
 
-COMMANDS = dict(each for name, program in PROGRAMS.items() for each in commands(name, program))
+COMMANDS = dict(each for name, group in PROGRAMS.items() for each in commands(name, group))
 PAGES = {f"{name.replace(' ', '-')}.1" for name in COMMANDS}
 
 
@@ -95,7 +95,7 @@ def test_a_line_of_a_help_is_never_a_request_of_roff():
     )
 
 
-@pytest.mark.skipif(not shutil.which("groff"), reason="no groff")
+@pytest.mark.skipif(not program("groff"), reason="no groff")
 def test_groff_finds_no_mistake_in_them(pages):
     for name, text in pages.items():
         argv = ["groff", "-man", "-Tutf8", "-ww", "-z"]

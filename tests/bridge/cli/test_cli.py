@@ -452,11 +452,6 @@ def test_completion_prints_a_script(kakeya, tmp_path, shell, program):
     assert f"{variable}={shell}_complete" in done.stdout
 
 
-def test_the_bash_script_is_one_that_bash_reads(kakeya, tmp_path):
-    script = kakeya(tmp_path, "completion", "bash").stdout
-    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
-
-
 def test_the_version_is_printed(kakeya, tmp_path):
     commit = r"\(commit [0-9a-f]{12}(, with uncommitted changes)?\)"
     assert re.fullmatch(rf"kakeya \d+\.\d+\.\d+\S* {commit}\n", kakeya(tmp_path, "--version").stdout)
