@@ -92,11 +92,13 @@ def test_presets_are_in_it_and_load_from_it(unpacked, tmp_path):
     assert {f"{name}.yaml" for name in loaded} == shipped - {"_fragments.yaml"}
 
 
-def test_only_our_packages_are_in_it(wheel):
+def test_only_our_packages_and_manual_pages_are_in_it(wheel):
     with zipfile.ZipFile(wheel) as archive:
         paths = [Path(name) for name in archive.namelist()]
-    tops = {path.parts[0] for path in paths if not path.parts[0].endswith(".dist-info")}
+    tops = {path.parts[0] for path in paths if not path.parts[0].endswith((".dist-info", ".data"))}
     assert tops == {"bridge", "runner", "engine", "presets"}
+    data = [path for path in paths if path.parts[0].endswith(".data")]
+    assert [path for path in data if path.parts[1:-1] != ("data", "share", "man", "man1")] == []
     assert [path for path in paths if any(NOT_SHIPPED.fullmatch(part) for part in path.parts)] == []
 
 
