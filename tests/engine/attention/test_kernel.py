@@ -14,10 +14,9 @@ from engine.attention import kernel as decode
 from engine.attention.kernel_source import FILE, THREADS, Shape, body, core, header, source
 from engine.attention.packed import attend
 from engine.attention.views import PackedView
-from engine.codec import hadamard
+from engine.codec import cosets, graph, hadamard
 from engine.codec.voronoi import VoronoiCodec
 from engine.mx import mx
-from tests.engine.codec.twin import voronoi as twin
 
 CPP = Path(__file__).parent / "kernel_on_cpu.cpp"
 compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
@@ -86,8 +85,8 @@ def test_codewords_are_the_codecs(compiled, bits):
     out = np.zeros((2000, 8, 8), np.int32)
     pointers = (x.ctypes.data_as(ctypes.c_void_p) for x in (rows, out))
     compiled(shape).points(len(rows), *pointers)
-    _, _, fields = twin.unpack(rows, codec.layout)
-    assert np.array_equal(out.swapaxes(1, 2) / 16, twin.point_of(fields, bits))
+    _, _, fields = graph.unpack(mx.array(rows), codec.layout)
+    assert np.array_equal(out.swapaxes(1, 2), np.array(cosets.point_of(fields, bits)))
 
 
 @pytest.mark.rows(1)

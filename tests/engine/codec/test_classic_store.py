@@ -6,7 +6,7 @@ import pytest
 from engine.codec.classic import ClassicCodec
 from engine.codec.classic_store import pack
 from engine.mx import mx
-from tests.engine.codec.twin.classic_store import row_bytes, unpack
+from tests.engine.codec.stored import row_bytes, unpack
 
 CASES = [("e8", q) for q in (1, 2, 5, 10, 38, 152)] + [("d4", q) for q in (1, 3, 10, 38, 152)]
 

@@ -21,7 +21,7 @@ from engine.mx import mx
 from tests.engine import evals_world as world
 from tests.engine import folders
 from tests.engine import small_models as models
-from tests.engine.codec.twin.classic_store import row_bytes
+from tests.engine.codec.stored import row_bytes
 
 
 @pytest.mark.parametrize(
