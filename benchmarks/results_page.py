@@ -9,7 +9,8 @@ from benchmarks.results_kept import Kept, Row
 from benchmarks.results_runs import PAIRS
 from benchmarks.results_scores import scores
 from bridge.common.drawing.text import cell, number
-from bridge.reports.views import codec, decode
+from bridge.reports.counted import counted, decode_rate
+from bridge.reports.views import codec
 
 HEAD = """\
 # Results
@@ -137,10 +138,10 @@ def section(run: Kept, *, new: bool) -> str:
 def spread_of(report: Row) -> float:
     """Return the largest ratio between the rates (or seconds) of equal runs; 0 if nothing ran twice."""
     found: dict[tuple[object, ...], list[float]] = {}
-    for row in (row for row in report["rows"] if not row.get("warmup")):
+    for row in counted(report["rows"]):
         if "seconds" in row:
             found.setdefault((row["length"], row["context"]), []).append(row["seconds"])
-        elif rate := decode.rate(row):
+        elif rate := decode_rate(row):
             found.setdefault((row["arm"], row["prompt"]), []).append(rate)
     return max((max(values) / min(values) for values in found.values() if len(values) > 1), default=0.0)
 

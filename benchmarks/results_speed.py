@@ -6,6 +6,7 @@ import statistics
 
 from benchmarks.results_kept import Row
 from bridge.reports.claims import decoding as claims
+from bridge.reports.counted import CountedRows
 from engine.evals.speculation import arms
 
 KIND = "kakeya.spec-bench"
@@ -15,7 +16,7 @@ MEDIAN, WORST, PACKAGE = 2.0, 0.97, 1.15
 
 def show(made: Row) -> None:
     """Print the median and the worst prompt of each arm beside the goals, what a round costs, and what is held."""
-    rows = claims.Table(made["rows"])
+    rows = CountedRows(made["rows"])
     identity = made["identity"]
     print(
         f"speculative decoding on {made['models'][0]['id']}, {made['models'][0]['dtype']}, {identity['chip']}, "
@@ -28,21 +29,21 @@ def show(made: Row) -> None:
             print(
                 f"  {arm['name']}: {statistics.median(over):.2f}x the fastest plain loop, worst {min(over):.2f}x"
             )
-            times = rows.ratios(arm["name"], arms.NATIVE, claims.decode_rate)
+            times = rows.ratios(arm["name"], arms.NATIVE)
             goals = f" (goals {MEDIAN}, {WORST})" if arm["name"] == HEADLINE else ""
             print(f"    {statistics.median(times):.2f}x mlx-lm, worst {min(times):.2f}x{goals}")
             print(f"    {_details(arm['name'], made, rows)}")
-    if arms.PACKAGE in rows.rows:
-        times = rows.ratios(arms.PACKAGE, arms.NATIVE, claims.decode_rate)
+    if arms.PACKAGE in rows.by_arm:
+        times = rows.ratios(arms.PACKAGE, arms.NATIVE)
         print(f"  dflash package: {statistics.median(times):.2f}x mlx-lm, worst {min(times):.2f}x")
-        over = rows.ratios(HEADLINE, arms.PACKAGE, claims.decode_rate)
+        over = rows.ratios(HEADLINE, arms.PACKAGE)
         print(f"  {HEADLINE} over the package: {statistics.median(over):.2f}x (goal {PACKAGE})")
     else:
         print("  the dflash package is not installed: not compared")
 
 
-def _details(arm: str, made: Row, rows: claims.Table) -> str:
-    runs = rows.all(arm)
+def _details(arm: str, made: Row, rows: CountedRows[Row]) -> str:
+    runs = rows.of(arm)
     syncs = sum(row["counters"]["syncs"] for row in runs) / sum(len(row["commits"]) for row in runs)
     told = [row["profile"] for row in made["rows"] if row["arm"] == arm and "profile" in row]
     shares = [statistics.median(p[f"{part}_share"] for p in told) for part in ("draft", "verify", "overhead")]

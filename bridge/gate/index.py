@@ -1,18 +1,16 @@
 """Defines a check, and the index of a report that all checks query."""
 
-import itertools
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from bridge.gate.deadline import Deadline, DeadlineList
+from bridge.reports.counted import CountedRows
 from bridge.reports.models import Report
 from bridge.reports.parts import Arm, Claim, Prompt, Workload
 from bridge.reports.rows import Decode, QuantRow, SolutionRow
-from bridge.reports.statistics import median
 
 T = TypeVar("T")
 
@@ -72,22 +70,13 @@ class ReportIndex:
         return cast("T", self._cache[key])
 
     @cached_property
-    def measured(self) -> dict[str, dict[str, list[Any]]]:
-        """The counted rows by arm and prompt, in the order in which they ran."""
-        by_arm: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
-        for row in self.rows:
-            if isinstance(row, Decode | QuantRow | SolutionRow) and not getattr(row, "warmup", False):
-                by_arm[row.arm][row.prompt].append(row)
-        return {arm: dict(prompts) for arm, prompts in by_arm.items()}
+    def counted(self) -> CountedRows[Any]:
+        """The counted rows, of the kinds that belong to an arm and a prompt."""
+        return CountedRows(row for row in self.rows if isinstance(row, Decode | QuantRow | SolutionRow))
 
     def rows_of(self, arm: str | None, prompt: str | None = None) -> list[Any]:
         """Return an arm's counted rows on a prompt, or on all."""
-        by_prompt = self.measured.get(arm or "", {})
-        return [*itertools.chain(*by_prompt.values())] if prompt is None else by_prompt.get(prompt, [])
-
-    def rate(self, arm: str | None, prompt: str) -> float:
-        """Return the median over repeats of decoded tokens a second; NaN if there is none."""
-        return self.once(("rate", arm, prompt), lambda: median(map(rate_of, self.rows_of(arm, prompt))))
+        return self.counted.of(arm, prompt)
 
     def oracle_of(self, row: Decode) -> Decode | None:
         """Return the oracle's row for the same prompt and repeat, or its first one for the prompt."""
@@ -105,7 +94,9 @@ class ReportIndex:
 
     def recall(self, arm: str) -> float:
         """Return the share of prompts on which an arm finds the answer; NaN without any."""
-        hits = [self.finds(arm, prompt) for prompt in self.measured.get(arm, {}) if prompt in self.prompts]
+        hits = [
+            self.finds(arm, prompt) for prompt in self.counted.by_arm.get(arm, {}) if prompt in self.prompts
+        ]
         return sum(hits) / len(hits) if hits else math.nan
 
     def drafts(self, arm: str) -> bool:
@@ -116,11 +107,6 @@ class ReportIndex:
 def seconds_of(row: Any) -> float:
     """Return the seconds that a row took, its prefill included; 0 if its kind is not timed."""
     return float(getattr(row, "e2e_s", getattr(row, "seconds", 0.0)))
-
-
-def rate_of(row: Decode) -> float:
-    """Return decoded tokens a second; NaN if nothing was decoded."""
-    return row.decode_tokens / row.decode_s if row.decode_tokens and row.decode_s else math.nan
 
 
 Judge = Callable[[ReportIndex], Iterator[str]]

@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bridge.reports.counted import counted
+
 Row = Mapping[str, Any]
 
 # An answer repeats itself if it contains a unit of at most UNIT tokens TIMES times in a row. If more than the share
@@ -30,9 +32,7 @@ def repeating_arms(rows: Iterable[Row]) -> dict[str, tuple[int, int]]:
     """Return the arms with too many answers that repeat themselves: on how many prompts, and of how many."""
     looping: dict[str, dict[str, bool]] = defaultdict(dict)
     known: dict[tuple[int, ...], bool] = {}
-    for row in rows:
-        if row.get("warmup"):
-            continue
+    for row in counted(rows):
         tokens = tuple(row["tokens"])
         if tokens not in known:
             known[tokens] = repeats_itself(tokens)

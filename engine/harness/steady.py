@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from bridge.reports.counted import counted, decode_rate
 from bridge.reports.statistics import bounds_of_median
 from engine.errors import BadInput
 from engine.harness.arm import Turn, interleave
@@ -25,9 +26,8 @@ LONGER = 1.25
 def steady(rows: Sequence[Row]) -> bool:
     """Return whether each arm read and decoded each prompt in about the same time in every repeat."""
     times: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
-    for row in rows:
-        if not row.get("warmup") and row["decode_tokens"] and row["decode_s"]:
-            rate = row["decode_tokens"] / row["decode_s"]
+    for row in counted(rows):
+        if rate := decode_rate(row):
             times[row["arm"], row["prompt"]].append((row["prefill_s"], rate))
     return all(
         high <= most * low
@@ -75,4 +75,4 @@ def until_steady(
 
 def end_time(rows: Sequence[Row]) -> float:
     """Return when the last counted row ended, in seconds since the run began."""
-    return max(float(row["started_s"] + row["e2e_s"]) for row in rows if not row.get("warmup"))
+    return max(float(row["started_s"] + row["e2e_s"]) for row in counted(rows))

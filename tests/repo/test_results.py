@@ -221,7 +221,7 @@ def test_rendering_again_measures_nothing_and_reads_what_is_kept(tmp_path, monke
     report_of(tmp_path, "spec-tiny").write_text(json.dumps(losing()))
     remember(tmp_path, "spec-tiny", "no report")
     written = tmp_path / "page.md"
-    monkeypatch.setattr(results, "measure", None)
+    monkeypatch.setattr(results, "run_preset", None)
     monkeypatch.setattr(
         sys, "argv", ["results", "--render", "--reports", str(tmp_path), "--page", str(written)]
     )

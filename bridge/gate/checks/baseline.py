@@ -49,7 +49,7 @@ def baseline_repeats_itself(index: ReportIndex) -> Iterator[str]:
     if index.report.config.temperature > 0:
         return
     for arm in index.arms_of("baseline", "verify1"):
-        for prompt, rows in index.measured.get(arm.name, {}).items():
+        for prompt, rows in index.counted.by_arm.get(arm.name, {}).items():
             if len({tuple(getattr(row, "tokens", ())) for row in rows}) > 1:
                 yield f"{arm.name} gives different tokens for {prompt} from run to run"
 
@@ -57,7 +57,7 @@ def baseline_repeats_itself(index: ReportIndex) -> Iterator[str]:
 @check("ONE_ROW_LOOP_MISSING", *kinds.TIMED)
 def one_row_loop_ran(index: ReportIndex) -> Iterator[str]:
     """An arm with one forward pass a token was measured beside the baseline of a speed-up."""
-    ran = {arm.name for arm in index.arms_of("verify1") if index.measured.get(arm.name)}
+    ran = {arm.name for arm in index.arms_of("verify1") if index.counted.by_arm.get(arm.name)}
     if not ran and any(index.claims_of(*RATIOS)):
         yield "no arm with the role verify1 ran"
 
@@ -67,8 +67,7 @@ def baseline_is_fast(index: ReportIndex) -> Iterator[str]:
     """The baseline is about as fast as one forward pass a token."""
     for one_row in index.arms_of("verify1"):
         for arm in index.arms_of("baseline"):
-            both = [p for p in index.prompts if index.rows_of(arm.name, p) and index.rows_of(one_row.name, p)]
-            share = median(index.rate(arm.name, p) / index.rate(one_row.name, p) for p in both)
+            share = median(index.counted.ratios(arm.name, one_row.name))
             if share < _SLOW:
                 yield f"the baseline {arm.name} is only {share:.2f} times as fast as the arm {one_row.name}"
 
@@ -99,7 +98,7 @@ def compared_drafters_differ(index: ReportIndex) -> Iterator[str]:
 @check("CANDIDATE_MISSING", *kinds.SPECULATIVE, *kinds.NEEDLES, kinds.KV_QUANT)
 def candidate_ran(index: ReportIndex) -> Iterator[str]:
     """At least one candidate ran."""
-    if not any(index.measured.get(arm.name) for arm in index.arms_of("candidate")):
+    if not any(index.counted.by_arm.get(arm.name) for arm in index.arms_of("candidate")):
         yield "no arm with the role candidate ran"
 
 

@@ -47,7 +47,7 @@ def _limit(bits: float) -> float:
 def codecs_are_scored_on_the_same_values(index: ReportIndex) -> Iterator[str]:
     """All arms are scored on the same values and positions of a prompt, those that the raw cache holds."""
     for prompt in index.prompts:
-        rows = [row for arm in index.measured for row in index.rows_of(arm, prompt)]
+        rows = [row for arm in index.counted.by_arm for row in index.rows_of(arm, prompt)]
         squares = [row.sum_squares for row in rows]
         counts = {(row.n_values, row.n_positions) for row in rows}
         if len(counts) > 1 or (rows and max(squares) > min(squares) * (1 + _SUMS)):

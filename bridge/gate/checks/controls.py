@@ -62,8 +62,10 @@ def evicted_ran(index: ReportIndex) -> Iterator[str]:
 
 
 def _control_missing(index: ReportIndex, role: str) -> Iterator[str]:
-    ran = {prompt for arm in index.arms_of(role) for prompt in index.measured.get(arm.name, {})}
-    prompts = {prompt for arm in index.arms_of("candidate") for prompt in index.measured.get(arm.name, {})}
+    ran = {prompt for arm in index.arms_of(role) for prompt in index.counted.by_arm.get(arm.name, {})}
+    prompts = {
+        prompt for arm in index.arms_of("candidate") for prompt in index.counted.by_arm.get(arm.name, {})
+    }
     least = min(CONTROL_PROMPTS, len(prompts))
     if len(ran & prompts) < least:
         yield f"the control {role} ran on {len(ran & prompts)} of the candidate's prompts; {least} are needed"

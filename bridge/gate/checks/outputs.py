@@ -18,7 +18,7 @@ def _must_repeat(index: ReportIndex) -> list[Arm]:
     """Return the arms whose tokens must be an oracle's."""
     return [
         arm for arm in index.all_arms
-        if arm.name in index.measured and (arm.role == "candidate" or (arm.role != "baseline" and arm.oracle))
+        if arm.name in index.counted.by_arm and (arm.role == "candidate" or (arm.role != "baseline" and arm.oracle))
     ]  # fmt: skip
 
 
@@ -29,7 +29,7 @@ def oracles_ran(index: ReportIndex) -> Iterator[str]:
         if arm.oracle is None:
             yield f"{arm.name} names no oracle"
             continue
-        lacking = [p for p in index.measured.get(arm.name, {}) if not index.rows_of(arm.oracle, p)]
+        lacking = [p for p in index.counted.by_arm.get(arm.name, {}) if not index.rows_of(arm.oracle, p)]
         if lacking:
             yield f"{arm.oracle}, the oracle of {arm.name}, did not run on {lacking[0]}"
 

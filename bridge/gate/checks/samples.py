@@ -37,7 +37,7 @@ def arms_ran_equally_often(index: ReportIndex) -> Iterator[str]:
 @check("NOT_COVERED", *kinds.SPECULATIVE, *kinds.NEEDLES, kinds.KV_QUANT, kinds.SOLUTIONS)
 def configured_arms_ran(index: ReportIndex) -> Iterator[str]:
     """Every configured cache and drafter ran as an arm, or ``left_out`` says why not."""
-    ran = {canonical(arm.cache) for arm in index.all_arms if arm.name in index.measured}
+    ran = {canonical(arm.cache) for arm in index.all_arms if arm.name in index.counted.by_arm}
     left_out = index.option("left_out")
     reasons = list(left_out) if isinstance(left_out, dict) else []
     for cache in _list(index, "caches"):
@@ -47,7 +47,7 @@ def configured_arms_ran(index: ReportIndex) -> Iterator[str]:
     for rollback in _list(index, "rollbacks"):
         for drafter in _list(index, "drafters"):
             name = f"{drafter}/{rollback}"
-            ran_so = any(arm == name or arm.startswith(f"{name}/") for arm in index.measured)
+            ran_so = any(arm == name or arm.startswith(f"{name}/") for arm in index.counted.by_arm)
             if not ran_so and not any(reason.startswith(name) for reason in reasons):
                 yield f"{name} is configured, and did not run"
 

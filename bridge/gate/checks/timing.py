@@ -4,8 +4,9 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 
-from bridge.gate.index import ReportIndex, check, rate_of, seconds_of
+from bridge.gate.index import ReportIndex, check, seconds_of
 from bridge.reports.claims.verify import passes_of
+from bridge.reports.counted import decode_rate
 from bridge.reports.kinds import COMMANDS, DECODED, RESTORED, SPECULATIVE, TIMED, VERIFY_L
 from bridge.reports.parts import Claim
 from bridge.reports.statistics import bounds_of_median
@@ -102,17 +103,18 @@ def prefill_is_steady(index: ReportIndex) -> Iterator[str]:
 def decoding_is_steady(index: ReportIndex) -> Iterator[str]:
     """Decoding of one prompt takes about equally long each time."""
     for arm, prompt in _timed(index):
-        least, most = bounds_of_median(map(rate_of, index.rows_of(arm, prompt)))
+        rates = [rate for row in index.rows_of(arm, prompt) if (rate := decode_rate(row))]
+        least, most = bounds_of_median(rates) if rates else (1.0, 1.0)
         if most > DECODE_SPREAD * least:
-            rates = f"{least:.3g} to {most:.3g} tokens a second"
-            yield f"decoding (arm {arm}, prompt {prompt}) ran at {rates}; {machine(index)}"
+            span = f"{least:.3g} to {most:.3g} tokens a second"
+            yield f"decoding (arm {arm}, prompt {prompt}) ran at {span}; {machine(index)}"
 
 
 def _timed(index: ReportIndex) -> Iterator[tuple[str, str]]:
     """Yield the arms that claims about time name, each with the prompts on which it ran."""
     names = {arm for claim in index.claims_of(*TIMES) for arm in (claim.arm, claim.against) if arm}
     for arm in sorted(names):
-        for prompt in index.measured.get(arm, {}):
+        for prompt in index.counted.by_arm.get(arm, {}):
             yield arm, prompt
 
 

@@ -1,9 +1,10 @@
 """Claims about decoding: rates, speed-ups, acceptance, equal tokens and bytes. Warm-up rows never count."""
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bridge.reports.counted import CountedRows, decode_rate
 from bridge.reports.repetition import repeating_arms
 
 Row = Mapping[str, Any]
@@ -35,49 +36,6 @@ DEFINITIONS = {
     "identical_outputs": "share of prompts on which every repeat gives the oracle's tokens",
     "cache_bytes": "the most bytes that the arrays of a row's caches held after its last token, filled or not",
 }
-
-
-class Table:
-    """Counted rows by arm and prompt: warm-up and profiled runs are left out."""
-
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self.rows: dict[str, dict[str, list[Row]]] = {}
-        for row in rows:
-            if not row.get("warmup"):
-                self.rows.setdefault(row["arm"], {}).setdefault(row["prompt"], []).append(row)
-        self._medians: dict[tuple[str, Callable[[Row], float]], dict[str, float]] = {}
-
-    def per_prompt(self, arm: str, rate: Callable[[Row], float]) -> dict[str, float]:
-        """Return the median over repeats of a row's figure, for each prompt."""
-        if (arm, rate) not in self._medians:
-            of_arm = self.rows.get(arm, {})
-            self._medians[arm, rate] = {
-                prompt: statistics.median(map(rate, rows)) for prompt, rows in of_arm.items()
-            }
-        return self._medians[arm, rate]
-
-    def ratios(self, arm: str, against: str, rate: Callable[[Row], float]) -> list[float]:
-        """Return the ratio of two arms' figures, for each prompt on which the second arm has figures."""
-        ours, theirs = self.per_prompt(arm, rate), self.per_prompt(against, rate)
-        return [ours[prompt] / theirs[prompt] for prompt in ours if theirs.get(prompt)]
-
-    def all(self, arm: str) -> list[Row]:
-        """Return every counted row of an arm."""
-        return [row for rows in self.rows.get(arm, {}).values() for row in rows]
-
-    def identical(self, arm: str, oracle: str) -> list[bool]:
-        """Return for each prompt whether every repeat gave the oracle's tokens."""
-        theirs = self.rows.get(oracle, {})
-        return [
-            len(rows) == len(theirs.get(prompt, ()))
-            and all(row["tokens"] == other["tokens"] for row, other in zip(rows, theirs[prompt], strict=True))
-            for prompt, rows in self.rows.get(arm, {}).items()
-        ]
-
-
-def decode_rate(row: Row) -> float:
-    """Return decoded tokens per second, without the first token; 0 if there is no other token."""
-    return row["decode_tokens"] / row["decode_s"] if row["decode_tokens"] and row["decode_s"] else 0.0
 
 
 def e2e_rate(row: Row) -> float:
@@ -128,7 +86,7 @@ def _subject(claim: Mapping[str, Any]) -> tuple[str, str, str | None]:
 def _of_rows(
     rows: Sequence[Row], arms: Sequence[Mapping[str, Any]], where: dict[str, str]
 ) -> list[dict[str, Any]]:
-    table = Table(rows)
+    table = CountedRows(rows)
     prompts = {row["prompt"] for row in rows}
     where = where | ({"prompt": next(iter(prompts))} if len(prompts) == 1 else {})
     is_guessable = bool(repeating_arms(rows))
@@ -143,7 +101,7 @@ def _of_rows(
     return [claim | {"where": where} for claim in claims] if where else claims
 
 
-def plain_speedups(table: Table, arms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def plain_speedups(table: CountedRows[Row], arms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the claims of candidates' speed over the fastest plain loop, if they and a baseline ran often enough."""
     timed = [arm for arm in arms if is_enough(table, arm["name"])]
     if not any(arm["role"] == "baseline" for arm in timed):
@@ -157,7 +115,7 @@ def plain_speedups(table: Table, arms: Sequence[Mapping[str, Any]]) -> list[dict
 
 
 def paired_speedups(
-    table: Table, arms: Sequence[Mapping[str, Any]]
+    table: CountedRows[Row], arms: Sequence[Mapping[str, Any]]
 ) -> dict[str, dict[str, dict[int, float]]]:
     """Return each candidate's speed relative to the fastest plain loop, by prompt and repeat.
 
@@ -165,8 +123,11 @@ def paired_speedups(
     the candidate's cache. The fastest one on a prompt is the one with the greatest median rate over its repeats.
     """
     rates = {
-        arm: {prompt: {row["repeat"]: decode_rate(row) for row in some} for prompt, some in prompts.items()}
-        for arm, prompts in table.rows.items()
+        arm: {
+            prompt: {row["repeat"]: rate for row in some if (rate := decode_rate(row))}
+            for prompt, some in prompts.items()
+        }
+        for arm, prompts in table.by_arm.items()
     }
     speedups: dict[str, dict[str, dict[int, float]]] = {}
     for arm in arms:
@@ -175,7 +136,7 @@ def paired_speedups(
         plain = [other["name"] for other in arms if _is_plain(table, other, arm.get("cache"))]
         prompts: dict[str, dict[int, float]] = {}
         for prompt, ours in rates[arm["name"]].items():
-            ran = [rates[name][prompt] for name in plain if prompt in rates[name]]
+            ran = [some for name in plain if (some := rates[name].get(prompt))]
             theirs = max(ran, key=lambda some: statistics.median(some.values()), default={})
             ratios = {repeat: rate / theirs[repeat] for repeat, rate in ours.items() if theirs.get(repeat)}
             prompts |= {prompt: ratios} if ratios else {}
@@ -183,17 +144,17 @@ def paired_speedups(
     return speedups
 
 
-def _is_plain(table: Table, arm: Mapping[str, Any], cache: str | None) -> bool:
+def _is_plain(table: CountedRows[Row], arm: Mapping[str, Any], cache: str | None) -> bool:
     """Return whether an arm decodes without drafts, as stock mlx-lm does or over a candidate's cache."""
-    if arm["name"] not in table.rows or arm["role"] in ("baseline", "verify1"):
-        return arm["name"] in table.rows
-    drafts = any(sum(row.get("drafted") or ()) for row in table.all(arm["name"]))
+    if arm["name"] not in table.by_arm or arm["role"] in ("baseline", "verify1"):
+        return arm["name"] in table.by_arm
+    drafts = any(sum(row.get("drafted") or ()) for row in table.of(arm["name"]))
     return arm["role"] == "reference" and arm.get("cache") == cache and not drafts
 
 
-def _of_arm(table: Table, arm: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _of_arm(table: CountedRows[Row], arm: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     name = arm["name"]
-    nbytes = [row["memory"]["cache_bytes"] for row in table.all(name) if row.get("memory")]
+    nbytes = [row["memory"]["cache_bytes"] for row in table.of(name) if row.get("memory")]
     if nbytes:
         yield _claim("cache_bytes", max(nbytes), arm=name)
     same = table.identical(name, arm["oracle"]) if arm.get("oracle") is not None else []
@@ -201,8 +162,8 @@ def _of_arm(table: Table, arm: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield _claim("identical_outputs", sum(same) / len(same), arm=name)
 
 
-def _drafted(table: Table, arm: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    name, rows = arm["name"], table.all(arm["name"])
+def _drafted(table: CountedRows[Row], arm: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    name, rows = arm["name"], table.of(arm["name"])
     if any(row.get("commits") for row in rows):  # not if every answer ended with its first token
         yield _claim("accept_length", tau(rows), arm=name)
         rate = acceptance_rate(rows)
@@ -211,14 +172,14 @@ def _drafted(table: Table, arm: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _timed(
-    table: Table, arm: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]
+    table: CountedRows[Row], arm: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     name = arm["name"]
     if not is_enough(table, name):
         return
-    yield median_claim("decode_tok_s", list(table.per_prompt(name, decode_rate).values()), arm=name)
+    yield median_claim("decode_tok_s", list(table.medians(name).values()), arm=name)
     for other in arms if arm["role"] == "candidate" else ():
-        ratios = table.ratios(name, other["name"], decode_rate) if is_enough(table, other["name"]) else []
+        ratios = table.ratios(name, other["name"]) if is_enough(table, other["name"]) else []
         if not ratios:
             continue
         both = {"arm": name, "against": other["name"]}
@@ -239,16 +200,16 @@ def _is_other_loop(arm: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return same and other["role"] == "candidate" and loops[0] == "fused" != loops[1]
 
 
-def is_enough(table: Table, arm: str) -> bool:
+def is_enough(table: CountedRows[Row], arm: str) -> bool:
     """Return whether an arm ran often and long enough for a claim about time."""
-    rows = table.all(arm)
-    repeats = min(map(len, table.rows.get(arm, {}).values()), default=0)
+    rows = table.of(arm)
+    repeats = min(map(len, table.by_arm.get(arm, {}).values()), default=0)
     decoded = [row["decode_tokens"] for row in rows]
     return (
         len(rows) >= LEAST_ROWS
         and repeats >= LEAST_REPEATS
         and statistics.median(decoded) >= LEAST_TOKENS
-        and min(decoded) > 0
+        and None not in map(decode_rate, rows)
     )
 
 

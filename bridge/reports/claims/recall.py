@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bridge.reports import kinds
-from bridge.reports.claims.decoding import Table, decode_rate, is_enough, median_claim
+from bridge.reports.claims.decoding import is_enough, median_claim
+from bridge.reports.counted import CountedRows, counted
 from bridge.reports.repetition import repeating_arms
 from bridge.reports.statistics import exact_interval
 
@@ -59,10 +60,10 @@ def _recall_claims(
     buckets: dict[tuple[int, float], list[str]] = {}
     for prompt in prompts:
         buckets.setdefault((prompt["length"], prompt["depth"]), []).append(prompt["id"])
-    table = Table(rows)
+    table = CountedRows(rows)
     hits = {
         name: {prompt: all(expected[prompt] in row["text"] for row in some) for prompt, some in of_arm.items()}
-        for name, of_arm in table.rows.items()
+        for name, of_arm in table.by_arm.items()
     }  # fmt: skip
     claims = []
     for arm in arms:
@@ -76,7 +77,7 @@ def _recall_claims(
                 claims.append(share_claim("recall", name, RECALL, where, [mine[p] for p in members]))
         if arm.get("oracle"):
             claims += _against(arm, table, hits, whole)
-        nbytes = [row["memory"]["cache_bytes"] for row in table.all(name) if row.get("memory")]
+        nbytes = [row["memory"]["cache_bytes"] for row in table.of(name) if row.get("memory")]
         if nbytes:
             about = {"name": "cache_bytes", "arm": name, "value": max(nbytes)}
             claims.append({**about, "definition": BYTES, "where": whole})
@@ -84,7 +85,10 @@ def _recall_claims(
 
 
 def _against(
-    arm: Mapping[str, Any], table: Table, hits: Mapping[str, Mapping[str, bool]], where: dict[str, Any]
+    arm: Mapping[str, Any],
+    table: CountedRows[Row],
+    hits: Mapping[str, Mapping[str, bool]],
+    where: dict[str, Any],
 ) -> Iterator[dict[str, Any]]:
     name, oracle = arm["name"], arm["oracle"]
     equal = table.identical(name, oracle)
@@ -121,12 +125,12 @@ def pace_claims(
     """
     if not any(row.get("warmup") for row in rows) or repeating_arms(rows):
         return []
-    table, about = Table(rows), {"where": where}
+    table, about = CountedRows(rows), {"where": where}
     timed = [arm for arm in arms if is_enough(table, arm["name"])]
-    rates = {arm["name"]: list(table.per_prompt(arm["name"], decode_rate).values()) for arm in timed}
+    rates = {arm["name"]: list(table.medians(arm["name"]).values()) for arm in timed}
     claims = [median_claim("decode_tok_s", values, arm=name) | about for name, values in rates.items()]
     for arm in timed if RECOMPUTE in rates else ():
-        ratios = table.ratios(arm["name"], RECOMPUTE, decode_rate) if arm["role"] == "candidate" else []
+        ratios = table.ratios(arm["name"], RECOMPUTE) if arm["role"] == "candidate" else []
         if ratios:
             claims.append(median_claim("decode_ratio", ratios, arm=arm["name"], against=RECOMPUTE) | about)
     return claims
@@ -175,8 +179,8 @@ def _prediction_ratios(
 
 def _predictions(rows: Sequence[Row], arm: str) -> Predictions:
     by_prompt: Predictions = {}
-    for row in rows:
-        if row["arm"] == arm and not row.get("warmup") and row.get("prediction"):
+    for row in counted(rows):
+        if row["arm"] == arm and row.get("prediction"):
             by_prompt.setdefault(row["prompt"], []).append(row["prediction"])
     return by_prompt
 

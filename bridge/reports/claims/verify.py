@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bridge.reports.claims.decoding import LEAST_ROWS
+from bridge.reports.counted import counted
 
 DEFINITIONS = {
     "verify_ms": "median milliseconds of a forward pass over where.length tokens on where.context cached ones, "
@@ -32,9 +33,8 @@ def verify_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 def passes_of(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], list[float]]:
     """Return the seconds of counted passes by context and length."""
     passes: dict[tuple[int, int], list[float]] = {}
-    for row in rows:
-        if not row.get("warmup"):
-            passes.setdefault((row["context"], row["length"]), []).append(row["seconds"])
+    for row in counted(rows):
+        passes.setdefault((row["context"], row["length"]), []).append(row["seconds"])
     return passes
 
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridge.reports import kinds
-from bridge.reports.claims.decoding import LEAST_REPEATS, LEAST_ROWS, LEAST_TOKENS, Table, is_enough
+from bridge.reports.claims.decoding import LEAST_REPEATS, LEAST_ROWS, LEAST_TOKENS, is_enough
+from bridge.reports.counted import CountedRows
 from bridge.reports.repetition import repeating_arms
 
 _WORDS = ("no", "one", "two", "three", "four", "five")
@@ -13,8 +14,8 @@ _WORDS = ("no", "one", "two", "three", "four", "five")
 
 def why_no_speed(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence if an arm has too few rows to claim its speed, or if answers repeat themselves."""
-    table = Table(report["rows"])
-    few = next((arm for arm in table.rows if not is_enough(table, arm)), None)
+    table = CountedRows(report["rows"])
+    few = next((arm for arm in table.by_arm if not is_enough(table, arm)), None)
     if few is not None:
         yield f"nothing is claimed about speed: {_reason(table, few, report)}"
     groups: dict[str, set[str]] = {"all prompts": {prompt["id"] for prompt in report["prompts"]}}
@@ -26,14 +27,14 @@ def why_no_speed(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: no speed or acceptance is claimed, since {arm} repeats itself on {some} of {every} prompts"
 
 
-def _reason(table: Table, arm: str, report: Mapping[str, Any]) -> str:
-    rows, most = table.all(arm), report["config"]["max_tokens"]
+def _reason(table: CountedRows[Mapping[str, Any]], arm: str, report: Mapping[str, Any]) -> str:
+    rows, most = table.of(arm), report["config"]["max_tokens"]
     # Plain decoding alone has no such option.
     is_native = report.get("kind") == kinds.NATIVE
     longer = (
         "--prompts with longer answers" if is_native else "--fixed-length decodes past the end of answers"
     )
-    repeats = min(map(len, table.rows[arm].values()))
+    repeats = min(map(len, table.by_arm[arm].values()))
     tokens = statistics.median(row["decode_tokens"] for row in rows)
     if repeats < LEAST_REPEATS:
         return f"{_count(repeats, 'repeat')}, {_needed(LEAST_REPEATS)} (--repeats {LEAST_REPEATS})"

@@ -1,16 +1,16 @@
 """The part of a report page about decoding: speed and acceptance by arm and prompt, recall by prompt length."""
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 from bridge.common.drawing.plot import Plot, Point, Series
 from bridge.common.drawing.text import Cell, size
 from bridge.common.drawing.text import number as shown
 from bridge.reports.claims import decoding
+from bridge.reports.counted import CountedRows, counted, decode_rate
 from bridge.reports.statistics import exact_interval
 from bridge.reports.views.loose import (
     Row,
-    counted,
-    grouped,
     items,
     lines,
     mapping,
@@ -39,8 +39,9 @@ def arms_table(report: Row) -> list[Table]:
     about = {text(arm.get("name")): arm for arm in items(report.get("arms"))}
     over, speedups = _speedups(report)
     cells: list[tuple[Cell, ...]] = []
-    for name, rows in _by_arm(report).items():
-        arm, rates = about.get(name, {}), _collect(rows, rate)
+    for name, by_prompt in _by_arm(report).items():
+        rows = [*chain(*by_prompt.values())]
+        arm, rates = about.get(name, {}), _collect(rows, decode_rate)
         cache_sizes = _collect(rows, lambda row: number(mapping(row.get("memory")).get("cache_bytes")))
         span = f"{shown(min(rates))} to {shown(max(rates))}" if rates else None
         cells.append((
@@ -57,11 +58,11 @@ def arms_table(report: Row) -> list[Table]:
 
 def speed_plots(report: Row) -> list[Plot]:
     """Return plots of tokens per second and tau by prompt, and of tokens per second in the order of the run."""
-    plots = _by_prompt(report, "Decoding speed", "tokens a second", rate)
+    plots = _by_prompt(report, "Decoding speed", "tokens a second", decode_rate)
     plots += _by_prompt(report, "Tokens a round (tau)", "tokens", lambda row: tau([row]))
     order: dict[str, list[Point]] = {name: [] for name in _by_arm(report)}
     for index, row in enumerate(items(report.get("rows")), start=1):
-        if (speed := rate(row)) is not None:
+        if (speed := decode_rate(row)) is not None:
             label = f"{row.get('arm')} on {row.get('prompt')}: {shown(speed)}"
             order.setdefault(str(row.get("arm", "")), []).append(Point(index, speed, label=label))
     series = tuple(Series(name, tuple(points)) for name, points in order.items() if points)
@@ -76,7 +77,7 @@ def recall_view(report: Row) -> tuple[list[Table], list[Plot]]:
     prompts = {text(p.get("id")): p for p in items(report.get("prompts")) if text(p.get("expected"))}
     hits_by_arm: dict[str, dict[float, list[bool]]] = {}
     for arm, mine in _by_arm(report).items():
-        for (prompt,), rows in grouped(mine, "prompt").items():
+        for prompt, rows in mine.items():
             length = number(prompts.get(prompt, {}).get("length"))
             if length is not None:
                 wanted = text(prompts[prompt].get("expected"))
@@ -96,14 +97,6 @@ def recall_view(report: Row) -> tuple[list[Table], list[Plot]]:
     return [table, *arms_table(report)], [plot]
 
 
-def rate(row: Row) -> float | None:
-    """Return decoded tokens per second."""
-    tokens, seconds = number(row.get("decode_tokens")), number(row.get("decode_s"))
-    if tokens is None or seconds is None or tokens < 0 or seconds < 0:
-        return None
-    return decoding.decode_rate({"decode_tokens": tokens, "decode_s": seconds}) or None
-
-
 def tau(rows: Iterable[Row]) -> float | None:
     """Return committed tokens per round, including the target's own token."""
     return decoding.tau(_rounds(rows)) or None
@@ -114,15 +107,11 @@ def _rounds(rows: Iterable[Row]) -> list[dict[str, list[float]]]:
     return [{name: numbers(row.get(name)) for name in ("commits", "drafted", "accepted")} for row in rows]
 
 
-def _rows(report: Row) -> list[Row]:
-    return list(counted(items(report.get("rows"))))
-
-
-def _by_arm(report: Row) -> dict[str, list[Row]]:
-    """Return the rows that count by arm, in the order in which the report describes the arms."""
-    rows_by_arm = {name: rows for (name,), rows in grouped(_rows(report), "arm").items()}
+def _by_arm(report: Row) -> dict[str, dict[str, list[Row]]]:
+    """Return the counted rows by arm and prompt, in the order in which the report describes the arms."""
+    by_arm = CountedRows(items(report.get("rows"))).by_arm
     named = [text(arm.get("name")) for arm in items(report.get("arms"))]
-    return {name: rows_by_arm[name] for name in dict.fromkeys((*named, *rows_by_arm)) if name in rows_by_arm}
+    return {name: by_arm[name] for name in dict.fromkeys((*named, *by_arm)) if name in by_arm}
 
 
 def _cache(arm: Row, rows: Iterable[Row]) -> str:
@@ -153,14 +142,15 @@ def _collect(rows: Iterable[Row], of: Callable[[Row], float | None]) -> list[flo
 def _by_prompt(report: Row, title: str, value: str, of: Callable[[Row], float | None]) -> list[Plot]:
     """Return median, minimum and maximum of each arm by prompt; if there are many prompts, by workload."""
     workloads = {text(p.get("id")): text(p.get("workload")) for p in items(report.get("prompts"))}
-    prompts = dict.fromkeys(prompt for (prompt,) in grouped(_rows(report), "prompt"))
+    by_arm = _by_arm(report)
+    prompts = dict.fromkeys(str(row.get("prompt") or "") for row in counted(items(report.get("rows"))))
     by_workload = len(prompts) > _MAX_PROMPTS
     group_of = {prompt: workloads.get(prompt, "") if by_workload else prompt for prompt in prompts}
     names = list(dict.fromkeys(group_of.values()))[:_MAX_PROMPTS]
     points: dict[str, list[Point]] = {}
-    for arm, mine in _by_arm(report).items():
+    for arm, mine in by_arm.items():
         values: dict[str, list[float]] = {}
-        for (prompt,), rows in grouped(mine, "prompt").items():
+        for prompt, rows in mine.items():
             values.setdefault(group_of[prompt], []).extend(_collect(rows, of))
         points[arm] = [
             spread(index, values[name], f"{arm} on {name}")

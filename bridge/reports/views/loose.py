@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from bridge.common.drawing.plot import Point, Series
@@ -77,8 +77,3 @@ def lines(points: Mapping[str, Iterable[Point]]) -> tuple[Series, ...]:
     return tuple(
         Series(name, tuple(sorted(some, key=lambda p: p.at)), "line") for name, some in points.items()
     )
-
-
-def counted(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows that are not warm-up."""
-    return (row for row in rows if row.get("warmup") is not True)

@@ -7,8 +7,9 @@ from bridge.common.drawing.plot import Plot, Point
 from bridge.common.drawing.text import Cell
 from bridge.common.drawing.text import number as shown
 from bridge.reports.claims.quant import kind_of
+from bridge.reports.counted import counted
 from bridge.reports.statistics import exact_interval
-from bridge.reports.views.loose import Row, counted, grouped, items, lines, mapping, median, number, spread
+from bridge.reports.views.loose import Row, grouped, items, lines, mapping, median, number, spread
 from bridge.reports.views.model import Table
 from bridge.reports.views.rows import MAX_COLUMNS
 

@@ -8,10 +8,10 @@ import click
 from rich import box
 from rich.table import Table
 
-from bridge.reports.claims.decoding import Table as Rows
-from bridge.reports.claims.decoding import acceptance_rate, decode_rate, loop_crossovers, paired_speedups, tau
+from bridge.reports.claims.decoding import acceptance_rate, loop_crossovers, paired_speedups, tau
 from bridge.reports.claims.verify import passes_of
 from bridge.reports.claims.why_no_speed import why_no_speed
+from bridge.reports.counted import CountedRows, decode_rate
 from engine.cli.reporting import print_table
 from engine.evals.speculation.arms import NATIVE
 
@@ -26,7 +26,7 @@ ROUND_LEGEND = "ms a round: median per round of drafting, queueing the verificat
 
 def spec_table(report: dict[str, Any]) -> None:
     """Print one line per arm: rates, ratios, acceptance, shares of time, bytes, identity."""
-    rows = Rows(report["rows"])
+    rows = CountedRows(report["rows"])
     config = report["config"]
     repeats = len({row["repeat"] for row in report["rows"] if not row["warmup"]})
     shown = _table(
@@ -59,15 +59,15 @@ def _headline(claims: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield f"{sentence} ({low:.2f} to {high:.2f} by prompt)"
 
 
-def _show_scales(arms: Sequence[dict[str, Any]], rows: Rows) -> None:
+def _show_scales(arms: Sequence[dict[str, Any]], rows: CountedRows[Any]) -> None:
     """Print the factor of the drafter's embeddings; with several, what each arm with one accepts."""
     scales = {arm["name"]: arm["options"]["embed_scale"] for arm in arms if "embed_scale" in arm["options"]}
     if len({*scales.values()}) == 1:
         click.echo(f"the drafter reads embeddings times {next(iter(scales.values())):g}")
         return
     for name, scale in scales.items():
-        accepted = sum(sum(row["accepted"]) for row in rows.all(name))
-        drafted = sum(sum(row.get("drafted", ())) for row in rows.all(name))
+        accepted = sum(sum(row["accepted"]) for row in rows.of(name))
+        drafted = sum(sum(row.get("drafted", ())) for row in rows.of(name))
         click.echo(f"{name}: embeddings times {scale:g}, {accepted} of {drafted} drafts accepted")
 
 
@@ -116,13 +116,13 @@ def _table(title: str, *headings: str) -> Table:
 
 
 def _cells(
-    arm: dict[str, Any], rows: Rows, over: Sequence[float], profiles: Sequence[dict[str, float]]
+    arm: dict[str, Any], rows: CountedRows[Any], over: Sequence[float], profiles: Sequence[dict[str, float]]
 ) -> list[str]:
     name = arm["name"]
-    runs = rows.all(name)
-    rates = [decode_rate(row) for row in runs]
+    runs = rows.of(name)
+    rates = [decode_rate(row) or 0.0 for row in runs]
     low, _, high = statistics.quantiles(rates, n=4, method="inclusive") if len(rates) > 1 else rates * 3
-    quotients = rows.ratios(name, NATIVE, decode_rate) if name != NATIVE else []
+    quotients = rows.ratios(name, NATIVE) if name != NATIVE else []
     rounds = sum(len(row.get("commits", ())) for row in runs)
     syncs = sum(row.get("counters", {}).get("syncs", 0) for row in runs)
     accepted = acceptance_rate(runs)
@@ -130,7 +130,7 @@ def _cells(
     same = rows.identical(name, arm["oracle"]) if arm["oracle"] else []
     return [
         name,
-        f"{statistics.median(rows.per_prompt(name, decode_rate).values()):.0f}",
+        f"{statistics.median(rows.medians(name).values()):.0f}",
         f"{low:.0f}-{high:.0f}",
         *([f"{statistics.median(over):.2f}", f"{min(over):.2f}"] if over else ["", ""]),
         f"{statistics.median(quotients):.2f}" if quotients else "",

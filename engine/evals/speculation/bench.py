@@ -8,7 +8,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from bridge.reports import kinds
-from bridge.reports.claims.decoding import Table, paired_speedups
+from bridge.reports.claims.decoding import paired_speedups
+from bridge.reports.counted import CountedRows
 from engine.cache import make_caches
 from engine.dflash.divergence import classify
 from engine.dflash.rollback import rollback_for
@@ -97,7 +98,7 @@ def has_tight(measured: Sequence[rows.Row], arms: Sequence[dict[str, Any]]) -> b
 
     This depends on how the paired quotients of all prompts and repeats spread around their prompt's median.
     """
-    for prompts in paired_speedups(Table(measured), arms).values():
+    for prompts in paired_speedups(CountedRows(measured), arms).values():
         spread = [
             ratio / middle
             for ratios in prompts.values()

@@ -8,6 +8,7 @@ import pytest
 
 from bridge.reports.claims import decoding
 from bridge.reports.claims.why_no_speed import why_no_speed
+from bridge.reports.counted import CountedRows
 from engine import cli, models
 from engine.attention import router
 from engine.cache import make_caches
@@ -402,7 +403,7 @@ def _loops(ours, **seconds):
 
 def _plain_claims(rows, told=LOOPS):
     there = {row["arm"] for row in rows}
-    return decoding.plain_speedups(decoding.Table(rows), [arm for arm in told if arm["name"] in there])
+    return decoding.plain_speedups(CountedRows(rows), [arm for arm in told if arm["name"] in there])
 
 
 def test_speed_is_claimed_over_the_fastest_plain_loop_of_each_prompt():
