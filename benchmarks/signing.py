@@ -56,11 +56,11 @@ def measure_all(folder: Path, runs: int) -> None:
             assert signed is not None
             assert signer_of(signed, allowed) == "bench@localhost"
 
-        view = client.view(run.branch)
+        branch = client.view(run.branch)
         result = client.result(run.branch)
         files = {f"results/research/{i}.json": os.urandom(FILE_BYTES) for i in range(FILES)}
         digests = attestation.digests(files)
-        statement = attestation.make_statement(result, digests, view.tip)
+        statement = attestation.make_statement(result, digests, branch.tip)
         envelope = attestation.sign(statement, signer)
         public = read_public_keys((state / signing_key.PUBLIC).read_text(encoding="utf-8"), "")
         show_ms("loading the library, once a process", [cold() for _ in range(min(runs, 10))])

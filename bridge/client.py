@@ -101,8 +101,8 @@ class Client:
         self._prefix = prefix if prefix is not None else environment.get("KAKEYA_BRANCH_PREFIX")
         self._suffix = suffix if suffix is not None else environment.get("KAKEYA_BRANCH_SUFFIX")
         self._public_key = public_key
-        # The last view is cached: a followed branch rarely moves between two polls.
-        self._viewed: RequestBranch | None = None
+        # The last branch is cached: a followed branch rarely moves between two polls.
+        self._last_read: RequestBranch | None = None
         self._preset_folder = presets
 
     @cached_property
@@ -237,49 +237,55 @@ class Client:
         tip = self.remote.fetch(branch).get(branch)
         if tip is None:
             raise no_such_request(branch, self.remote)
-        if self._viewed is None or (self._viewed.branch, self._viewed.tip) != (branch, tip):
-            self._viewed = history.read_branch(self.git, branch, tip)
-        return self._viewed
+        if self._last_read is None or (self._last_read.name, self._last_read.tip) != (branch, tip):
+            self._last_read = history.read_branch(self.git, branch, tip)
+        return self._last_read
 
     def _known(self, branch: str) -> RequestBranch:
         """Read one branch as of the last fetch. It is fetched if it was not, or if it may have changed."""
         tip = self.remote.fetched_branches(branch).get(branch)
-        view = history.read_branch(self.git, branch, tip) if tip else self.view(branch)
-        return view if view.current_state.is_final and not view.has_foreign_commits else self.view(branch)
+        request_branch = history.read_branch(self.git, branch, tip) if tip else self.view(branch)
+        return (
+            request_branch
+            if request_branch.current_state.is_final and not request_branch.has_foreign_commits
+            else self.view(branch)
+        )
 
     def status(self, branch: str) -> Status:
         """Return a request's status, with its runner's last sign of life or the reason why it waits."""
-        view = self.view(branch)
-        (status,) = mark_unsigned(self.git, self.pin, [self._about(view)])
+        request_branch = self.view(branch)
+        (status,) = mark_unsigned(self.git, self.pin, [self._about(request_branch)])
         sent = self.sent.commit_of(branch)
-        if sent and not history.is_ancestor(self.git, sent, view.tip):
+        if sent and not history.is_ancestor(self.git, sent, request_branch.tip):
             status = replace(status, detail="; ".join(filter(None, (REWRITTEN, status.detail))))
         return status
 
-    def _about(self, view: RequestBranch) -> Status:
-        status = status_of(view, self.git)
-        if view.current_state.is_taken:
-            life = liveness_of(view, self.branch_ages.unchanged_s(view.branch, view.tip))
-            return replace(status, life=life, last_line=last_line(self.git, view))
+    def _about(self, request_branch: RequestBranch) -> Status:
+        status = status_of(request_branch, self.git)
+        if request_branch.current_state.is_taken:
+            life = liveness_of(
+                request_branch, self.branch_ages.unchanged_s(request_branch.name, request_branch.tip)
+            )
+            return replace(status, life=life, last_line=last_line(self.git, request_branch))
         if status.waits_for == "approval":
-            return replace(status, reason=why_waiting.needs_approval(view))
-        if status.waits_for == "runner" and not view.cancel:
+            return replace(status, reason=why_waiting.needs_approval(request_branch))
+        if status.waits_for == "runner" and not request_branch.cancel:
             # If the other branches cannot be read, the status is still shown.
             with suppress(KakeyaError):
-                views = history.read_branches(self.git, self.remote.fetch(*self.patterns)) | {
-                    view.branch: view
+                branches = history.read_branches(self.git, self.remote.fetch(*self.patterns)) | {
+                    request_branch.name: request_branch
                 }
-                status = replace(status, queue=queue_of(views, view))
-                return replace(status, reason=self._reasons(views).get(view.branch))
+                status = replace(status, queue=queue_of(branches, request_branch))
+                return replace(status, reason=self._reasons(branches).get(request_branch.name))
         return status
 
-    def _reasons(self, views: Mapping[str, RequestBranch]) -> dict[str, Reason]:
+    def _reasons(self, branches: Mapping[str, RequestBranch]) -> dict[str, Reason]:
         """Return why each untaken request waits; nothing if the runners' records cannot be read."""
         try:
-            runners = with_jobs(self.runners(), views)
+            runners = with_jobs(self.runners(), branches)
         except KakeyaError:
             return {}
-        return why_waiting.reasons(self.git, views, runners, self.presets, self.patterns, time.time())
+        return why_waiting.reasons(self.git, branches, runners, self.presets, self.patterns, time.time())
 
     def runners(self, *, unsigned: bool = False) -> list[RunnerSighting]:
         """Fetch the records of the runners that announce themselves on the bus, and return them, newest first.
@@ -300,10 +306,10 @@ class Client:
         """
 
         def look() -> RequestBranch:
-            view = self.view(branch)
-            if view.current_state.is_taken:
-                self.branch_ages.see(branch, view.tip)
-            return view
+            request_branch = self.view(branch)
+            if request_branch.current_state.is_taken:
+                self.branch_ages.see(branch, request_branch.tip)
+            return request_branch
 
         return follow(self.git, self.remote.url, look, timeout, self._about, self.sent.commit_of(branch))
 
@@ -318,8 +324,12 @@ class Client:
 
     def logs(self, branch: str) -> str:
         """Return a request's log: the answer's log if it has ended, otherwise the output streamed so far."""
-        view = self.view(branch)
-        return kept_log(self.git, view) if view.current_state.is_final else streamed_log(self.git, view)
+        request_branch = self.view(branch)
+        return (
+            kept_log(self.git, request_branch)
+            if request_branch.current_state.is_final
+            else streamed_log(self.git, request_branch)
+        )
 
     def result(self, branch: str) -> Result:
         """Return a finished request's result.
@@ -342,10 +352,10 @@ class Client:
         Raises:
             VerificationError: the answer does not hold together. Nothing is written.
         """
-        view = require_answer(self.view(branch))
+        request_branch = require_answer(self.view(branch))
         from bridge.verify.export import write_answer  # noqa: PLC0415 - verifying is slow to import
 
-        return write_answer(self.git, view, self._verify(view), out)
+        return write_answer(self.git, request_branch, self._verify(request_branch), out)
 
     def answer(self, branch: str) -> "tuple[Report, dict[str, bytes]]":
         """Return an answer's verification, and its files by path, valid or not. Offline, like ``verify``.
@@ -355,9 +365,9 @@ class Client:
         """
         from bridge.verify.export import read_answer  # noqa: PLC0415 - verifying is slow to import
 
-        view = require_answer(self._known(branch))
-        report = self._verify(view)
-        return report, read_answer(self.git, view, report)
+        request_branch = require_answer(self._known(branch))
+        report = self._verify(request_branch)
+        return report, read_answer(self.git, request_branch, report)
 
     def cancel(self, branch: str, reason: str = "") -> Status:
         """Cancel a request with a commit on its branch. Returns its status after that."""
@@ -376,11 +386,13 @@ class Client:
             dry_run=dry_run, reader=Reader(self.pin.keys if self.pin else ()),
         )  # fmt: skip
 
-    def _verify(self, view: RequestBranch) -> "Report":
+    def _verify(self, request_branch: RequestBranch) -> "Report":
         # Slow to import, and a request is sent without it.
         from bridge.verify.check import KnownAnswers, verify  # noqa: PLC0415
 
-        report = verify(self.git, view, self.presets, self.pin, self.sent.commit_of(view.branch))
+        report = verify(
+            self.git, request_branch, self.presets, self.pin, self.sent.commit_of(request_branch.name)
+        )
         return KnownAnswers(self.git).compare(report)
 
     # No annotation after this method may name the builtin that it hides.
@@ -393,22 +405,24 @@ class Client:
         newest = sorted((branch for branch in listed if requested_at(branch)), key=age_sort_key, reverse=True)
         chosen = newest[:limit]
         tips = self.remote.fetch_listed({branch: listed[branch] for branch in chosen})
-        views = history.read_branches(self.git, tips)
-        shown = [status_of(views[branch], self.git) for branch in chosen if branch in views]
-        if any(view.current_state is State.REQUESTED for view in views.values()):
+        branches = history.read_branches(self.git, tips)
+        shown = [status_of(branches[branch], self.git) for branch in chosen if branch in branches]
+        if any(request_branch.current_state is State.REQUESTED for request_branch in branches.values()):
             # A request's place in the queue depends on the others that wait.
             more = {branch: listed[branch] for branch in newest[limit:_QUEUE]}
-            reasons = self._reasons(views | history.read_branches(self.git, self.remote.fetch_listed(more)))
+            reasons = self._reasons(
+                branches | history.read_branches(self.git, self.remote.fetch_listed(more))
+            )
             shown = [replace(s, reason=reasons.get(s.branch)) if s.waits_for else s for s in shown]
-        marked = mark_unsigned(self.git, self.pin, shown, views)
+        marked = mark_unsigned(self.git, self.pin, shown, branches)
         if not verified:
             return marked
         ends = time.monotonic() + LIST_VERIFY_S
-        return [self._concluded(status, views[status.branch], ends) for status in marked]
+        return [self._concluded(status, branches[status.branch], ends) for status in marked]
 
-    def _concluded(self, status: Status, view: RequestBranch, ends: float) -> Status:
+    def _concluded(self, status: Status, request_branch: RequestBranch, ends: float) -> Status:
         # An answer that cannot be read in time, or at all, does not keep the others from the list.
         if status.answered and time.monotonic() < ends:
             with suppress(KakeyaError):
-                return status.concluded(self._verify(view).conclusion)
+                return status.concluded(self._verify(request_branch).conclusion)
         return status

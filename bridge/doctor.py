@@ -150,8 +150,8 @@ def _remote(client: Client) -> Iterator[Check]:
     yield Check("remote", ok=True, message=f"{url}: reached, with {len(listed)} requests on it")
     yield from check_addresses(client.remote, url)
     yield _push_right(client)
-    views = history.read_branches(client.git, here)
-    yield from _runners(client, views)
+    branches = history.read_branches(client.git, here)
+    yield from _runners(client, branches)
 
 
 def check_addresses(remote: Remote, url: str) -> Iterator[Check]:
@@ -166,10 +166,10 @@ def check_addresses(remote: Remote, url: str) -> Iterator[Check]:
         yield Check("remote", ok=None, message=message, fix=fix)
 
 
-def _runners(client: Client, views: Mapping[str, RequestBranch]) -> Iterator[Check]:
+def _runners(client: Client, branches: Mapping[str, RequestBranch]) -> Iterator[Check]:
     """Report who serves: from the runners' own records or, without any, from the last states."""
     try:
-        runners = with_jobs(client.runners(), views)
+        runners = with_jobs(client.runners(), branches)
     except KakeyaError as error:
         own = "the runners' records cannot be read"
         yield Check("runner", ok=None, message=f"{own}: {error.message}", own_message=own)
@@ -184,7 +184,7 @@ def _runners(client: Client, views: Mapping[str, RequestBranch]) -> Iterator[Che
         nobody = explain_wait(WaitingRequest("", ""), runners, QueuePosition(), now)
         yield Check("runner", ok=None, message=nobody.message, fix=nobody.fix)
     if not runners:
-        yield _unpinned(client) or _last_writer(views.values())
+        yield _unpinned(client) or _last_writer(branches.values())
 
 
 def _unpinned(client: Client) -> Check | None:
@@ -229,10 +229,12 @@ def _runner(sighting: RunnerSighting, presets: Mapping[str, Preset], now: float)
     return Check("runner", ok=is_well or None, message=message, fix=fix)
 
 
-def _last_writer(views: Iterable[RequestBranch]) -> Check:
-    views = list(views)
-    newest = max((view.state for view in views if view.state), key=lambda state: state.at, default=None)
-    waiting = sum(view.current_state is State.REQUESTED and not view.is_withdrawn for view in views)
+def _last_writer(branches: Iterable[RequestBranch]) -> Check:
+    branches = list(branches)
+    newest = max(
+        (branch.state for branch in branches if branch.state), key=lambda state: state.at, default=None
+    )
+    waiting = sum(branch.current_state is State.REQUESTED and not branch.is_withdrawn for branch in branches)
     if newest:
         also = f"waiting requests: {waiting}"
         message = f"{newest.runner.id} last wrote at {newest.at} by its own clock; {also}"

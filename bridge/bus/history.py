@@ -24,7 +24,7 @@ _NEAR = 24
 class RequestBranch:
     """One request branch at its commit ``tip``."""
 
-    branch: str
+    name: str
     tip: str
     request: str
     state: StateFile | None = None
@@ -62,42 +62,42 @@ class RequestBranch:
 def read_branches(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True) -> dict[str, RequestBranch]:
     """Read many branches, given as ``{branch: commit id}``, in two calls of git.
 
-    Objects beyond the limits are not read. Such a branch counts as one without a state, and its view says why. With
-    ``ended_whole=False``, only the state of a branch that has ended is read. Its view then never shows foreign commits
-    or a cancellation.
+    Objects beyond the limits are not read. Such a branch counts as one without a state, and `too_large` says why. With
+    ``ended_whole=False``, only the state of a branch that has ended is read. It then never shows foreign commits or a
+    cancellation.
     """
     known: dict[str, ObjectInfo | None] = {}
-    views = {view.branch: view for view in _ended(git, tips, known)} if not ended_whole else {}
+    branches = {branch.name: branch for branch in _ended(git, tips, known)} if not ended_whole else {}
     places = {
-        branch: (f"{tip}:{wire.STATE}", f"{tip}^:{wire.STATE}", f"{tip}:{wire.CANCEL}")
-        for branch, tip in tips.items()
-        if branch not in views
+        name: (f"{tip}:{wire.STATE}", f"{tip}^:{wire.STATE}", f"{tip}:{wire.CANCEL}")
+        for name, tip in tips.items()
+        if name not in branches
     }
     heavy: dict[str, ObjectInfo] = {}
-    there = lookup.locate(git, [name for names in places.values() for name in names], heavy, known)
-    wanted = {branch: [_readable(there.get(name)) for name in names] for branch, names in places.items()}
+    there = lookup.locate(git, [file for files in places.values() for file in files], heavy, known)
+    wanted = {name: [_readable(there.get(file)) for file in files] for name, files in places.items()}
     read = [oid for state, _, cancel in wanted.values() for oid in (state, cancel) if oid]
     # The files are in memory one at a time.
     contents = objects.each_content(git, read)
-    for branch, (state, before, cancel) in wanted.items():
+    for name, (state, before, cancel) in wanted.items():
         state_blob = next(contents)[1] if state else None
         cancel_blob = next(contents)[1] if cancel else None
-        view = _view(branch, tips[branch], state_blob, cancel_blob, changed=state != before)
-        blocked = next((heavy[name] for name in places[branch] if name in heavy), None)
-        views[branch] = replace(view, too_large=_say(blocked)) if blocked else view
-    return views
+        branch = _branch(name, tips[name], state_blob, cancel_blob, changed=state != before)
+        blocked = next((heavy[file] for file in places[name] if file in heavy), None)
+        branches[name] = replace(branch, too_large=_say(blocked)) if blocked else branch
+    return branches
 
 
 def _ended(git: Git, tips: Mapping[str, str], known: dict[str, ObjectInfo | None]) -> Iterator[RequestBranch]:
-    """Yield the views of the branches that have ended, by their states alone. ``known`` is what ``locate`` takes."""
-    names = {branch: f"{tip}:{wire.STATE}" for branch, tip in tips.items()}
-    there = lookup.locate(git, names.values(), known=known)
-    ended = {branch: oid for branch, name in names.items() if (oid := _readable(there.get(name)))}
+    """Yield the branches that have ended, by their states alone. ``known`` is what ``locate`` takes."""
+    files = {name: f"{tip}:{wire.STATE}" for name, tip in tips.items()}
+    there = lookup.locate(git, files.values(), known=known)
+    ended = {name: oid for name, file in files.items() if (oid := _readable(there.get(file)))}
     contents = objects.each_content(git, list(ended.values()))
-    for branch, (_, content) in zip(ended, contents, strict=True):
-        view = _view(branch, tips[branch], content, None, changed=True)
-        if view.current_state.is_final:
-            yield view
+    for name, (_, content) in zip(ended, contents, strict=True):
+        branch = _branch(name, tips[name], content, None, changed=True)
+        if branch.current_state.is_final:
+            yield branch
 
 
 def _readable(entry: ObjectInfo | None) -> str | None:
@@ -116,7 +116,7 @@ def read_branch(git: Git, branch: str, tip: str) -> RequestBranch:
     return read_branches(git, {branch: tip})[branch]
 
 
-def _view(
+def _branch(
     branch: str, tip: str, state_blob: bytes | None, cancel_blob: bytes | None, *, changed: bool
 ) -> RequestBranch:
     state = wire.parse_state(state_blob)

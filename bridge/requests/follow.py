@@ -57,30 +57,30 @@ def follow(
     longest = LONGEST_POLL_S[address.parse(url).is_local]
     notes, over = _Notes(about, longest), _Over(git)
     pause, shown = FIRST_POLL_S, None
-    view: RequestBranch | None = None
+    branch: RequestBranch | None = None
     last_tip: str | None = None
     while True:
         on_line = partial(_on_line, git, look, last_tip or sent)
-        view = _next_view(on_line, view, longest, ends, waited)
-        if view.tip != last_tip:
-            for event in events(git, view, last_tip):
+        branch = _next_view(on_line, branch, longest, ends, waited)
+        if branch.tip != last_tip:
+            for event in events(git, branch, last_tip):
                 now = (event.status.state, event.status.detail)
                 if event.log or now != shown:
                     yield event
                 shown = now
-            last_tip, pause = view.tip, FIRST_POLL_S
-            notes.moved(view)
-        if view.current_state.is_final:
+            last_tip, pause = branch.tip, FIRST_POLL_S
+            notes.moved(branch)
+        if branch.current_state.is_final:
             return
-        if over.is_due(view):
-            if not view.is_withdrawn:
-                message = f"{view.branch} expired before a runner took it, and none will"
+        if over.is_due(branch):
+            if not branch.is_withdrawn:
+                message = f"{branch.name} expired before a runner took it, and none will"
                 raise WaitTimeout(message, fix="Send it again: kakeya run.", code="expired")
-            yield Event(status_of(view))
+            yield Event(status_of(branch))
             return
         if time.monotonic() >= ends:
-            raise wait_timeout_error(view, waited, notes.reason)
-        yield from notes.due(view)
+            raise wait_timeout_error(branch, waited, notes.reason)
+        yield from notes.due(branch)
         wait = pause * random.uniform(0.8, 1.2)  # noqa: S311 - spreads polls, guards nothing
         pause_for(min(wait, max(0.0, ends - time.monotonic())))
         pause = min(pause * 1.3, longest)
@@ -93,9 +93,9 @@ class _Over:
         self._git = git
         self._since: float | None = None
 
-    def is_due(self, view: RequestBranch) -> bool:
+    def is_due(self, branch: RequestBranch) -> bool:
         """Return whether to wait no longer."""
-        if not (view.is_withdrawn or is_expired(self._git, view, time.time())):
+        if not (branch.is_withdrawn or is_expired(self._git, branch, time.time())):
             self._since = None
             return False
         self._since = self._since or time.monotonic()
@@ -113,34 +113,34 @@ class _Notes:
         # The last known reason why the request waits.
         self.reason: Reason | None = None
 
-    def moved(self, view: RequestBranch) -> None:
+    def moved(self, branch: RequestBranch) -> None:
         """Record that the branch moved, which restarts the pause before the next note."""
         # A running job may be silent for its lease.
-        pause = view.state.lease_s if view.state and view.current_state.is_taken else FIRST_NOTE_S
+        pause = branch.state.lease_s if branch.state and branch.current_state.is_taken else FIRST_NOTE_S
         self._at = time.monotonic() + pause
         self.reason = None
 
-    def due(self, view: RequestBranch) -> Iterator[Event]:
+    def due(self, branch: RequestBranch) -> Iterator[Event]:
         """Yield the note that is due now, if any."""
         now = time.monotonic()
-        is_early = view.current_state is State.REQUESTED and now >= self._stuck_at
+        is_early = branch.current_state is State.REQUESTED and now >= self._stuck_at
         if now < self._at and not is_early:
             return
         self._stuck_at = math.inf
-        status = self._look_around(view)
+        status = self._look_around(branch)
         self.reason = status.reason
         if now >= self._at or (status.reason and status.reason.is_stuck):
             self._at = now + NOTE_S
             if status.outlook:
                 yield Event(status, note=status.outlook)
 
-    def _look_around(self, view: RequestBranch) -> Status:
+    def _look_around(self, branch: RequestBranch) -> Status:
         """Return what is known about the branch. Other branches on the bus do not delay this for long."""
         try:
             with within(limits.PRESENCE_S):
-                return self._about(view)
+                return self._about(branch)
         except InfrastructureError:
-            return status_of(view)
+            return status_of(branch)
 
 
 def _next_view(
@@ -168,29 +168,29 @@ def _next_view(
 def _on_line(git: Git, look: Callable[[], RequestBranch], known: str | None) -> RequestBranch:
     """Fetch a branch. If it is gone, or lacks the commit ``known``, it is a RefusedError."""
     try:
-        view = look()
+        branch = look()
     except UsageError as missing:
         if known is None or missing.code != "no_such_request":
             raise
         message = f"{missing.message}: it was there, and was deleted"
         raise RefusedError(message, fix=missing.fix, code="gone") from missing
-    if known is None or view.tip == known or history.is_ancestor(git, known, view.tip):
-        return view
-    raise RefusedError(f"{view.branch}: {REWRITTEN}", code="rewritten")
+    if known is None or branch.tip == known or history.is_ancestor(git, known, branch.tip):
+        return branch
+    raise RefusedError(f"{branch.name}: {REWRITTEN}", code="rewritten")
 
 
-def wait_timeout_error(view: RequestBranch, waited: float, reason: Reason | None = None) -> WaitTimeout:
+def wait_timeout_error(branch: RequestBranch, waited: float, reason: Reason | None = None) -> WaitTimeout:
     """Return the error for a request without an answer after ``waited`` seconds, with why it waits if known."""
     quoting = ""
-    if reason and reason.is_stuck and view.current_state is State.REQUESTED:
-        message, fix = f"{view.branch} is not claimed after {waited:g} s: {reason.message}.", reason.fix
-    elif view.current_state is State.REQUESTED and view.state and view.state.detail:
-        message, quoting = f"{view.branch} is not claimed yet after {waited:g} s.", view.state.detail
+    if reason and reason.is_stuck and branch.current_state is State.REQUESTED:
+        message, fix = f"{branch.name} is not claimed after {waited:g} s: {reason.message}.", reason.fix
+    elif branch.current_state is State.REQUESTED and branch.state and branch.state.detail:
+        message, quoting = f"{branch.name} is not claimed yet after {waited:g} s.", branch.state.detail
         fix = "To keep waiting: `kakeya wait`. To withdraw the request: `kakeya cancel`."
-    elif view.current_state is State.REQUESTED:
-        message = f"no runner took {view.branch} within {waited:g} s."
+    elif branch.current_state is State.REQUESTED:
+        message = f"no runner took {branch.name} within {waited:g} s."
         fix = "Check that a runner serves this remote, and run `kakeya wait` again; `kakeya cancel` withdraws it."
     else:
-        message = f"{view.branch} is still {view.current_state} after {waited:g} s."
+        message = f"{branch.name} is still {branch.current_state} after {waited:g} s."
         fix = "To keep waiting: `kakeya wait`. To see the job's output: `kakeya logs -f`."
     return WaitTimeout(message, fix=fix, code="no_answer_in_time", quoting=quoting)

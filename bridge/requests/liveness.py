@@ -104,31 +104,31 @@ class Queue:
         return f"{before}; nobody has served this bus since {self.at} (by the clock of {self.runner})"
 
 
-def liveness_of(view: RequestBranch, unchanged_s: float) -> Liveness | None:
+def liveness_of(branch: RequestBranch, unchanged_s: float) -> Liveness | None:
     """Return the last heartbeat on a branch, or None if no runner holds it."""
-    state = view.state
+    state = branch.state
     if state is None or not state.state.is_taken:
         return None
     return Liveness(state.runner.id, state.at, state.lease_s, unchanged_s)
 
 
-def queue_of(views: Mapping[str, RequestBranch], view: RequestBranch) -> Queue:
+def queue_of(branches: Mapping[str, RequestBranch], branch: RequestBranch) -> Queue:
     """Return what the newest branches of a bus show about a waiting request."""
-    requested = {name: each for name, each in views.items() if each.current_state is State.REQUESTED}
+    requested = {name: each for name, each in branches.items() if each.current_state is State.REQUESTED}
     waiting = {name for name, each in requested.items() if not each.cancel}
-    before = sum(age_sort_key(branch) < age_sort_key(view.branch) for branch in waiting)
-    number = len({*waiting, view.branch})
-    states = [each.state for each in views.values() if each.state]
+    before = sum(age_sort_key(name) < age_sort_key(branch.name) for name in waiting)
+    number = len({*waiting, branch.name})
+    states = [each.state for each in branches.values() if each.state]
     if not states:
         return Queue(number, before)
     last = max(states, key=lambda state: state.at)
     return Queue(number, before, last.runner.id, last.at, last.branch if last.state.is_taken else None)
 
 
-def last_line(git: Git, view: RequestBranch) -> str:
+def last_line(git: Git, branch: RequestBranch) -> str:
     """Return the last line of a job's output so far, cut to one terminal line. It often shows the progress."""
     # A forged state may name a request that does not exist.
-    walk = ("rev-list", "--first-parent", f"--max-count={_LAST_COMMITS}", view.tip, f"^{view.request}")
+    walk = ("rev-list", "--first-parent", f"--max-count={_LAST_COMMITS}", branch.tip, f"^{branch.request}")
     commits = git_output.lines(git(*walk, ok=(0, 128)).stdout)
     names = [f"{commit}:{wire.STREAM}" for commit in commits]
     text, newer = "", None
@@ -150,19 +150,19 @@ def shown(line: str) -> str:
     return "".join(c if c.isprintable() else " " for c in line[:_LINE]).strip()
 
 
-def expires_at(git: Git, view: RequestBranch) -> float | None:
+def expires_at(git: Git, branch: RequestBranch) -> float | None:
     """Return when a request expires, in Unix seconds; None if its manifest does not say or cannot be read."""
     try:
-        blob = objects.read_blob(git, view.request, wire.REQUEST, max_bytes=strict_json.MAX_BYTES)
+        blob = objects.read_blob(git, branch.request, wire.REQUEST, max_bytes=strict_json.MAX_BYTES)
         ends = parse_manifest(blob).expires_at if blob is not None else None
     except (InfrastructureError, ManifestError):
         return None
     return parse_time(ends).timestamp() if ends else None
 
 
-def is_expired(git: Git, view: RequestBranch, now: float) -> bool:
+def is_expired(git: Git, branch: RequestBranch, now: float) -> bool:
     """Return whether a request expired before a runner took it. ``now`` is in Unix seconds."""
-    ends = expires_at(git, view) if view.current_state is State.REQUESTED else None
+    ends = expires_at(git, branch) if branch.current_state is State.REQUESTED else None
     return ends is not None and ends < now
 
 

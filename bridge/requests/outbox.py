@@ -135,9 +135,9 @@ def no_such_request(branch: str, remote: Remote) -> UsageError:
     return UsageError(f"there is no request {branch} on {remote.name}", fix=fix, code="no_such_request")
 
 
-def require_answer(view: RequestBranch) -> RequestBranch:
-    """Return the view of a request that has its answer. Without one it is an InfrastructureError."""
-    if view.current_state.is_final:
-        return view
-    message = f"{view.branch} has no answer yet: it is {view.current_state}"
-    raise InfrastructureError(message, fix=f"Wait for it: kakeya wait {view.branch}", code="no_answer_yet")
+def require_answer(branch: RequestBranch) -> RequestBranch:
+    """Return a request's branch that has its answer. Without one it is an InfrastructureError."""
+    if branch.current_state.is_final:
+        return branch
+    message = f"{branch.name} has no answer yet: it is {branch.current_state}"
+    raise InfrastructureError(message, fix=f"Wait for it: kakeya wait {branch.name}", code="no_answer_yet")

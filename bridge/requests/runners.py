@@ -71,17 +71,19 @@ def read_offers(git: Git, refs: Mapping[str, str], runners: Sequence[RunnerSight
     return Offers(offered, definitions)
 
 
-def with_jobs(runners: Sequence[RunnerSighting], views: Mapping[str, RequestBranch]) -> list[RunnerSighting]:
+def with_jobs(
+    runners: Sequence[RunnerSighting], branches: Mapping[str, RequestBranch]
+) -> list[RunnerSighting]:
     """Update the records with the request that each runner holds according to the request branches.
 
     The branches are more recent, because a runner updates its record only together with another push.
     """
-    taken = [view.state for view in views.values() if view.state and view.current_state.is_taken]
+    taken = [branch.state for branch in branches.values() if branch.state and branch.current_state.is_taken]
     holds = {state.runner.instance: state for state in taken}
 
     def updated(sighting: RunnerSighting) -> RunnerSighting:
         record = sighting.record
-        if record.instance not in holds and record.busy_with not in views:
+        if record.instance not in holds and record.busy_with not in branches:
             return sighting
         state = holds.get(record.instance)
         record = record.model_copy(update={"busy_with": state.branch if state else None})

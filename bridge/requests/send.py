@@ -83,25 +83,25 @@ def _send_new(remote: Remote, sent: Sent, prepared: Prepared) -> tuple[str, str]
 
 
 def cancel(git: Git, remote: Remote, look: Callable[[], RequestBranch], reason: str) -> RequestBranch:
-    """Cancel a request unless it has ended or is already cancelled, and return its view. ``look`` fetches its branch.
+    """Cancel a request unless it has ended or is already cancelled, and return its branch. ``look`` fetches it.
 
     Raises:
         InfrastructureError: the branch moves faster than it can be pushed to.
     """
     ends = time.monotonic() + _CANCEL_S
     for i in range(_ATTEMPTS):
-        view = look()
-        if view.current_state.is_final or view.cancel:
-            return view
-        branch, who = view.branch, request_commit.identity(git)
+        branch = look()
+        if branch.current_state.is_final or branch.cancel:
+            return branch
+        name, who = branch.name, request_commit.identity(git)
         by, at = who.email[:200], format_time(datetime.now(UTC))
         note = CancelFile(
-            schema_version=2, branch=branch, request=view.request, by=by, at=at, reason=reason[:500]
+            schema_version=2, branch=name, request=branch.request, by=by, at=at, reason=reason[:500]
         )
-        tree = objects.overlay(git, f"{view.tip}^{{tree}}", {wire.CANCEL: note.to_bytes()})
-        commit = objects.commit(git, tree, [view.tip], f"Cancel {branch}\n\n[skip ci]\n", who)
-        if remote.push(branch, commit, expect=view.tip):
-            return history.read_branch(git, branch, commit)
+        tree = objects.overlay(git, f"{branch.tip}^{{tree}}", {wire.CANCEL: note.to_bytes()})
+        commit = objects.commit(git, tree, [branch.tip], f"Cancel {name}\n\n[skip ci]\n", who)
+        if remote.push(name, commit, expect=branch.tip):
+            return history.read_branch(git, name, commit)
         if i and time.monotonic() > ends:
             break
-    raise InfrastructureError(f"{view.branch} changed faster than it could be cancelled", fix="Try again.")
+    raise InfrastructureError(f"{branch.name} changed faster than it could be cancelled", fix="Try again.")

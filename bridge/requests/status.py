@@ -115,25 +115,25 @@ def _word(text: str) -> str:
     return text if _WORD.fullmatch(text) else "(unreadable)"
 
 
-def status_of(view: RequestBranch, git: Git | None = None) -> Status:
+def status_of(branch: RequestBranch, git: Git | None = None) -> Status:
     """Return the status of a request from its branch alone; with ``git``, from its answer too."""
-    preset, nonce = branch_names.listed_name(view.branch) or (None, None)
-    state = view.state
+    preset, nonce = branch_names.listed_name(branch.name) or (None, None)
+    state = branch.state
     detail = state.detail if state else ""
-    stands = State.CANCELLED if view.is_withdrawn else view.current_state
+    stands = State.CANCELLED if branch.is_withdrawn else branch.current_state
     if git and stands is State.GATE_REJECTED:
         # An answer that cannot be read is refused where it is verified.
         with suppress(VerificationError):
-            stands = read_result(git, view).shown_state
-    if view.is_withdrawn:
-        detail = f"cancelled by the requester{_reason(view)} before a runner took it"
-    elif view.cancel and not view.current_state.is_final:
-        detail = f"the requester cancelled{_reason(view)}; waits for the runner to stop the job"
+            stands = read_result(git, branch).shown_state
+    if branch.is_withdrawn:
+        detail = f"cancelled by the requester{_reason(branch)} before a runner took it"
+    elif branch.cancel and not branch.current_state.is_final:
+        detail = f"the requester cancelled{_reason(branch)}; waits for the runner to stop the job"
     return Status(
-        branch=view.branch,
+        branch=branch.name,
         state=stands,
-        request=view.request,
-        tip=view.tip,
+        request=branch.request,
+        tip=branch.tip,
         preset=preset,
         nonce=nonce,
         runner=state.runner.id if state else None,
@@ -141,13 +141,13 @@ def status_of(view: RequestBranch, git: Git | None = None) -> Status:
         at=state.at if state else None,
         detail=detail,
         exit_code=int(wire.EXIT_CODES[stands]) if stands.is_final else None,
-        answered=view.current_state.is_final,
-        waits_for=_waits_for(view),
+        answered=branch.current_state.is_final,
+        waits_for=_waits_for(branch),
     )
 
 
-def _reason(view: RequestBranch) -> str:
-    return f" ({view.cancel.reason})" if view.cancel and view.cancel.reason else ""
+def _reason(branch: RequestBranch) -> str:
+    return f" ({branch.cancel.reason})" if branch.cancel and branch.cancel.reason else ""
 
 
 def mark_unsigned(
@@ -157,8 +157,8 @@ def mark_unsigned(
     shown = {status.branch: status.tip for status in statuses if status.runner is not None}
     if pin is None or not shown:
         return list(statuses)
-    views = Reader(pin.keys).views(git, shown, read and {branch: read[branch] for branch in shown})
-    unsigned = {branch for branch, view in views.items() if view.unsigned or not view.state_commit}
+    branches = Reader(pin.keys).read_branches(git, shown, read and {name: read[name] for name in shown})
+    unsigned = {name for name, branch in branches.items() if branch.unsigned or not branch.state_commit}
     return [
         replace(status, detail="; ".join(filter(None, (NOT_SIGNED, status.detail))))
         if status.branch in unsigned
@@ -167,23 +167,23 @@ def mark_unsigned(
     ]
 
 
-def _waits_for(view: RequestBranch) -> str | None:
-    if view.current_state.is_final or view.is_withdrawn:
+def _waits_for(branch: RequestBranch) -> str | None:
+    if branch.current_state.is_final or branch.is_withdrawn:
         return None
-    if view.current_state.is_taken:
+    if branch.current_state.is_taken:
         return "job"
-    needs_approval = view.state is not None and view.state.detail.startswith(wire.WAITS_FOR_APPROVAL)
+    needs_approval = branch.state is not None and branch.state.detail.startswith(wire.WAITS_FOR_APPROVAL)
     return "approval" if needs_approval else "runner"
 
 
-def events(git: Git, view: RequestBranch, last_tip: str | None) -> Iterator[Event]:
+def events(git: Git, branch: RequestBranch, last_tip: str | None) -> Iterator[Event]:
     """Yield the events on a branch after its commit ``last_tip`` (None: after the request), oldest first."""
     if last_tip is None:
-        yield Event(status_of(RequestBranch(view.branch, view.request, view.request)))
-    for commit, state, piece in history.streamed_states(git, last_tip or view.request, view.tip):
-        if state.branch != view.branch or state.request != view.request:
+        yield Event(status_of(RequestBranch(branch.name, branch.request, branch.request)))
+    for commit, state, piece in history.streamed_states(git, last_tip or branch.request, branch.tip):
+        if state.branch != branch.name or state.request != branch.request:
             continue
-        now = RequestBranch(view.branch, commit, view.request, state)
+        now = RequestBranch(branch.name, commit, branch.request, state)
         status = status_of(now)
         if state.state.is_final:
             result = read_result(git, now)
@@ -193,19 +193,19 @@ def events(git: Git, view: RequestBranch, last_tip: str | None) -> Iterator[Even
         yield Event(status, gap + log if state.left_out else log)
 
 
-def streamed_log(git: Git, view: RequestBranch) -> str:
+def streamed_log(git: Git, branch: RequestBranch) -> str:
     """Return the output streamed so far, up to the limit for logs."""
-    return "".join(_bounded(event.log for event in events(git, view, None)))
+    return "".join(_bounded(event.log for event in events(git, branch, None)))
 
 
-def kept_log(git: Git, view: RequestBranch) -> str:
+def kept_log(git: Git, branch: RequestBranch) -> str:
     """Return the log in an answer. One that is larger than the limit for logs is a UsageError."""
-    result = read_result(git, view)
+    result = read_result(git, branch)
     paths = [log.path for log in result.logs]
-    contents = Contents.of(git, view.tip, result)
+    contents = Contents.of(git, branch.tip, result)
     if sum(contents.files[path].size for path in paths if path in contents.files) > limits.LOG_BYTES:
         message = f"the log is larger than {limits.LOG_BYTES >> 20} MiB"
-        raise UsageError(message, fix=f"Write it to disk: kakeya fetch {view.branch}", code="too_large")
+        raise UsageError(message, fix=f"Write it to disk: kakeya fetch {branch.name}", code="too_large")
     read = contents.read(paths, limits.LOG_BYTES)
     return b"".join(read.get(path, b"") for path in paths).decode("utf-8", "replace")
 

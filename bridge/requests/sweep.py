@@ -55,30 +55,30 @@ def sweep(
     """
     listed = remote.list_branches(*patterns)
     # Do not rely on this machine's clock alone: the newest request's time is an upper bound of the current time.
-    ages = [float(at) for branch in listed if (at := requested_at(branch)) > 0]
+    ages = [float(at) for name in listed if (at := requested_at(name)) > 0]
     now = times.confirmed_time(datetime.now(UTC).timestamp(), ages)
     before = now - older_than.total_seconds()
-    old = {branch: tip for branch, tip in listed.items() if 0 < requested_at(branch) < before}
+    old = {name: tip for name, tip in listed.items() if 0 < requested_at(name) < before}
     old = remote.fetch_listed(old)
     # A forged answer ends no request if keys are pinned.
-    views = reader.views(git, old)
+    branches = reader.read_branches(git, old)
     # Answered, or no runner will take it.
     finished = [
-        branch
-        for branch, view in views.items()
-        if view.current_state.is_final or view.is_withdrawn or is_expired(git, view, now)
+        name
+        for name, branch in branches.items()
+        if branch.current_state.is_final or branch.is_withdrawn or is_expired(git, branch, now)
     ]
-    unanswered = len(views) - len(finished)
+    unanswered = len(branches) - len(finished)
     known = sent.branches()
-    deletable = [branch for branch in finished if everybody or branch in known]
+    deletable = [name for name in finished if everybody or name in known]
     others = len(finished) - len(deletable)
-    mine = [branch for branch in known if requested_at(branch) < before]
+    mine = [name for name in known if requested_at(name) < before]
     if not dry_run:
-        for branch in mine:
-            sent.forget(branch)
+        for name in mine:
+            sent.forget(name)
         if on_remote:
             deletable = [b for b in deletable if remote.delete(b, expect=old[b])]
-    young = {branch for branch in (*known, *(listed if on_remote else ())) if requested_at(branch) >= before}
+    young = {name for name in (*known, *(listed if on_remote else ())) if requested_at(name) >= before}
     return Swept(
         gone=sorted({*mine, *(deletable if on_remote else ())}),
         young=len(young),

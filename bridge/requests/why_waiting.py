@@ -23,31 +23,31 @@ _HOUR_S = 3600.0
 
 def reasons(
     git: Git,
-    views: Mapping[str, RequestBranch],
+    branches: Mapping[str, RequestBranch],
     runners: Sequence[RunnerSighting],
     presets: Mapping[str, Preset],
     patterns: Iterable[str],
     now: float,
 ) -> dict[str, Reason]:
-    """Return why each unclaimed request waits, by branch name. ``views`` must be all request branches on the bus."""
+    """Return why each unclaimed request waits, by branch name. ``branches`` must be all that are on the bus."""
     waiting = sorted(
-        (name for name in views if views[name].current_state is State.REQUESTED), key=age_sort_key
+        (name for name in branches if branches[name].current_state is State.REQUESTED), key=age_sort_key
     )
     if not waiting:
         return {}
     started = [
-        branch
-        for branch, view in views.items()
-        if view.state and view.current_state is not State.REQUESTED and now - _at(view.state) < _HOUR_S
+        name
+        for name, branch in branches.items()
+        if branch.state and branch.current_state is not State.REQUESTED and now - _at(branch.state) < _HOUR_S
     ]
-    manifests = _read(git, [views[branch] for branch in (*waiting, *started)])
+    manifests = _read(git, [branches[name] for name in (*waiting, *started)])
     known = branch_names.pattern_prefixes(patterns)
     who = {
-        branch: branch_names.unsigned_requester(branch, request.requested_by if request else "", known)
-        for branch, request in manifests.items()
+        name: branch_names.unsigned_requester(name, request.requested_by if request else "", known)
+        for name, request in manifests.items()
     }
-    places = _places([branch for branch in waiting if not views[branch].cancel], started, who)
-    requests = {name: _waiting_request(views[name], manifests[name], presets) for name in waiting}
+    places = _places([name for name in waiting if not branches[name].cancel], started, who)
+    requests = {name: _waiting_request(branches[name], manifests[name], presets) for name in waiting}
     anywhere = QueuePosition(len(waiting))
     return {
         name: explain_wait(request, runners, places.get(name, anywhere), now)
@@ -55,9 +55,9 @@ def reasons(
     }
 
 
-def needs_approval(view: RequestBranch) -> Reason:
+def needs_approval(branch: RequestBranch) -> Reason:
     """Return the reason for a request that waits for approval."""
-    return explain_wait(_waiting_request(view, None, {}), (), QueuePosition(), 0.0)
+    return explain_wait(_waiting_request(branch, None, {}), (), QueuePosition(), 0.0)
 
 
 def _places(
@@ -77,18 +77,18 @@ def _places(
 
 
 def _waiting_request(
-    view: RequestBranch, request: Request | None, presets: Mapping[str, Preset]
+    branch: RequestBranch, request: Request | None, presets: Mapping[str, Preset]
 ) -> WaitingRequest:
-    state = view.state
+    state = branch.state
     needs_approval = state is not None and state.detail.startswith(wire.WAITS_FOR_APPROVAL)
     preset = presets.get(request.preset) if request else None
     labels = {*((request.labels if request else None) or ()), *(preset.labels if preset else ())}
     return WaitingRequest(
-        branch=view.branch,
-        commit=view.request,
+        branch=branch.name,
+        commit=branch.request,
         preset=request.preset if request else None,
         labels=frozenset(labels),
-        cancelled=view.cancel is not None,
+        cancelled=branch.cancel is not None,
         made_at=parse_time(request.created_at).timestamp() if request and request.created_at else 0.0,
         expires_at=parse_time(request.expires_at).timestamp() if request and request.expires_at else None,
         held=state.detail if state and needs_approval else "",
@@ -97,15 +97,15 @@ def _waiting_request(
     )
 
 
-def _read(git: Git, views: Sequence[RequestBranch]) -> dict[str, Request | None]:
-    requests: dict[str, Request | None] = dict.fromkeys(view.branch for view in views)
-    for i in range(0, len(views), _AT_ONCE):
-        some = views[i : i + _AT_ONCE]
-        names = [f"{view.request}:{wire.REQUEST}" for view in some]
+def _read(git: Git, branches: Sequence[RequestBranch]) -> dict[str, Request | None]:
+    requests: dict[str, Request | None] = dict.fromkeys(branch.name for branch in branches)
+    for i in range(0, len(branches), _AT_ONCE):
+        some = branches[i : i + _AT_ONCE]
+        names = [f"{branch.request}:{wire.REQUEST}" for branch in some]
         blobs = objects.read_many(git, names, max_bytes=strict_json.MAX_BYTES)
-        for view, blob in zip(some, blobs, strict=True):
+        for branch, blob in zip(some, blobs, strict=True):
             with suppress(ManifestError):
-                requests[view.branch] = parse_manifest(blob or b"")
+                requests[branch.name] = parse_manifest(blob or b"")
     return requests
 
 

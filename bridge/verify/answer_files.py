@@ -89,9 +89,9 @@ def check_bounds(result: Result, sizes: Mapping[str, int]) -> None:
         raise VerificationError(f"its files together are larger than {limits.ANSWER_BYTES >> 20} MiB")
 
 
-def read_result(git: Git, view: RequestBranch) -> Result:
+def read_result(git: Git, branch: RequestBranch) -> Result:
     """Return a finished request's result. A missing or invalid one is a VerificationError."""
-    if not view.current_state.is_final:
-        message = f"{view.branch} has no answer yet: it is {view.current_state}"
-        raise VerificationError(message, fix=f"Wait for it: kakeya wait {view.branch}")
-    return wire.parse_result(objects.read_blob(git, view.tip, wire.RESULT, max_bytes=wire.MAX_RESULT))
+    if not branch.current_state.is_final:
+        message = f"{branch.name} has no answer yet: it is {branch.current_state}"
+        raise VerificationError(message, fix=f"Wait for it: kakeya wait {branch.name}")
+    return wire.parse_result(objects.read_blob(git, branch.tip, wire.RESULT, max_bytes=wire.MAX_RESULT))

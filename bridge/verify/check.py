@@ -79,7 +79,7 @@ class Report:
 
 def verify(
     git: Git,
-    view: RequestBranch,
+    branch: RequestBranch,
     presets: Mapping[str, Preset],
     pin: Pin | None = None,
     sent: str | None = None,
@@ -90,65 +90,65 @@ def verify(
     answer is complete and belongs to its request, but not who wrote it: that may be anyone who may push.
     """
     try:
-        result = read_result(git, view)
+        result = read_result(git, branch)
     except VerificationError as error:
-        return Report(view.branch, view.tip, None, [Check("answer", ok=False, message=error.message)])
+        return Report(branch.name, branch.tip, None, [Check("answer", ok=False, message=error.message)])
     conflict = contradiction(result)
-    ignored = _ignored(git, view, result, pin)
+    ignored = _ignored(git, branch, result, pin)
     checks = [
         Check(
             "answer",
             ok=conflict is None,
             message=conflict or f"{result.shown_state}: {result.reason.message}",
         ),
-        _check_history(git, view, result, ignored),
+        _check_history(git, branch, result, ignored),
     ]
     if sent is not None and sent != result.request:
         message = f"{sent[:12]} was sent from here, and the answer is about {result.request[:12]}"
         checks.append(Check("sent", ok=False, message=f"{message}: the branch was rewritten"))
     gate = None
-    request, requested = _check_request(git, view, result)
+    request, requested = _check_request(git, branch, result)
     checks.append(requested)
     try:
-        contents = Contents.of(git, view.tip, result)
-        files = check_files(result, contents, _altered_workload(git, view, result), _OF_BRANCHES)
+        contents = Contents.of(git, branch.tip, result)
+        files = check_files(result, contents, _altered_workload(git, branch, result), _OF_BRANCHES)
         checks.append(files)
     except VerificationError as error:
         # The answer exceeds the limits for readers, so its content is not checked.
         checks.append(Check("files", ok=False, message=error.message))
-        return Report(view.branch, view.tip, result, checks)
+        return Report(branch.name, branch.tip, result, checks)
     if request:
         more, gate = check_job(request.preset, result, contents, presets)
         checks += more
     checks += [*check_gaps(result), check_times(result)]
     if files.ok:
-        checks += filter(None, [check_logs(git, view, result, ignored)])
-    checks.append(check_signature(contents, result, pin, on_branch(git, view, result)))
-    return Report(view.branch, view.tip, result, checks, gate)
+        checks += filter(None, [check_logs(git, branch, result, ignored)])
+    checks.append(check_signature(contents, result, pin, on_branch(git, branch, result)))
+    return Report(branch.name, branch.tip, result, checks, gate)
 
 
-def _ignored(git: Git, view: RequestBranch, result: Result, pin: Pin | None) -> Container[str]:
+def _ignored(git: Git, branch: RequestBranch, result: Result, pin: Pin | None) -> Container[str]:
     """Return the states to ignore: if a pinned key signed the last state, all states that no pinned key signed."""
-    if pin is None or not history.is_ancestor(git, result.request, view.tip):
+    if pin is None or not history.is_ancestor(git, result.request, branch.tip):
         return ()
-    line = history.commits_between(git, result.request, view.tip)
-    signed = signed_commits(git, view.branch, line, pin.keys)
-    return set(line) - signed if view.tip in signed else ()
+    line = history.commits_between(git, result.request, branch.tip)
+    signed = signed_commits(git, branch.name, line, pin.keys)
+    return set(line) - signed if branch.tip in signed else ()
 
 
-def _check_history(git: Git, view: RequestBranch, result: Result, ignored: Container[str]) -> Check:
+def _check_history(git: Git, branch: RequestBranch, result: Result, ignored: Container[str]) -> Check:
     """Check that the request is an ancestor of the answer, with only the runner's commits between them."""
-    if view.has_foreign_commits:
+    if branch.has_foreign_commits:
         return Check("history", ok=False, message="commits that no runner made lie on top of the answer")
-    if not history.is_ancestor(git, result.request, view.tip):
+    if not history.is_ancestor(git, result.request, branch.tip):
         message = f"the answer is about {result.request[:12]}, which is not part of this branch: history was rewritten"
         return Check("history", ok=False, message=message)
-    if result.request != view.request:
+    if result.request != branch.request:
         return Check("history", ok=False, message="the state and the result name different requests")
-    line = history.commits_between(git, result.request, view.tip)
+    line = history.commits_between(git, result.request, branch.tip)
     tokens, last = [], None
     for commit, state, _ in history.read_states(git, line):
-        if state and state.branch == view.branch and commit not in ignored:
+        if state and state.branch == branch.name and commit not in ignored:
             tokens.append((state.token, state.sequence))
             last = state
     if tokens != sorted(tokens):
@@ -161,7 +161,7 @@ def _check_history(git: Git, view: RequestBranch, result: Result, ignored: Conta
     return Check("history", ok=True, message=message)
 
 
-def _check_request(git: Git, view: RequestBranch, result: Result) -> tuple[Request | None, Check]:
+def _check_request(git: Git, branch: RequestBranch, result: Result) -> tuple[Request | None, Check]:
     refused = result.state is State.REFUSED
     try:
         blob = objects.read_blob(git, result.request, wire.REQUEST, max_bytes=64 * 1024)
@@ -170,7 +170,7 @@ def _check_request(git: Git, view: RequestBranch, result: Result) -> tuple[Reque
         # That may be the reason for the refusal.
         return None, Check("request", ok=refused, message=f"the manifest is not valid: {error.message}")
     names = ("nonce", "preset", "requested_by")
-    differing = [] if view.branch == result.branch else ["branch"]
+    differing = [] if branch.name == result.branch else ["branch"]
     differing += [name for name in names if getattr(request, name) != getattr(result, name)]
     if request.workload and not refused and [request.workload] != objects.parents_of(git, result.request)[:1]:
         differing.append("workload")
@@ -187,11 +187,11 @@ def _check_request(git: Git, view: RequestBranch, result: Result) -> tuple[Reque
     return request, Check("request", ok=True, message=message)
 
 
-def _altered_workload(git: Git, view: RequestBranch, result: Result) -> list[str]:
+def _altered_workload(git: Git, branch: RequestBranch, result: Result) -> list[str]:
     """Check that only the answer's own files changed between request and answer."""
-    if not history.is_ancestor(git, result.request, view.tip):
+    if not history.is_ancestor(git, result.request, branch.tip):
         return []
-    changed = trees.changed_paths(git, result.request, view.tip)
+    changed = trees.changed_paths(git, result.request, branch.tip)
     listed = {*own_paths(result), *_OF_BRANCHES}
     # The list of files covers the answer's folder, except the manifest, which must not change.
     answers = {path for path in changed if path in listed or path.startswith(f"{wire.FOLDER}/")}

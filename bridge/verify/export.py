@@ -33,18 +33,18 @@ class Fetched:
     report: Report
 
 
-def read_answer(git: Git, view: RequestBranch, report: Report) -> dict[str, bytes]:
+def read_answer(git: Git, branch: RequestBranch, report: Report) -> dict[str, bytes]:
     """Return the existing files of an answer, verified or not, as far as they fit into memory."""
     if report.result is None:
         return {}
     listed = [file.path for file in report.result.files if wire.is_answer_path(file.path)]
     try:
-        return Contents.of(git, view.tip, report.result).read(listed, limits.REPORTS_BYTES)
+        return Contents.of(git, branch.tip, report.result).read(listed, limits.REPORTS_BYTES)
     except VerificationError:
         return {}
 
 
-def write_answer(git: Git, view: RequestBranch, report: Report, out: Path | str | None) -> Fetched:
+def write_answer(git: Git, branch: RequestBranch, report: Report, out: Path | str | None) -> Fetched:
     """Write all files of an answer below ``out``, or none. An earlier fetch into the same folder is replaced.
 
     Git run in the folder finds no repository, in it or above it. By default, ``out`` is a folder below
@@ -56,11 +56,11 @@ def write_answer(git: Git, view: RequestBranch, report: Report, out: Path | str 
     """
     if report.result is None or not report.holds:
         wrong = "; ".join(f"{check.name}: {check.message}" for check in report.checks if check.ok is False)
-        raise VerificationError(f"nothing was written: {wrong}", fix=f"See: kakeya verify {view.branch}")
+        raise VerificationError(f"nothing was written: {wrong}", fix=f"See: kakeya verify {branch.name}")
     result = report.result
-    name = f"{result.preset or 'request'}-{result.nonce or view.tip[:12]}"
+    name = f"{result.preset or 'request'}-{result.nonce or branch.tip[:12]}"
     folder = Path(out) if out else Path(RESULTS) / name
-    contents = Contents.of(git, view.tip, result)
+    contents = Contents.of(git, branch.tip, result)
     paths = [wire.RESULT, *(file.path for file in result.files)]
     paths += [wire.EVIDENCE] if wire.EVIDENCE in contents.files else []
     _make_parent(folder, ours=out is None)

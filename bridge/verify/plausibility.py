@@ -48,22 +48,22 @@ def _wrong_times(result: Result) -> Iterator[str]:
         yield f"it took {result.seconds:g} s by its own count, and {span:g} s from its beginning to its end"
 
 
-def check_logs(git: Git, view: RequestBranch, result: Result, ignored: Container[str] = ()) -> Check | None:
+def check_logs(git: Git, branch: RequestBranch, result: Result, ignored: Container[str] = ()) -> Check | None:
     """Check that the result's logs match the output that was streamed while the job ran.
 
     Call it only for an answer whose files passed their check. Pieces in the commits of ``ignored``, which the runner
     did not push, do not count. Returns None if nothing was streamed, or the runner is too old to record gaps.
     """
-    if not result.logs or not history.is_ancestor(git, result.request, view.tip):
+    if not result.logs or not history.is_ancestor(git, result.request, branch.tip):
         return None
     pieces = (
         (state.left_out, piece)
-        for commit, state, piece in history.streamed_states(git, result.request, view.tip)
-        if piece and state.branch == view.branch and state.token == result.token and commit not in ignored
+        for commit, state, piece in history.streamed_states(git, result.request, branch.tip)
+        if piece and state.branch == branch.name and state.token == result.token and commit not in ignored
     )
 
     def read(path: str) -> bytes:
-        return objects.read_blob(git, view.tip, path, max_bytes=wire.MAX_FILE) or b""
+        return objects.read_blob(git, branch.tip, path, max_bytes=wire.MAX_FILE) or b""
 
     return compare_logs(pieces, result.logs, read)
 

@@ -57,18 +57,18 @@ def check_signature(
     return SignatureCheck(SIGNATURE, ok=True, message=message, trust=Trust.SIGNED, signer=result.runner.id)
 
 
-def on_branch(git: Git, view: RequestBranch, result: Result) -> Callable[[Statement], Iterator[str]]:
+def on_branch(git: Git, branch: RequestBranch, result: Result) -> Callable[[Statement], Iterator[str]]:
     """Return a function that yields how the answer's branch differs from the signed statement."""
 
     def differing(signed: Statement) -> Iterator[str]:
         upon = _upon(signed)
-        if result.branch != view.branch:
-            yield f"it is the answer on {result.branch}, not on {view.branch}"
-        if not objects.is_commit(git, upon) or not history.is_ancestor(git, upon, view.tip):
+        if result.branch != branch.name:
+            yield f"it is the answer on {result.branch}, not on {branch.name}"
+        if not objects.is_commit(git, upon) or not history.is_ancestor(git, upon, branch.tip):
             yield f"the history was rewritten: the answer was made upon {upon[:12]}, which is not part of this branch"
             return
         # This is no file of the answer; the runner repeats the cancellation that it has seen.
-        names = [f"{commit}:{wire.CANCEL}" for commit in (upon, view.tip)]
+        names = [f"{commit}:{wire.CANCEL}" for commit in (upon, branch.tip)]
         before, now = objects.read_many(git, names, max_bytes=wire.MAX_STATE)
         if now is not None and (before is None or wire.parse_cancel(now) != wire.parse_cancel(before)):
             yield f"{wire.CANCEL} is not covered by the signature"

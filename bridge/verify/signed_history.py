@@ -53,44 +53,44 @@ class Reader:
         """Return whether only signed states count."""
         return bool(self.keys)
 
-    def view(self, git: Git, branch: str, tip: str) -> RequestBranch:
+    def read_branch(self, git: Git, name: str, tip: str) -> RequestBranch:
         """Read one branch."""
-        return self.views(git, {branch: tip})[branch]
+        return self.read_branches(git, {name: tip})[name]
 
-    def views(
+    def read_branches(
         self,
         git: Git,
         tips: Mapping[str, str],
         plain: Mapping[str, RequestBranch] | None = None,
         commits: int | None = None,
     ) -> dict[str, RequestBranch]:
-        """Read many branches, given as ``{branch: commit id}``. ``plain`` are their views without keys, if known.
+        """Read many branches, given as ``{branch: commit id}``. ``plain`` are they, read without keys.
 
         With a number of ``commits``, the call examines not many more than these below the branches' tips. Branches that
         need more are left out; the next call with the same tips continues with them, after branches that are new.
         """
-        views = dict(history.read_branches(git, tips) if plain is None else plain)
+        branches = dict(history.read_branches(git, tips) if plain is None else plain)
         if not self.keys:
-            return views
-        readable = [view for view in views.values() if not view.too_large]
+            return branches
+        readable = [branch for branch in branches.values() if not branch.too_large]
         if len(self._searches) > limits.BRANCHES:
             self._searches.clear()
         searches = {
-            view.branch: self._searches.setdefault((view.branch, view.tip), _Search(view.tip))
-            for view in readable
+            branch.name: self._searches.setdefault((branch.name, branch.tip), _Search(branch.tip))
+            for branch in readable
         }
         self._find(git, searches, commits)
         foreign = []
-        for view in readable:
-            search = searches[view.branch]
+        for branch in readable:
+            search = searches[branch.name]
             if not search.is_over:
-                del views[view.branch]
-            elif search.unsigned is None and (view.state is None) == (search.state_commit is None):
+                del branches[branch.name]
+            elif search.unsigned is None and (branch.state is None) == (search.state_commit is None):
                 # The state at the tip is the signed one, or there is no state at all.
-                views[view.branch] = replace(view, state_commit=search.state_commit)
+                branches[branch.name] = replace(branch, state_commit=search.state_commit)
             else:
-                foreign.append((view, search))
-        return views | _below(git, foreign)
+                foreign.append((branch, search))
+        return branches | _below(git, foreign)
 
     def _find(self, git: Git, searches: Mapping[str, _Search], commits: int | None) -> None:
         """Walk each branch's first parents, in growing steps, down to a signed state or the request."""
@@ -146,25 +146,25 @@ def signed_commits(
 
 
 def _below(git: Git, foreign: Sequence[tuple[RequestBranch, _Search]]) -> dict[str, RequestBranch]:
-    """Return the views without the ignored states."""
-    tops = {view.branch: search.top or search.state_commit or view.tip for view, search in foreign}
+    """Return the branches without the ignored states."""
+    tops = {branch.name: search.top or search.state_commit or branch.tip for branch, search in foreign}
     at_top = history.read_branches(git, tops)
-    signed = {view.branch: search.state_commit for view, search in foreign if search.state_commit}
+    signed = {branch.name: search.state_commit for branch, search in foreign if search.state_commit}
     stated = history.read_branches(git, signed)
-    views = {}
-    for view, search in foreign:
-        state = stated[view.branch].state if search.state_commit else None
-        cancel = at_top[view.branch].cancel
+    branches = {}
+    for branch, search in foreign:
+        state = stated[branch.name].state if search.state_commit else None
+        cancel = at_top[branch.name].cancel
         if cancel and state and cancel.request != state.request:
             cancel = None
-        request = state.request if state else cancel.request if cancel else tops[view.branch]
-        views[view.branch] = RequestBranch(
-            view.branch, view.tip, request, state, cancel,
+        request = state.request if state else cancel.request if cancel else tops[branch.name]
+        branches[branch.name] = RequestBranch(
+            branch.name, branch.tip, request, state, cancel,
             has_foreign_commits=state is not None and search.top is not None,
             state_commit=search.state_commit,
             unsigned=search.unsigned,
         )  # fmt: skip
-    return views
+    return branches
 
 
 @dataclass(frozen=True)

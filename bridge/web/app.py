@@ -60,10 +60,10 @@ class Site:
 
         def make() -> str:
             if row.status.answered:
-                answer = self._runs.answered(row.view)
+                answer = self._runs.answered(row.request_branch)
                 with self._turn:
                     return self._pages.request(snapshot, row, answer, None)
-            return self._pages.request(snapshot, row, None, self._runs.log(row.view))
+            return self._pages.request(snapshot, row, None, self._runs.log(row.request_branch))
 
         version = snapshot.changed[row.branch], self._figures.alarms, snapshot.problem
         return self._page(request, version, make)
@@ -81,7 +81,7 @@ class Site:
 
     def log(self, request: Request) -> Response:
         """A log as plain text."""
-        return PlainTextResponse(self._runs.log(self._row(request).view, MOST_LOG).text)
+        return PlainTextResponse(self._runs.log(self._row(request).request_branch, MOST_LOG).text)
 
     def asset(self, request: Request) -> Response:
         """The style sheet and the script."""

@@ -76,7 +76,7 @@ def _request(runs: Runs, pages: Pages, snapshot: Snapshot, row: Row) -> Iterator
     folder = f"run/{row.branch}"
     there = pages.at("../" * (folder.count("/") + 1))
     if row.status.answered:
-        yield f"{folder}/index.html", there.request(snapshot, row, runs.answered(row.view), None)
+        yield f"{folder}/index.html", there.request(snapshot, row, runs.answered(row.request_branch), None)
     else:
-        yield f"{folder}/index.html", there.request(snapshot, row, None, runs.log(row.view))
-    yield f"{folder}/log.txt", runs.log(row.view, MOST_LOG).text
+        yield f"{folder}/index.html", there.request(snapshot, row, None, runs.log(row.request_branch))
+    yield f"{folder}/log.txt", runs.log(row.request_branch, MOST_LOG).text

@@ -92,12 +92,13 @@ class Figures:
     def progress(self) -> tuple[int, int]:
         """Return how many answers have been read, and how many there are."""
         wanted = self._wanted()
-        return sum((row.branch, row.view.tip) in self._read for row in wanted), len(wanted)
+        return sum((row.branch, row.request_branch.tip) in self._read for row in wanted), len(wanted)
 
     def trends(self, name: str = "", preset: str = "") -> list[Shown]:
         """Return the trends of matching figures, those with news first."""
         wanted = [
-            figure for row in reversed(self._wanted()) for figure in self._read.get((row.branch, row.view.tip), ())
+            figure for row in reversed(self._wanted())
+            for figure in self._read.get((row.branch, row.request_branch.tip), ())
             if figure.fits(name or None) and preset in ("", figure.preset)
         ]  # fmt: skip
         return sorted(
@@ -107,13 +108,13 @@ class Figures:
     def step(self) -> bool:
         """Read one more answer. Returns whether there was one."""
         wanted = self._wanted()
-        keys = {(row.branch, row.view.tip) for row in wanted}
+        keys = {(row.branch, row.request_branch.tip) for row in wanted}
         current = {key: figures for key, figures in self._read.items() if key in keys}
-        row = next((row for row in wanted if (row.branch, row.view.tip) not in current), None)
+        row = next((row for row in wanted if (row.branch, row.request_branch.tip) not in current), None)
         if row is None:
             return False
         # Replace the dictionary instead of changing it: pages may be reading the old one.
-        self._read = {**current, (row.branch, row.view.tip): self._figures(row)}
+        self._read = {**current, (row.branch, row.request_branch.tip): self._figures(row)}
         self.alarms = sum(trend.is_news for trend in self.trends())
         self.version += 1
         return True
@@ -131,7 +132,7 @@ class Figures:
 
     def _figures(self, row: Row) -> tuple[Figure, ...]:
         try:
-            source = self._runs.source(row.view)
+            source = self._runs.source(row.request_branch)
         except Exception as error:  # noqa: BLE001 - the other answers are still to be read
             say(f"{row.branch} has no trends: {as_kakeya_error(error).message}")
             return ()

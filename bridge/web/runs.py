@@ -66,17 +66,17 @@ class Runs:
 
     def shown(self, row: Row) -> Conclusion:
         """Return what a request's answer amounts to, as far as it was verified; its state if there is none."""
-        return self._found.get((row.branch, row.view.tip), row.status.shown)
+        return self._found.get((row.branch, row.request_branch.tip), row.status.shown)
 
-    def answered(self, view: RequestBranch) -> Answered:
+    def answered(self, branch: RequestBranch) -> Answered:
         """Verify an answer and return its view."""
-        key = (view.branch, view.tip)
+        key = (branch.name, branch.tip)
         with self._turn:
             with self._lock:
                 if key in self._kept:
                     self._kept.move_to_end(key)
                     return self._kept[key][0]
-            answer = self.load(view)
+            answer = self.load(branch)
             size = _size(answer)
             with self._lock:
                 self._kept[key] = answer, size
@@ -85,54 +85,56 @@ class Runs:
                     total -= self._kept.popitem(last=False)[1][1]
         return answer
 
-    def source(self, view: RequestBranch) -> Source | None:
+    def source(self, branch: RequestBranch) -> Source | None:
         """Verify an answer and return it with its reports, without caching it; None if it cannot be read."""
         with self._turn:
-            return self._read(view)[0]
+            return self._read(branch)[0]
 
-    def load(self, view: RequestBranch) -> Answered:
+    def load(self, branch: RequestBranch) -> Answered:
         """Verify an answer and return its view, without the cache."""
-        source, checks = self._read(view)
+        source, checks = self._read(branch)
         return Answered(view_of([source]).runs[0] if source else None, checks)
 
-    def _read(self, view: RequestBranch) -> tuple[Source | None, tuple[Check, ...]]:
+    def _read(self, branch: RequestBranch) -> tuple[Source | None, tuple[Check, ...]]:
         watch = self._watch
-        report = verify(watch.git, view, watch.presets, watch.pin, watch.client.sent.commit_of(view.branch))
+        report = verify(watch.git, branch, watch.presets, watch.pin, watch.client.sent.commit_of(branch.name))
         with self._lock:
             report = KnownAnswers(watch.git).compare(report)
-            self._found[view.branch, view.tip] = report.conclusion
+            self._found[branch.name, branch.tip] = report.conclusion
             self.version += 1
             if len(self._found) > limits.BRANCHES:
                 self._found.popitem(last=False)
         if report.result is None:
             return None, tuple(report.checks)
-        files = read_answer(watch.git, view, report)
-        return Source(view.branch, report.result, report.checks, files), tuple(report.checks)
+        files = read_answer(watch.git, branch, report)
+        return Source(branch.name, report.result, report.checks, files), tuple(report.checks)
 
-    def log(self, view: RequestBranch, most: int = TAIL) -> LogText:
+    def log(self, branch: RequestBranch, most: int = TAIL) -> LogText:
         """Return the end of a log: of the answer's log if there is an answer, otherwise of the streamed output."""
         with self._log_turn:
-            is_final = view.current_state.is_final
+            is_final = branch.current_state.is_final
             # Of a log that grows, the beginning of a line of digests waits for its end.
-            shown = readable(self._kept_log(view)) if is_final else Readable().add(self._streamed(view, most))
+            shown = (
+                readable(self._kept_log(branch)) if is_final else Readable().add(self._streamed(branch, most))
+            )
             raw = shown[-most:]
             text = sanitize.log(raw)
             return LogText(text[-most:], cut=len(raw) >= most)
 
-    def _kept_log(self, view: RequestBranch) -> str:
+    def _kept_log(self, branch: RequestBranch) -> str:
         try:
-            result = read_result(self._watch.git, view)
-            contents = Contents.of(self._watch.git, view.tip, result)
+            result = read_result(self._watch.git, branch)
+            contents = Contents.of(self._watch.git, branch.tip, result)
         except (VerificationError, InfrastructureError):
             return ""
         read = contents.read([log.path for log in result.logs], limits.LOG_BYTES)
         return "".join(blob.decode("utf-8", "replace") for blob in read.values())
 
-    def _streamed(self, view: RequestBranch, most: int) -> str:
+    def _streamed(self, branch: RequestBranch, most: int) -> str:
         git, size = self._watch.git, 0
         lines: list[str] = []
-        commits = history.commits_between(git, view.request, view.tip)[::-1][:_COMMITS]
-        own = view.branch, view.request
+        commits = history.commits_between(git, branch.request, branch.tip)[::-1][:_COMMITS]
+        own = branch.name, branch.request
         previous: bytes | None = None
         for i in range(0, len(commits), _AT_ONCE):
             some = list(history.read_states(git, commits[i : i + _AT_ONCE], wire.STREAM))

@@ -20,7 +20,7 @@ class Row:
     """One request in a list."""
 
     status: Status
-    view: RequestBranch
+    request_branch: RequestBranch
     requested_at: int
     # Written by the requester, and not checked. Empty if unreadable.
     requester: str = ""

@@ -62,12 +62,16 @@ class Watch:
             tips = self._newest(self._remote.fetch(*self.patterns))
             self._rows = {b: row for b, row in self._rows.items() if b in tips}
             self._read(
-                {b: tip for b, tip in tips.items() if b not in self._rows or self._rows[b].view.tip != tip}
+                {
+                    b: tip
+                    for b, tip in tips.items()
+                    if b not in self._rows or self._rows[b].request_branch.tip != tip
+                }
             )
-            views = {branch: row.view for branch, row in self._rows.items()}
-            runners = tuple(with_jobs(self._runners(), views))
+            branches = {branch: row.request_branch for branch, row in self._rows.items()}
+            runners = tuple(with_jobs(self._runners(), branches))
             rows = sorted(
-                self._dressed(views, runners), key=lambda row: age_sort_key(row.branch), reverse=True
+                self._dressed(branches, runners), key=lambda row: age_sort_key(row.branch), reverse=True
             )
         except Exception as error:  # noqa: BLE001 - a fault of ours must not look like a bus on which nothing happens
             fault = as_kakeya_error(error)
@@ -91,16 +95,17 @@ class Watch:
         return {branch: tips[branch] for branch in sorted(branches, key=age_sort_key)[-limits.BRANCHES :]}
 
     def _read(self, tips: Mapping[str, str]) -> None:
-        branches = list(tips)
-        for i in range(0, len(branches), _AT_ONCE):
-            some = {branch: tips[branch] for branch in branches[i : i + _AT_ONCE]}
-            views = history.read_branches(self.git, some)
+        names = list(tips)
+        for i in range(0, len(names), _AT_ONCE):
+            some = {name: tips[name] for name in names[i : i + _AT_ONCE]}
+            branches = history.read_branches(self.git, some)
             states = mark_unsigned(
-                self.git, self.pin, [status_of(view, self.git) for view in views.values()], views
+                self.git, self.pin, [status_of(branch, self.git) for branch in branches.values()], branches
             )
-            contents = _contents(self.git, views)
+            contents = _contents(self.git, branches)
             self._rows |= {
-                s.branch: Row(s, views[s.branch], requested_at(s.branch), *contents[s.branch]) for s in states
+                s.branch: Row(s, branches[s.branch], requested_at(s.branch), *contents[s.branch])
+                for s in states
             }
 
     def _runners(self) -> list[RunnerSighting]:
@@ -118,9 +123,9 @@ class Watch:
             known = self._since[name] = (tip, time.monotonic())
         return time.monotonic() - known[1]
 
-    def _dressed(self, views: Mapping[str, RequestBranch], runners: Sequence[RunnerSighting]) -> list[Row]:
+    def _dressed(self, branches: Mapping[str, RequestBranch], runners: Sequence[RunnerSighting]) -> list[Row]:
         """Return all rows. Rows of unanswered requests include what is known about them now."""
-        reasons = why_waiting.reasons(self.git, views, runners, self.presets, self.patterns, time.time())
+        reasons = why_waiting.reasons(self.git, branches, runners, self.presets, self.patterns, time.time())
         running = sorted((row.branch for row in self._rows.values() if row.state.is_taken), key=age_sort_key)
         refs = {sighting.record.ref for sighting in runners}
         for name in self._since.keys() - refs - set(running):
@@ -133,16 +138,16 @@ class Watch:
                 return row
             if not row.state.is_taken:
                 return replace(row, status=replace(row.status, reason=reasons.get(row.branch)))
-            life = liveness_of(row.view, self._unchanged_s(row.branch, row.view.tip))
+            life = liveness_of(row.request_branch, self._unchanged_s(row.branch, row.request_branch.tip))
             return replace(row, status=replace(row.status, life=life, last_line=lines.get(row.branch, "")))
 
         return [*map(dressed, self._rows.values())]
 
     def _last_line(self, branch: str) -> str:
-        tip = self._rows[branch].view.tip
+        tip = self._rows[branch].request_branch.tip
         known = self._lines.get(branch)
         if known is None or known[0] != tip:
-            known = self._lines[branch] = (tip, last_line(self.git, self._rows[branch].view))
+            known = self._lines[branch] = (tip, last_line(self.git, self._rows[branch].request_branch))
         return known[1]
 
     def _publish(self, snapshot: Snapshot) -> Snapshot:
@@ -174,11 +179,11 @@ def _same(before: Row | None, now: Row) -> bool:
     return lapsed[0] == lapsed[1] and plain[0] == plain[1]
 
 
-def _contents(git: Git, views: Mapping[str, RequestBranch]) -> dict[str, tuple[str, str]]:
+def _contents(git: Git, branches: Mapping[str, RequestBranch]) -> dict[str, tuple[str, str]]:
     """Return requester and parameters of each request, unchecked; empty what cannot be read."""
-    names = [f"{view.request}:{wire.REQUEST}" for view in views.values()]
+    names = [f"{branch.request}:{wire.REQUEST}" for branch in branches.values()]
     manifests = objects.read_many(git, names, max_bytes=_MOST_BYTES)
-    return {branch: _requester_and_params(each) for branch, each in zip(views, manifests, strict=True)}
+    return {name: _requester_and_params(each) for name, each in zip(branches, manifests, strict=True)}
 
 
 def _requester_and_params(manifest: bytes | None) -> tuple[str, str]:

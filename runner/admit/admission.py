@@ -26,7 +26,7 @@ from runner.state.ledger import FENCED, Ledger
 class Admitted:
     """A request that may run, with everything that was decided about it."""
 
-    view: RequestBranch
+    branch: RequestBranch
     request: Request
     preset: Preset
     params: Mapping[str, Value]
@@ -47,21 +47,21 @@ def admit(
         Unable: it is refused on account of this runner.
         NeedsApproval: the decision has to wait.
     """
-    view, request = candidate.view, candidate.require_request()
+    branch, request = candidate.branch, candidate.require_request()
     try:
         _check_branch(candidate, request)
         _check_time(request, policy)
-        _check_replay(view, request, ledger)
-        workload = _check_commit(git, view, request)
-        _check_folders(git, view.request)
+        _check_replay(branch, request, ledger)
+        workload = _check_commit(git, branch, request)
+        _check_folders(git, branch.request)
         preset, params, commands = _check_preset(request, presets, policy)
-        _check_paths(git, view.request, preset, params)
-        trusted_by = trust.why_trusted(git, view, preset, policy)
+        _check_paths(git, branch.request, preset, params)
+        trusted_by = trust.why_trusted(git, branch, preset, policy)
     except Refusal as refusal:
         refusal.request = request
         raise
     timeout = min(preset.timeout_s, policy.limits.timeout_s)
-    return Admitted(view, request, preset, params, commands, workload, timeout, trusted_by)
+    return Admitted(branch, request, preset, params, commands, workload, timeout, trusted_by)
 
 
 # Refusals that depend on the time of day: the same request may be accepted later.
@@ -74,17 +74,17 @@ def start_deadline(request: Request) -> float:
     return min(latest, parse_time(request.expires_at).timestamp()) if request.expires_at else latest
 
 
-def keeps_unsigned_answer(context: RunnerContext, view: RequestBranch) -> bool:
+def keeps_unsigned_answer(context: RunnerContext, branch: RequestBranch) -> bool:
     """Return whether an unsigned answer stays: this runner gave it, or its request is too old to run.
 
     Answers from before ``trust.runners`` was set are unsigned. A second answer to such a request would only hide it.
     """
-    if view.unsigned is None or not view.unsigned.is_final or view.current_state.is_final:
+    if branch.unsigned is None or not branch.unsigned.is_final or branch.current_state.is_final:
         return False
-    record = context.ledger.entry(view.branch)
+    record = context.ledger.entry(branch.name)
     if record is not None and record.published is not None:
         return True
-    parsed = branch_names.parse_branch(view.branch)
+    parsed = branch_names.parse_branch(branch.name)
     age_s = time.time() - branch_names.nonce_time(parsed.nonce) if parsed else 0.0
     return age_s > context.policy.limits.max_age_s and not context.clock.is_doubtful()
 
@@ -109,24 +109,24 @@ def _check_time(request: Request, policy: Policy) -> None:
         raise Unable("expired", f"the request is older than limits.max_age_s of the runner {policy.id}")
 
 
-def _check_replay(view: RequestBranch, request: Request, ledger: Ledger) -> None:
+def _check_replay(branch: RequestBranch, request: Request, ledger: Ledger) -> None:
     """Check that the branch had no other request before: one branch is for one request commit, until it is answered.
 
     The branch name contains nonce, preset and namespace, so nobody can use up a nonce by pushing to another branch. If
     the branch was deleted under a job, its answer was dropped; the same request on a new branch would run it again.
     """
-    earlier = ledger.entry(view.branch)
+    earlier = ledger.entry(branch.name)
     if not earlier:
         return
-    is_new_branch = earlier.state == FENCED and view.state is None
-    if earlier.request != view.request or earlier.state in set(wire.EXIT_CODES) or is_new_branch:
+    is_new_branch = earlier.state == FENCED and branch.state is None
+    if earlier.request != branch.request or earlier.state in set(wire.EXIT_CODES) or is_new_branch:
         message = f"the nonce {request.nonce} was used before, by the request {earlier.request[:12]}"
         raise Refusal("replayed", message)
 
 
-def _check_commit(git: Git, view: RequestBranch, request: Request) -> str | None:
+def _check_commit(git: Git, branch: RequestBranch, request: Request) -> str | None:
     """Return the workload commit: the parent of the request commit."""
-    parents = objects.parents_of(git, view.request)
+    parents = objects.parents_of(git, branch.request)
     if request.workload is not None and parents != [request.workload]:
         message = "the request commit is not made directly upon the workload that it names"
         raise Refusal("workload_mismatch", message)

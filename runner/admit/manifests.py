@@ -20,9 +20,9 @@ ENTRY_OVERHEAD = 4096
 
 @dataclass(frozen=True)
 class Candidate:
-    """A request branch before admission: its view, and the parsed manifest or the reason why it cannot be parsed."""
+    """A request before admission: its branch, and the parsed manifest or the reason why it cannot be parsed."""
 
-    view: RequestBranch
+    branch: RequestBranch
     parsed: Request | Refusal
 
     @property
@@ -39,23 +39,23 @@ class Candidate:
     @property
     def fits_branch(self) -> bool:
         """Whether the manifest was made for this branch: a manifest that was copied to another branch was not."""
-        request, parsed = self.request, branch_names.parse_branch(self.view.branch)
+        request, parsed = self.request, branch_names.parse_branch(self.branch.name)
         if request is None or parsed is None:
             return False
-        return self.view.branch == f"{parsed.prefix}{request.preset}-{request.nonce}{parsed.suffix}"
+        return self.branch.name == f"{parsed.prefix}{request.preset}-{request.nonce}{parsed.suffix}"
 
 
-def read_candidate(git: Git, view: RequestBranch) -> Candidate:
+def read_candidate(git: Git, branch: RequestBranch) -> Candidate:
     """Read the manifest of one request commit."""
     try:
-        blob = objects.read_blob(git, view.request, wire.REQUEST, max_bytes=strict_json.MAX_BYTES)
+        blob = objects.read_blob(git, branch.request, wire.REQUEST, max_bytes=strict_json.MAX_BYTES)
     except InfrastructureError as error:
         if error.code not in _CODES:
             raise
-        return Candidate(view, Refusal(error.code, error.message))
+        return Candidate(branch, Refusal(error.code, error.message))
     if blob is None:
-        return Candidate(view, Refusal("no_manifest", f"the request commit has no file {wire.REQUEST}"))
-    return Candidate(view, _parse(blob))
+        return Candidate(branch, Refusal("no_manifest", f"the request commit has no file {wire.REQUEST}"))
+    return Candidate(branch, _parse(blob))
 
 
 def is_unfinished(git: Git, candidate: Candidate) -> bool:
@@ -63,17 +63,17 @@ def is_unfinished(git: Git, candidate: Candidate) -> bool:
 
     That is so if its tip leaves the bridge's folder as in the commit before.
     """
-    view = candidate.view
-    if candidate.fits_branch or view.state or view.cancel:
+    branch = candidate.branch
+    if candidate.fits_branch or branch.state or branch.cancel:
         return False
-    places = [f"{view.tip}:{wire.FOLDER}", f"{view.tip}^:{wire.FOLDER}"]
+    places = [f"{branch.tip}:{wire.FOLDER}", f"{branch.tip}^:{wire.FOLDER}"]
     folders = lookup.locate(git, places)
     return folders.get(places[0]) == folders.get(places[1])
 
 
-def belongs(git: Git, view: RequestBranch) -> bool:
+def belongs(git: Git, branch: RequestBranch) -> bool:
     """Return whether the request commit that the branch's states name is still part of the branch."""
-    return view.request == view.tip or history.is_ancestor(git, view.request, view.tip)
+    return branch.request == branch.tip or history.is_ancestor(git, branch.request, branch.tip)
 
 
 class Manifests:
@@ -84,18 +84,18 @@ class Manifests:
         # Parsed manifests, or refusals, by request commit; each with its size in memory.
         self._kept: dict[str, tuple[Request | Refusal, int]] = {}
 
-    def of(self, view: RequestBranch) -> Candidate:
+    def of(self, branch: RequestBranch) -> Candidate:
         """Return one request with its manifest."""
-        known = self._kept.get(view.request)
+        known = self._kept.get(branch.request)
         # The batch read does not tell files from symbolic links.
-        entry = objects.entry_at(self._git, view.request, wire.REQUEST) if known else None
+        entry = objects.entry_at(self._git, branch.request, wire.REQUEST) if known else None
         if known is None or entry is None or not entry.is_file:
-            return read_candidate(self._git, view)
-        return Candidate(view, known[0])
+            return read_candidate(self._git, branch)
+        return Candidate(branch, known[0])
 
-    def each(self, views: Sequence[RequestBranch]) -> Iterator[Request | None]:
-        """Yield the parsed manifest of each view, read in one batch; None for those that ``of`` has to read alone."""
-        new = list(dict.fromkeys(view.request for view in views if view.request not in self._kept))
+    def each(self, branches: Sequence[RequestBranch]) -> Iterator[Request | None]:
+        """Yield the parsed manifest of each branch, read in one batch; None for those that ``of`` has to read alone."""
+        new = list(dict.fromkeys(branch.request for branch in branches if branch.request not in self._kept))
         read: dict[str, Request | Refusal] = {}
         total = sum(size for _, size in self._kept.values())
         blobs = read_some(self._git, [f"{name}:{wire.REQUEST}" for name in new])
@@ -107,8 +107,10 @@ class Manifests:
                 if total + size <= CACHE_BYTES:
                     self._kept[commit] = read[commit], size
                     total += size
-        for view in views:
-            known = self._kept[view.request][0] if view.request in self._kept else read.get(view.request)
+        for branch in branches:
+            known = (
+                self._kept[branch.request][0] if branch.request in self._kept else read.get(branch.request)
+            )
             yield known if isinstance(known, Request) else None
 
     def forget_all_but(self, requests: Container[str]) -> None:

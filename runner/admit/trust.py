@@ -20,7 +20,7 @@ APPROVAL = "approval"
 WAITS = wire.WAITS_FOR_APPROVAL
 
 
-def why_trusted(git: Git, view: RequestBranch, preset: Preset, policy: Policy) -> str | None:
+def why_trusted(git: Git, branch: RequestBranch, preset: Preset, policy: Policy) -> str | None:
     """Return why the request's own code may run; None if its preset runs none.
 
     Raises:
@@ -36,11 +36,11 @@ def why_trusted(git: Git, view: RequestBranch, preset: Preset, policy: Policy) -
     if trust.code_request == "deny":
         rule = "its operator decides, by trust.code_request in its policy"
         raise Unable(CODE, f"{subject} does not allow: {rule}")
-    approved_by = Approvals(policy.state).of(view.branch, view.request)
+    approved_by = Approvals(policy.state).of(branch.name, branch.request)
     if approved_by is not None:
         return f"{APPROVAL} by {approved_by}"
     try:
-        return f"signature of {_signer(git, view, preset, policy)}"
+        return f"signature of {_signer(git, branch, preset, policy)}"
     except BadSignature as problem:
         if trust.unapproved == "hold":
             raise NeedsApproval(CODE, f"{WAITS}: {problem}") from problem
@@ -50,9 +50,9 @@ def why_trusted(git: Git, view: RequestBranch, preset: Preset, policy: Policy) -
         raise Unable(CODE, f"{subject} allows only to those it trusts: {problem}. {fix}") from problem
 
 
-def _signer(git: Git, view: RequestBranch, preset: Preset, policy: Policy) -> str:
+def _signer(git: Git, branch: RequestBranch, preset: Preset, policy: Policy) -> str:
     """Return who signed a request for this branch, this repository and this preset."""
-    signed = read_signed(git, view.request)
+    signed = read_signed(git, branch.request)
     if signed is None:
         raise BadSignature("it is not signed")
     if policy.trust.allowed_signers is None:
@@ -66,7 +66,7 @@ def _signer(git: Git, view: RequestBranch, preset: Preset, policy: Policy) -> st
         raise BadSignature("its signature does not say what it is for")
     if not binding.matches(signed.message, preset.name):
         raise BadSignature("the signed commit is not a request: its message holds more")
-    if binding.branch != view.branch:
+    if binding.branch != branch.name:
         raise BadSignature("it was signed for another branch")
     if binding.repository not in (repository_name(policy.bus.url), *policy.trust.repositories):
         raise BadSignature("it was signed for another repository")

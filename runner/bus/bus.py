@@ -258,15 +258,15 @@ def read_each(
 ) -> dict[str, RequestBranch]:
     """Read many branches, given as ``{branch: commit id}``. Bad ones are found by halving, and passed to ``failed``.
 
-    ``commits`` bounds the search for signed states, as in ``Reader.views``. For branches that have ended, foreign
-    commits and cancellations are not looked for: no caller needs them.
+    ``commits`` bounds the search for signed states, as in ``Reader.read_branches``. For branches that have ended,
+    foreign commits and cancellations are not looked for: no caller needs them.
     """
     if not tips:
         return {}
     try:
         # If only signed states count, the signatures decide which of several states ended a branch.
         plain = None if reader.has_keys else history.read_branches(git, tips, ended_whole=False)
-        return reader.views(git, tips, plain, commits)
+        return reader.read_branches(git, tips, plain, commits)
     except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
         branches = list(tips)
         if len(branches) == 1:

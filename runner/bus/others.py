@@ -44,7 +44,7 @@ class OtherRunners:
         self._since: dict[str, tuple[str, float]] = {}
 
     def eligible_runners(
-        self, view: RequestBranch, request: Request, preset: Preset | None, definition: str | None = None
+        self, branch: RequestBranch, request: Request, preset: Preset | None, definition: str | None = None
     ) -> list[str]:
         """Return the names of other runners that may run a request, the most recently announced first.
 
@@ -52,7 +52,7 @@ class OtherRunners:
         digest ``definition`` does not count.
         """
         wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
-        passed = wire.declined_by(view.state)
+        passed = wire.declined_by(branch.state)
         now, names = time.time(), []
         for sighting in self._look():
             record = sighting.record
@@ -63,17 +63,17 @@ class OtherRunners:
                 or not sighting.may_come_back(now)
             ):
                 continue
-            if listed and wanted <= set(record.labels) and record.serves(view.branch):
+            if listed and wanted <= set(record.labels) and record.serves(branch.name):
                 names.append(record.id)
         return names
 
-    def has_declined(self, view: RequestBranch) -> bool:
+    def has_declined(self, branch: RequestBranch) -> bool:
         """Return whether this runner has recorded on a request's branch that it leaves the request."""
-        return self._instance in wire.declined_by(view.state)
+        return self._instance in wire.declined_by(branch.state)
 
-    def note(self, view: RequestBranch, reason: str, name: str) -> str:
+    def note(self, branch: RequestBranch, reason: str, name: str) -> str:
         """Return the note that the runner ``name``, which is this one, leaves a request, and why."""
-        passed = " ".join([*wire.declined_by(view.state), self._instance][-wire.MOST_LEFT :])
+        passed = " ".join([*wire.declined_by(branch.state), self._instance][-wire.MOST_LEFT :])
         return f"{name} cannot run it: {reason[:_REASON_CHARS].rstrip('.')}; {wire.LEFT_BY} {passed}"
 
     def _look(self) -> Sequence[RunnerSighting]:

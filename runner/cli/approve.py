@@ -69,46 +69,48 @@ def _branch_of(commit: str, policy: Policy) -> str:
     bus.listing.read()
     tips = bus.sightings.judge(bus.listing.tips)
     here = lookup.locate(bus.git, set(tips.values()))
-    known = {branch: tip for branch, tip in tips.items() if tip in here and tip != commit}
-    views = read_each(bus.git, known, lambda _branch, _error: None, signing_key.reader(policy))
-    branches = [branch for branch, tip in tips.items() if tip == commit]
-    branches += [view.branch for view in views.values() if view.request == commit]
-    if not branches:
+    known = {name: tip for name, tip in tips.items() if tip in here and tip != commit}
+    branches = read_each(bus.git, known, lambda _branch, _error: None, signing_key.reader(policy))
+    names = [name for name, tip in tips.items() if tip == commit]
+    names += [branch.name for branch in branches.values() if branch.request == commit]
+    if not names:
         message = f"no request branch on the bus is at {commit}"
         raise RefusedError(message, code="no_such_request", fix="Push the request first, or give its branch.")
-    if len(branches) > 1:
-        more = f" and {len(branches) - _SHOWN} more" if len(branches) > _SHOWN else ""
-        message = f"{len(branches)} branches have this commit as their request: {', '.join(branches[:_SHOWN])}{more}"
+    if len(names) > 1:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        message = (
+            f"{len(names)} branches have this commit as their request: {', '.join(names[:_SHOWN])}{more}"
+        )
         raise RefusedError(message, code="ambiguous", fix="Give the branch instead of the commit.")
-    if branches[0] in views:
-        _check_open(views[branches[0]])
-    return branches[0]
+    if names[0] in branches:
+        _check_open(branches[names[0]])
+    return names[0]
 
 
-def _check_open(view: RequestBranch) -> None:
+def _check_open(branch: RequestBranch) -> None:
     """Raise a RefusedError if a request has ended: an approval comes too late."""
-    if view.current_state.is_final:
-        message = f"{view.branch} has already ended: {view.current_state}"
+    if branch.current_state.is_final:
+        message = f"{branch.name} has already ended: {branch.current_state}"
         fix = "Nothing runs it again. Ask the requester to send it anew, and approve that request."
         raise RefusedError(message, code="ended", fix=fix)
 
 
-def _request_on(branch: str, policy: Policy) -> str:
+def _request_on(name: str, policy: Policy) -> str:
     """Return the request commit on a branch of the bus, and show its manifest as this runner reads it.
 
     The layout of the manifest's own text could hide a part of it.
     """
-    if not branch_names.is_safe(branch) or not branch_names.matches(branch, tuple(policy.bus.patterns)):
-        raise UsageError(f"{branch!a} is neither a commit id nor a branch that this runner serves")
+    if not branch_names.is_safe(name) or not branch_names.matches(name, tuple(policy.bus.patterns)):
+        raise UsageError(f"{name!a} is neither a commit id nor a branch that this runner serves")
     bus = Bus(policy.bus, policy.state)
-    tip = bus.tip(branch)
+    tip = bus.tip(name)
     if tip is None:
-        raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
-    view = signing_key.reader(policy).view(bus.git, branch, tip)
-    _check_open(view)
-    parsed = read_candidate(bus.git, view).parsed
+        raise RefusedError(f"there is no branch {name} on the bus", code="no_such_request")
+    branch = signing_key.reader(policy).read_branch(bus.git, name, tip)
+    _check_open(branch)
+    parsed = read_candidate(bus.git, branch).parsed
     if isinstance(parsed, Refusal):
         put_block(f"(this runner will refuse the request: {parsed.message})\n", err=True)
     else:
         put_block(parsed.to_json().rstrip("\n") + "\n", err=True)
-    return view.request
+    return branch.request

@@ -120,17 +120,22 @@ def publish(context: RunnerContext, pending: Pending, *, is_new: bool = True) ->
             bus.release(pending.answer)
             return ours.state
         tip = bus.tip(pending.branch)
-        view = context.reader.view(bus.git, pending.branch, tip) if tip else None
-        if view and view.state and view.current_state.is_final and ledger.has_written(view.state.salt):
+        branch = context.reader.read_branch(bus.git, pending.branch, tip) if tip else None
+        if (
+            branch
+            and branch.state
+            and branch.current_state.is_final
+            and ledger.has_written(branch.state.salt)
+        ):
             # An earlier push succeeded, but the disk was too full to record that.
             _note_given(context, pending, is_new=is_new)
-            ledger.mark_settled(branch=pending.branch, state=str(view.current_state), published=view.tip)
+            ledger.mark_settled(branch=pending.branch, state=str(branch.current_state), published=branch.tip)
             bus.release(pending.answer)
-            return view.current_state
-        if view is None or not is_still_ours(context, view, expect, ours.token):
+            return branch.current_state
+        if branch is None or not is_still_ours(context, branch, expect, ours.token):
             _drop(context, pending, "the branch is gone or another runner has it")
             return None
-        expect = view.tip
+        expect = branch.tip
         commit = _upon(context, pending, expect)
         bus.keep(commit)
         ledger.record_answer(branch=pending.branch, state=ours.state, answer=commit, expect=expect)
@@ -152,17 +157,17 @@ def _drop(context: RunnerContext, pending: Pending, reason: str) -> None:
     context.bus.release(pending.answer)
 
 
-def is_still_ours(context: RunnerContext, view: RequestBranch, expect: str, token: int) -> bool:
+def is_still_ours(context: RunnerContext, branch: RequestBranch, expect: str, token: int) -> bool:
     """Return whether the last state is still this runner's own, of its claim ``token``: no other has added one."""
     git = context.bus.git
-    if not history.is_ancestor(git, expect, view.tip):
+    if not history.is_ancestor(git, expect, branch.tip):
         return False
-    if view.state and view.token == token and context.ledger.has_written(view.state.salt):
+    if branch.state and branch.token == token and context.ledger.has_written(branch.state.salt):
         # A heartbeat arrived although the reply to its push was lost.
         return True
     if context.reader.has_keys:
-        return view.state_commit is None or history.is_ancestor(git, view.state_commit, expect)
-    names = [f"{commit}:{wire.STATE}" for commit in (expect, view.tip)]
+        return branch.state_commit is None or history.is_ancestor(git, branch.state_commit, expect)
+    names = [f"{commit}:{wire.STATE}" for commit in (expect, branch.tip)]
     before, now = objects.read_many(git, names, max_bytes=wire.MAX_STATE)
     return before == now
 

@@ -32,10 +32,10 @@ _CLOSED = {
 
 def try_admit(context: RunnerContext, candidate: Candidate) -> Admitted | None:
     """Return a request that this runner would run now; None if it would refuse it or let it wait. Writes nothing."""
-    view = candidate.view
-    record = context.ledger.entry(view.branch)
+    branch = candidate.branch
+    record = context.ledger.entry(branch.name)
     has_answer = record is not None and record.published is not None
-    if has_answer or context.others.has_declined(view) or not belongs(context.bus.git, view):
+    if has_answer or context.others.has_declined(branch) or not belongs(context.bus.git, branch):
         return None
     try:
         return _admit(context, candidate)
@@ -51,65 +51,69 @@ def apply(
     Returns the published state; None if nothing was published; REQUESTED if the request waits (for approval, or until
     this machine's clock can be trusted).
     """
-    view = candidate.view
+    branch = candidate.branch
     if action is Action.WAIT:
-        context.tell(f"{view.branch}: another runner holds it")
+        context.tell(f"{branch.name}: another runner holds it")
         return None
-    if answered := _kept_answer(context, view):
-        context.tell(f"{view.branch}: the bus lost the answer; it is published again")
+    if answered := _kept_answer(context, branch):
+        context.tell(f"{branch.name}: the bus lost the answer; it is published again")
         return publish(context, answered, is_new=False)
-    if not belongs(context.bus.git, view):
+    if not belongs(context.bus.git, branch):
         reason = Reason(code="history_rewritten", message="its request is not part of the branch")
         outcome = Outcome(State.REFUSED, reason)
-        return answer_without_running(context, Lease(context, replace(view, request=view.tip)), None, outcome)
+        return answer_without_running(
+            context, Lease(context, replace(branch, request=branch.tip)), None, outcome
+        )
     if action is not Action.TAKE:
         state, code, message = _CLOSED[action]
-        message = with_reason(message, view.cancel if action is Action.CANCEL else None)
+        message = with_reason(message, branch.cancel if action is Action.CANCEL else None)
         outcome = Outcome(state, Reason(code=code, message=message))
-        return answer_without_running(context, Lease(context, view), candidate.request, outcome)
+        return answer_without_running(context, Lease(context, branch), candidate.request, outcome)
     try:
         admitted = admitted or _admit(context, candidate)
     except Refusal as refusal:
-        return _turn_down(context, view, refusal)
+        return _turn_down(context, branch, refusal)
     # If this runner had left the request to others before, it failed here after the claim.
-    is_left = context.others.has_declined(view) and leave_to_others(context, view, admitted.request)
+    is_left = context.others.has_declined(branch) and leave_to_others(context, branch, admitted.request)
     return State.REQUESTED if is_left else execute(context, admitted)
 
 
-def _kept_answer(context: RunnerContext, view: RequestBranch) -> Pending | None:
+def _kept_answer(context: RunnerContext, branch: RequestBranch) -> Pending | None:
     """Return the answer that this runner pushed earlier, if the bus has lost it since."""
-    record = context.ledger.entry(view.branch)
+    record = context.ledger.entry(branch.name)
     if record is None or record.published is None or not objects.is_commit(context.bus.git, record.published):
         return None
-    if record.published == view.tip or not history.is_ancestor(context.bus.git, view.tip, record.published):
+    if record.published == branch.tip or not history.is_ancestor(
+        context.bus.git, branch.tip, record.published
+    ):
         return None
     context.bus.keep(record.published)
     context.ledger.record_answer(
-        branch=view.branch, state=record.state, answer=record.published, expect=view.tip
+        branch=branch.name, state=record.state, answer=record.published, expect=branch.tip
     )
-    return Pending(record.request, view.branch, record.published, view.tip)
+    return Pending(record.request, branch.name, record.published, branch.tip)
 
 
-def _turn_down(context: RunnerContext, view: RequestBranch, refusal: Refusal) -> State | None:
+def _turn_down(context: RunnerContext, branch: RequestBranch, refusal: Refusal) -> State | None:
     """Refuse a request, or let it wait if somebody, or a corrected clock, may still change the decision."""
     if isinstance(refusal, NeedsApproval):
         # The reason is published on the branch, unless it is there already.
-        is_new = view.state is None or not view.state.detail.startswith(WAITS)
-        if is_new and Lease(context, view).advance(State.REQUESTED, detail=refusal.message) is Pushed.DONE:
-            context.tell(f"{view.branch}: {refusal.message}; next: kakeya-runner approve {view.request}")
+        is_new = branch.state is None or not branch.state.detail.startswith(WAITS)
+        if is_new and Lease(context, branch).advance(State.REQUESTED, detail=refusal.message) is Pushed.DONE:
+            context.tell(f"{branch.name}: {refusal.message}; next: kakeya-runner approve {branch.request}")
         return State.REQUESTED
     if refusal.code in OF_AGE and context.clock.is_doubtful():
         return State.REQUESTED
     if isinstance(refusal, Unable):
         request = refusal.request
-        if request and leave_to_others(context, view, request, refusal.message, refusal.definition):
+        if request and leave_to_others(context, branch, request, refusal.message, refusal.definition):
             return State.REQUESTED
         if refusal.is_new:
-            context.waits[view.branch] = f"{UNFIT}: {refusal.message}"
+            context.waits[branch.name] = f"{UNFIT}: {refusal.message}"
             return State.REQUESTED
     message = with_place(refusal.code, refusal.message, context.identity.id)
     outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=message))
-    return answer_without_running(context, Lease(context, view), refusal.request, outcome)
+    return answer_without_running(context, Lease(context, branch), refusal.request, outcome)
 
 
 def _admit(context: RunnerContext, candidate: Candidate) -> Admitted:
@@ -156,4 +160,4 @@ def is_for_others(context: RunnerContext, candidate: Candidate) -> bool:
         return False
     preset = context.presets.get(request.preset)
     wanted = {*(request.labels or ()), *(preset.labels if preset else ())}
-    return not wanted <= set(context.policy.labels) and belongs(context.bus.git, candidate.view)
+    return not wanted <= set(context.policy.labels) and belongs(context.bus.git, candidate.branch)

@@ -49,7 +49,7 @@ def execute(context: RunnerContext, admitted: Admitted) -> State | None:
     """
     # The supervisor starts while the claim is pushed, and gets the job only once the claim is on the bus.
     with closing(Ready()) as ready:
-        lease, request = Lease(context, admitted.view), admitted.request
+        lease, request = Lease(context, admitted.branch), admitted.request
         context.ledger.begin(lease.request, branch=lease.branch)
         claimed = lease.advance(State.CLAIMED)
         if claimed is not Pushed.DONE:
@@ -125,7 +125,7 @@ class _ClaimedRun:
             outcome.end(State.REFUSED, refusal.code, placed)
         except RunStopped as stopped:
             if message := _CANCELLED.get(stopped.reason):
-                cancel = self._lease.view.cancel if stopped.reason is StopReason.CANCELLED else None
+                cancel = self._lease.request_branch.cancel if stopped.reason is StopReason.CANCELLED else None
                 outcome.end(State.CANCELLED, stopped.reason.value, with_reason(message, cancel))
             return stopped.reason
         return None
@@ -150,7 +150,7 @@ class _ClaimedRun:
                 export_inputs(git, lease.request, preset.inputs, space.tree)
             return {}
         # Check the trust again: a key may have been taken off the list since the request was admitted.
-        trust.why_trusted(git, self._admitted.view, preset, policy)
+        trust.why_trusted(git, self._admitted.branch, preset, policy)
         writing = Keepalive(context, lease, "the request's files are being written")
         pointers = export_tree(git, lease.request, space.tree, policy.limits, writing.check)
         check_paths(preset, self._admitted.params, space.tree)

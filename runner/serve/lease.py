@@ -33,21 +33,21 @@ def with_reason(message: str, cancel: CancelFile | None) -> str:
 class Lease:
     """One request that this runner works on, from the claim to the answer."""
 
-    def __init__(self, context: RunnerContext, view: RequestBranch) -> None:
+    def __init__(self, context: RunnerContext, branch: RequestBranch) -> None:
         self._context = context
         self._bus = context.bus
-        entry = objects.entry_at(self._bus.git, view.request, wire.REQUEST)
+        entry = objects.entry_at(self._bus.git, branch.request, wire.REQUEST)
         # The manifest's blob, which is part of each commit of a state.
         self.manifest = entry.oid if entry and entry.is_file else None
-        self.view = view
-        self.branch = view.branch
-        self.request = view.request
-        self.tip = view.tip
-        self.token = wire.next_count(view.token)
+        self.request_branch = branch
+        self.branch = branch.name
+        self.request = branch.request
+        self.tip = branch.tip
+        self.token = wire.next_count(branch.token)
         # Output of the job that is not on the branch yet.
         self.log = LogStream(context.observer.prints)
         self.pace = Pace(context.policy.bus.lease_s, self._bus.budget)
-        self._sequence = view.sequence
+        self._sequence = branch.sequence
         self._salts: set[str] = set()
         # Commits whose push got no reply: the bus may have any of them.
         self._unsure: dict[str, Piece] = {}
@@ -127,8 +127,8 @@ class Lease:
         content: dict[str, bytes | BlobId | None] = {wire.FOLDER: None, **files, wire.STATE: now.to_bytes()}
         if self.manifest:
             content[wire.REQUEST] = BlobId(self.manifest)
-        if self.view.cancel:
-            content[wire.CANCEL] = self.view.cancel.to_bytes()
+        if self.request_branch.cancel:
+            content[wire.CANCEL] = self.request_branch.cancel.to_bytes()
         builder = writer or self.writer()
         tree = objects.overlay(self._bus.git, f"{self.request}^{{tree}}", content, builder)
         # GitHub starts no workflow for a push whose head commit contains this, so an answer never triggers another run.
@@ -144,9 +144,9 @@ class Lease:
         return Writer(self._bus.durable_git if durable else self._bus.git)
 
     def fetch_changes(self) -> RequestBranch | None:
-        """Fetch the branch. Return its view if somebody else added a commit, None if not.
+        """Fetch the branch. Return it if somebody else added a commit, None if not.
 
-        A deleted branch returns an empty view.
+        A deleted branch returns an empty one.
 
         Raises:
             InfrastructureError: the bus cannot be reached.
@@ -159,23 +159,27 @@ class Lease:
             return None
         if tip is None:
             return RequestBranch(self.branch, "", self.request, None, None, has_foreign_commits=True)
-        return self._context.reader.view(self._bus.git, self.branch, tip)
+        return self._context.reader.read_branch(self._bus.git, self.branch, tip)
 
-    def build_on(self, view: RequestBranch) -> None:
+    def build_on(self, branch: RequestBranch) -> None:
         """Continue on top of the commit that the requester added to the branch."""
-        self.view = view
-        self.tip = view.tip or self.tip
+        self.request_branch = branch
+        self.tip = branch.tip or self.tip
 
-    def owns_state(self, view: RequestBranch) -> bool:
+    def owns_state(self, branch: RequestBranch) -> bool:
         """Return whether the last state is still this runner's, with only unsigned states on top of it."""
-        ours = view.state is not None and view.state.salt in self._salts
-        return ours and view.unsigned is not None and not view.has_foreign_commits
+        ours = branch.state is not None and branch.state.salt in self._salts
+        return ours and branch.unsigned is not None and not branch.has_foreign_commits
 
     def hand_on(self, request: Request, reason: str) -> bool:
         """Hand the claimed request on to other runners, and return whether any may run it."""
         context = self._context
-        names = context.others.eligible_runners(self.view, request, context.presets.get(request.preset))
-        if names and self.hand_back(context.others.note(self.view, reason, context.identity.id), "handed_on"):
+        names = context.others.eligible_runners(
+            self.request_branch, request, context.presets.get(request.preset)
+        )
+        if names and self.hand_back(
+            context.others.note(self.request_branch, reason, context.identity.id), "handed_on"
+        ):
             context.tell(f"{self.branch}: handed on to {', '.join(names)}, because this runner cannot run it")
         return bool(names)
 
@@ -185,14 +189,16 @@ class Lease:
             self._context.ledger.mark_settled(branch=self.branch, state=state)
         return is_done
 
-    def is_fenced(self, view: RequestBranch) -> bool:
+    def is_fenced(self, branch: RequestBranch) -> bool:
         """Return whether another runner has claimed or answered the request, so that this one can publish nothing."""
-        return view.state is not None and view.state.salt not in self._salts and view.token >= self.token
+        return (
+            branch.state is not None and branch.state.salt not in self._salts and branch.token >= self.token
+        )
 
 
 def leave_to_others(
     context: RunnerContext,
-    view: RequestBranch,
+    branch: RequestBranch,
     request: Request,
     reason: str = "",
     definition: str | None = None,
@@ -202,15 +208,15 @@ def leave_to_others(
     If other runners may think that this one runs the preset, this one notes on the branch that it does not, and why.
     For ``definition`` see ``OtherRunners.eligible_runners``.
     """
-    names = context.others.eligible_runners(view, request, context.presets.get(request.preset), definition)
+    names = context.others.eligible_runners(branch, request, context.presets.get(request.preset), definition)
     if not names:
         return False
-    context.waits[view.branch] = f"left to {', '.join(names)}, because this runner cannot run it"
+    context.waits[branch.name] = f"left to {', '.join(names)}, because this runner cannot run it"
     is_listed = context.announcer.is_listed(request.preset)
-    is_held = view.state is not None and view.state.detail.startswith(WAITS_FOR_APPROVAL)
-    if is_listed and not is_held and not context.others.has_declined(view):
-        lease = Lease(context, view)
+    is_held = branch.state is not None and branch.state.detail.startswith(WAITS_FOR_APPROVAL)
+    if is_listed and not is_held and not context.others.has_declined(branch):
+        lease = Lease(context, branch)
         # Keep the old token: this does not count as an attempt to run the request.
-        lease.token = view.token
-        lease.advance(State.REQUESTED, detail=context.others.note(view, reason, context.identity.id))
+        lease.token = branch.token
+        lease.advance(State.REQUESTED, detail=context.others.note(branch, reason, context.identity.id))
     return True

@@ -100,7 +100,7 @@ def _announce(context: RunnerContext) -> None:
         context.tell(news)
 
 
-def once(context: RunnerContext, branch: str, commit: str | None = None) -> State | None:
+def once(context: RunnerContext, name: str, commit: str | None = None) -> State | None:
     """Handle one branch and return the state of its answer as it is shown, or None if this runner did not answer.
 
     With ``commit``, only that commit is accepted as the request: a branch with another request is left alone.
@@ -108,8 +108,8 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
     Raises:
         RefusedError: this runner does not serve the branch or the branch does not exist.
     """
-    if not branch_names.is_safe(branch) or not branch_names.matches(branch, context.bus.patterns):
-        message = f"{branch!r} is not served here: the policy accepts {', '.join(context.bus.patterns)}"
+    if not branch_names.is_safe(name) or not branch_names.matches(name, context.bus.patterns):
+        message = f"{name!r} is not served here: the policy accepts {', '.join(context.bus.patterns)}"
         raise RefusedError(message, code="branch_not_served")
     order = context.update_operator_mode()
     if not order.takes_requests:
@@ -119,30 +119,32 @@ def once(context: RunnerContext, branch: str, commit: str | None = None) -> Stat
         raise InfrastructureError(sentence, fix=fix, code="maintenance")
     waiting = push_pending_answers(context, Backoff())
     bus = context.bus
-    tip = bus.tip_with(branch, commit) if commit else bus.tip(branch, NETWORK_TIMEOUT)
+    tip = bus.tip_with(name, commit) if commit else bus.tip(name, NETWORK_TIMEOUT)
     if tip is None:
-        raise RefusedError(f"there is no branch {branch} on the bus", code="no_such_request")
-    view = context.reader.view(context.bus.git, branch, tip)
-    if view.too_large:
-        raise RefusedError(f"{branch} cannot be read: {view.too_large}", code="too_large")
-    if commit is not None and view.request != commit:
-        message = f"{branch} is no longer at {commit[:12]}: its request is {view.request[:12]}"
+        raise RefusedError(f"there is no branch {name} on the bus", code="no_such_request")
+    branch = context.reader.read_branch(context.bus.git, name, tip)
+    if branch.too_large:
+        raise RefusedError(f"{name} cannot be read: {branch.too_large}", code="too_large")
+    if commit is not None and branch.request != commit:
+        message = f"{name} is no longer at {commit[:12]}: its request is {branch.request[:12]}"
         raise RefusedError(message, code="moved")
-    action = decide(context, view, TipWatch())
+    action = decide(context, branch, TipWatch())
     if action is Action.NOTHING:
         # An answer from before the policy listed keys is not signed.
-        return _shown(context, tip, view.current_state) if view.current_state.is_final else view.unsigned
-    if branch in waiting:
-        raise InfrastructureError(f"the answer of {branch} cannot be pushed", fix="Try again.")
-    candidate = read_candidate(context.bus.git, view)
+        return (
+            _shown(context, tip, branch.current_state) if branch.current_state.is_final else branch.unsigned
+        )
+    if name in waiting:
+        raise InfrastructureError(f"the answer of {name} cannot be pushed", fix="Try again.")
+    candidate = read_candidate(context.bus.git, branch)
     if action is Action.TAKE and is_for_others(context, candidate):
-        context.tell(f"{branch}: asks for labels that this runner lacks")
+        context.tell(f"{name}: asks for labels that this runner lacks")
         return None
     published = apply(context, candidate, action)
     if published is State.REQUESTED:
-        reason = context.waits.pop(branch, "waits for approval, or until this machine's clock can be trusted")
-        context.tell(f"{branch}: {reason}")
-    record = context.ledger.entry(branch)
+        reason = context.waits.pop(name, "waits for approval, or until this machine's clock can be trusted")
+        context.tell(f"{name}: {reason}")
+    record = context.ledger.entry(name)
     return _shown(context, record.published if record else None, published)
 
 
@@ -155,13 +157,13 @@ def _shown(context: RunnerContext, answer: str | None, state: State | None) -> S
     return state
 
 
-def keep_results(context: RunnerContext, branch: str, folder: Path) -> None:
+def keep_results(context: RunnerContext, name: str, folder: Path) -> None:
     """Write a branch's answer into a folder if it verifies. A failure is only reported: the answer is on the bus."""
     try:
-        tip = context.bus.tip(branch)
-        view = context.reader.view(context.bus.git, branch, tip) if tip else None
-        if view and view.current_state.is_final:
-            report = verify(context.bus.git, view, context.presets)
-            write_answer(context.bus.git, view, report, folder)
+        tip = context.bus.tip(name)
+        branch = context.reader.read_branch(context.bus.git, name, tip) if tip else None
+        if branch and branch.current_state.is_final:
+            report = verify(context.bus.git, branch, context.presets)
+            write_answer(context.bus.git, branch, report, folder)
     except (KakeyaError, OSError) as error:
-        context.tell(f"{branch}: its results were not written to {folder}: {error}")
+        context.tell(f"{name}: its results were not written to {folder}: {error}")

@@ -88,12 +88,12 @@ class Memory:
         self.unadmitted &= {request_key(*each) for each in due.items()}
         return due
 
-    def settle(self, view: RequestBranch, expires: float | None = None, reason: str = "") -> None:
+    def settle(self, branch: RequestBranch, expires: float | None = None, reason: str = "") -> None:
         """Note that a branch needs no work until its tip changes or it expires, and why its request waits."""
-        self._settled[view.branch] = view.tip
+        self._settled[branch.name] = branch.tip
         if expires is not None:
-            self._ends[view.branch] = expires
-            self.why[view.branch] = reason
+            self._ends[branch.name] = expires
+            self.why[branch.name] = reason
 
     def skip(self, branch: str, tip: str, reason: str) -> None:
         """Skip a branch until its tip changes."""
@@ -109,47 +109,47 @@ class Memory:
     def note_order(self, waiting: Iterable[RequestBranch], ordered: Iterable[RequestBranch]) -> None:
         """Note which requests wait for their turn, in this order, and which have no turn."""
         # The dictionary keeps the order of turns.
-        reasons = dict.fromkeys((view.branch for view in ordered), "waits for its turn")
-        for view in waiting:
-            reasons.setdefault(view.branch, "its requester has used up their share: limits.per_requester")
-        self.why = reasons | {branch: reason for branch, reason in self.why.items() if branch not in reasons}
+        reasons = dict.fromkeys((branch.name for branch in ordered), "waits for its turn")
+        for branch in waiting:
+            reasons.setdefault(branch.name, "its requester has used up their share: limits.per_requester")
+        self.why = reasons | {name: reason for name, reason in self.why.items() if name not in reasons}
 
-    def is_held_back(self, view: RequestBranch) -> bool:
+    def is_held_back(self, branch: RequestBranch) -> bool:
         """Return whether a request was not admitted, or waits for an approval or for another runner."""
-        return request_key(view.branch, view.tip) in self.unadmitted or view.branch in self._checked
+        return request_key(branch.name, branch.tip) in self.unadmitted or branch.name in self._checked
 
-    def recall(self, views: Iterable[RequestBranch], approved: Collection[tuple[str, str]]) -> None:
+    def recall(self, branches: Iterable[RequestBranch], approved: Collection[tuple[str, str]]) -> None:
         """Let requests that were approved meanwhile be checked again at once."""
-        for view in views if approved else ():
-            if (view.branch, view.request) in approved and view.branch in self._checked:
-                self.unadmitted.discard(request_key(view.branch, view.tip))
-                del self._checked[view.branch]
+        for branch in branches if approved else ():
+            if (branch.name, branch.request) in approved and branch.name in self._checked:
+                self.unadmitted.discard(request_key(branch.name, branch.tip))
+                del self._checked[branch.name]
 
-    def checked_at(self, view: RequestBranch) -> float:
+    def checked_at(self, branch: RequestBranch) -> float:
         """Return when a request that waits for a decision was last checked; 0 if it never was."""
-        return self._checked.get(view.branch, (0.0, ""))[0]
+        return self._checked.get(branch.name, (0.0, ""))[0]
 
-    def was_just_checked(self, view: RequestBranch) -> bool:
+    def was_just_checked(self, branch: RequestBranch) -> bool:
         """Return whether a request waits for a decision and was checked a moment ago."""
-        if view.branch not in self._checked:
+        if branch.name not in self._checked:
             return False
-        checked_at, self.why[view.branch] = self._checked[view.branch]
+        checked_at, self.why[branch.name] = self._checked[branch.name]
         return time.monotonic() - checked_at < APPROVAL_RECHECK_S
 
-    def note_wait(self, view: RequestBranch) -> None:
+    def note_wait(self, branch: RequestBranch) -> None:
         """Record why a request waits, and tell the operator if it is left to another runner."""
-        reason = self._context.waits.pop(view.branch, None)
-        if reason and self._checked.get(view.branch, (0.0, ""))[1] != reason:
-            self._context.tell(f"{view.branch}: {reason}")
+        reason = self._context.waits.pop(branch.name, None)
+        if reason and self._checked.get(branch.name, (0.0, ""))[1] != reason:
+            self._context.tell(f"{branch.name}: {reason}")
         if reason is None and self._context.clock.is_doubtful():
             reason = CLOCK
-        reason = reason or f"waits for approval: kakeya-runner approve {view.request}"
-        self._checked[view.branch] = time.monotonic(), reason
-        self.why[view.branch] = reason
+        reason = reason or f"waits for approval: kakeya-runner approve {branch.request}"
+        self._checked[branch.name] = time.monotonic(), reason
+        self.why[branch.name] = reason
 
-    def back_off(self, view: RequestBranch) -> None:
+    def back_off(self, branch: RequestBranch) -> None:
         """Back off from a branch as long as it stays at this commit."""
-        self.retries.failed(request_key(view.branch, view.tip))
+        self.retries.failed(request_key(branch.name, branch.tip))
 
     def mark_handled(self, branch: str) -> None:
         """Note that a branch was handled without a fault."""

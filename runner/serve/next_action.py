@@ -59,30 +59,30 @@ class TipWatch:
         return time.monotonic() - since[1] if since else 0.0
 
 
-def decide(context: RunnerContext, view: RequestBranch, watch: TipWatch) -> Action:  # noqa: PLR0911 - one return a row
+def decide(context: RunnerContext, branch: RequestBranch, watch: TipWatch) -> Action:  # noqa: PLR0911 - one return a row
     """Decide on one branch. If this runner already holds it, an earlier process died during that job."""
-    state = view.state
-    if keeps_unsigned_answer(context, view):
+    state = branch.state
+    if keeps_unsigned_answer(context, branch):
         return Action.NOTHING
     if state is None:
-        return Action.CANCEL if view.cancel else Action.TAKE
+        return Action.CANCEL if branch.cancel else Action.TAKE
     if state.state.is_final:
         return Action.NOTHING
     if state.state.is_taken:
         # The id on the bus can be forged, so the ledger decides: it lists the states that this runner wrote.
-        ours = has_our_id(context, view) and context.ledger.has_written(state.salt)
+        ours = has_our_id(context, branch) and context.ledger.has_written(state.salt)
         lease_s = min(state.lease_s, context.policy.bus.longest_lease_s)
-        if not ours and watch.unchanged_s(view.branch, view.state_commit) < lease_s * _MARGIN:
+        if not ours and watch.unchanged_s(branch.name, branch.state_commit) < lease_s * _MARGIN:
             return Action.WAIT
-    if view.cancel:
+    if branch.cancel:
         return Action.CANCEL
-    if view.has_foreign_commits:
+    if branch.has_foreign_commits:
         return Action.SUPERSEDE
-    if state.state is not State.REQUESTED and view.token >= context.policy.limits.attempts:
+    if state.state is not State.REQUESTED and branch.token >= context.policy.limits.attempts:
         return Action.LOSE
     return Action.TAKE
 
 
-def has_our_id(context: RunnerContext, view: RequestBranch) -> bool:
+def has_our_id(context: RunnerContext, branch: RequestBranch) -> bool:
     """Return whether the last state has this runner's id."""
-    return view.state is not None and view.state.runner.instance == context.identity.instance
+    return branch.state is not None and branch.state.runner.instance == context.identity.instance

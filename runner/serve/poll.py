@@ -66,30 +66,32 @@ class Poller:
     def _read(self, tips: Mapping[str, str]) -> dict[str, RequestBranch]:
         """Read branches. Those that cannot be read are left out."""
         died = self._died
-        views = {branch: view for branch, view in self._views.items() if tips.get(branch) == view.tip}
-        new = {branch: tip for branch, tip in tips.items() if branch not in views}
-        views |= self._read_counted({branch: tip for branch, tip in new.items() if tip not in died})
-        for branch, tip in new.items():
+        branches = {name: branch for name, branch in self._views.items() if tips.get(name) == branch.tip}
+        new = {name: tip for name, tip in tips.items() if name not in branches}
+        branches |= self._read_counted({name: tip for name, tip in new.items() if tip not in died})
+        for name, tip in new.items():
             if died.get(tip, 0) >= limits.CRASHES:
-                self._memory.skip(branch, tip, f"this runner crashed {died[tip]} times over it")
+                self._memory.skip(name, tip, f"this runner crashed {died[tip]} times over it")
             elif tip in died:
-                views |= self._read_counted({branch: tip})
-        self._memory.note_unread(new.keys() - views.keys())
+                branches |= self._read_counted({name: tip})
+        self._memory.note_unread(new.keys() - branches.keys())
         self._known = set(tips.values())
-        self._views = {branch: view for branch, view in views.items() if not (view.state or view.cancel)}
-        return views
+        self._views = {
+            name: branch for name, branch in branches.items() if not (branch.state or branch.cancel)
+        }
+        return branches
 
     def _read_counted(self, tips: Mapping[str, str]) -> dict[str, RequestBranch]:
         """Read branches. New commits are counted before, so that the next process knows of one that kills this one."""
         context, new = self._context, set(tips.values()) - self._known
         if new:
             context.ledger.record_attempt(new)
-        views = read_each(
+        branches = read_each(
             context.bus.git, tips, self._memory.mark_failed, context.reader, limits.UNSIGNED_A_POLL
         )
         if new:
             context.ledger.clear_attempts(new)
-        return views
+        return branches
 
     def _tell_left_out(self) -> None:
         """Tell the operator, once for each branch, which branches cannot be fetched and why."""

@@ -51,9 +51,9 @@ class FairQueue:
         self._last: Counter[tuple[str, ...]] = Counter()
         self._flooding: set[Requester] = set()
 
-    def order(self, views: Iterable[RequestBranch], blocked: Container[str] = ()) -> list[RequestBranch]:
+    def order(self, branches: Iterable[RequestBranch], blocked: Container[str] = ()) -> list[RequestBranch]:
         """Return the requests that may have a turn now, in fair order. ``blocked`` branches use up no quota."""
-        waiting = sorted(views, key=age_sort_key)
+        waiting = sorted(branches, key=age_sort_key)
         who = self._who.of(waiting)
         self._who.forget_all_but(who)
         self._manifests.forget_all_but({request for _, request in who})
@@ -64,25 +64,25 @@ class FairQueue:
         counts = self._ledger.taken_between(now - _HOUR_S, now) if self._quota.per_hour else {}
         allowed: list[RequestBranch] = []
         count: Counter[Requester] = Counter()
-        for view in waiting:
-            requester = who[_key(view)]
-            count[requester] += view.branch not in blocked
+        for branch in waiting:
+            requester = who[_key(branch)]
+            count[requester] += branch.name not in blocked
             most = self._quota.per_hour
             has_quota = most is None or counts.get(_label(requester), 0) < most
             if has_quota and count[requester] <= self._quota.waiting:
-                allowed.append(view)
+                allowed.append(branch)
         self._alert(count)
-        return take_turns(allowed, lambda view: who[_key(view)], self._last)
+        return take_turns(allowed, lambda branch: who[_key(branch)], self._last)
 
-    def check(self, view: RequestBranch) -> None:
+    def check(self, branch: RequestBranch) -> None:
         """Determine what ``order`` needs to know about one request, and raise any error."""
-        age_sort_key(view)
-        self._who.of([view])
+        age_sort_key(branch)
+        self._who.of([branch])
 
-    def served(self, view: RequestBranch) -> None:
+    def served(self, branch: RequestBranch) -> None:
         """Record that a request had its turn."""
         self._turn += 1
-        requester = self._who.of([view])[_key(view)]
+        requester = self._who.of([branch])[_key(branch)]
         for steps in range(1, len(requester) + 1):
             self._last[requester[:steps]] = self._turn
         if self._quota.per_hour is not None:
@@ -113,28 +113,28 @@ class Requesters:
         self._list: object = None
         self._known: dict[_RequestKey, Requester] = {}
 
-    def of(self, views: Sequence[RequestBranch]) -> dict[_RequestKey, Requester]:
+    def of(self, branches: Sequence[RequestBranch]) -> dict[_RequestKey, Requester]:
         """Return the requester of each request, by the request's branch and commit."""
         current = stamp(self._signers) if self._signers else None
         if current != self._list:
             self._list, self._known = current, {}
-        keys = {_key(view): view for view in views}
-        new = [view for key, view in keys.items() if key not in self._known]
+        keys = {_key(branch): branch for branch in branches}
+        new = [branch for key, branch in keys.items() if key not in self._known]
         known = {key: self._known[key] for key in keys if key in self._known}
         checked = 0
         for i in range(0, len(new), _AT_ONCE):
             some = new[i : i + _AT_ONCE]
             # Commits have to be read only if signatures count.
-            names = [view.request for view in some]
+            names = [branch.request for branch in some]
             commits = read_some(self._git, names, kind="commit") if self._signers else [None] * len(some)
-            for view, request, commit in zip(some, self._manifests.each(some), commits, strict=True):
-                name, key = request.requested_by if request else "", _key(view)
-                known[key] = unsigned_requester(view.branch, name, self._prefixes)
+            for branch, request, commit in zip(some, self._manifests.each(some), commits, strict=True):
+                name, key = request.requested_by if request else "", _key(branch)
+                known[key] = unsigned_requester(branch.name, name, self._prefixes)
                 if commit is not None and b"\ngpgsig" in commit and self._signers:
                     checked += 1
                     if checked > _SIGNERS_A_POLL:
                         continue
-                    known[key] = _signed(commit, view, self._signers) or known[key]
+                    known[key] = _signed(commit, branch, self._signers) or known[key]
                 self._known[key] = known[key]
         return known
 
@@ -144,37 +144,37 @@ class Requesters:
 
 
 def take_turns(
-    views: Sequence[RequestBranch],
+    branches: Sequence[RequestBranch],
     who: Callable[[RequestBranch], Requester],
     last: Counter[tuple[str, ...]],
     level: int = 1,
 ) -> list[RequestBranch]:
-    """Order views, given oldest first, so that requesters alternate. Whoever has waited longest for a turn is first."""
+    """Order branches, given oldest first, so that requesters alternate. Whoever waited longest for a turn is first."""
     groups: dict[tuple[str, ...], list[RequestBranch]] = defaultdict(list)
-    for view in views:
-        groups[who(view)[:level]].append(view)
-    if len(groups) == 1 and all(len(who(view)) <= level for view in views):
-        return list(views)
+    for branch in branches:
+        groups[who(branch)[:level]].append(branch)
+    if len(groups) == 1 and all(len(who(branch)) <= level for branch in branches):
+        return list(branches)
     ordered = sorted(groups, key=lambda key: (last[key], age_sort_key(groups[key][0])))
     queues = [take_turns(groups[key], who, last, level + 1) for key in ordered]
-    return [view for row in zip_longest(*queues) for view in row if view is not None]
+    return [branch for row in zip_longest(*queues) for branch in row if branch is not None]
 
 
-def age_sort_key(view: RequestBranch) -> tuple[int, str]:
+def age_sort_key(branch: RequestBranch) -> tuple[int, str]:
     """Return the sort key of a request: the creation time in its branch name."""
-    return (_asked_at(view.branch), view.branch)
+    return (_asked_at(branch.name), branch.name)
 
 
-def _key(view: RequestBranch) -> _RequestKey:
-    return view.branch, view.request
+def _key(branch: RequestBranch) -> _RequestKey:
+    return branch.name, branch.request
 
 
-def _signed(commit: bytes, view: RequestBranch, signers: Path) -> Requester | None:
+def _signed(commit: bytes, branch: RequestBranch, signers: Path) -> Requester | None:
     """Return the signer of a request. A signature counts on the branch for which it was made: all can copy it."""
     try:
-        signed = split_signed_commit(commit, view.request)
+        signed = split_signed_commit(commit, branch.request)
         binding = Binding.parse(signed.message) if signed else None
-        if signed is None or binding is None or binding.branch != view.branch:
+        if signed is None or binding is None or binding.branch != branch.name:
             return None
         return ("signer", signer_of(signed, signers))
     except (BadSignature, PolicyError, ProcessError):

@@ -64,18 +64,18 @@ def wait_for_end(context: RunnerContext, command: Command, keepalive: "Keepalive
 
 def _look(lease: Lease) -> StopReason | None:
     """Return why the job has to end if somebody pushed to the branch, else None."""
-    view = None
+    branch = None
     with suppress(InfrastructureError):
-        view = lease.fetch_changes()
-    if view is None:
+        branch = lease.fetch_changes()
+    if branch is None:
         return None
-    if lease.is_fenced(view):
+    if lease.is_fenced(branch):
         return StopReason.FENCED
-    stands = lease.owns_state(view) and view.cancel == lease.view.cancel
-    lease.build_on(view)
+    stands = lease.owns_state(branch) and branch.cancel == lease.request_branch.cancel
+    lease.build_on(branch)
     if stands:
         return None
-    is_cancelled = view.cancel is not None and view.cancel.request == lease.request
+    is_cancelled = branch.cancel is not None and branch.cancel.request == lease.request
     return StopReason.CANCELLED if is_cancelled else StopReason.SUPERSEDED
 
 

@@ -53,11 +53,11 @@ def _refill(ledger: Ledger, git: Git, prefix: str, tell: Callable[[str], None], 
     tips = {ref.removeprefix(prefix): oid for ref, oid in git.refs(prefix).items()}
     if prefix == APART:
         tips = {name.partition("/")[2]: oid for name, oid in tips.items()}
-    safe = {branch: tip for branch, tip in tips.items() if branch_names.is_safe(branch)}
-    views = read_each(git, safe, lambda branch, error: tell(f"{branch} cannot be read: {error}"), reader)
-    touched = [view for view in views.values() if view.state]
-    for view in touched:
-        ledger.restore(view.request, branch=view.branch, state=str(view.current_state))
+    safe = {name: tip for name, tip in tips.items() if branch_names.is_safe(name)}
+    branches = read_each(git, safe, lambda name, error: tell(f"{name} cannot be read: {error}"), reader)
+    touched = [branch for branch in branches.values() if branch.state]
+    for branch in touched:
+        ledger.restore(branch.request, branch=branch.name, state=str(branch.current_state))
     return len(touched)
 
 

@@ -54,19 +54,19 @@ def apply_retention(
     """
     archive, tips = context.policy.archive, context.bus.fetch()
 
-    def failed(branch: str, error: Exception) -> None:
-        context.tell(f"{branch} cannot be read: {error}")
+    def failed(name: str, error: Exception) -> None:
+        context.tell(f"{name} cannot be read: {error}")
 
-    views = read_each(context.bus.git, tips, failed, context.reader)
+    branches = read_each(context.bus.git, tips, failed, context.reader)
     answered = {
-        branch
-        for branch, view in views.items()
-        if view.current_state.is_final or keeps_unsigned_answer(context, view)
+        name
+        for name, branch in branches.items()
+        if branch.current_state.is_final or keeps_unsigned_answer(context, branch)
     }
     # The times on the bus can only delay a deletion: this machine's clock may be ahead.
     now = times.confirmed_time(time.time(), times.request_times(context.bus.git, HEADS))
     known = context.ledger.answers_on_bus(answered, tips, time.time())
-    chosen = {branch: tips[branch] for branch in choose(known, rule, now)[:most]}
+    chosen = {name: tips[name] for name in choose(known, rule, now)[:most]}
     deleted: list[str] = []
     pairs = list(chosen.items()) if not dry_run else []
     for i in range(0, len(pairs), BATCH_SIZE):
@@ -77,7 +77,7 @@ def apply_retention(
     if pairs and len(pairs) != most:
         tidy(context)
     gone = dict.fromkeys(chosen if dry_run else deleted)
-    stayed = [branch for branch in chosen if branch not in gone]
+    stayed = [name for name in chosen if name not in gone]
     return Swept(len(answered), len(tips) - len(answered), list(gone), stayed, str(archive))
 
 

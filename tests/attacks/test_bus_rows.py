@@ -530,7 +530,7 @@ ERRORS = [
 
 
 class Faults:
-    """Raises errors in the functions that a poll calls about one branch: with its view, its name or its commit.
+    """Raises errors in the functions that a poll calls about one branch: with itself, its name or its commit.
 
     The functions are found by looking at what is called. An error is raised in the call itself, as if its first line
     did that.
@@ -575,8 +575,10 @@ class Faults:
         if isinstance(value, str):
             return value in (self.branch, self.tip, f"{self.branch} {self.tip}")
         if isinstance(value, Candidate):
-            return value.view.branch == self.branch
-        return isinstance(value, history.RequestBranch | Lease) and value.branch == self.branch
+            return value.branch.name == self.branch
+        if isinstance(value, history.RequestBranch):
+            return value.name == self.branch
+        return isinstance(value, Lease) and value.branch == self.branch
 
 
 OURS = tuple(str(Path(package.__file__).parent) for package in (bridge, runner) if package.__file__)

@@ -178,7 +178,7 @@ def test_row_03_a_push_between_the_validation_and_the_claim_runs_nothing(target,
     def admit(git, asked, *rest):
         admitted = real(git, asked, *rest)
         if not moved:
-            swap(target, branch, *([asked.view.tip] if how == "on top" else []))
+            swap(target, branch, *([asked.branch.tip] if how == "on top" else []))
             moved.append(target.tip(branch))
         return admitted
 

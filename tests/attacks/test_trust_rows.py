@@ -252,10 +252,10 @@ def test_row_21_a_commit_that_was_trusted_is_refused_after_its_key_was_taken_off
     run = trusting.ask("alice")
     with trusting.keyed.context(**trusting.policy()) as context:
         tip = context.bus.tip(run.branch)
-        view = read_branch(context.bus.git, run.branch, tip)
+        branch = read_branch(context.bus.git, run.branch, tip)
         arguments = (
             context.bus.git,
-            read_candidate(context.bus.git, view),
+            read_candidate(context.bus.git, branch),
             context.presets,
             context.policy,
             context.ledger,
@@ -567,8 +567,8 @@ def test_row_55_a_forged_heartbeat_does_not_keep_the_claim_of_a_dead_runner_aliv
     short = {"bus": {"lease_s": 1.0}}
     other = {"trust": {"runners": [str(keyed.key()), str(keyed.key("two"))]}}
     with keyed.context(**short, **fleet) as context:
-        view = context.reader.view(context.bus.git, run.branch, context.bus.fetch()[run.branch])
-        assert Lease(context, view).advance(wire.State.CLAIMED) is Pushed.DONE
+        branch = context.reader.read_branch(context.bus.git, run.branch, context.bus.fetch()[run.branch])
+        assert Lease(context, branch).advance(wire.State.CLAIMED) is Pushed.DONE
     with keyed.context("two", **short, **other) as context:
         poller = Poller(context)
         until = time.monotonic() + 120
@@ -606,11 +606,11 @@ def test_row_57_a_forged_final_state_does_not_keep_an_answer_from_being_publishe
     run = client.run("noop")
     push, forged = Bus.push, []
 
-    def forge_first(bus, branch, commit, *, expect):
+    def forge_first(bus, name, commit, *, expect):
         state = wire.parse_state(objects.read_blob(bus.git, commit, wire.STATE, max_bytes=wire.MAX_STATE))
         if state.state.is_final and not forged:
             forged.append(forge(forger, run, state="failed", token=5))
-        return push(bus, branch, commit, expect=expect)
+        return push(bus, name, commit, expect=expect)
 
     monkeypatch.setattr(Bus, "push", forge_first)
 
@@ -619,8 +619,8 @@ def test_row_57_a_forged_final_state_does_not_keep_an_answer_from_being_publishe
     assert stands(forger, run) == (wire.State.SUCCEEDED, 1)
     assert objects.parents_of(forger.git, forger.tip(run.branch))[0] == forged[0]
     with keyed.context(**fleet) as context:
-        view = context.reader.view(context.bus.git, run.branch, context.bus.fetch()[run.branch])
-    assert (view.state_commit, view.unsigned) == (forger.tip(run.branch), None)
+        branch = context.reader.read_branch(context.bus.git, run.branch, context.bus.fetch()[run.branch])
+    assert (branch.state_commit, branch.unsigned) == (forger.tip(run.branch), None)
     assert reader.verify(run.branch).signed
     assert reader.verify(run.branch).holds
 
@@ -663,8 +663,8 @@ def test_row_58_a_signature_moved_to_another_branch_is_none(client, keyed, forge
 def test_row_58_a_signature_moved_to_a_later_place_in_its_branch_is_none(client, keyed, forger, fleet):
     run = client.run("noop")
     with keyed.context(**fleet) as context:
-        view = context.reader.view(context.bus.git, run.branch, context.bus.fetch()[run.branch])
-        lease = Lease(context, view)
+        branch = context.reader.read_branch(context.bus.git, run.branch, context.bus.fetch()[run.branch])
+        lease = Lease(context, branch)
         assert lease.advance(wire.State.CLAIMED) is Pushed.DONE
         claim = lease.tip
         assert lease.advance(wire.State.REQUESTED) is Pushed.DONE

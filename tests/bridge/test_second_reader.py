@@ -128,5 +128,5 @@ def test_both_readers_see_the_same_trees_parents_and_blobs(clone, bus, repo, wor
     }
     assert {entry.path: (entry.mode, entry.oid, entry.size) for entry in ours} == theirs
     assert objects.parents_of(mine, run.commit) == [parent.hexsha for parent in commit.parents]
-    view = history.read_branch(mine, run.branch, commit.hexsha)
-    assert (view.tip, view.current_state) == (commit.hexsha, State.REQUESTED)
+    branch = history.read_branch(mine, run.branch, commit.hexsha)
+    assert (branch.tip, branch.current_state) == (commit.hexsha, State.REQUESTED)

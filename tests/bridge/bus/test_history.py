@@ -61,12 +61,14 @@ def test_only_of_those_that_have_ended_less_is_read(store, tips):
     whole = history.read_branches(store, tips)
     brief = history.read_branches(store, tips, ended_whole=False)
 
-    assert {name for name, view in whole.items() if view.current_state.is_final} == {*list(tips)[-4:]}
+    assert {name for name, branch in whole.items() if branch.current_state.is_final} == {*list(tips)[-4:]}
     assert whole["refused, then pushed to"].has_foreign_commits
     assert whole["failed, cancelled"].cancel
     assert brief == {
-        name: replace(view, has_foreign_commits=False, cancel=None) if view.current_state.is_final else view
-        for name, view in whole.items()
+        name: replace(branch, has_foreign_commits=False, cancel=None)
+        if branch.current_state.is_final
+        else branch
+        for name, branch in whole.items()
     }
 
 

@@ -104,8 +104,8 @@ def test_what_was_just_sent_is_there_for_every_command(http_bus, far, lags, clon
             assert client.cancel(run.branch).state is State.CANCELLED
         assert calls.status(bus, models.About(request=run.branch)).state == "cancelled"
 
-        view = far.view(run.branch)
-        assert far.remote.delete(run.branch, expect=view.tip)
+        branch = far.view(run.branch)
+        assert far.remote.delete(run.branch, expect=branch.tip)
         for client in (far, Client(clone)):
             assert client.list() == []
 

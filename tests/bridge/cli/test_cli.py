@@ -263,19 +263,19 @@ def test_a_request_that_is_cancelled_before_a_runner_took_it_ends_with_6(kakeya,
 def test_a_followed_log_that_comes_in_pieces_commands_no_workflow(kakeya, clone, client):
     """Whoever may push writes pieces that no runner has cleaned."""
     run, git = client.run("noop"), client.git
-    view = client.view(run.branch)
+    branch = client.view(run.branch)
     for i, piece in enumerate((b"a\n:", b":error::b\n#", b"#[error]c\n\xe2\xa0\x80:", b":add-mask::d\n")):
         state = wire.StateFile(
-            schema_version=2, state=wire.State.RUNNING, branch=run.branch, request=view.request, salt=f"{i}", token=1,
+            schema_version=2, state=wire.State.RUNNING, branch=run.branch, request=branch.request, salt=f"{i}", token=1,
             sequence=i, lease_s=60.0, runner=wire.Runner(id="i", instance="x", version="1"), at="t",
         )  # fmt: skip
         tree = objects.overlay(
-            git, f"{view.tip}^{{tree}}", {wire.STATE: state.to_bytes(), wire.STREAM: piece}
+            git, f"{branch.tip}^{{tree}}", {wire.STATE: state.to_bytes(), wire.STREAM: piece}
         )
         who = objects.Identity("A Forger", "forger@example.invalid")
-        tip = objects.commit(git, tree, [view.tip], "a state\n", who)
+        tip = objects.commit(git, tree, [branch.tip], "a state\n", who)
         git("push", "--quiet", "origin", f"{tip}:refs/heads/{run.branch}")
-        view = client.view(run.branch)
+        branch = client.view(run.branch)
 
     done = kakeya(clone, "logs", "-f", "--timeout", "0s")
     assert done.returncode == 3

@@ -126,9 +126,9 @@ def test_a_request_that_is_held_says_so_and_not_that_nobody_took_it():
         lease_s=60.0, runner=wire.Runner(id="i", instance="x", version="1"), at="t",
         detail="waits for approval by the runner's operator: it is not signed",
     )  # fmt: skip
-    view = RequestBranch("b", "1" * 40, "0" * 40, state, None, has_foreign_commits=False)
+    branch = RequestBranch("b", "1" * 40, "0" * 40, state, None, has_foreign_commits=False)
 
-    message = follow.wait_timeout_error(view, 5).message
+    message = follow.wait_timeout_error(branch, 5).message
 
     assert "waits for approval by the runner's operator" in message
     assert "no runner took" not in message

@@ -86,17 +86,17 @@ def test_a_log_on_the_bus_keeps_them_for_whoever_asks(clone, client, monkeypatch
         HIDDEN[3],
     ]
     run, git = client.run("noop"), client.git
-    view = client.view(run.branch)
+    branch = client.view(run.branch)
     for i, piece in enumerate(pieces):
         state = wire.StateFile(
-            schema_version=2, state=wire.State.RUNNING, branch=run.branch, request=view.request, salt=f"{i}", token=1,
+            schema_version=2, state=wire.State.RUNNING, branch=run.branch, request=branch.request, salt=f"{i}", token=1,
             sequence=i, lease_s=60.0, runner=wire.Runner(id="i", instance="x", version="1"), at="t",
         )  # fmt: skip
         files = {wire.STATE: state.to_bytes(), wire.STREAM: piece.encode()}
-        tree = objects.overlay(git, f"{view.tip}^{{tree}}", files)
-        tip = objects.commit(git, tree, [view.tip], "a state\n", objects.Identity("R", "r@example.invalid"))
+        tree = objects.overlay(git, f"{branch.tip}^{{tree}}", files)
+        tip = objects.commit(git, tree, [branch.tip], "a state\n", objects.Identity("R", "r@example.invalid"))
         git("push", "--quiet", "origin", f"{tip}:refs/heads/{run.branch}")
-        view = client.view(run.branch)
+        branch = client.view(run.branch)
 
     shown = "step 1\nkakeya-rows are mine\n"
     assert printed() == shown
@@ -104,4 +104,4 @@ def test_a_log_on_the_bus_keeps_them_for_whoever_asks(clone, client, monkeypatch
     assert printed("--raw") == "".join(pieces)
     assert printed("-f", "--raw", "--timeout", "0s") == "".join(pieces)
     assert run.logs() == "".join(pieces)
-    assert last_line(git, view) == "kakeya-rows are mine"
+    assert last_line(git, branch) == "kakeya-rows are mine"

@@ -32,15 +32,15 @@ def write(client, git, clone):
     repo = client.git
 
     def put(branch, state=State.RUNNING, *, at=None, log=b"", labels=(), lease_s=60.0, detail="", name="mac"):
-        view = client.view(branch)
+        read = client.view(branch)
         said = StateFile(
-            schema_version=2, state=state, branch=branch, request=view.request, salt=f"{time.time_ns():016x}",
-            token=1, sequence=view.sequence + 1, lease_s=lease_s, at=at or ago(0), detail=detail, left_out=0,
+            schema_version=2, state=state, branch=branch, request=read.request, salt=f"{time.time_ns():016x}",
+            token=1, sequence=read.sequence + 1, lease_s=lease_s, at=at or ago(0), detail=detail, left_out=0,
             runner=Runner(id=name, instance="i", version="0.1.0"), labels=None if labels is None else list(labels),
         )  # fmt: skip
         files = {wire.STATE: said.to_bytes(), wire.STREAM: log or None}
-        tree = objects.overlay(repo, f"{view.tip}^{{tree}}", files)
-        commit = objects.commit(repo, tree, [view.tip], "a state\n", RUNNER)
+        tree = objects.overlay(repo, f"{read.tip}^{{tree}}", files)
+        commit = objects.commit(repo, tree, [read.tip], "a state\n", RUNNER)
         repo("push", "--quiet", "origin", f"{commit}:refs/heads/{branch}")
         return commit
 

@@ -33,8 +33,8 @@ AT = runner().record.at_s
 @pytest.fixture
 def reasons(client):
     def look(*runners, now=AT):
-        views = history.read_branches(client.git, client.remote.fetch(*PATTERNS))
-        return why_waiting.reasons(client.git, views, runners, client.presets, PATTERNS, now)
+        branches = history.read_branches(client.git, client.remote.fetch(*PATTERNS))
+        return why_waiting.reasons(client.git, branches, runners, client.presets, PATTERNS, now)
 
     return look
 
@@ -60,8 +60,8 @@ def test_labels_of_manifest_and_preset_count(client, reasons, presets):
     folder = presets(other={"labels": ["gpu"], "steps": [{"argv": ["/bin/true"]}]})
     client = Client(client.git.directory, presets=folder)
     branch = client.run("other", labels=["big"]).branch
-    views = history.read_branches(client.git, client.remote.fetch(*PATTERNS))
-    found = why_waiting.reasons(client.git, views, [runner(labels=["big"])], client.presets, PATTERNS, AT)
+    branches = history.read_branches(client.git, client.remote.fetch(*PATTERNS))
+    found = why_waiting.reasons(client.git, branches, [runner(labels=["big"])], client.presets, PATTERNS, AT)
     assert found[branch].missing == ("gpu",)
 
 
@@ -89,10 +89,10 @@ def test_nothing_waits(reasons):
 def test_what_a_runner_holds_stands_on_the_branches(client, keyed):
     run = client.run("noop")
     keyed.handle()
-    views = history.read_branches(client.git, client.remote.fetch(*PATTERNS))
-    (seen,) = with_jobs([runner(busy_with=run.branch)], views)
+    branches = history.read_branches(client.git, client.remote.fetch(*PATTERNS))
+    (seen,) = with_jobs([runner(busy_with=run.branch)], branches)
     assert seen.record.busy_with is None, "it has its answer"
-    (seen,) = with_jobs([runner(busy_with="mac-bridge/elsewhere")], views)
+    (seen,) = with_jobs([runner(busy_with="mac-bridge/elsewhere")], branches)
     assert seen.record.busy_with == "mac-bridge/elsewhere"
 
 

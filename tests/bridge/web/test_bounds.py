@@ -26,7 +26,7 @@ from bridge.web.figures import Figures
 from bridge.web.runs import Answered, Runs
 
 
-def view(name):
+def branch(name):
     return RequestBranch(name, name, name, None, None, has_foreign_commits=False)
 
 
@@ -39,13 +39,13 @@ def test_row_102_what_is_kept_of_opened_pages_is_bounded_by_bytes(monkeypatch):
     kept = Runs(watch=None)
     made = []
 
-    def verified(view):
-        made.append(view.branch)
-        return Answered(None, (table(200_000 if view.branch == "huge" else 30_000),))
+    def verified(branch):
+        made.append(branch.name)
+        return Answered(None, (table(200_000 if branch.name == "huge" else 30_000),))
 
     monkeypatch.setattr(kept, "load", verified)
     for name in ("a", "b", "c", "a", "d", "a", "b", "huge", "a", "a"):
-        assert kept.answered(view(name)).checks
+        assert kept.answered(branch(name)).checks
 
     # Four are too many, and the one that was not looked at for longest goes; the huge one leaves no room for another.
     assert made == ["a", "b", "c", "d", "b", "huge", "a"]
@@ -58,10 +58,10 @@ def test_row_102_of_one_answer_some_figures_are_kept_and_claimed_ones_first(monk
     monkeypatch.setattr(figures, "numeric_figures", lambda _: found)
 
     class Read:
-        def source(self, view):
-            return view
+        def source(self, branch):
+            return branch
 
-    row = SimpleNamespace(branch="b", view=view("b"), state=State.SUCCEEDED)
+    row = SimpleNamespace(branch="b", request_branch=branch("b"), state=State.SUCCEEDED)
     shown = Figures(Read(), lambda: SimpleNamespace(ended=[row]))
     assert shown.step()
     assert {one.trend.name for one in shown.trends("f*")} == {"f8", "f9", "f0"}
@@ -265,7 +265,7 @@ def test_row_102_two_logs_are_read_at_a_time(monkeypatch):
         return []
 
     monkeypatch.setattr("bridge.web.runs.history.commits_between", read)
-    threads = [threading.Thread(target=kept.log, args=(view("a"),)) for _ in range(6)]
+    threads = [threading.Thread(target=kept.log, args=(branch("a"),)) for _ in range(6)]
     for thread in threads:
         thread.start()
     while len(entered) < 2:

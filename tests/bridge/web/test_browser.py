@@ -209,9 +209,9 @@ def test_no_column_squeezes_the_text_of_another(browser, tmp_path):
 
     for i, state in enumerate((State.SUCCEEDED, State.RUNNING, State.REQUESTED)):
         branch = f"mac-bridge/{'k3-fused-allmlx-' * 4}x-{1_795_000_000 + i}-abcdef12"
-        view = RequestBranch(branch, f"{i:040x}", f"{i:040x}", None, None, has_foreign_commits=False)
-        status = replace(status_of(view), state=state, detail=text, runner="runner-" * 10)
-        rows.append(Row(status, view, 1_795_000_000, *content))
+        read = RequestBranch(branch, f"{i:040x}", f"{i:040x}", None, None, has_foreign_commits=False)
+        status = replace(status_of(read), state=state, detail=text, runner="runner-" * 10)
+        rows.append(Row(status, read, 1_795_000_000, *content))
     page = Pages("the bus", Links("", files=True), shown=shown).requests(
         Snapshot(tuple(rows), at=1.0), Filter(), 1
     )

@@ -210,9 +210,9 @@ def test_row_100_an_answer_that_replaces_a_verified_one_is_shown_as_such(web, jo
 
 
 def row(i, preset="noop", state=State.SUCCEEDED, requester="ada"):
-    branch = f"mac-bridge/{preset}-{1_795_000_000 + i}-{i:08x}"
-    view = RequestBranch(branch, f"{i:040x}", f"{i:040x}", None, None, has_foreign_commits=False)
-    return Row(replace(status_of(view), state=state), view, 1_795_000_000 + i, requester)
+    name = f"mac-bridge/{preset}-{1_795_000_000 + i}-{i:08x}"
+    branch = RequestBranch(name, f"{i:040x}", f"{i:040x}", None, None, has_foreign_commits=False)
+    return Row(replace(status_of(branch), state=state), branch, 1_795_000_000 + i, requester)
 
 
 class TestListing:

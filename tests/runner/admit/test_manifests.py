@@ -74,8 +74,8 @@ def test_one_module_of_the_runner_parses_manifests():
 
 
 @pytest.fixture
-def view(requester):
-    """Return the view of a new request branch with these files."""
+def branch(requester):
+    """Return a new request branch with these files."""
 
     def of(content: bytes | None, **files: object) -> RequestBranch:
         named: dict[str, object] = {"x": b"y", **files}
@@ -88,9 +88,9 @@ def view(requester):
     return of
 
 
-def test_what_is_kept_is_not_read_again(requester, view, parsed):
+def test_what_is_kept_is_not_read_again(requester, branch, parsed):
     text = json.dumps(requester.manifest()).encode()
-    one, bad = view(text), view(b"[]")
+    one, bad = branch(text), branch(b"[]")
     store = Manifests(requester.git)
 
     assert [request and request.preset for request in store.each([one, bad])] == ["touch", None]
@@ -105,13 +105,13 @@ def test_what_is_kept_is_not_read_again(requester, view, parsed):
     assert parsed[text] == 2
 
 
-def test_beyond_the_budget_a_manifest_is_read_again_at_its_turn(requester, view, parsed, monkeypatch):
+def test_beyond_the_budget_a_manifest_is_read_again_at_its_turn(requester, branch, parsed, monkeypatch):
     monkeypatch.setattr(manifests, "CACHE_BYTES", manifests.ENTRY_OVERHEAD + 1000)
-    views = [view(json.dumps(requester.manifest()).encode()) for _ in range(3)]
+    branches = [branch(json.dumps(requester.manifest()).encode()) for _ in range(3)]
     store = Manifests(requester.git)
 
-    assert all([*store.each(views)])
-    assert [store.of(one).require_request().preset for one in views] == ["touch"] * 3
+    assert all([*store.each(branches)])
+    assert [store.of(one).require_request().preset for one in branches] == ["touch"] * 3
     assert sorted(parsed.values()) == [1, 2, 2]
 
 
@@ -120,8 +120,8 @@ def test_beyond_the_budget_a_manifest_is_read_again_at_its_turn(requester, view,
     [(None, "no_manifest"), (b" " * 70_000, "too_large"), (b"{", "bad_json"), (b"[]", "bad_manifest")],
     ids=["missing", "too large", "no JSON", "no object"],
 )
-def test_a_refusal_is_the_same_read_alone_and_read_together(requester, view, content, code):
-    asked = view(content)
+def test_a_refusal_is_the_same_read_alone_and_read_together(requester, branch, content, code):
+    asked = branch(content)
     store = Manifests(requester.git)
     assert [*store.each([asked])] == [None]
     for found in (store.of(asked), read_candidate(requester.git, asked)):
@@ -150,8 +150,8 @@ def test_a_manifest_behind_a_link_is_no_manifest(host, requester):
     assert not host.ran.exists()
 
 
-def test_a_store_that_fails_is_no_refusal(requester, view, monkeypatch):
-    asked = view(b"{}")
+def test_a_store_that_fails_is_no_refusal(requester, branch, monkeypatch):
+    asked = branch(b"{}")
 
     def fails(*_args: object, **_more: object) -> None:
         raise InfrastructureError("the disk is gone", code="unreachable")
@@ -161,8 +161,8 @@ def test_a_store_that_fails_is_no_refusal(requester, view, monkeypatch):
         read_candidate(requester.git, asked)
 
 
-def test_one_that_cannot_be_read_is_found_among_others(requester, view, monkeypatch):
-    good, bad = view(b"{}"), view(b"[]")
+def test_one_that_cannot_be_read_is_found_among_others(requester, branch, monkeypatch):
+    good, bad = branch(b"{}"), branch(b"[]")
     real = objects.read_many
 
     def fails(git: Git, names: list[str], **more: object) -> list[bytes | None]:
@@ -175,15 +175,15 @@ def test_one_that_cannot_be_read_is_found_among_others(requester, view, monkeypa
     assert read_some(requester.git, names) == [b"{}", None]
 
 
-def test_a_request_belongs_to_a_branch_that_was_built_upon_it(requester, view):
-    fresh = view(b"{}")
+def test_a_request_belongs_to_a_branch_that_was_built_upon_it(requester, branch):
+    fresh = branch(b"{}")
     later = requester.commit({}, fresh.request)
     assert manifests.belongs(requester.git, fresh)
     assert manifests.belongs(
         requester.git,
-        RequestBranch(fresh.branch, later, fresh.request, None, None, has_foreign_commits=False),
+        RequestBranch(fresh.name, later, fresh.request, None, None, has_foreign_commits=False),
     )
     assert not manifests.belongs(
-        requester.git, RequestBranch(fresh.branch, fresh.tip, later, None, None, has_foreign_commits=False)
+        requester.git, RequestBranch(fresh.name, fresh.tip, later, None, None, has_foreign_commits=False)
     )
     assert history.is_ancestor(requester.git, fresh.request, later)

@@ -485,10 +485,10 @@ class TestAttendant:
 
     @pytest.fixture
     def attended(self, host, requester, pass_by):  # noqa: ARG002 - by this clock the lease is kept alive
-        branch = requester.send(requester.manifest())
+        name = requester.send(requester.manifest())
         with host.context(bus={"lease_s": 60}) as context:
-            view = history.read_branch(context.bus.git, branch, context.bus.tip(branch))
-            lease = Lease(context, view)
+            branch = history.read_branch(context.bus.git, name, context.bus.tip(name))
+            lease = Lease(context, branch)
             lease.advance(State.CLAIMED)
             yield (
                 context,

@@ -172,18 +172,18 @@ class TestRace:
 
     def test_two_claims_of_one_view_are_never_the_same_commit(self, host, requester):
         """Not even by one runner in one second: a second push of the same id would be told that all is well."""
-        branch = requester.send(requester.manifest())
+        name = requester.send(requester.manifest())
         with host.context() as context:
-            view = history.read_branch(context.bus.git, branch, context.bus.fetch()[branch])
-            made = {Lease(context, view).commit(State.CLAIMED, {}, view.tip) for _ in range(5)}
+            branch = history.read_branch(context.bus.git, name, context.bus.fetch()[name])
+            made = {Lease(context, branch).commit(State.CLAIMED, {}, branch.tip) for _ in range(5)}
 
         assert len(made) == 5
 
     def test_a_claim_upon_an_older_tip_is_stale(self, host, requester):
-        branch = requester.send(requester.manifest())
+        name = requester.send(requester.manifest())
         with host.context() as context:
-            view = history.read_branch(context.bus.git, branch, context.bus.fetch()[branch])
-            first, second = Lease(context, view), Lease(context, view)
+            branch = history.read_branch(context.bus.git, name, context.bus.fetch()[name])
+            first, second = Lease(context, branch), Lease(context, branch)
 
             assert first.advance(State.CLAIMED) is Pushed.DONE
             assert second.advance(State.CLAIMED) is Pushed.STALE

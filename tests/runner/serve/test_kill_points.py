@@ -78,7 +78,7 @@ def test_a_kill_before_any_step_loses_nothing_and_runs_nothing_twice(
     host.handle(**settings)
     died = []
     for n in range(1, MOST_STEPS):
-        branch = requester.send(requester.manifest("count", params={"n": n}))
+        name = requester.send(requester.manifest("count", params={"n": n}))
         ended = mortal(n)
         executed = [int(line) for line in ran.read_text().splitlines()].count(n)
         answer_noted = has_noted_an_answer(state)
@@ -91,10 +91,10 @@ def test_a_kill_before_any_step_loses_nothing_and_runs_nothing_twice(
         host.handle(**settings)
 
         where = f"killed before step {n}, {died[-1]}"
-        tip = git.text("rev-parse", f"refs/heads/{branch}")
-        view = history.read_branch(git, branch, tip)
-        states = [one.state for _, one, _ in history.streamed_states(git, view.request, tip)]
-        assert view.current_state is State.SUCCEEDED, where
+        tip = git.text("rev-parse", f"refs/heads/{name}")
+        branch = history.read_branch(git, name, tip)
+        states = [one.state for _, one, _ in history.streamed_states(git, branch.request, tip)]
+        assert branch.current_state is State.SUCCEEDED, where
         assert [one for one in states if one.is_final] == [State.SUCCEEDED], where
         total = [int(line) for line in ran.read_text().splitlines()].count(n)
         assert total <= states.count(State.CLAIMED), where

@@ -68,16 +68,16 @@ class Scene:
         heads = self.bus / "refs" / "heads"
         return {branch: (heads / branch).read_text().strip() for branch in self.asked}
 
-    def views(self) -> dict[str, RequestBranch]:
+    def branches(self) -> dict[str, RequestBranch]:
         return history.read_branches(self.git, self.refs())
 
     def open(self) -> list[RequestBranch]:
         """Return the requests that have no answer. Git is asked only where a branch has moved."""
         refs = self.refs()
         if refs != self._seen:
-            views = history.read_branches(self.git, refs)
+            branches = history.read_branches(self.git, refs)
             self._open, self._seen = (
-                [view for view in views.values() if not view.current_state.is_final],
+                [branch for branch in branches.values() if not branch.current_state.is_final],
                 refs,
             )
         return self._open
@@ -96,7 +96,7 @@ class Scene:
         runner = self.runners.start(**self.policy)
         serves = time.monotonic()
         _wait(lambda: not self.open(), 60, 0.05)
-        assert self.views()[run.branch].current_state is State.SUCCEEDED, runner.said()
+        assert self.branches()[run.branch].current_state is State.SUCCEEDED, runner.said()
         assert runner.stop() == 0
         return serves - began, time.monotonic() - serves
 
@@ -129,7 +129,9 @@ class Scene:
             return "answering"
         if any(_is_job(process, self.runners.folder) for process in below):
             return "running"
-        return "claimed" if any(view.current_state.is_taken for view in self.open()) else "between requests"
+        return (
+            "claimed" if any(branch.current_state.is_taken for branch in self.open()) else "between requests"
+        )
 
 
 def _is_job(process: psutil.Process, folder: Path) -> bool:

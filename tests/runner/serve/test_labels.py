@@ -37,8 +37,8 @@ def serve_all(runners, client, *, how_many, requests, seed):
         tips = client.remote.fetch("mac-bridge/*")
         left = {
             b
-            for b, view in history.read_branches(client.git, tips).items()
-            if not view.current_state.is_final
+            for b, branch in history.read_branches(client.git, tips).items()
+            if not branch.current_state.is_final
         }
         time.sleep(0.5)
     assert not left

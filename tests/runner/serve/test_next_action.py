@@ -38,7 +38,7 @@ def context():
     )
 
 
-def view(
+def branch(
     state=None, *, runner="theirs", salt="written here", token=1, cancel=False, has_foreign_commits=False
 ):
     """Return a branch that stands like this."""
@@ -52,7 +52,7 @@ def view(
 
 
 def test_a_lease_that_is_longer_than_this_runner_waits_for_lapses_earlier(context, clock):
-    held = view(State.RUNNING)
+    held = branch(State.RUNNING)
     endless = replace(held, state=held.state.model_copy(update={"lease_s": 86_400.0}))
     watch = TipWatch()
     watch.see({"b": COMMIT})
@@ -64,34 +64,34 @@ def test_a_lease_that_is_longer_than_this_runner_waits_for_lapses_earlier(contex
 
 
 ROWS = {
-    "new": (view(), 0, Action.TAKE),
-    "new and cancelled": (view(cancel=True), 0, Action.CANCEL),
-    "held by another": (view(State.RUNNING), 0, Action.WAIT),
-    "held by another, nearly lapsed": (view(State.RUNNING), 11.9, Action.WAIT),
-    "held by another, lapsed": (view(State.RUNNING), 12.1, Action.TAKE),
-    "claimed by another, lapsed": (view(State.CLAIMED), 12.1, Action.TAKE),
-    "ours, after a crash": (view(State.RUNNING, runner="ours"), 0, Action.TAKE),
-    "in our name, by another": (view(State.RUNNING, runner="ours", salt="copied"), 0, Action.WAIT),
-    "cancelled while another holds it": (view(State.RUNNING, cancel=True), 0, Action.WAIT),
-    "cancelled, and the holder is gone": (view(State.RUNNING, cancel=True), 12.1, Action.CANCEL),
+    "new": (branch(), 0, Action.TAKE),
+    "new and cancelled": (branch(cancel=True), 0, Action.CANCEL),
+    "held by another": (branch(State.RUNNING), 0, Action.WAIT),
+    "held by another, nearly lapsed": (branch(State.RUNNING), 11.9, Action.WAIT),
+    "held by another, lapsed": (branch(State.RUNNING), 12.1, Action.TAKE),
+    "claimed by another, lapsed": (branch(State.CLAIMED), 12.1, Action.TAKE),
+    "ours, after a crash": (branch(State.RUNNING, runner="ours"), 0, Action.TAKE),
+    "in our name, by another": (branch(State.RUNNING, runner="ours", salt="copied"), 0, Action.WAIT),
+    "cancelled while another holds it": (branch(State.RUNNING, cancel=True), 0, Action.WAIT),
+    "cancelled, and the holder is gone": (branch(State.RUNNING, cancel=True), 12.1, Action.CANCEL),
     "pushed to, and the holder is gone": (
-        view(State.RUNNING, has_foreign_commits=True),
+        branch(State.RUNNING, has_foreign_commits=True),
         12.1,
         Action.SUPERSEDE,
     ),
     "pushed to and cancelled": (
-        view(State.RUNNING, cancel=True, has_foreign_commits=True),
+        branch(State.RUNNING, cancel=True, has_foreign_commits=True),
         12.1,
         Action.CANCEL,
     ),
-    "handed back": (view(State.REQUESTED), 0, Action.TAKE),
-    "handed back often": (view(State.REQUESTED, token=9), 0, Action.TAKE),
-    "handed back and pushed to": (view(State.REQUESTED, has_foreign_commits=True), 0, Action.SUPERSEDE),
-    "lost too often": (view(State.RUNNING, token=3), 12.1, Action.LOSE),
-    "lost, one attempt left": (view(State.RUNNING, token=2), 12.1, Action.TAKE),
-    "ours, lost too often": (view(State.CLAIMED, runner="ours", token=3), 0, Action.LOSE),
+    "handed back": (branch(State.REQUESTED), 0, Action.TAKE),
+    "handed back often": (branch(State.REQUESTED, token=9), 0, Action.TAKE),
+    "handed back and pushed to": (branch(State.REQUESTED, has_foreign_commits=True), 0, Action.SUPERSEDE),
+    "lost too often": (branch(State.RUNNING, token=3), 12.1, Action.LOSE),
+    "lost, one attempt left": (branch(State.RUNNING, token=2), 12.1, Action.TAKE),
+    "ours, lost too often": (branch(State.CLAIMED, runner="ours", token=3), 0, Action.LOSE),
 } | {
-    f"{state} and pushed to": (view(state, has_foreign_commits=True, cancel=True), 99, Action.NOTHING)
+    f"{state} and pushed to": (branch(state, has_foreign_commits=True, cancel=True), 99, Action.NOTHING)
     for state in FINAL
 }
 
@@ -108,7 +108,7 @@ def test_where_a_branch_stands_decides_what_is_done(context, clock, stands, unch
 def test_a_lease_lapses_by_what_this_runner_saw_and_not_before_it_looked(context, clock):
     clock.now += 1_000_000
 
-    assert decide(context, view(State.RUNNING), TipWatch()) is Action.WAIT
+    assert decide(context, branch(State.RUNNING), TipWatch()) is Action.WAIT
 
 
 def test_a_heartbeat_begins_the_lease_anew(clock):

@@ -48,15 +48,15 @@ def answered(host, requester, installed):
     """Send a version-1 manifest and return what becomes of it when it is admitted."""
 
     def ask(preset: str, params: dict[str, object]) -> Admitted | Refusal:
-        branch = requester.send(requester.older(preset, params=params))
+        name = requester.send(requester.older(preset, params=params))
         models = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
         with host.context(env=models) as context:
-            tip = context.bus.tip(branch)
-            view = history.read_branch(context.bus.git, branch, tip)
+            tip = context.bus.tip(name)
+            branch = history.read_branch(context.bus.git, name, tip)
             try:
                 return admit(
                     context.bus.git,
-                    read_candidate(context.bus.git, view),
+                    read_candidate(context.bus.git, branch),
                     installed,
                     context.policy,
                     context.ledger,

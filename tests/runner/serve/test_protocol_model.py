@@ -135,22 +135,22 @@ class Protocol(RuleBasedStateMachine):
             self.look(name)
         if lapsed:
             self.time_passes(name)
-        context, views = self.world.sessions[name], self.seen[name]
-        if self.holds[name] is not None or not views:
+        context, branches = self.world.sessions[name], self.seen[name]
+        if self.holds[name] is not None or not branches:
             return
-        view = views[sorted(views)[number % len(views)]]
-        action = decide(context, view, self.watches[name])
-        held = view.state and view.state.state.is_taken and view.state.runner != context.identity
-        if held and (view.branch, view.tip) not in self.watches[name].lapsed:
+        branch = branches[sorted(branches)[number % len(branches)]]
+        action = decide(context, branch, self.watches[name])
+        held = branch.state and branch.state.state.is_taken and branch.state.runner != context.identity
+        if held and (branch.name, branch.tip) not in self.watches[name].lapsed:
             assert action is Action.WAIT, "a claim is respected until its lease has lapsed"
         if action in (Action.CANCEL, Action.SUPERSEDE, Action.LOSE):
-            apply(context, read_candidate(context.bus.git, view), action)
+            apply(context, read_candidate(context.bus.git, branch), action)
         if action is not Action.TAKE:
             return
-        lease = Lease(context, view)
-        context.ledger.begin(lease.request, branch=view.branch)
+        lease = Lease(context, branch)
+        context.ledger.begin(lease.request, branch=branch.name)
         if lease.advance(State.CLAIMED) is Pushed.DONE:
-            self.claims[view.branch].append(lease.token)
+            self.claims[branch.name].append(lease.token)
             self.holds[name] = lease
 
     @precondition(lambda self: any(self.holds.values()))
@@ -162,11 +162,11 @@ class Protocol(RuleBasedStateMachine):
         lease.log.add(b"a line\n")
         if lease.beat(0) is not Pushed.STALE:
             return
-        view = lease.fetch_changes()
-        if view is None or lease.is_fenced(view):
+        branch = lease.fetch_changes()
+        if branch is None or lease.is_fenced(branch):
             self.holds[name] = None
         else:
-            lease.build_on(view)
+            lease.build_on(branch)
 
     @precondition(lambda self: any(self.holds.values()))
     @rule(name=RUNNERS, how=st.sampled_from(["answer", "answer", "hand back", "crash"]), chunk=OFTEN)

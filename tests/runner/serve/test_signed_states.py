@@ -68,7 +68,7 @@ def said(run, **more):
 
 def look(context, run):
     """Read a branch as the runner does."""
-    return context.reader.view(context.bus.git, run.branch, context.bus.tip(run.branch))
+    return context.reader.read_branch(context.bus.git, run.branch, context.bus.tip(run.branch))
 
 
 def claim(context, run):
@@ -81,10 +81,10 @@ def claim(context, run):
 def test_a_state_of_this_runner_counts(context, run):
     lease = claim(context, run)
 
-    view = look(context, run)
+    branch = look(context, run)
 
-    assert (view.state.state, view.state_commit, view.unsigned) == (State.CLAIMED, lease.tip, None)
-    assert (view.request, view.has_foreign_commits) == (run.commit, False)
+    assert (branch.state.state, branch.state_commit, branch.unsigned) == (State.CLAIMED, lease.tip, None)
+    assert (branch.request, branch.has_foreign_commits) == (run.commit, False)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
@@ -92,10 +92,14 @@ def test_unsigned_states_are_passed_over_down_to_the_request(context, run, forge
     for i in range(depth):
         put(forger, run, {wire.STATE: said(run, sequence=i, request="0" * 40)})
 
-    view = look(context, run)
+    branch = look(context, run)
 
-    assert (view.state, view.state_commit, view.unsigned) == (None, None, State.CLAIMED)
-    assert (view.request, view.tip, view.has_foreign_commits) == (run.commit, forger.tip(run.branch), False)
+    assert (branch.state, branch.state_commit, branch.unsigned) == (None, None, State.CLAIMED)
+    assert (branch.request, branch.tip, branch.has_foreign_commits) == (
+        run.commit,
+        forger.tip(run.branch),
+        False,
+    )
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
@@ -104,16 +108,16 @@ def test_unsigned_states_are_passed_over_down_to_a_signed_one(context, run, forg
     for i in range(depth):
         put(forger, run, {wire.STATE: said(run, sequence=i)})
 
-    view = look(context, run)
+    branch = look(context, run)
 
-    assert (view.state_commit, view.token, view.unsigned, view.has_foreign_commits) == (
+    assert (branch.state_commit, branch.token, branch.unsigned, branch.has_foreign_commits) == (
         lease.tip,
         1,
         State.CLAIMED,
         False,
     )
-    assert lease.owns_state(view)
-    assert not lease.is_fenced(view)
+    assert lease.owns_state(branch)
+    assert not lease.is_fenced(branch)
 
 
 @pytest.mark.parametrize("forged", [0, 1])
@@ -123,19 +127,19 @@ def test_a_commit_of_somebody_else_s_supersedes_as_it_does_without_keys(context,
         put(forger, run, {wire.STATE: said(run)})
     put(forger, run, {"file": b"changed"})
 
-    view = look(context, run)
+    branch = look(context, run)
 
-    assert (view.state_commit, view.has_foreign_commits, view.cancel) == (lease.tip, True, None)
-    assert not lease.owns_state(view)
+    assert (branch.state_commit, branch.has_foreign_commits, branch.cancel) == (lease.tip, True, None)
+    assert not lease.owns_state(branch)
 
 
 def test_a_commit_that_removes_the_state_hides_no_signed_one(context, run, forger):
     lease = claim(context, run)
     put(forger, run, {wire.STATE: None})
 
-    view = look(context, run)
+    branch = look(context, run)
 
-    assert (view.state_commit, view.token, view.has_foreign_commits) == (lease.tip, 1, True)
+    assert (branch.state_commit, branch.token, branch.has_foreign_commits) == (lease.tip, 1, True)
 
 
 @pytest.mark.parametrize("blob", [b"not a state", b" " * (wire.MAX_STATE + 1)])
@@ -143,9 +147,9 @@ def test_what_is_no_state_is_a_commit_like_any_other(context, run, forger, blob)
     lease = claim(context, run)
     put(forger, run, {wire.STATE: blob})
 
-    view = look(context, run)
+    branch = look(context, run)
 
-    assert (view.state_commit, view.has_foreign_commits, view.unsigned) == (lease.tip, True, None)
+    assert (branch.state_commit, branch.has_foreign_commits, branch.unsigned) == (lease.tip, True, None)
 
 
 @pytest.mark.parametrize("forged", [0, 1])
@@ -157,11 +161,11 @@ def test_a_cancellation_counts_also_above_and_below_an_unsigned_state(context, c
     for _ in range(forged):
         put(forger, run, {wire.STATE: said(run)})
 
-    view = look(context, run)
+    branch = look(context, run)
 
-    assert view.has_foreign_commits
-    assert view.cancel is not None
-    assert view.request == run.commit
+    assert branch.has_foreign_commits
+    assert branch.cancel is not None
+    assert branch.request == run.commit
 
 
 def test_a_cancellation_of_another_request_counts_for_none(context, run, forger):
@@ -172,20 +176,20 @@ def test_a_cancellation_of_another_request_counts_for_none(context, run, forger)
     )
     put(forger, run, {wire.CANCEL: note.to_bytes()})
 
-    view = look(context, run)
+    branch = look(context, run)
 
-    assert (view.cancel, view.has_foreign_commits) == (None, True)
+    assert (branch.cancel, branch.has_foreign_commits) == (None, True)
 
 
 def test_a_cancellation_before_the_claim_counts_below_an_unsigned_state(context, client, run, forger):
     client.cancel(run.branch)
     put(forger, run, {wire.STATE: said(run, state="running"), wire.CANCEL: None})
 
-    view = look(context, run)
+    branch = look(context, run)
 
-    assert view.cancel is not None
-    assert (view.request, view.state) == (run.commit, None)
-    assert decide(context, view, TipWatch()) is Action.CANCEL
+    assert branch.cancel is not None
+    assert (branch.request, branch.state) == (run.commit, None)
+    assert decide(context, branch, TipWatch()) is Action.CANCEL
 
 
 def test_a_signed_commit_that_is_too_large_for_a_runner_s_is_none(context, run, monkeypatch):
@@ -202,9 +206,9 @@ def test_the_search_ends_at_its_limit(context, run, forger, monkeypatch):
     assert look(context, run).state_commit == lease.tip
 
     monkeypatch.setattr(limits, "UNSIGNED", 7)
-    view = Reader(context.reader.keys).view(context.bus.git, run.branch, forger.tip(run.branch))
+    branch = Reader(context.reader.keys).read_branch(context.bus.git, run.branch, forger.tip(run.branch))
 
-    assert (view.state_commit, view.state, view.request) == (None, None, forger.tip(run.branch))
+    assert (branch.state_commit, branch.state, branch.request) == (None, None, forger.tip(run.branch))
 
 
 def test_a_branch_that_cannot_be_read_stays_so(context, run, forger, monkeypatch):
@@ -212,7 +216,7 @@ def test_a_branch_that_cannot_be_read_stays_so(context, run, forger, monkeypatch
     monkeypatch.setattr(limits, "TREE_BYTES", 1)
     monkeypatch.setitem(lookup.MAX_BYTES_BY_KIND, "tree", 1)
 
-    assert context.reader.view(context.bus.git, run.branch, tip).too_large
+    assert context.reader.read_branch(context.bus.git, run.branch, tip).too_large
 
 
 def test_a_signature_is_verified_once_for_each_commit(context, run, monkeypatch):
@@ -243,14 +247,14 @@ def test_a_bounded_search_goes_on_in_the_next_call_behind_new_branches(context, 
     tips = {run.branch: context.bus.tip(run.branch) for run in (*deep, new)}
     git, reader = context.bus.git, Reader(signing_key.reader(context.policy).keys)
 
-    calls = [reader.views(git, tips, commits=4)]
+    calls = [reader.read_branches(git, tips, commits=4)]
     assert new.branch in calls[0]
     assert not {run.branch for run in deep} & calls[0].keys()
     while len(calls[-1]) < len(tips) and len(calls) < 20:
-        calls.append(reader.views(git, tips, commits=4))
+        calls.append(reader.read_branches(git, tips, commits=4))
 
     assert 3 <= len(calls) < 20
-    assert calls[-1] == Reader(reader.keys).views(git, tips)
+    assert calls[-1] == Reader(reader.keys).read_branches(git, tips)
     assert calls[-1][deep[0].branch].state_commit
     assert not calls[-1][deep[1].branch].state_commit
 
@@ -314,19 +318,19 @@ def test_given_alone_an_answer_from_before_the_keys_is_left_as_it_is(keyed, clie
 )  # fmt: skip
 def test_an_unsigned_answer_is_left_alone_if_it_is_ours_or_too_old(published, days, doubtful, left):
     at = int(deciding.time.time() - days * 86_400)
-    branch = f"mac-bridge/noop-{at}-abcdef"
+    name = f"mac-bridge/noop-{at}-abcdef"
     context = SimpleNamespace(
         ledger=SimpleNamespace(entry=lambda _: published and SimpleNamespace(published=published)),
         policy=SimpleNamespace(limits=SimpleNamespace(max_age_s=7 * 86_400)),
         clock=SimpleNamespace(is_doubtful=lambda: doubtful),
     )
-    view = RequestBranch(branch, "t", "r", None, None, has_foreign_commits=False, unsigned=State.FAILED)
+    branch = RequestBranch(name, "t", "r", None, None, has_foreign_commits=False, unsigned=State.FAILED)
 
-    assert keeps_unsigned_answer(context, view) is left
-    assert not keeps_unsigned_answer(context, replace(view, unsigned=State.RUNNING))
-    assert not keeps_unsigned_answer(context, replace(view, unsigned=None))
+    assert keeps_unsigned_answer(context, branch) is left
+    assert not keeps_unsigned_answer(context, replace(branch, unsigned=State.RUNNING))
+    assert not keeps_unsigned_answer(context, replace(branch, unsigned=None))
     if not published:
-        assert not keeps_unsigned_answer(context, replace(view, branch="odd"))
+        assert not keeps_unsigned_answer(context, replace(branch, name="odd"))
 
 
 def test_a_ledger_that_is_made_anew_learns_nothing_from_unsigned_states(context, run, forger, tmp_path):

@@ -19,8 +19,8 @@ def steps(*scripts):
 
 def commits(client, run):
     """Return how many commits a request's runner made."""
-    view = client.view(run.branch)
-    return len(history.commits_between(client.git, view.request, view.tip))
+    branch = client.view(run.branch)
+    return len(history.commits_between(client.git, branch.request, branch.tip))
 
 
 @pytest.mark.long

@@ -25,15 +25,17 @@ from tests.trees import list_tree
 BEGAN = 1_700_000_000
 
 
-def view(requester, at):
-    branch = f"mac-bridge/noop-{BEGAN + at}-{at:06x}"
-    return RequestBranch(branch, requester, requester, None, None, has_foreign_commits=False)
+def branch(requester, at):
+    name = f"mac-bridge/noop-{BEGAN + at}-{at:06x}"
+    return RequestBranch(name, requester, requester, None, None, has_foreign_commits=False)
 
 
 def turns(asked, last=()):
     """Return the requesters in turn; `asked` names them in the order of their requests."""
-    views = [view(name, at) for at, name in enumerate(asked)]
-    return [v.request for v in take_turns(views, lambda v: tuple(v.request.split(":")), Counter(dict(last)))]
+    branches = [branch(name, at) for at, name in enumerate(asked)]
+    return [
+        v.request for v in take_turns(branches, lambda v: tuple(v.request.split(":")), Counter(dict(last)))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -113,15 +115,17 @@ def turns_of(bus, runners, tmp_path):
         for i in range(jobs):
             comes(i)
             tips = refs(git.text("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads/").encode())
-            views = history.read_branches(
+            branches = history.read_branches(
                 git, {ref.removeprefix("refs/heads/"): oid for ref, oid in tips.items()}
             )
-            waiting = [view for name, view in views.items() if parse_branch(name) and name not in served]
+            waiting = [
+                branch for name, branch in branches.items() if parse_branch(name) and name not in served
+            ]
             if not waiting:
                 break
             first = order.order(waiting)[0]
             order.served(first)
-            served.append(first.branch)
+            served.append(first.name)
         return served
 
     yield serve
@@ -168,29 +172,29 @@ def test_row_80_a_copy_of_a_request_in_a_folder_leaves_the_request_its_turns(bus
 @pytest.mark.parametrize("bound_to", ["its branch", "another branch", "no branch"])
 def test_row_80_a_signature_counts_for_turns_on_its_own_branch_alone(bus, tmp_path, now, bound_to):
     """Signed commits are public: copies of them must not use up their signer's turns."""
-    (branch,) = put_requests(bus, "someone", 1, began=now)
+    (name,) = put_requests(bus, "someone", 1, began=now)
     key, signers = tmp_path / "key", tmp_path / "signers"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     signers.write_text(f"somebody {key.with_suffix('.pub').read_text()}")
     git = Git.isolated(bus).with_env(
         GIT_CONFIG_COUNT="1", GIT_CONFIG_KEY_0="user.signingkey", GIT_CONFIG_VALUE_0=str(key)
     )
-    binding = {"its branch": branch, "another branch": f"{branch}0"}.get(bound_to)
+    binding = {"its branch": name, "another branch": f"{name}0"}.get(bound_to)
     trailers = Binding(binding, "x", "y").trailers if binding else ""
     commit = objects.commit(
         git,
-        f"refs/heads/{branch}^{{tree}}",
+        f"refs/heads/{name}^{{tree}}",
         ["main"],
         f"r\n\n{trailers}",
         objects.Identity("R", "r@x"),
         sign=True,
     )
-    view = RequestBranch(branch, commit, commit, None, None, has_foreign_commits=False)
+    branch = RequestBranch(name, commit, commit, None, None, has_foreign_commits=False)
 
-    found = Requesters(Manifests(git), git, signers, ["mac-bridge/*"]).of([view])
+    found = Requesters(Manifests(git), git, signers, ["mac-bridge/*"]).of([branch])
 
     here = ("mac-bridge/", "here", "", "someone")
-    assert found == {(branch, commit): ("signer", "somebody") if bound_to == "its branch" else here}
+    assert found == {(name, commit): ("signer", "somebody") if bound_to == "its branch" else here}
 
 
 @pytest.mark.long

@@ -109,13 +109,13 @@ def test_what_retention_archived_is_known_again(host, requester, ran, answered):
 
 
 def test_an_answer_that_waited_is_still_delivered(host, requester, ran):
-    branch = requester.send(requester.manifest("touch"))
+    name = requester.send(requester.manifest("touch"))
     with host.context() as context:
-        view = history.read_branch(context.bus.git, branch, context.bus.fetch()[branch])
-        candidate = read_candidate(context.bus.git, view)
+        branch = history.read_branch(context.bus.git, name, context.bus.fetch()[name])
+        candidate = read_candidate(context.bus.git, branch)
         admitted = admit(context.bus.git, candidate, context.presets, context.policy, context.ledger)
-        lease = Lease(context, view)
-        context.ledger.begin(lease.request, branch=branch)
+        lease = Lease(context, branch)
+        context.ledger.begin(lease.request, branch=name)
         assert lease.advance(State.CLAIMED) is Pushed.DONE
         good = wire.Reason(code="ok", message="every step ended with 0")
         outcome = Outcome(State.SUCCEEDED, good, admitted.request, admitted)
@@ -126,7 +126,7 @@ def test_an_answer_that_waited_is_still_delivered(host, requester, ran):
     DAMAGE["no database"](path)
     with host.context() as context:
         push_pending_answers(context, Backoff())
-    assert host.result(branch).state == "succeeded"
+    assert host.result(name).state == "succeeded"
     assert not ran.exists()
 
 
@@ -194,18 +194,18 @@ def test_a_damaged_id_is_replaced(tmp_path, content):
 
 def test_a_claim_by_a_copy_of_the_whole_disk_is_respected(host, requester, ran):
     """Two runners that nothing but their ledgers tells apart: neither resumes what the other one holds."""
-    branch = requester.send(requester.manifest("touch"))
+    name = requester.send(requester.manifest("touch"))
     with host.context("one") as one, host.context("two") as two:
         object.__setattr__(two, "identity", one.identity)
-        view = history.read_branch(one.bus.git, branch, one.bus.fetch()[branch])
-        lease = Lease(one, view)
+        branch = history.read_branch(one.bus.git, name, one.bus.fetch()[name])
+        lease = Lease(one, branch)
         assert lease.advance(State.CLAIMED) is Pushed.DONE
 
         poller = Poller(two)
         assert not poller.poll()
         assert not poller.poll()
 
-        twin = history.read_branch(two.bus.git, branch, two.bus.fetch()[branch])
+        twin = history.read_branch(two.bus.git, name, two.bus.fetch()[name])
         assert decide(two, twin, TipWatch()) is Action.WAIT
         assert decide(one, twin, TipWatch()) is Action.TAKE
     assert not ran.exists()
@@ -214,9 +214,9 @@ def test_a_claim_by_a_copy_of_the_whole_disk_is_respected(host, requester, ran):
 
 
 def test_a_claim_from_before_a_crash_is_resumed_at_once(host, requester, ran):
-    branch = requester.send(requester.manifest("touch"))
+    name = requester.send(requester.manifest("touch"))
     with host.context() as context:
-        view = history.read_branch(context.bus.git, branch, context.bus.fetch()[branch])
-        assert Lease(context, view).advance(State.CLAIMED) is Pushed.DONE
-    assert host.answer(branch).state == "succeeded"
+        branch = history.read_branch(context.bus.git, name, context.bus.fetch()[name])
+        assert Lease(context, branch).advance(State.CLAIMED) is Pushed.DONE
+    assert host.answer(name).state == "succeeded"
     assert ran.exists()

@@ -184,9 +184,9 @@ def test_a_runner_knows_its_own_answers_again_after_its_key_was_replaced(client,
     others.write_text(signing_key.make_key(state.parent / "other").text)
     signing_key.make_key(state, force=True)
     with keyed.context(trust={"runners": [str(others)]}) as context:
-        view = context.reader.view(context.bus.git, run.branch, context.bus.fetch()[run.branch])
-    assert view.current_state.is_final
-    assert view.unsigned is None
+        branch = context.reader.read_branch(context.bus.git, run.branch, context.bus.fetch()[run.branch])
+    assert branch.current_state.is_final
+    assert branch.unsigned is None
 
 
 def test_a_policy_that_lists_keys_still_needs_one_of_its_own(serving):
