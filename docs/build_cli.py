@@ -32,6 +32,9 @@ REQUEST and RUN are a branch, a nonce or a part of either; by default the last r
 
 A program ends with 141 if the reader of its output closes the pipe (`| head`), like one that SIGPIPE ends.
 
+An error's JSON has `safe_to_retry`: whether to repeat the same call. It is
+true for code 3, unless a second request would be sent.
+
 | code | meaning |
 |---|---|
 """

@@ -103,6 +103,8 @@ def _show(preset: Preset, presets: Presets) -> None:
     facts.add_row("time limit", f"{preset.timeout_s} s")
     kinds = ", ".join(preset.kinds) or "reports of any known kind"
     facts.add_row("leaves", ", ".join(preset.collect) or "its log")
+    if preset.leaves:
+        facts.add_row("must leave", Text(", ".join(preset.leaves)))
     facts.add_row("gate", f"{kinds}, checked on the machine that measured them" if preset.gated else "none")
     facts.add_row("network", "yes" if preset.network else "no")
     facts.add_row("digest", preset.digest)

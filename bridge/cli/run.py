@@ -17,7 +17,7 @@ from bridge.cli.common import (
 )
 from bridge.common.cli.commands import REFERENCE, Duration, flag, json_option, option
 from bridge.common.cli.output import put, put_json, say
-from bridge.errors import one_line
+from bridge.errors import KakeyaError, one_line
 from bridge.presets import split_params
 from bridge.requests import request_commit
 from bridge.requests.outbox import unseen_where_read
@@ -88,21 +88,25 @@ def command(
         preset, known.read_params(split_params(params, known.params)), ref=ref, snapshot=snapshot, lifetime=expires,
         labels=labels, requested_by=requested_by, sign=sign, idempotency_key=key,
     )  # fmt: skip
-    if snapshot and (left_out := request_commit.untracked(client.git)):
-        more = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
-        some = one_line(", ".join(left_out[:_NAMED])) + more
-        say(f"note: untracked files were not sent: {some}. To send a file, `git add` it first")
-    if places := unseen_where_read(client.remote, run.branch):
-        say(f"note: {places}, where the request is not seen. Both must be the same repository")
-    if as_json:
-        sent = {"branch": run.branch, "request": run.commit, "preset": preset, "existing": run.existing}
-        put_json({"event": "sent", **sent})
-    elif wait is None:
-        put(run.branch)
-        say(f"next: kakeya wait {run.branch}")
-    else:
-        say(run.branch)
-    if wait is None:
-        return 0
-    status = follow(run, limit, as_json=as_json, logs=not quiet, raw=raw)
-    return finish(run, status, as_json=as_json)
+    try:
+        if snapshot and (left_out := request_commit.untracked(client.git)):
+            more = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
+            some = one_line(", ".join(left_out[:_NAMED])) + more
+            say(f"note: untracked files were not sent: {some}. To send a file, `git add` it first")
+        if places := unseen_where_read(client.remote, run.branch):
+            say(f"note: {places}, where the request is not seen. Both must be the same repository")
+        if as_json:
+            sent = {"branch": run.branch, "request": run.commit, "preset": preset, "existing": run.existing}
+            put_json({"event": "sent", **sent})
+        elif wait is None:
+            put(run.branch)
+            say(f"next: kakeya wait {run.branch}")
+        else:
+            say(run.branch)
+        if wait is None:
+            return 0
+        status = follow(run, limit, as_json=as_json, logs=not quiet, raw=raw)
+        return finish(run, status, as_json=as_json)
+    except KakeyaError as error:
+        error.sends_again = key is None
+        raise

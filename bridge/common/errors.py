@@ -47,6 +47,18 @@ EXIT_MEANINGS = {
     ExitCode.INTERRUPTED: "interrupted (^C)",
 }
 
+# The same call may be repeated after these: it does no harm, and may succeed.
+_RETRIED = (ExitCode.INFRASTRUCTURE,)
+
+
+def safe_to_retry(exit_code: ExitCode, *, sends_again: bool = False) -> bool:
+    """Return whether a call that ended so may be repeated as it is: it does no harm, and may succeed.
+
+    With ``sends_again``, the call may have sent a request, and would send a second one.
+    """
+    return exit_code in _RETRIED and not sends_again
+
+
 # Longer than any message of this program: it limits text from other sources. A longer message keeps its beginning and
 # its end, because the end says what is wrong with a long value before it.
 MAX_MESSAGE = 1000
@@ -83,11 +95,16 @@ class KakeyaError(Exception):
         super().__init__(self.message)
         self.fix = one_line(fix) if fix else fix
         self.code = code or self.kind
+        # Whether the call may have sent a request, so that the same call would send a second one.
+        self.sends_again = False
 
     def as_dict(self) -> dict[str, object]:
         """Return the object that ``--json`` prints."""
         code = int(self.exit_code)
-        return {"error": self.message, "code": self.code, "fix": self.fix, "exit_code": code}
+        retry = safe_to_retry(self.exit_code, sends_again=self.sends_again)
+        return {
+            "error": self.message, "code": self.code, "fix": self.fix, "exit_code": code, "safe_to_retry": retry,
+        }  # fmt: skip
 
 
 class UsageError(KakeyaError):

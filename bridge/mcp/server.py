@@ -52,7 +52,7 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
             args = _read(tool, params.name, params.arguments or {})
             return _result(await _call(tool, args, context))
         except Exception as error:  # noqa: BLE001 - the agent gets an error for a bug, and the server goes on
-            return _failed(error)
+            return _failed(error, may_run_again=tool.call == "run" and not _has_key(params.arguments or {}))
 
     async def _call(tool: Tool, args: Arguments, context: Context) -> Answer:
         # The first call imports the client, so that the server starts in less than a second.
@@ -97,9 +97,15 @@ def _result(answer: Answer) -> types.CallToolResult:
     return types.CallToolResult(content=_as_text(content), structured_content=content)
 
 
-def _failed(error: Exception) -> types.CallToolResult:
+def _has_key(arguments: dict[str, Any]) -> bool:
+    return bool(arguments.get("idempotency_key"))
+
+
+def _failed(error: Exception, *, may_run_again: bool) -> types.CallToolResult:
     """Return an error as the text that the command line prints with --json."""
     failure = as_kakeya_error(error)
+    # Nobody knows how far a call came that took too long.
+    failure.sends_again |= may_run_again and failure.code == "timeout"
     if failure.code == "bug":
         for line in "".join(traceback.format_exception(error)).splitlines():
             say(line)

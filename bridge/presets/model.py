@@ -30,6 +30,8 @@ from bridge.reports.own.model import OwnKinds
 _ENV_TOKEN = re.compile(r"\$\{ENV:(?P<name>[A-Z][A-Z0-9_]{0,63})\}")
 _PARAM_TOKEN = re.compile(r"\{(?P<name>[a-z][a-z0-9_]{0,63})\}")
 _GLOB = re.compile(r"results/research/[A-Za-z0-9_*][A-Za-z0-9_.*-]*(?:/[A-Za-z0-9_*][A-Za-z0-9_.*-]*)*")
+# A pattern for files of the workspace: a relative path whose parts may contain `*`.
+_LEFT = re.compile(r"(?!-)[A-Za-z0-9_.*+-]+(?:/[A-Za-z0-9_.*+-]+)*")
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
 # Linux limits one variable to 128 KiB, and no system allows a NUL.
 EnvValue = Annotated[str, StringConstraints(max_length=32_768, pattern=r"^[^\x00]*$")]
@@ -111,6 +113,8 @@ class Preset(BaseModel):
     params: Annotated[dict[str, Param], Field(max_length=bounds.ANSWER_NAMES)] = {}
     timeout_s: Annotated[int, Field(ge=1, le=24 * 3600)]
     collect: list[str] = []
+    # Patterns of files in the workspace. Without a new file for each, the last step has failed.
+    leaves: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=16)] = []
     inputs: Inputs | None = None
     # Kinds of report of the preset's own, by name.
     reports: OwnKinds = {}
@@ -136,6 +140,15 @@ class Preset(BaseModel):
         for pattern in value:
             if not _GLOB.fullmatch(pattern) or ".." in pattern:
                 rule = "must lie below results/research/, and consist of letters, digits, ., _, - and *"
+                raise ValueError(f"{pattern!r} {rule}")
+        return value
+
+    @field_validator("leaves")
+    @classmethod
+    def _left_files_lie_in_the_workspace(cls, value: list[str]) -> list[str]:
+        for pattern in value:
+            if not _LEFT.fullmatch(pattern) or not {".", ".."}.isdisjoint(pattern.split("/")):
+                rule = "must be a relative path of letters, digits, ., _, +, - and *"
                 raise ValueError(f"{pattern!r} {rule}")
         return value
 
@@ -184,8 +197,9 @@ class Preset(BaseModel):
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of the preset's definition, by which a result names what ran."""
-        # A preset without kinds of its own keeps the digest that older clients compute.
-        definition = self.model_dump(by_alias=True, exclude=None if self.reports else {"reports"})
+        # A preset that does not use newer keys keeps the digest that older clients compute.
+        unused = {name for name in ("reports", "leaves") if not getattr(self, name)}
+        definition = self.model_dump(by_alias=True, exclude=unused)
         text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 

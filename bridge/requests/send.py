@@ -61,6 +61,7 @@ def send(
             return sender.send(key, lambda nonce: make(nonce=nonce, prove=key.proof))
         return (*_send_new(remote, sent, make()), False)
     except InfrastructureError as error:
+        error.sends_again = error.code == "unsure" and idempotency_key is None
         if error.code == "unsure" and idempotency_key is not None:
             error.fix = "Call it again with the same key: the request is sent only once."
         raise

@@ -37,7 +37,11 @@ def fill(
     if not pointers:
         return {}
     if rule is None:
-        return _all(pointers, "this runner fetches none: its operator can allow it with lfs in the policy")
+        return _all(
+            pointers,
+            "a request uploads no LFS objects: `git lfs push` them to the bus; this runner fetches none, which its "
+            "operator can change with lfs in the policy",
+        )
     missing = _beyond_limits(pointers, rule)
     wanted = [pointer for pointer in pointers if pointer.path not in missing]
     by_oid: dict[str, list[Pointer]] = defaultdict(list)

@@ -202,6 +202,8 @@ class Policy(_Section):
     bus: Bus
     state: _WholePath = Field(default_factory=lambda: environment.state_home() / "runner")
     presets: list[str] = ["*"]
+    # Of presets by pattern; of several patterns that match, the highest counts. Others have 0.
+    priority: Annotated[dict[str, Annotated[int, Field(ge=-100, le=100)]], Field(max_length=100)] = {}
     preset_folder: _WholePath | None = None
     interpreter: _WholePath = Path(sys.executable)
     interpreter_version: _VERSION | None = None
@@ -223,6 +225,12 @@ class Policy(_Section):
     def allows(self, preset: str) -> bool:
         """Return whether a preset may run on this host."""
         return any(fnmatchcase(preset, pattern) for pattern in self.presets)
+
+    def priority_of(self, preset: str) -> int:
+        """Return the priority of a preset's requests on this host."""
+        return max(
+            (number for pattern, number in self.priority.items() if fnmatchcase(preset, pattern)), default=0
+        )
 
     @property
     def archive(self) -> Path:

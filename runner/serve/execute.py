@@ -21,6 +21,7 @@ from runner.bus.bus import Pushed
 from runner.context import RunnerContext
 from runner.host.facts import describe_versions
 from runner.host.interpreter import is_used_by
+from runner.job import leaves
 from runner.job.collect import MAX_SKIPPED, collect
 from runner.job.command import NO_CORE, Command, Ended, Ready, job_environment
 from runner.job.logs import LogSink
@@ -35,6 +36,8 @@ from runner.serve.watch_job import Keepalive, RunStopped, StopReason, wait_for_e
 # The code of the error if this host could not begin a step of a job.
 NOT_BEGUN = "not_begun"
 _NOT_ACCEPTED = {"REJECTED": "the reports do not hold", "INCOMPLETE": "the reports are incomplete"}
+# How many of the files that a job did not leave are named.
+_NAMED = 3
 _CANCELLED = {
     StopReason.CANCELLED: "the requester cancelled it",
     StopReason.SUPERSEDED: "the branch was pushed to again",
@@ -165,6 +168,8 @@ class _ClaimedRun:
         env = self._environment(space)
         keepalive = Keepalive(context, self._lease)
         most, secrets = int(context.policy.limits.log_mb * (1 << 20)), context.secrets
+        demanded = admitted.preset.leaves
+        before = leaves.find_files(demanded, space.tree)
         for i, argv in enumerate(admitted.commands):
             sink = LogSink(most, secrets, self._lease.log)
             context.observer.begins(i, argv, env)
@@ -187,6 +192,12 @@ class _ClaimedRun:
                 state, code, message = failure
                 outcome.end(state, code, with_place(code, message, context.identity.id))
                 return
+        if absent := leaves.missing(demanded, space.tree, before):
+            shown = ", ".join(absent[:_NAMED]) + (
+                f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
+            )
+            message = f"step {len(admitted.commands) - 1} ended with 0, but left no new file {shown}"
+            outcome.end(State.FAILED, "no_file_left", message)
 
     def _environment(self, space: Workspace) -> dict[str, str]:
         policy, lease, preset = self._context.policy, self._lease, self._admitted.preset

@@ -76,4 +76,4 @@ def test_every_tool_s_success_and_failure_reaches_the_client(folder, served):
         jsonschema.Draft202012Validator(schema).validate(answer["structured"])
     for answer in answers[len(good) :]:
         assert answer["isError"], answer
-        assert {"error", "code", "exit_code", "fix"} <= json.loads(answer["text"]).keys()
+        assert {"error", "code", "exit_code", "fix", "safe_to_retry"} <= json.loads(answer["text"]).keys()

@@ -96,7 +96,7 @@ def test_an_error_of_the_engine_is_json_where_that_was_asked_for(args, exit_code
 
     error = json.loads(done.stdout.splitlines()[-1])
     assert (done.returncode, error["exit_code"]) == (exit_code, exit_code)
-    assert error.keys() == {"error", "code", "fix", "exit_code"}
+    assert error.keys() == {"error", "code", "fix", "exit_code", "safe_to_retry"}
     assert error["error"]
 
 

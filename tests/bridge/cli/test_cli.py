@@ -18,6 +18,8 @@ import pytest
 from bridge.bus import objects, wire
 from bridge.cli import COMMANDS, cli, main
 from bridge.client import Client
+from bridge.common.cli.program import run_program
+from bridge.common.errors import ExitCode, safe_to_retry
 
 KAKEYA = (sys.executable, "-P", "-m", "bridge")
 
@@ -61,7 +63,7 @@ def ndjson(text: str) -> list[dict]:
 def error_of(done: Done) -> dict:
     """Return the error that a command with --json ended with."""
     *_, error = ndjson(done.stdout)
-    assert error.keys() == {"error", "code", "fix", "exit_code"}
+    assert error.keys() == {"error", "code", "fix", "exit_code", "safe_to_retry"}
     assert error["exit_code"] == done.returncode
     return error
 
@@ -471,3 +473,30 @@ def test_at_the_end_of_the_process_python_does_not_look_for_garbage(clone):
 
     # What was registered first is called last.
     assert done.stdout.splitlines()[-1] == "True"
+
+
+@pytest.mark.parametrize(
+    ("words", "safe"),
+    [
+        (["noop"], True),  # nothing was sent
+        (["noop", "-p", "x=1"], False),
+        (["noop", "--wait", "1s"], False),
+        (["noop", "--wait", "1s", "--idempotency-key", "k"], True),
+    ],
+)
+def test_an_error_says_whether_the_same_call_may_be_repeated(clone, bus, words, safe, capsys):
+    if "--wait" not in words:
+        bus.rename(bus.with_name("away"))
+
+    with pytest.raises(SystemExit):
+        run_program(cli, "kakeya", ["-C", str(clone), "run", "--json", *words])
+
+    error = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert error["safe_to_retry"] is safe, error
+
+
+def test_each_exit_code_says_whether_to_repeat():
+    codes = [code for code in ExitCode if safe_to_retry(code)]
+
+    assert codes == [ExitCode.INFRASTRUCTURE]
+    assert not safe_to_retry(ExitCode.INFRASTRUCTURE, sends_again=True)

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from bridge.errors import PresetError
 from bridge.gate import KINDS
@@ -687,3 +688,38 @@ def test_what_is_no_file_is_told_and_not_waited_for(tmp_path, name, place):
     broken = load_presets(tmp_path).broken
 
     assert "is not a regular file" in broken["job" if name == "job.yaml" else "other"].message
+
+
+LEAVING = {
+    "name": "x", "description": "y", "code": "installed", "timeout_s": 1, "steps": [{"argv": ["/bin/true"]}],
+}  # fmt: skip
+
+
+class TestLeaves:
+    """Patterns of files that a job must leave."""
+
+    @pytest.mark.parametrize(
+        "leaves",
+        [
+            *map(
+                list,
+                zip(
+                    ("/etc/x", "../x", "a/../b", ".", "a//b", "a/", "", "-x", "a b", "a\n", "{n}", "x" * 201)
+                ),
+            ),
+            ["x"] * 17,
+            "x",
+        ],
+    )
+    def test_other_patterns_are_refused(self, leaves):
+        with pytest.raises(ValidationError):
+            Preset.model_validate({**LEAVING, "leaves": leaves})
+
+    def test_they_are_in_the_digest_only_if_there_are_any(self):
+        plain, none, some = (
+            Preset.model_validate({**LEAVING, **more})
+            for more in ({}, {"leaves": []}, {"leaves": ["a/*.whl"]})
+        )
+
+        assert plain.digest == none.digest
+        assert some.digest != plain.digest

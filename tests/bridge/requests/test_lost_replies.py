@@ -54,7 +54,7 @@ def test_a_request_that_may_have_arrived_is_known_and_can_be_cancelled(client, v
     vanishing()
 
     (branch,) = requests_on(bus, git)
-    assert caught.value.code == "unsure"
+    assert (caught.value.code, caught.value.as_dict()["safe_to_retry"]) == ("unsure", False)
     assert caught.value.fix == f"Look before you send it again, or it may run twice: kakeya status {branch}"
     assert client.find().branch == branch
     assert client.find().cancel().detail == "cancelled by the requester before a runner took it"

@@ -11,6 +11,7 @@ import pytest
 from bridge.bus import history, objects, wire
 from bridge.bus.branch_names import parse_branch, turn_cycle_lengths
 from bridge.bus.history import RequestBranch
+from bridge.errors import PolicyError
 from bridge.manifest import parse_time
 from bridge.requests.binding import Binding
 from bridge.system.git import Git
@@ -294,3 +295,52 @@ def test_turns_of_more_than_a_day_ago_are_forgotten(tmp_path):
 
     assert ledger.taken_between(0, at + 100_000) == {"a": 1}
     ledger.close()
+
+
+@pytest.fixture
+def preferring(bus, runners, tmp_path):
+    """Return the presets of waiting requests in the order in which they are served, under these priorities."""
+    ledgers = []
+
+    def serve(waiting, **priority):
+        policy = load_policy(
+            runners.policy(priority={name.replace("_", "-"): n for name, n in priority.items()})
+        )
+        ledgers.append(Ledger(tmp_path / f"turns-{len(ledgers)}.sqlite"))
+        git = Git.isolated(bus)
+        order = FairQueue(Manifests(git), git, policy, ledgers[-1], lambda _: None)
+        head = git.text("rev-parse", "refs/heads/main")
+        views = [
+            RequestBranch(f"mac-bridge/{name}-{BEGAN + at}-{at:06x}", head, head)
+            for at, name in enumerate(waiting)
+        ]
+        served = []
+        while views:
+            first = order.order(views)[0]
+            order.served(first)
+            views.remove(first)
+            served.append(parse_branch(first.name).preset)
+        return served
+
+    yield serve
+    for ledger in ledgers:
+        ledger.close()
+
+
+def test_requests_of_a_higher_priority_come_first(preferring):
+    assert preferring(["slow", "plain", "probe"], probe=10, slow=-1) == ["probe", "plain", "slow"]
+    assert preferring(["slow", "plain"]) == ["slow", "plain"]
+    # Of several patterns the highest counts.
+    assert preferring(["slow", "slow-not"], **{"slow*": -1, "slow-not": 2}) == ["slow-not", "slow"]
+
+
+def test_a_request_of_a_low_priority_has_every_fourth_turn_at_the_latest(preferring):
+    served = preferring(["slow", "slow", *["probe"] * 9], probe=100, slow=-100)
+
+    assert [i for i, name in enumerate(served) if name == "slow"] == [3, 7]
+
+
+@pytest.mark.parametrize("value", [{"x": 101}, {"x": 1.5}, {"x": "high"}, ["x"]], ids=str)
+def test_a_priority_is_a_small_whole_number(runners, value):
+    with pytest.raises(PolicyError):
+        load_policy(runners.policy(priority=value))
