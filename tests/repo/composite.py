@@ -56,12 +56,17 @@ class Job:
         """The action's outputs."""
         return {name: self._fill(about["value"]) for name, about in self.definition["outputs"].items()}
 
-    def run(self, *, cancel_during: str | None = None, when: object = None) -> None:
-        """Run all steps. `cancel_during`: while the step of that id runs, once `when()` holds, as GitHub cancels."""
+    def run(self, *, last: str = "", cancel_during: str = "", when: object = None) -> None:
+        """Run the steps, up to the one with the id `last`.
+
+        `cancel_during`: while the step of that id runs, once `when()` holds, as GitHub cancels.
+        """
         for number, step in enumerate(self.definition["runs"]["steps"]):
             if self._is_due(step):
                 self.ran.append(step["name"])
                 self._step(step, number, when if step.get("id") == cancel_during else None)
+            if step.get("id") == last:
+                return
 
     def _is_due(self, step: Mapping[str, str]) -> bool:
         if "if" not in step:
