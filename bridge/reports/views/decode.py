@@ -1,14 +1,13 @@
 """The part of a report page about decoding: speed and acceptance by arm and prompt, recall by prompt length."""
 
-from collections.abc import Callable, Iterable
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping
 
 from bridge.common.drawing.plot import Plot, Point, Series
 from bridge.common.drawing.text import Cell, size
 from bridge.common.drawing.text import number as shown
-from bridge.reports.claims import decoding
 from bridge.reports.counted import CountedRows, counted, decode_rate
 from bridge.reports.statistics import exact_interval
+from bridge.reports.views import rounds
 from bridge.reports.views.loose import (
     Row,
     items,
@@ -16,7 +15,6 @@ from bridge.reports.views.loose import (
     mapping,
     median,
     number,
-    numbers,
     spread,
     text,
 )
@@ -26,40 +24,49 @@ from bridge.reports.views.rows import MAX_COLUMNS, without_empty
 # With more lines than this, the plot shows workloads instead of prompts.
 _MAX_PROMPTS = 24
 
+# Older reports claim speed over mlx-lm alone.
+_OVER = {"plain_speedup": "over plain loops", "decode_speedup": "over mlx-lm"}
+_WORST = {"worst_plain_speedup": "worst", "worst_speedup": "worst"}
+
 _EXACT = "The lines are exact 95 % intervals of so many prompts."
 
 
 def decode_view(report: Row) -> tuple[list[Table], list[Plot]]:
-    """Return the table of arms, and plots of their speed."""
-    return arms_table(report), speed_plots(report)
+    """Return the tables of arms and of their rounds, and plots of their speed."""
+    return arms_tables(report), speed_plots(report)
 
 
-def arms_table(report: Row) -> list[Table]:
-    """Return one line per arm: its role, and its figures over all of its rows."""
+def arms_tables(report: Row) -> list[Table]:
+    """Return one line per arm: its role, and its figures over all of its rows; and tables of its rounds."""
     about = {text(arm.get("name")): arm for arm in items(report.get("arms"))}
-    over, speedups = _speedups(report)
+    index = CountedRows(items(report.get("rows")))
+    (over, speedups), (_, worst) = _claimed(report, _OVER), _claimed(report, _WORST)
     cells: list[tuple[Cell, ...]] = []
-    for name, by_prompt in _by_arm(report).items():
-        rows = [*chain(*by_prompt.values())]
-        arm, rates = about.get(name, {}), _collect(rows, decode_rate)
+    for name in _by_arm(report):
+        arm, rows = about.get(name, {}), index.of(name)
+        rates = _collect(rows, decode_rate)
         cache_sizes = _collect(rows, lambda row: number(mapping(row.get("memory")).get("cache_bytes")))
         span = f"{shown(min(rates))} to {shown(max(rates))}" if rates else None
+        oracle = text(arm.get("oracle"))
         cells.append((
-            name, text(arm.get("role")), _cache(arm, rows), len(rows), median(rates), speedups.get(name), span,
-            tau(rows), decoding.acceptance_rate(_rounds(rows)), size(max(cache_sizes)) if cache_sizes else None,
+            name, text(arm.get("role")), _cache(arm, rows), len(rows), median(index.medians(name).values()),
+            speedups.get(name), worst.get(name), span, size(max(cache_sizes)) if cache_sizes else None,
+            _share(index.identical(name, oracle)) if oracle else None,
         ))  # fmt: skip
     columns = (
-        "arm", "role", "cache", "rows", "median tok/s", over, "all rows", "tau", "accepted", "cache bytes",
+        "arm", "role", "cache", "rows", "median tok/s", over, "worst", "all rows", "cache bytes", "same tokens",
     )  # fmt: skip
-    note = "Medians of decoded tokens a second, prefill excepted. tau: tokens committed a round of drafting."
+    note = "Decoded tokens a second, prefill excepted: the median over prompts of the median over repeats."
     note += f" {over.capitalize()}: the claimed speed-up, a median over prompts." if speedups else ""
-    return [without_empty(Table("By arm", columns, tuple(cells), note))] if cells else []
+    same = " Same tokens: prompts on which each repeat gives those of the arm's oracle."
+    by_arm = [without_empty(Table("By arm", columns, tuple(cells), note + same))] if cells else []
+    return by_arm + rounds.tables(report, _by_arm(report))
 
 
 def speed_plots(report: Row) -> list[Plot]:
     """Return plots of tokens per second and tau by prompt, and of tokens per second in the order of the run."""
     plots = _by_prompt(report, "Decoding speed", "tokens a second", decode_rate)
-    plots += _by_prompt(report, "Tokens a round (tau)", "tokens", lambda row: tau([row]))
+    plots += _by_prompt(report, "Tokens a round (tau)", "tokens", lambda row: rounds.tau([row]))
     order: dict[str, list[Point]] = {name: [] for name in _by_arm(report)}
     for index, row in enumerate(items(report.get("rows")), start=1):
         if (speed := decode_rate(row)) is not None:
@@ -85,7 +92,7 @@ def recall_view(report: Row) -> tuple[list[Table], list[Plot]]:
                 hits_by_arm.setdefault(arm, {}).setdefault(length, []).append(hit)
     lengths = sorted({length for by in hits_by_arm.values() for length in by})[:MAX_COLUMNS]
     if not lengths:
-        return arms_table(report), []
+        return arms_tables(report), []
     cells = tuple((arm, *(_share(by.get(length)) for length in lengths)) for arm, by in hits_by_arm.items())
     columns = ("arm", *(f"{length:g} tokens" for length in lengths))
     note = "In every repeat, by length of the prompt."
@@ -94,17 +101,7 @@ def recall_view(report: Row) -> tuple[list[Table], list[Plot]]:
         arm: [_recalled(length, hits) for length, hits in by.items()] for arm, by in hits_by_arm.items()
     })  # fmt: skip
     plot = Plot("Recall", "tokens in the prompt", "share of prompts", series, note=_EXACT)
-    return [table, *arms_table(report)], [plot]
-
-
-def tau(rows: Iterable[Row]) -> float | None:
-    """Return committed tokens per round, including the target's own token."""
-    return decoding.tau(_rounds(rows)) or None
-
-
-def _rounds(rows: Iterable[Row]) -> list[dict[str, list[float]]]:
-    """Return the counters of the rows' rounds, as far as these are numbers."""
-    return [{name: numbers(row.get(name)) for name in ("commits", "drafted", "accepted")} for row in rows]
+    return [table, *arms_tables(report)], [plot]
 
 
 def _by_arm(report: Row) -> dict[str, dict[str, list[Row]]]:
@@ -123,16 +120,16 @@ def _cache(arm: Row, rows: Iterable[Row]) -> str:
     return text(arm.get("cache")) + unpacked
 
 
-def _speedups(report: Row) -> tuple[str, dict[str, Cell]]:
-    """Return the claimed speed-up of each arm over all prompts, and its baseline: mlx-lm alone in older reports."""
+def _claimed(report: Row, over: Mapping[str, str]) -> tuple[str, dict[str, Cell]]:
+    """Return the first of some speed-ups that is claimed of arms over all prompts, and what it is over."""
     whole = [
         claim for claim in items(report.get("claims")) if not mapping(claim.get("where")).get("workload")
     ]
-    for name, over in (("plain_speedup", "over plain loops"), ("decode_speedup", "over mlx-lm")):
+    for name, words in over.items():
         speedups = {text(c.get("arm")): number(c.get("value")) for c in whole if c.get("name") == name}
         if speedups:
-            return over, {arm: f"{value:.2f}x" for arm, value in speedups.items() if value is not None}
-    return "over mlx-lm", {}
+            return words, {arm: f"{value:.2f}x" for arm, value in speedups.items() if value is not None}
+    return [*over.values()][-1], {}
 
 
 def _collect(rows: Iterable[Row], of: Callable[[Row], float | None]) -> list[float]:

@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 
 from bridge.common.drawing.plot import Plot, Point
-from bridge.common.drawing.text import Cell
+from bridge.common.drawing.text import Cell, cut
 from bridge.common.drawing.text import number as shown
 from bridge.reports.claims.quant import kind_of
 from bridge.reports.counted import counted
 from bridge.reports.statistics import exact_interval
-from bridge.reports.views.loose import Row, grouped, items, lines, mapping, median, number, spread
+from bridge.reports.views.loose import Row, grouped, items, lines, mapping, median, number, spread, text
 from bridge.reports.views.model import Table
 from bridge.reports.views.rows import MAX_COLUMNS
 
@@ -27,18 +28,27 @@ def verify_view(report: Row) -> tuple[list[Table], list[Plot]]:
     lengths = sorted({length for by in times.values() for length in by})
     if not lengths:
         return [], []
-    across = list(times)[:MAX_COLUMNS]
+    across = list(times)[: MAX_COLUMNS // 2]
+    middle = {
+        context: {length: median(times[context].get(length, ())) for length in lengths} for context in across
+    }
     cells = tuple(
-        (length, *(median(times[context].get(length, ())) for context in across)) for length in lengths
+        (
+            length,
+            *chain(*((of[length], _over(of[length] or 0, of.get(1) or 0) or None) for of in middle.values())),
+        )
+        for length in lengths
     )
-    columns = ("tokens", *(f"ms on {context:g} cached" for context in across))
+    columns = ("tokens", *chain(*((f"ms on {context:g} cached", "times one token") for context in across)))
+    caches = ", ".join(dict.fromkeys(text(row.get("cache")) for row in items(report.get("rows"))))
+    title = f"Median milliseconds of one forward pass, cache {cut(caches)}"
     series = lines({
         f"{context:g} cached": [spread(length, ms, f"{length:g} tokens", " ms") for length, ms in by.items()]
         for context, by in times.items()
     })  # fmt: skip
     note = "The median; the line spans all passes."
     plot = Plot("What verifying costs", "tokens in one pass", "milliseconds", series, note=note)
-    return [Table("Median milliseconds of one forward pass", columns, cells)], [plot]
+    return [Table(title, columns, cells)], [plot]
 
 
 def kv_quant_view(report: Row) -> tuple[list[Table], list[Plot]]:

@@ -19,7 +19,7 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     Uses no drafts and no patches. A plain loop of one forward pass per token is timed too; it shows whether mlx-lm
     was slowed down.
     """
-    from engine.cli.bench.show import spec_table
+    from engine.cli.bench.show import show_decoding
     from engine.evals.speculation.arms import SpeculationPlan
     from engine.evals.speculation.bench import WORKLOAD, baseline
     from engine.harness import prompts
@@ -33,4 +33,4 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     workload = prompts.read_set(name, options["max_prompts"], WORKLOAD)
     threads = choose_threads(pair, options["threads"], out)
     job = baseline(pair, workload, plan, chat=chat, threads=threads)
-    carry_out(job, "decoding", "runs", spec_table, out, as_json=as_json)
+    carry_out(job, "decoding", "runs", show_decoding, out, as_json=as_json)

@@ -116,12 +116,12 @@ def compare(
     chat: bool, out: Path | None, as_json: bool, **kind: str,
 ) -> None:  # fmt: skip
     """Measure and write the report; fail if our own loop decoded other tokens than its oracle."""
-    from engine.cli.bench.show import spec_table
+    from engine.cli.bench.show import show_decoding
     from engine.evals.speculation.bench import acceptance_warning, faults, speculation
 
     threads = choose_threads(pair, options["threads"], out)
     job, arms = speculation(pair, workloads, plan_of(options), chat=chat, threads=threads, **kind)
-    report = carry_out(job, "decoding", "runs", spec_table, out, as_json=as_json)
+    report = carry_out(job, "decoding", "runs", show_decoding, out, as_json=as_json)
     if warning := acceptance_warning(report["rows"]):
         click.echo(f"warning: {warning}", err=True)
     problems = faults(report["rows"], arms)

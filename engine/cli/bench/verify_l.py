@@ -9,7 +9,7 @@ import click
 from bridge.common.cli.commands import option
 from bridge.common.cli.progress import progress
 from engine.cli import options as shared
-from engine.cli.reporting import choose_threads, tell_left_out
+from engine.cli.reporting import choose_threads, show_tables, tell_left_out
 from engine.cli.types import CACHE_SPECS, numbers
 
 
@@ -30,7 +30,6 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     An interrupted run with --out resumes where it stopped.
     """
     from engine.cache.spec import parse
-    from engine.cli.bench.show import verify_table
     from engine.dflash.target.context import check_context
     from engine.evals.recall import try_caches
     from engine.evals.verify_cost import Sweep, job
@@ -59,4 +58,5 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
             click.echo(json.dumps(result, allow_nan=False, indent=None if several else 2))
     journal.close()
     if not as_json:
-        verify_table(measured)
+        for result in measured.values():
+            show_tables(result)

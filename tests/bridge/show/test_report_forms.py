@@ -258,7 +258,8 @@ def test_speed_is_shown_by_arm_and_prompt_and_warm_ups_count_nowhere():
     arms = named(shown.tables, "By arm")
     by_arm = {row[0]: dict(zip(arms.columns, row, strict=True)) for row in arms.rows}
     assert (by_arm["plain"]["rows"], by_arm["plain"]["median tok/s"]) == (2, 15.0)
-    assert (by_arm["spec"]["tau"], by_arm["spec"]["accepted"]) == (3.0, 0.5)
+    rounds = named(shown.tables, "Rounds")
+    assert rounds.rows == (("spec", 3, 3.0, 0.5),)
     plain, spec = named(shown.plots, "Decoding speed").series
     assert plain.points[0] == Point(0, 15.0, 10.0, 20.0, plain.points[0].label)
     assert spec.points[0].value == 40.0
@@ -381,7 +382,7 @@ def test_sweeps_and_caches_are_shown():
         {"length": n, "context": 64, "seconds": s} for n, s in ((1, 0.01), (1, 0.03), (1, 0.02), (8, 0.04))
     ]
     shown = report_view(PATH, json.dumps({"kind": "kakeya.verify-l", "rows": verify}).encode())
-    assert shown.tables[0].rows == ((1.0, 20.0), (8.0, 40.0))
+    assert shown.tables[0].rows == ((1.0, 20.0, 1.0), (8.0, 40.0, 2.0))
 
     sums = {
         "sum_squared_error": 1,

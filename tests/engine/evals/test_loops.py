@@ -99,7 +99,7 @@ def test_from_which_context_on_one_graph_loses(ratios, least):
 
 
 def test_the_verdict_is_printed(report, capsys):
-    show.spec_table(report)
+    show.show_decoding(report)
 
     said = capsys.readouterr().out
     assert "longest wait" in said

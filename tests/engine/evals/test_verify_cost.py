@@ -3,9 +3,10 @@ import statistics
 
 import pytest
 
+from bridge.common.drawing.text import number
 from bridge.reports.claims.verify import passes_of, verify_claims
 from engine import models
-from engine.cli.bench import show
+from engine.cli.reporting import show_tables
 from engine.evals.verify_cost import FilledCache, Sweep, job
 from engine.harness.job import run_all
 from tests.engine import evals_world, folders
@@ -102,13 +103,15 @@ def test_the_gate_believes_the_reports(reports):
 
 
 def test_a_table_holds_a_length_a_line_and_cuts_nothing_off(reports, capsys):
-    show.verify_table(reports)
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    found = {tuple(line[:3]): line[3:] for line in lines if line and line[0] in SWEEP.caches}
     for cache, report in reports.items():
+        show_tables(report)
+        said = capsys.readouterr().out
+        assert f"cache {cache}" in said
+        found = {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.strip()}
         middle = {key: statistics.median(seconds) for key, seconds in passes_of(report["rows"]).items()}
-        for context in SWEEP.contexts:
-            for n in SWEEP.lengths:
-                took, one = middle[context, n], middle[context, 1]
-                assert found.pop((cache, str(context), str(n))) == [f"{1000 * took:.2f}", f"{took / one:.2f}"]
-    assert not found
+        for n in SWEEP.lengths:
+            assert found[str(n)] == [
+                number(value)
+                for context in SWEEP.contexts
+                for value in (1000 * middle[context, n], middle[context, n] / middle[context, 1])
+            ]
