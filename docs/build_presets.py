@@ -9,7 +9,11 @@ from pathlib import Path
 from bridge.presets import Preset, load_presets
 
 BEGIN, END = "<!-- presets: begin -->\n", "<!-- presets: end -->"
-HEAD = "| preset | parameters (default) | limit, s | reports | what it does |\n|---|---|---|---|---|\n"
+HEAD = (
+    "| preset | parameters (default) | limit, s | reports | what it does | cannot show |\n"
+    + "|---" * 6
+    + "|\n"
+)
 
 
 def main() -> None:
@@ -35,6 +39,7 @@ def row(preset: Preset) -> str:
         ", ".join(f"{kind} x{count}" if count > 1 else kind for kind, count in kinds.items()),
         # The first sentence; `kakeya presets NAME` shows the rest.
         re.split(r"(?<=[.]) (?=[A-Z])", preset.description)[0],
+        preset.cannot_show,
     )
     return f"| {' | '.join(cells)} |\n".replace("|  |", "| |").replace("|  |", "| |")
 

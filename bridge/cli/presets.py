@@ -48,6 +48,8 @@ def _as_dict(preset: Preset, presets: Presets) -> dict[str, object]:
         for offer in presets.offers.get(preset.name, [])
     ]
     facts = {"source": presets.sources[preset.name], "announced": preset.name in presets.announced}
+    if preset.cannot_show:
+        facts["cannot_show"] = preset.cannot_show
     return {**preset.model_dump(mode="json"), "digest": preset.digest, **facts, "runners": runners}
 
 
@@ -106,6 +108,8 @@ def _show(preset: Preset, presets: Presets) -> None:
     if preset.leaves:
         facts.add_row("must leave", Text(", ".join(preset.leaves)))
     facts.add_row("gate", f"{kinds}, checked on the machine that measured them" if preset.gated else "none")
+    if preset.cannot_show:
+        facts.add_row("cannot show", Text(one_line(preset.cannot_show)))
     facts.add_row("network", "yes" if preset.network else "no")
     facts.add_row("digest", preset.digest)
     for step in preset.steps:

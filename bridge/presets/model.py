@@ -108,6 +108,8 @@ class Preset(BaseModel):
 
     name: str
     description: Annotated[str, Field(min_length=1, max_length=500)]
+    # What nobody should conclude from a run. It changes nothing that runs, so it is no part of the digest.
+    cannot_show: Annotated[str, Field(max_length=200, exclude=True)] = ""
     code: Literal["installed", "request"]
     steps: Annotated[list[Step], Field(min_length=1, max_length=bounds.ANSWER_STEPS)]
     params: Annotated[dict[str, Param], Field(max_length=bounds.ANSWER_NAMES)] = {}

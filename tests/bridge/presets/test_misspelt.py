@@ -14,7 +14,7 @@ from bridge.presets import load_presets
 from runner.policy import load_policy
 
 PRESET: dict[str, Any] = {
-    "name": "mine", "description": "One of mine.", "code": "installed", "timeout_s": 30,
+    "name": "mine", "description": "One of mine.", "cannot_show": "anything", "code": "installed", "timeout_s": 30,
     "use": ["installed"],
     "steps": [{"argv": ["/bin/echo", "{number}", "{word}", "{switch}", "{cache}"]}],
     "params": {

@@ -26,7 +26,8 @@ SHORT = {"n_samples": 1, "max_new_tokens": 2}
 BLOCKS = {**SHORT, "block_size": 2}
 # An adaptive arm drafts after its first steps, which measure what a plain one costs.
 ADAPTIVE = {**BLOCKS, "max_new_tokens": 8}
-MEASURING = {
+# Parameters with which those that measure end soon. Any other preset runs with its defaults.
+QUICK = {
     "acceptance-bench": ADAPTIVE,
     "k3-drafter-parity": {"n_samples": 1, "block_size": 2},
     "k3-drafter-parity-fp32": {"n_samples": 1, "block_size": 2},
@@ -45,9 +46,15 @@ MEASURING = {
     "serve-conformance": {"cache": "raw", "max_new_tokens": 24},
     "verify-l-sweep": {"context_len": 16, "reps": 5},
 }
-PROBING = ("mlx-env-probe", "noop")
-JUDGING = ("k3-evidence-gate",)
-OWN_CODE = ("integration-tests", "mlx-backend-tests", "pytest-path")
+MEASURING = [name for name, preset in PRESETS.items() if preset.collect and preset.code == "installed"]
+PROBING = [
+    name
+    for name, preset in PRESETS.items()
+    if preset.code == "installed"
+    and not preset.collect
+    and not preset.inputs
+    and not any(param.required for param in preset.params.values())
+]
 
 
 def settings(folder: Path) -> dict[str, str]:
@@ -90,10 +97,6 @@ def answered(client, keyed, bus, git):
     return ask
 
 
-def test_every_preset_is_run_here():
-    assert {*MEASURING, *PROBING, *JUDGING, *OWN_CODE} == PRESETS.keys()
-
-
 ON_A_MODEL = [name for name in MEASURING if "KAKEYA_MAC_VERIFIER_PATH" in PRESETS[name].env_names]
 LONG = (pytest.mark.long, pytest.mark.timeout(900))
 # Two tokens leave prompt lookup nothing to draft from in word problems.
@@ -111,7 +114,7 @@ def test_a_measuring_preset_leaves_its_reports_and_they_hold(name, answered, pai
     if name == "pass-at-1" and not any(map(os.path.exists, (*bubblewrap.PROGRAMS, seatbelt.PROGRAM))):
         pytest.skip("no sandbox is installed, and the preset refuses to run without")
     confined = {"sandbox": "require"} if name == "pass-at-1" else {}
-    result, reports, run = answered(name, MEASURING[name], env=settings(pair), **confined)
+    result, reports, run = answered(name, QUICK.get(name), env=settings(pair), **confined)
 
     assert [command["exit_code"] for command in result["commands"]] == [0] * len(PRESETS[name].steps), (
         run.logs()
@@ -132,8 +135,7 @@ def test_a_measuring_preset_leaves_its_reports_and_they_hold(name, answered, pai
 
 
 # What each pair's layers change shows in these, which are the shorter ones. The others read long prompts, encode packed
-# caches on the CPU or have many steps: they run if asked for (-m sweep), in some minutes each. docs/presets.md says
-# which preset runs on which pair.
+# caches on the CPU or have many steps: they run if asked for (-m sweep), in some minutes each.
 ON_BOTH = (
     "k3-drafter-parity",
     "k3-drafter-parity-fp32",
@@ -163,7 +165,7 @@ def test_a_preset_runs_on_a_bundled_pair(name, bundled, answered):
         pytest.importorskip("torch", reason="the drafter in torch takes part")
     env = {"KAKEYA_MAC_VERIFIER_PATH": bundled, "KAKEYA_MAC_DRAFTER_ID": bundled}
 
-    result, reports, run = answered(name, MEASURING[name], env=env)
+    result, reports, run = answered(name, QUICK.get(name), env=env)
 
     assert [command["exit_code"] for command in result["commands"]] == [0] * len(PRESETS[name].steps), (
         run.logs()
