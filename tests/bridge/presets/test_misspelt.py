@@ -24,7 +24,7 @@ PRESET: dict[str, Any] = {
         "cache": {"type": "cache", "words": ["all"], "default": "all"},
     },
     "inputs": {"under": "results/research", "ending": ".json", "files": 1, "file_mb": 1, "total_mb": 1},
-    "collect": ["results/research/x.json"], "gate": "reports", "labels": ["fast"], "requires": ["json"],
+    "collect": ["results/research/x.json"], "gate": "reports", "leaves": ["a.whl"], "labels": ["fast"], "requires": ["json"],
     "env": {"SOME_NAME": "x"}, "pass_env": ["OTHER_NAME"], "network": False,
     "limits": {
         "file_mb": 1, "memory_mb": 16, "processes": 4, "disk_mb": 1, "files": 16, "open_files": 16, "report_mb": 1,
@@ -47,7 +47,7 @@ POLICY: dict[str, Any] = {
     },
     "retention": {"days": 1, "keep": 1, "archive": "/a"},
     "lfs": {"file_mb": 1, "total_mb": 1, "files": 1, "timeout_s": 1, "hosts": ["h"]},
-    "sandbox": "auto", "on_stop": "finish",
+    "sandbox": "auto", "on_stop": "finish", "priority": {"noop": 1},
     "limits": {
         "timeout_s": 1, "grace_s": 1, "log_mb": 1, "memory_mb": 16, "processes": 4, "disk_mb": 1, "files": 16,
         "keep_free_mb": 0, "keep_memory_mb": 0, "tree_mb": 1, "tree_files": 1, "attempts": 1, "max_age_s": 60,
@@ -55,7 +55,7 @@ POLICY: dict[str, Any] = {
     },
 }  # fmt: skip
 # Names below these are the author's own.
-FREE = {"params", "env"}
+FREE = {"params", "env", "priority"}
 LIBRARY = re.compile(
     r"\bInput|should|[Ee]xtra|permitted|\btag\b|dictionary|instance|Traceback|constrained|valid (?:int|str|bool)"
 )

@@ -646,6 +646,7 @@ CHANGES = {
         "gate": "mine",
         "reports": {"mine": {"schema": {}}},
     },
+    "files": {"leaves": ["a/*.whl"]},
     "labels": {"labels": ["gpu"]},
     "requirements": {"requires": ["mlx"]},
     "variables": {"env": {"A": "1"}},
