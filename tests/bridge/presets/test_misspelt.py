@@ -24,8 +24,8 @@ PRESET: dict[str, Any] = {
         "cache": {"type": "cache", "words": ["all"], "default": "all"},
     },
     "inputs": {"under": "results/research", "ending": ".json", "files": 1, "file_mb": 1, "total_mb": 1},
-    "collect": ["results/research/x.json"], "gate": "reports", "leaves": ["a.whl"], "labels": ["fast"], "requires": ["json"],
-    "env": {"SOME_NAME": "x"}, "pass_env": ["OTHER_NAME"], "network": False,
+    "collect": ["results/research/x.json"], "gate": "reports", "leaves": ["a.whl"], "labels": ["fast"],
+    "requires": ["json"], "env": {"SOME_NAME": "x"}, "pass_env": ["OTHER_NAME"], "network": False,
     "limits": {
         "file_mb": 1, "memory_mb": 16, "processes": 4, "disk_mb": 1, "files": 16, "open_files": 16, "report_mb": 1,
         "reports": 1, "all_reports_mb": 1,
