@@ -4,6 +4,8 @@ from datetime import timedelta
 
 import click
 
+from bridge.bus import objects
+from bridge.bus.notes import change_note
 from bridge.bus.wire import EXIT_CODES
 from bridge.checklist import show
 from bridge.cli.common import (
@@ -17,10 +19,12 @@ from bridge.cli.common import (
     timeout_option,
     verdict_text,
 )
+from bridge.client import Run
 from bridge.common.cli.commands import flag, json_option, option
 from bridge.common.cli.output import Colored, put, put_block, put_json, say
 from bridge.errors import ExitCode
 from bridge.reports.readable import readable
+from bridge.requests.request_commit import identity
 from bridge.show.forms.words import color
 from bridge.verify.answer_checks import gaps
 from bridge.verify.verdict import verified
@@ -139,22 +143,27 @@ def cancel_command(context: click.Context, request: str | None, reason: str, *, 
     "--out", click.Path(file_okay=False), metavar="DIR",
     help="Output folder.  [default: kakeya-results/<preset>-<nonce>]",
 )  # fmt: skip
+@flag("--notes", "Note the outcome beside the commit that the job was about, for `git log --notes=kakeya`.")
 @key_option
 @json_option
 @click.pass_context
-def fetch_command(context: click.Context, request: str | None, out: str | None, *, as_json: bool) -> int:
+def fetch_command(
+    context: click.Context, request: str | None, out: str | None, *, notes: bool, as_json: bool
+) -> int:
     """Verify an answer and write its files into a folder.
 
     REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
     The exit code is the job's.
     """
-    fetched = run_of(context, request).fetch(out)
+    run = run_of(context, request)
+    fetched = run.fetch(out)
+    noted = _note(run) if notes else None
     if as_json:
         files = [str(path) for path in fetched.files]
         shown = fetched.report.conclusion
         put_json({
             "folder": str(fetched.folder), "files": files, "state": shown.state, "conclusion": shown.as_dict(),
-            "result": fetched.result.model_dump(mode="json"),
+            "result": fetched.result.model_dump(mode="json"), **({"noted": noted} if notes else {}),
         })  # fmt: skip
     else:
         for path in fetched.files:
@@ -162,7 +171,24 @@ def fetch_command(context: click.Context, request: str | None, out: str | None, 
         for gap in gaps(fetched.result):
             say(f"note: {gap}")
         say(fetched.report.conclusion.text)
+        if noted:
+            say(f"noted beside {noted[:12]}: git log -1 --notes=kakeya {noted[:12]}")
+        elif notes:
+            say("note: the answer names no commit that a note could be about")
     return int(fetched.report.conclusion.exit_code or 0)
+
+
+def _note(run: Run) -> str | None:
+    """Note an answer beside the commit that its job was about, and return the commit, if there is one."""
+    from bridge.show.forms.note import merged, paragraph  # noqa: PLC0415 - reports are slow to import
+    from bridge.show.source import from_branch  # noqa: PLC0415
+
+    git, source = run.client.git, from_branch(run.client, run.branch)
+    commit = source.result.workload
+    if commit not in objects.parents_of(git, source.result.request):
+        return None
+    change_note(git, commit, identity(git), lambda before: merged(before, paragraph(source)))
+    return commit
 
 
 @click.command()

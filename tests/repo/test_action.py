@@ -16,6 +16,7 @@ from bridge.bus import wire
 from bridge.bus.wire import State
 from bridge.client import Client
 from runner.state import signing_key
+from tests.repo import host_api
 from tests.repo.composite import Job
 from tests.system import program
 
@@ -371,3 +372,130 @@ def test_what_is_no_boolean_ends_the_action_before_it_asks(use, clone):
         assert job.ran == ["Install the client"]
         assert ("error", "The input require-signature must be true or false.") in job.commands
     assert not (clone / "pwned").exists()
+
+
+@pytest.fixture
+def api(bus, monkeypatch, tmp_path):
+    """The host's API, for a pull request from the commit on main."""
+    event = tmp_path / "event.json"
+    with host_api.served(bus) as served:
+        monkeypatch.setenv("GITHUB_API_URL", served.url)
+        monkeypatch.setenv("GITHUB_SERVER_URL", "https://github.example")
+        monkeypatch.setenv("GITHUB_REPOSITORY", host_api.REPOSITORY)
+        monkeypatch.setenv("GITHUB_SHA", "0" * 40)
+        monkeypatch.setenv("GITHUB_RUN_ID", "17")
+        monkeypatch.setenv("GITHUB_EVENT_PATH", str(event))
+        event.write_text(json.dumps({"pull_request": {"number": 7, "head": {"sha": "a" * 40}}}))
+        yield served
+
+
+@pytest.fixture
+def publish(tmp_path):
+    """Run the step that shows how a job ended."""
+
+    def run(words: str, summary: str | None = "### noop\n", **env: str) -> str:
+        shown = {
+            "PUBLISH": words,
+            "TOKEN": host_api.TOKEN,
+            "PRESET": "noop",
+            "CODE": "0",
+            "STATE": "succeeded",
+        }
+        shown |= {"REFUSED": "false", "GATE": "", "VOUCHER": "unsigned", "RUNNER_TEMP": str(tmp_path), **env}
+        if summary is not None:
+            (tmp_path / "kakeya-summary.md").write_text(summary)
+        argv = ["bash", str(ACTION / "publish.sh")]
+        done = subprocess.run(argv, env={**os.environ, **shown}, capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+        return done.stdout
+
+    return run
+
+
+needs_curl = pytest.mark.skipif(not program("curl"), reason="curl is not on the PATH")
+
+
+@needs_curl
+@pytest.mark.long
+def test_the_outcome_is_shown_on_the_pull_request_and_replaced_there(use, served, key, api):
+    for params in ("n=7", "n=8"):
+        job = use(
+            preset="count", params=params, public_key=key, publish="status comment", token=host_api.TOKEN
+        )
+        job.run()
+        assert not job.failed, job.log
+
+    status = {
+        "sha": "a" * 40, "state": "success", "description": "succeeded, signed by one's key",
+        "context": "kakeya-bridge/count", "target_url": "https://github.example/OWNER/REPOSITORY/actions/runs/17",
+    }  # fmt: skip
+    assert api.statuses == [status, status]
+    (comment,) = api.comments
+    assert comment["body"].startswith("<!-- kakeya-bridge/count -->\n### count: succeeded")
+    assert "n=8" in comment["body"].replace("\\", "")
+    assert host_api.TOKEN not in job.log
+
+
+@needs_curl
+@pytest.mark.parametrize(
+    ("ended", "state", "text"),
+    [
+        (
+            {"GATE": "ACCEPTED", "VOUCHER": "signed by one's key"},
+            "success",
+            "succeeded, ACCEPTED, signed by one's key",
+        ),
+        (
+            {"CODE": "5", "STATE": "gate_rejected", "GATE": "REJECTED"},
+            "failure",
+            "gate_rejected, REJECTED, unsigned",
+        ),
+        ({"CODE": "1", "REFUSED": "true"}, "failure", "the answer does not hold"),
+        ({"CODE": "3", "STATE": "", "VOUCHER": ""}, "error", "no answer in time"),
+        ({"CODE": "6", "STATE": "cancelled", "VOUCHER": "x" * 200}, "error", f"cancelled, {'x' * 129}"),
+    ],
+)
+def test_a_status_says_how_it_ended(api, publish, ended, state, text):
+    assert publish("status", **ended) == ""
+
+    ((status, description),) = [(each["state"], each["description"]) for each in api.statuses]
+    assert (status, description) == (state, text)
+    assert api.comments == []
+
+
+@needs_curl
+def test_only_an_own_comment_about_the_preset_is_replaced(api, publish):
+    mark = "<!-- kakeya-bridge/noop -->\n"
+    others = [
+        {"user": {"login": "a-stranger"}, "body": mark, "issue": "7"},
+        {"user": {"login": "github-actions[bot]"}, "body": f"Not this one: {mark}", "issue": "7"},
+        {"user": {"login": "github-actions[bot]"}, "body": mark, "issue": "8"},
+        *({"user": {"login": "a-stranger"}, "body": "chat", "issue": "7"} for _ in range(120)),
+    ]
+    api.comments += [{"id": i, **comment} for i, comment in enumerate(others, 1)]
+    before = [dict(comment) for comment in api.comments]
+
+    for text in ("one", 'two $(id) `id` "quoted" \\ é\n', "three" * 20_000):
+        assert publish("comment", text) == ""
+
+    assert api.comments[:-1] == before
+    body = api.comments[-1]["body"]
+    assert body.startswith(f"{mark}threethree")
+    assert len(body) < 65_536
+
+
+@needs_curl
+def test_what_cannot_be_shown_is_a_warning(api, publish, monkeypatch):
+    api.refused = {"POST .*": 403}
+    said = publish("status comment other").splitlines()
+    assert [line.partition(" title")[0] for line in said] == ["::warning"] * 3
+    assert "statuses: write" in said[0]
+    assert "pull-requests: write" in said[1]
+    api.refused = {"GET .*comments": 500}
+    assert "could not be written" in publish("comment")
+    assert api.comments == []
+    # There is no pull request, or no summary.
+    monkeypatch.setenv("GITHUB_EVENT_PATH", "/nowhere")
+    assert publish("comment") == ""
+    monkeypatch.setenv("GITHUB_API_URL", "http://127.0.0.1:1")
+    assert publish("status").startswith("::warning")
