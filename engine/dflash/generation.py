@@ -27,6 +27,9 @@ BLOCK = 16  # rows to verify at once without a draft model
 FRESH = 256  # tokens after which MLX's free buffers are released, as in mlx-lm
 FREED = 512  # the same for tokens of a prompt
 
+# A call of the target with tokens and ``cache``, which returns logits and taps: layers' outputs that the drafter reads.
+TappedForward = Callable[..., tuple[mx.array, mx.array | None]]
+
 
 def evaluates_early(loop: str) -> bool:
     """Return whether a loop starts to compute layers while the graph is built; ``fused`` does not, for comparison."""
@@ -45,7 +48,7 @@ def block_limits(proposer: Proposer | None, *, lookup: bool, size: int | None = 
     return max(model, BLOCK if lookup else 1), model
 
 
-def _untapped(model: nn.Module, tokens: mx.array, cache: list[Any]) -> tuple[mx.array, None]:
+def _without_taps(model: nn.Module, tokens: mx.array, cache: list[Any]) -> tuple[mx.array, None]:
     return model(tokens, cache=cache), None
 
 
@@ -80,13 +83,14 @@ class Run:
         self.finish_reason: str | None = None
         self.pending = mx.zeros((1, 0), mx.int32)
         self.clock = Clock()
-        self._model = rollback.prepare(quick_copy(target))
-        if evaluates_early(loop):
-            self._model = with_early_eval(self._model)
-        # Not a method: a reference cycle would keep the caches alive until the garbage collector runs.
-        self._forward: Callable[..., tuple[mx.array, mx.array | None]] = (
-            proposer.tap(self._model) if proposer else partial(_untapped, self._model)
-        )
+        # Each wrapper around the target adds one thing. Weights stay the same, and results except for rounding.
+        fast = quick_copy(target)  # a CPU computes its products over few rows faster
+        reversible = rollback.prepare(fast)  # its recurrent layers record what a rollback needs
+        early = with_early_eval(reversible) if evaluates_early(loop) else reversible  # layers begin at once
+        self._model = early
+        # Returns the taps too. Not a method: a reference cycle would keep the caches alive until the garbage
+        # collector runs.
+        self._forward: TappedForward = proposer.tap(early) if proposer else partial(_without_taps, early)
         self._syncs = 0
         self._prefill = 0.0
 
