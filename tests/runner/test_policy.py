@@ -95,6 +95,28 @@ def test_a_policy_in_a_folder_that_others_may_write_is_not_read(write):
     assert caught.value.fix == f"Run: chmod go-w {path.parent}"
 
 
+@pytest.mark.parametrize(
+    ("section", "noun"),
+    [
+        (lambda folder: {"state": str(folder / "state")}, "the state folder"),
+        (lambda folder: {"trust": {"runners": [str(folder / "keys")]}}, "the list of runners' keys"),
+        (lambda folder: {"preset_folder": str(folder)}, "the presets"),
+    ],
+)
+def test_what_a_policy_names_lies_where_nobody_else_may_write(write, tmp_path, section, noun):
+    folder = tmp_path / "open"
+    folder.mkdir()
+    path = write(GOOD | section(folder))
+    load_policy(path)
+    folder.chmod(0o777)
+
+    with pytest.raises(PolicyError, match="others may write") as caught:
+        load_policy(path)
+
+    assert caught.value.message.endswith(f"which decides what {noun} is")
+    assert caught.value.fix == f"Run: chmod go-w {folder}"
+
+
 def _with(**changes):
     return {**GOOD, **changes}
 
