@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from benchmarks.results_kept import Kept, Row
-from bridge.common.drawing.text import cell, interval, number
+from bridge.common.drawing.text import Cell, cell, interval, number
 
 # What is slower than it should be, errs more, finds or saves less, or puts out other tokens.
 SLOWER = (
@@ -54,13 +54,13 @@ def where(claim: Row) -> str:
     return ", ".join(f"{name} {cell(what)}" for name, what in named.items())
 
 
-def value(claim: Row) -> str:
-    """Return a claim's value with its interval."""
+def value(claim: Row) -> Cell:
+    """Return a claim's value, with its interval if it has one."""
     pair = claim.get("interval")
-    return number(claim["value"]) + (f" ({interval((pair[0], pair[1]))})" if pair else "")
+    return f"{number(claim['value'])} ({interval((pair[0], pair[1]))})" if pair else claim["value"]
 
 
-def losses(run: Kept) -> Iterator[tuple[str, ...]]:
+def losses(run: Kept) -> Iterator[tuple[Cell, ...]]:
     """Yield each loss of a run: the run, the claim, of what it is, its value, and in what it is one."""
     for claim in claims(run.measured):
         why = loss(run.measured, claim)
@@ -86,7 +86,7 @@ def loss(report: Row, claim: Row) -> str:
     return next((why for names, holds, why in rules if name in names and holds), "")
 
 
-def _codec_losses(report: Row) -> Iterator[tuple[str, ...]]:
+def _codec_losses(report: Row) -> Iterator[tuple[Cell, ...]]:
     """Yield the Voronoi codes that err more than an affine one of the same stored bits."""
     rows = report["rows"] if report["kind"] == "kakeya.codec-rd" else []
     for row in (row for row in rows if row["codec"] == "voronoi"):

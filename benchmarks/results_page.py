@@ -8,9 +8,11 @@ from benchmarks.results_claims import about, claims, is_of_all, losses, value
 from benchmarks.results_kept import Kept, Row
 from benchmarks.results_runs import PAIRS
 from benchmarks.results_scores import scores
-from bridge.common.drawing.text import cell, number
+from bridge.common.drawing.text import Cell, cell
 from bridge.reports.counted import counted, decode_rate
 from bridge.reports.views import codec
+from bridge.reports.views.model import Table
+from bridge.show.forms.markdown import markdown_table
 
 HEAD = """\
 # Results
@@ -71,7 +73,7 @@ def page(kept: Sequence[Kept], *, behind: bool = False) -> str:
         parts += ["## Machine\n", machines(accepted)]
         parts += [
             "## Losses\n",
-            table(("report", "claim", "arms", "value", "loss"), lost) if lost else NO_LOSS,
+            table(("report", "claim", "arms", "value", "loss"), lost) or NO_LOSS,
         ]
         kinds = [run.measured["kind"] for run in accepted]
         parts += [
@@ -150,17 +152,17 @@ def tables(report: Row) -> Iterator[str]:
     """Yield tables of claims: by arm, by pair of arms, and about some rows only; for codecs, of the rows."""
     if report["kind"] == "kakeya.codec-rd":
         for shown in codec.tables(report):
-            yield table(shown.columns, (map(cell, row) for row in shown.rows))
+            yield table(shown.columns, shown.rows)
     found = claims(report)
     whole, parts = ([c for c in found if is_of_all(c) is wanted] for wanted in (True, False))
     for compared in (False, True):
         yield from pivot("arm", [c for c in whole if bool(c.get("against")) is compared], about, _name, value)
     if report["kind"] == "kakeya.verify-l":
-        yield from pivot("tokens", parts, _length, _on_context, lambda c: number(c["value"]))
+        yield from pivot("tokens", parts, _length, _on_context, lambda c: c["value"])
     else:
         for name, claimed in by_name(varying(parts)).items():
             head = f"{name} by {', '.join(key for key in claimed[0]['where'] if key != 'prompt')}"
-            yield from pivot(head, claimed, about, restriction, lambda c: number(c["value"]))
+            yield from pivot(head, claimed, about, restriction, lambda c: c["value"])
 
 
 def by_name(found: Iterable[Row]) -> dict[str, list[Row]]:
@@ -189,21 +191,21 @@ def pivot(
     found: Iterable[Row],
     row: Callable[[Row], str],
     column: Callable[[Row], str],
-    shown: Callable[[Row], str],
+    shown: Callable[[Row], Cell],
 ) -> Iterator[str]:
     """Yield a table of claims, or nothing if there are none."""
-    lines: dict[str, dict[str, str]] = {}
+    lines: dict[str, dict[str, Cell]] = {}
     for claim in found:
         lines.setdefault(row(claim), {})[column(claim)] = shown(claim)
     names = list(dict.fromkeys(name for line in lines.values() for name in line))
     if lines:
-        yield table((head, *names), ((of, *(line.get(n, "") for n in names)) for of, line in lines.items()))
+        yield table((head, *names), ((of, *map(line.get, names)) for of, line in lines.items()))
 
 
-def table(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table in Markdown."""
-    head, *body = (f"|{'|'.join(cells)}|\n" for cells in (heads, *rows))
-    return "".join([head, f"|{'---|' * len(heads)}\n", *body])
+def table(columns: Sequence[str], rows: Iterable[Iterable[Cell]]) -> str:
+    """Return a whole table in Markdown."""
+    text = markdown_table(Table("", tuple(columns), tuple(map(tuple, rows))), own=True)
+    return f"{text}\n" if text else ""
 
 
 def not_accepted(kept: Sequence[Kept]) -> str:

@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bridge.reports.views.model import Table
+from bridge.show.forms.markdown import markdown_table
+
 FILE = Path(__file__).with_name("conformance.json")
 TITLE = "## Conformance of the HTTP server\n"
 ABOUT = """\
@@ -28,8 +31,9 @@ def scores(path: Path = FILE) -> str:
     rows = []
     for server in dict.fromkeys(each["server"] for each in found["scores"]):
         own = {each["format"]: each for each in found["scores"] if each["server"] == server}
-        rows.append([f"`{server}`", *(f"{own[name]['passed']} of {own[name]['of']}" for name in formats)])
+        rows.append((f"`{server}`", *(f"{own[name]['passed']} of {own[name]['of']}" for name in formats)))
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     about = ABOUT.format(model=found["model"], measured=found["measured"], versions=versions)
-    head = [f"| server | {' | '.join(formats)} |", f"|{'---|' * (len(formats) + 1)}"]
-    return "\n".join([TITLE, about, *head, *(f"| {' | '.join(row)} |" for row in rows), ""])
+    return "\n".join(
+        [TITLE, about, markdown_table(Table("", ("server", *formats), tuple(rows)), own=True), ""]
+    )

@@ -27,7 +27,9 @@ def markdown(view: RunsView) -> str:
     parts: list[str] = []
     if len(view.runs) > 1:
         parts += [f"## {escape(view.title)}", *_tables(view.tables)]
-        parts += [_details(escape(table.title), [_table(table)]) for table in view.tables if table.folded]
+        parts += [
+            _details(escape(table.title), [markdown_table(table)]) for table in view.tables if table.folded
+        ]
     for run in view.runs:
         parts += _run(run)
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -63,9 +65,13 @@ def _run(run: RunView) -> list[str]:
     for report in run.reports:
         parts += _report(report)
     parts += [_details("Host and versions", [_facts(run.host), _facts(run.versions)])]
-    parts += [_details("What was checked, and what ran", [_table(run.evidence.checks), _table(run.steps)])]
+    parts += [
+        _details(
+            "What was checked, and what ran", [markdown_table(run.evidence.checks), markdown_table(run.steps)]
+        )
+    ]
     parts += [_details(f"Log: {escape(log.path)}", [_log(log)]) for log in run.logs]
-    parts.append(_details("Files", [_table(run.files)]))
+    parts.append(_details("Files", [markdown_table(run.files)]))
     if run.reproduce:
         parts.append(_details("Ask for the same, and check this answer", [fenced(run.reproduce)]))
     return parts
@@ -91,28 +97,31 @@ def _plot(plot: Plot) -> list[str]:
 
 def _tables(tables: Iterable[Table]) -> list[str]:
     return [
-        part for table in tables if not table.folded for part in (f"**{escape(table.title)}**", _table(table))
+        part
+        for table in tables
+        if not table.folded
+        for part in (f"**{escape(table.title)}**", markdown_table(table))
     ]
 
 
-def _table(table: Table) -> str:
+def markdown_table(table: Table, *, own: bool = False) -> str:
+    """Return a table with its note, or nothing without rows. A table of our ``own`` has all rows, as they are."""
     if not table.rows:
         return ""
-    rows = [table.columns, *table.rows[:MAX_ROWS]]
-    lines = [_line(escape(cell(value)) for value in row) for row in rows]
-    lines.insert(1, _line("---:" if numeric else "---" for _, numeric in table.headings))
-    more = [f"{MAX_ROWS} of {len(table.rows)} rows."] if len(table.rows) > MAX_ROWS else []
+    rows = table.rows if own else table.rows[:MAX_ROWS]
+    lines = [[cell(value) if own else escape(cell(value)) for value in row] for row in (table.columns, *rows)]
+    lines.insert(1, ["---:" if numeric else "---" for _, numeric in table.headings])
+    more = [f"{MAX_ROWS} of {len(table.rows)} rows."] if len(table.rows) > len(rows) else []
     note = " ".join([escape(table.note), *more]).strip()
-    return "\n".join(lines) + (f"\n\n{note}" if note else "")
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    # Without the spaces, a backslash at the end of a cell would escape the bar.
+    bar = "|" if own else " | "
+    text = "\n".join(f"{bar}{bar.join(line)}{bar}".strip() for line in lines)
+    return text + (f"\n\n{note}" if note else "")
 
 
 def _facts(facts: Facts) -> str:
     rows = tuple((name, value) for name, value in facts if value not in (None, ""))
-    return _table(Table("", ("", " "), rows))
+    return markdown_table(Table("", ("", " "), rows))
 
 
 def _log(log: Log) -> str:

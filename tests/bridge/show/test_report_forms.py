@@ -44,6 +44,7 @@ PAYLOADS = {
     "a link": "[x](javascript:alert(1)) https://example.invalid www.example.invalid ![x](//example.invalid/p.png)",
     "a row of a table": "a | b | c",
     "a block of code": "```",
+    "a backslash at the end": "a \\",
     "a title": "# accepted",
     "a list": "1. accepted",
     "emphasis": "**accepted** _x_ ~~x~~ `x` $x$ :+1:",
