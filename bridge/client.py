@@ -29,7 +29,7 @@ from bridge.requests.sighting import RunnerSighting
 from bridge.requests.status import REWRITTEN, Event, Status, kept_log, mark_unsigned, status_of, streamed_log
 from bridge.requests.sweep import Swept, sweep
 from bridge.requests.waiting import Reason
-from bridge.system.git import open_repository
+from bridge.system.git import Git, open_repository
 from bridge.verify.answer_files import read_result
 from bridge.verify.public_keys import Pin, find_pin
 from bridge.verify.signed_history import Reader
@@ -126,7 +126,11 @@ class Client:
 
         The runner decides by its own copy.
         """
-        return find_presets(self.git, self._remote_name, self._preset_folder)
+        return self.read_presets(self.git)
+
+    def read_presets(self, git: Git) -> Presets:
+        """Read these presets anew, with the given settings of git."""
+        return find_presets(git, self._remote_name, self._preset_folder)
 
     def all_presets(self) -> Presets:
         """Return the presets here and those that runners on the bus announce, with the runners that offer each.

@@ -54,6 +54,7 @@ def command(context: click.Context, *, as_json: bool) -> None:
     if any(written.values()):
         for i, step in enumerate(steps):
             say(f"{'next: ' if i == 0 else '      '}{step}")
+        say(f"requesters find it with `kakeya presets` once {PRESET} is on the remote's default branch")
 
 
 def _template(name: str) -> str:

@@ -79,6 +79,12 @@ class Site:
 
         return self._page(request, (snapshot.version, self._figures.version), make)
 
+    def presets(self, request: Request) -> Response:
+        """What can be asked for."""
+        snapshot = self._watch.snapshot
+        version = snapshot.version, self._figures.alarms
+        return self._page(request, version, lambda: self._pages.presets(snapshot))
+
     def log(self, request: Request) -> Response:
         """A log as plain text."""
         return PlainTextResponse(self._runs.log(self._row(request).request_branch, MOST_LOG).text)
@@ -120,6 +126,7 @@ def make_app(watch: Watch, runs: Runs, figures: Figures, hosts: frozenset[str]) 
     routes = [
         Route("/", site.requests),
         Route("/trends", site.trends),
+        Route("/presets", site.presets),
         Route("/run/{branch:path}", site.request),
         Route("/log/{branch:path}", site.log),
         *(Route(f"/{name}", site.asset) for name in assets()),

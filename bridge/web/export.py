@@ -68,6 +68,7 @@ def _files(watch: Watch, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         yield from _request(runs, pages, snapshot, row)
     for page in range(1, snapshot.listing(Filter(), 1, PAGE_ROWS).pages + 1):
         yield list_file(page), pages.requests(snapshot, Filter(), page)
+    yield "presets.html", pages.presets(snapshot)
     yield "trends.html", pages.trends(snapshot, figures.trends(), figures.progress())
 
 

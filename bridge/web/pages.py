@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from bridge.bus.wire import State
+from bridge.presets.announced import runners_of
 from bridge.show.alarm import WINDOW
 from bridge.show.build import version
 from bridge.show.forms.templates import render, style
@@ -60,6 +61,10 @@ class Links:
     def trends(self) -> str:
         """Return the address of the trends."""
         return f"{self.root}trends" + (".html" if self.files else "")
+
+    def presets(self) -> str:
+        """Return the address of the presets."""
+        return f"{self.root}presets" + (".html" if self.files else "")
 
     def asset(self, name: str) -> str:
         """Return the address of the style sheet or the script."""
@@ -123,6 +128,12 @@ class Pages:
             progress=progress, name=name, preset=preset, presets=[value for value, _ in snapshot.choices["preset"]],
             odds=_ODDS, window=WINDOW,
         )  # fmt: skip
+
+    def presets(self, snapshot: Snapshot) -> str:
+        """Return the page of what can be asked for."""
+        known = snapshot.presets
+        offers = {name: runners_of(known, name) for name in known}
+        return self._render("presets.html", snapshot, title="Presets", known=known, offers=offers)
 
     def message(self, title: str, text: str, fix: str = "") -> str:
         """Return an error page."""

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
+from bridge.presets import Presets
 from bridge.requests.sighting import RunnerSighting
 from bridge.requests.status import Status
 
@@ -75,6 +76,8 @@ class Snapshot:
 
     rows: tuple[Row, ...] = ()
     runners: tuple[RunnerSighting, ...] = ()
+    # What can be asked for, with the runners that offer it.
+    presets: Presets = field(default_factory=lambda: Presets({}, {}))
     # The time of that poll by this machine's clock, and the error of the latest poll if it failed, with the fix.
     at: float = 0.0
     problem: str = ""

@@ -7,6 +7,7 @@ clone at the same time.
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from bridge.bus import history, objects, wire
@@ -18,9 +19,11 @@ from bridge.common.doors import Door
 from bridge.common.drawing.text import cut
 from bridge.errors import KakeyaError, ManifestError, as_kakeya_error
 from bridge.manifest import parse_manifest
+from bridge.presets import Presets
+from bridge.presets.announced import Offers
 from bridge.requests import why_waiting
 from bridge.requests.liveness import last_line, liveness_of
-from bridge.requests.runners import read_runners, with_jobs
+from bridge.requests.runners import read_offers, read_runners, with_jobs
 from bridge.requests.sighting import RunnerSighting
 from bridge.requests.status import mark_unsigned, status_of
 from bridge.system.git import Git
@@ -28,6 +31,8 @@ from bridge.web.snapshot import Row, Snapshot
 
 PRIVATE = "refs/kakeya-web/"
 
+# How often presets are read again.
+_PRESETS_S = 60.0
 # How many branches are read at once, to bound the memory.
 _AT_ONCE = 500
 # The last line of output is shown for at most this many running jobs, the oldest ones.
@@ -47,6 +52,8 @@ class Watch:
         # The clone's settings are read once. After pinning another key, restart the server.
         self.pin = client.pin
         self.presets = client.presets
+        self._presets_at = time.monotonic()
+        self._offers: tuple[object, Offers] = None, Offers()
         self.patterns = client.patterns
         self.snapshot = Snapshot()
         own = replace(client.remote.git, own_session=True)
@@ -69,7 +76,9 @@ class Watch:
                 }
             )
             branches = {branch: row.request_branch for branch, row in self._rows.items()}
-            runners = tuple(with_jobs(self._runners(), branches))
+            refs, sightings = self._runners()
+            runners = tuple(with_jobs(sightings, branches))
+            presets = self._offered(refs, runners)
             rows = sorted(
                 self._dressed(branches, runners), key=lambda row: age_sort_key(row.branch), reverse=True
             )
@@ -78,7 +87,15 @@ class Watch:
             fix = doors.advice(fault.fix, Door.WEB) or ""
             return self._publish(replace(self.snapshot, problem=fault.message, fix=fix))
         return self._publish(
-            replace(self.snapshot, rows=tuple(rows), runners=runners, at=time.time(), problem="", fix="")
+            replace(
+                self.snapshot,
+                rows=tuple(rows),
+                runners=runners,
+                presets=presets,
+                at=time.time(),
+                problem="",
+                fix="",
+            )
         )
 
     def run(self, stop: threading.Event, poll_s: float) -> None:
@@ -108,13 +125,30 @@ class Watch:
                 for s in states
             }
 
-    def _runners(self) -> list[RunnerSighting]:
-        """Return the runners of the bus, as of the last poll if their records cannot be fetched now."""
+    def _runners(self) -> tuple[Mapping[str, str] | None, list[RunnerSighting]]:
+        """Return the runners of the bus with their references.
+
+        If their records cannot be fetched now, the runners are those of the last poll, without references.
+        """
         try:
             refs = self._remote.fetch_presences()
         except KakeyaError:
-            return list(self.snapshot.runners)
-        return read_runners(self.git, refs, self.pin.keys if self.pin else (), self._unchanged_s)
+            return None, list(self.snapshot.runners)
+        return refs, read_runners(self.git, refs, self.pin.keys if self.pin else (), self._unchanged_s)
+
+    def _offered(self, refs: Mapping[str, str] | None, runners: Sequence[RunnerSighting]) -> Presets:
+        """Return what can be asked for. Files and the bus's folder are read once a minute, offers if they changed."""
+        if time.monotonic() - self._presets_at >= _PRESETS_S:
+            self._presets_at = time.monotonic()
+            with suppress(KakeyaError):
+                self.presets = self.client.read_presets(self.git)
+        if refs is not None:
+            now = time.time()
+            alive = [sighting for sighting in runners if sighting.is_alive(now)]
+            key = [(each.record.ref, refs.get(each.record.ref)) for each in alive]
+            if key != self._offers[0]:
+                self._offers = key, read_offers(self.git, refs, alive)
+        return self._offers[1].add_to(self.presets)
 
     def _unchanged_s(self, name: str, tip: str) -> float:
         """Return for how many seconds this server has seen a reference at a commit."""
@@ -166,8 +200,14 @@ class Watch:
 
 def _shown(snapshot: Snapshot) -> object:
     """Return the parts of a snapshot besides the requests."""
-    now = time.time()
-    return snapshot.problem, [(sighting.record, sighting.standing(now)) for sighting in snapshot.runners]
+    now, presets = time.time(), snapshot.presets
+    broken = {name: error.message for name, error in presets.broken.items()}
+    listed = dict(presets), broken, presets.sources, presets.notes, presets.offers
+    return (
+        snapshot.problem,
+        listed,
+        [(sighting.record, sighting.standing(now)) for sighting in snapshot.runners],
+    )
 
 
 def _same(before: Row | None, now: Row) -> bool:

@@ -36,6 +36,12 @@ def init_command(policy: Path | None, url: str, runner_id: str | None, python: s
     say_refused(rules)
     make_first_key(rules.state)
     say("next: kakeya-runner check")
+    say(
+        "presets of your own: name their folder as `preset_folder` in the policy, and share copies with requesters in"
+    )
+    say(
+        "      .kakeya/presets on the bus's default branch, which never run here; `kakeya init` writes a first one"
+    )
 
 
 @click.command()

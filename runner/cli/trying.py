@@ -1,5 +1,6 @@
 """``kakeya-runner try``."""
 
+import tempfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from bridge.common.cli.commands import EXISTING_FOLDER, REFERENCE, json_option, 
 from bridge.common.cli.output import put, put_block, put_json, say
 from bridge.common.validation import describe_all
 from bridge.errors import UsageError, one_line
-from bridge.presets import find_preset, load_presets, split_params
+from bridge.presets import Presets, find_preset, find_presets, load_presets, split_params
 from bridge.presets.own import own_folder
+from bridge.presets.sources import SHARED, write_preset
+from bridge.system.git import open_repository
 from bridge.verify.verdict import gate_lines
 from runner.cli.common import stop_on_signals
 from runner.job.observer import Observer
@@ -37,38 +40,72 @@ _MODELS = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
 )  # fmt: skip
 @option(
     "-C repo", REFERENCE, ".", show_default=False, metavar="DIR",
-    help="The git repository whose HEAD is the request's tree, if the preset needs one.",
+    help="Git repository whose HEAD is the tree, if the preset needs one.",
+)  # fmt: skip
+@option(
+    "-R --remote", REFERENCE, "origin", metavar="NAME",
+    help="That repository's remote.",
 )  # fmt: skip
 @json_option
 @click.pass_obj
 def try_command(
     policy: Path | None, preset: str, params: tuple[str, ...], folder: Path | None, settings: tuple[str, ...],
-    repo: str, *, as_json: bool,
+    repo: str, remote: str, *, as_json: bool,
 ) -> int:  # fmt: skip
-    """Run a preset on this host as a request for it would run, before anybody asks for it.
+    """Run a preset on this host as a request for it would run.
 
     The job gets the policy's interpreter, settings, limits and sandbox, and its reports are judged; no bus is used,
-    and nothing is kept. Without a policy, it runs as under the one that `kakeya-runner init` writes. A preset that the
-    policy does not offer yet runs too.
+    and nothing is kept. Without a policy, that of `kakeya-runner init` counts. A preset that the policy does not
+    offer runs too, also one that only the remote's default branch has in .kakeya/presets.
 
-    Shows each command, the names of the job's variables, the log, and what was collected. Exits with the exit code of
-    the job.
+    Shows each command, the variables' names, the log, and what was collected. Exits with the job's exit code.
     """
     rules = _with_settings(_policy(policy), settings)
     chosen = _folder_of(preset, rules, repo, folder)
     if chosen:
         check_files_owned(chosen, "*.yaml", "the presets")
-    known = find_preset(load_presets(chosen), preset)
+    presets = load_presets(chosen)
     observer = _Silent() if as_json else _Shown()
-    trial = try_preset(
-        rules, known, split_params(params, known.params), presets=chosen, repo=repo, observer=observer,
-        stop=stop_on_signals, tell=lambda line: say(line) if "WARNING" in line else None,
-    )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="kakeya-preset-") as temporary:
+        source = ""
+        if not folder and preset not in presets and preset not in presets.broken:
+            presets, source = _with_those_on_the_bus(presets, preset, repo, remote)
+        known = find_preset(presets, preset)
+        if source:
+            say(f"{preset} comes from {source}, and this runner offers it to nobody")
+            chosen = Path(temporary)
+            write_preset(known, chosen).chmod(0o600)
+        trial = try_preset(
+            rules, known, split_params(params, known.params), presets=chosen, repo=repo, observer=observer,
+            stop=stop_on_signals, tell=lambda line: say(line) if "WARNING" in line else None,
+        )  # fmt: skip
     if as_json:
         put_json(_facts(trial, observer.names))
     else:
-        _show(trial, chosen, rules)
+        _show(trial, chosen, rules, source)
     return int(trial.conclusion.exit_code or 0)
+
+
+def _with_those_on_the_bus(presets: Presets, name: str, repo: str, remote: str) -> tuple[Presets, str]:
+    """Return the presets with those on the bus's default branch, and the place of the named one if it is from there.
+
+    They are tried by this user alone: the runner reads no preset from the bus.
+    """
+    try:
+        git = open_repository(repo)
+    except UsageError:
+        return presets, ""
+    shared = find_presets(git, remote)
+    names = {each for each, source in shared.sources.items() if source.startswith(f"{SHARED} on ")} - {
+        *presets
+    }
+    for note in shared.notes:
+        say(f"warning: {note}")
+    known = Presets(
+        {**presets, **{each: shared[each] for each in names if each in shared}},
+        {**presets.broken, **{each: shared.broken[each] for each in names if each in shared.broken}},
+    )
+    return known, shared.sources[name] if name in names else ""
 
 
 def _policy(path: Path | None) -> Policy:
@@ -127,7 +164,7 @@ def _collected(trial: Trial) -> list[wire.FileDigest]:
     return [file for file in trial.result.files if file.path.startswith(f"{wire.REPORTS}/")]
 
 
-def _show(trial: Trial, folder: Path | None, rules: Policy) -> None:
+def _show(trial: Trial, folder: Path | None, rules: Policy, source: str) -> None:
     result, shown = trial.result, trial.conclusion
     for i, command in enumerate(result.commands):
         ended = f"exit code {command.exit_code}" if command.signal is None else f"signal {command.signal}"
@@ -144,7 +181,12 @@ def _show(trial: Trial, folder: Path | None, rules: Policy) -> None:
         say(f"note: {note}")
     if folder and not shown.exit_code:
         is_policys = folder == rules.preset_folder
-        copy = "" if is_policys else f"copy {result.preset}.yaml into the `preset_folder` of the policy, and "
+        where = f" from {source}" if source else ""
+        copy = (
+            ""
+            if is_policys
+            else f"copy {result.preset}.yaml{where} into the `preset_folder` of the policy, and "
+        )
         say(f"next: {copy}restart the runner, which reads presets when it starts")
 
 

@@ -145,9 +145,14 @@ def _names(presets: Presets, policy: Policy) -> Iterator[Check]:
         yield Check("preset", False if is_promised else None, f"{name}: invalid: {error.message}", error.fix)
     for pattern in policy.presets:
         if not any(fnmatchcase(name, pattern) for name in (*presets, *presets.broken)):
-            fix = did_you_mean(pattern, presets) or "`kakeya presets` lists them."
+            fix = did_you_mean(pattern, presets) or _where_it_belongs(policy)
             ok = None if any(mark in pattern for mark in "*?[") else False
             yield Check("preset", ok, f"the policy names {pattern}, but there is no such preset", fix)
+
+
+def _where_it_belongs(policy: Policy) -> str:
+    where = str(policy.preset_folder or "a folder that `preset_folder` in the policy names")
+    return f"Put its file into {where}: what is in .kakeya/presets on the bus tells requesters, and does not run."
 
 
 def _interpreter(interpreter: Interpreter) -> Check:

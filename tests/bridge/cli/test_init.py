@@ -49,6 +49,7 @@ def test_it_writes_the_example_that_the_project_shows(repo):
     assert done.stdout.splitlines() == [f"wrote {name}" for name in NAMES]
     assert f"next: kakeya-runner try time-sort -e TIME_SORT_SCRIPT={repo}/jobs/time_sort.py" in done.stderr
     assert "`preset_folder` in the policy" in done.stderr
+    assert f"once {NAMES[0]} is on the remote's default branch" in done.stderr
 
 
 def test_what_exists_is_kept_and_a_second_run_changes_nothing(repo):

@@ -32,7 +32,7 @@ def test_every_link_leads_to_a_file_and_nothing_runs(web, jobs, keyed, tmp_path)
     files = [path for path in folder.rglob("*") if path.is_file()]
     pages = [path for path in files if path.suffix == ".html"]
     assert count == len(files)
-    assert len(pages) == 2 + len(runs)
+    assert len(pages) == 3 + len(runs)
     assert not [path for path in files if path.suffix == ".js"]
     for page in pages:
         text = page.read_text(encoding="utf-8")

@@ -146,6 +146,8 @@ def test_presets_that_do_not_exist_and_files_that_cannot_be_used_are_noticed(che
     said = {line["message"]: line for line in lines}
     assert said["the policy names nop, but there is no such preset"]["fix"] == "Did you mean noop?"
     assert said["the policy names nop, but there is no such preset"]["ok"] is False, "it is ready"
+    where = f"Put its file into {folder}: what is in .kakeya/presets on the bus tells requesters, and does not run."
+    assert said["the policy names zz-*, but there is no such preset"]["fix"] == where
     assert said["the policy names zz-*, but there is no such preset"]["ok"] is None, "a preset may follow"
     states = {message[:5]: line["ok"] for message, line in said.items() if ": invalid: " in message}
     assert states == {"bad: ": False, "other": None}, "only a preset that this host promises counts"

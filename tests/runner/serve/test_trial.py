@@ -178,3 +178,65 @@ def test_without_a_commit_there_is_no_code_to_run(repo):
     done = attempt(repo, "mine")
 
     assert (done.returncode, "has no commit" in done.stderr) == (2, True), done.stderr
+
+
+class TestOnTheBus:
+    """Presets that stand on the default branch of the repository's remote, and in no file here."""
+
+    @pytest.fixture
+    def share(self, repo, tmp_path):
+        """Push presets to the default branch of a remote, and remove them here."""
+        bus = tmp_path / "bus.git"
+        subprocess.run(["git", "init", "--quiet", "--bare", "--initial-branch=main", str(bus)], check=True)
+
+        def push(remote="origin"):
+            for argv in (
+                ["remote", "add", remote, f"file://{bus}"], ["add", ".kakeya"],
+                ["commit", "--quiet", "--message", "Share"], ["push", "--quiet", remote, "HEAD:main"],
+                ["rm", "--quiet", "-r", ".kakeya"], ["commit", "--quiet", "--message", "Remove"],
+            ):  # fmt: skip
+                subprocess.run(["git", *argv], cwd=repo, check=True)
+
+        return push
+
+    def test_it_is_found_and_its_place_is_said(self, repo, share):
+        write(repo)
+        share()
+
+        done = attempt(repo, "mine")
+
+        assert done.returncode == 0, done.stderr
+        place = ".kakeya/presets on origin/main"
+        assert f"mine comes from {place}, and this runner offers it to nobody" in done.stderr
+        assert f"next: copy mine.yaml from {place} into the `preset_folder`" in done.stderr
+        assert "\nhi [" in done.stdout
+        assert not (repo / ".kakeya").exists()
+
+    @pytest.mark.long
+    def test_files_here_and_built_in_presets_come_first(self, repo, share):
+        write(repo, run="print('on the ' + 'bus')", collect=[])
+        write(repo, "noop", run="print('on the ' + 'bus')", collect=[])
+        share()
+        write(repo, run="print('right ' + 'here')", collect=[])
+
+        assert "right here" in attempt(repo, "mine").stdout
+        assert "on the bus" not in attempt(repo, "noop").stdout
+        (repo / ".kakeya/presets/mine.yaml").write_text("name: mine")
+        assert attempt(repo, "mine").returncode == 2
+
+    @pytest.mark.long
+    def test_mistakes_name_what_is_there(self, repo, share):
+        write(repo)
+        write(repo, "broken", timeout=1)
+        share("upstream")
+
+        for args, reason in (
+            (["mine"], "there is no preset 'mine'"),
+            (["mien", "-R", "upstream"], "Did you mean mine?"),
+            (["broken", "-R", "upstream"], "did you mean timeout_s?"),
+            (["mine", "-R", "upstream", "-p", "a=1"], "mine has no parameter 'a'"),
+            (["mine", "-R", "upstream", "--presets", "."], "there is no preset 'mine'"),
+        ):
+            done = attempt(repo, *args)
+            assert (done.returncode, reason in done.stderr) == (2, True), (args, done.stderr)
+        assert attempt(repo, "mine", "-R", "upstream").returncode == 0
