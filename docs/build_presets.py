@@ -1,8 +1,9 @@
-"""Writes the table in docs/presets.md from the presets themselves: `make docs`."""
+"""Writes the table in docs/presets.md, and docs/presets-commands.txt, from the presets themselves: `make docs`."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from pathlib import Path
 
@@ -23,6 +24,20 @@ def main() -> None:
         f"{BEGIN}.*{END}", lambda _: BEGIN + rows + END, page.read_text(encoding="utf-8"), flags=re.DOTALL
     )
     page.write_text(text, encoding="utf-8")
+    commands = "\n".join(commands_of(preset) for preset in load_presets().values())
+    page.with_name("presets-commands.txt").write_text(commands, encoding="utf-8")
+
+
+def commands_of(preset: Preset) -> str:
+    """Return the commands of a preset with its defaults, one a line, below its name."""
+    settings = {name: f"${name}" for name in preset.env_names}
+    # Only a path in the request's tree has no default.
+    params = {name: "tests/PATH" for name, param in preset.params.items() if param.required}
+    commands = preset.build_commands(preset.check_params(params), settings)
+    lines = (
+        " ".join(word if word.startswith("$") else shlex.quote(word) for word in argv) for argv in commands
+    )
+    return "".join(f"{line}\n" for line in (preset.name, *lines))
 
 
 def row(preset: Preset) -> str:
