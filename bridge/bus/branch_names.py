@@ -147,7 +147,7 @@ def matches(branch: str, patterns: tuple[str, ...] | list[str]) -> bool:
 
 
 def folders(branch: str) -> list[str]:
-    """Return the names that git needs as folders to hold a branch, so that no branch can have them at the same time."""
+    """Return the folders in which git stores a branch. No other branch can have the name of one of them."""
     parts = branch.split("/")
     return ["/".join(parts[:i]) for i in range(1, len(parts))]
 

@@ -91,7 +91,7 @@ def oversized_tips(git: Git, tips: Collection[str], *, but: str, timeout: float 
             lines = [git_output.split_parents(line) for line in some]
             sizes = locate(git, [oid for oid, _ in lines])
             oversized |= {oid for oid, entry in sizes.items() if entry.size > limits.COMMIT_BYTES}
-            # Parents come before their children.
+            # Git lists parents before their children.
             for oid, parents in lines:
                 if not oversized.isdisjoint(parents):
                     oversized.add(oid)

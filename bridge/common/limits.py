@@ -43,7 +43,7 @@ SEARCH_S = 3.0
 # How long the runner waits for a branch that somebody else pushed to while, or after, its job ran.
 TIP_S = 15.0
 
-# How many commits from a branch's tip down are searched for a signed state, or for the request below unsigned states.
+# If a branch's tip is not signed, at most so many commits below it are searched for a signed state or the request.
 UNSIGNED = 1_000
 # How many commits a poll searches in this way, on all branches together. New branches come first.
 UNSIGNED_A_POLL = 20_000

@@ -63,7 +63,7 @@ class ReportIndex:
                 yield claim
 
     def once(self, key: tuple[object, ...], compute: Callable[[], T]) -> T:
-        """Return the value of a key, computed the first time."""
+        """Return the value of a key. It is computed when the key is first asked for, and then kept."""
         if key not in self._cache:
             self.deadline.check()
             self._cache[key] = compute()

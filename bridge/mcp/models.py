@@ -203,7 +203,7 @@ class Fetched(Answer):
     state: str
     exit_code: int
     verified: str
-    # As in the result of ``kakeya_wait``.
+    # Whose key signed the answer, as in the result of ``kakeya_wait``.
     voucher: str | None = None
     gate: Literal["ACCEPTED", "ACCEPTED_BY_REQUESTER", "REJECTED", "INCOMPLETE"] | None = None
     next_offset: int | None = None

@@ -112,7 +112,7 @@ class IntParam(_Param):
 
 
 class ChoiceParam(_TextParam):
-    """One of a few words."""
+    """A word from the list in ``values``."""
 
     type: Literal["enum"]
     values: Annotated[list[_WORD], Field(min_length=1)]

@@ -61,7 +61,7 @@ class Seeded(ReportModel):
 
 
 class Run(ReportModel):
-    """The run of a report, by the id that a runner gave the job."""
+    """The run in which a report was written, named by the id that the runner gave to it."""
 
     id: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 

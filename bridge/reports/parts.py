@@ -71,7 +71,7 @@ class Model(ReportModel):
     architecture: Word | None = None
     layers: Count | None = None
     parameters: Count | None = None
-    # The types of the tensors in its files.
+    # The types of the tensors in the model's files.
     stored_dtypes: Annotated[list[Word], Field(max_length=20, fail_fast=True)] | None = None
 
 

@@ -158,7 +158,7 @@ class Decode(ReportModel):
     # Only in a run that is set aside, because telling them apart takes time.
     profile: Profile | None = None
     divergence: Divergence | None = None
-    # In reports of restored prompts; absent in older ones.
+    # Only reports of restored prompts have a prediction, and older ones of these have none.
     prediction: Prediction | None = None
     memory: Memory | None = None
     # Counters of the run. `injected_positions`: over all layers, the number of cached positions that

@@ -167,7 +167,7 @@ def is_expired(git: Git, branch: RequestBranch, now: float) -> bool:
 
 
 class BranchAges:
-    """Since when this clone has seen each branch at its commit, for branches that a runner held."""
+    """For each branch that a runner held: the time since which this clone has seen the branch at the same commit."""
 
     def __init__(self, git: Git) -> None:
         self._file = NoteFile(git, _SEEN_FILE, _SEEN_LINE, _SEEN_MOST)

@@ -49,9 +49,9 @@ class RunnerSighting:
     unchanged_s: float = 0.0
     # Whether a pinned key signed the record. None: no key is pinned here, so anyone who may push could have written it.
     signed: bool | None = None
-    # The longest pause between its polls; None if it does not say.
+    # The longest pause between the runner's polls; None if the record does not say.
     poll_s: float | None = None
-    # When its lease on the request in ``busy_with`` runs out, by its clock; None if it holds none.
+    # When the runner's lease on ``busy_with`` runs out, by the runner's clock; None if it holds no lease.
     lease_ends_at: float | None = None
 
     @property

@@ -78,7 +78,7 @@ class Status:
 
     @property
     def outlook_for_agents(self) -> str:
-        """The same without free text: anyone who may push could have written it, also in place of a name or a time."""
+        """The outlook without free text, which anyone who may push could have written, also as a name or a time."""
         life = self.life and replace(self.life, runner=_word(self.life.runner), at=_word(self.life.at))
         queue = self.queue
         if queue and queue.runner is not None:

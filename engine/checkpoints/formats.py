@@ -1,4 +1,4 @@
-"""What a folder holds that is no model in the format of MLX, and what helps then."""
+"""Recognises files of other formats in a folder without an MLX model, and says how to convert them."""
 
 from pathlib import Path
 from typing import Any

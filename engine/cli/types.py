@@ -49,7 +49,7 @@ def _between_commas(text: str) -> Iterable[str]:
 def _cache_specs(text: str) -> Iterable[str]:
     specs = split_list(text)  # keeps `k=...,v=...` together
     if not specs:
-        raise ValueError("there is no cache spec in it")
+        raise ValueError("the list names no cache spec")
     return map(canonical, specs)
 
 

@@ -24,7 +24,7 @@ def pack(codec: ClassicCodec, x: mx.array) -> mx.array:
     words, base = (twice + side) // 2, side + 1
     cosets: list[np.ndarray] = []
     if codec.lattice == "e8":
-        # A coordinate of the block is half an integer.
+        # Blocks with half-integer coordinates (E8's second coset).
         coset = (twice.reshape(len(twice), -1, SIZES["e8"]) % 2 == 1).any(axis=2)
         half = np.where(twice == -side, side, np.where(twice == side, side + 1, (twice + side - 1) // 2))
         words = np.where(np.repeat(coset, SIZES["e8"], axis=1), half, words)

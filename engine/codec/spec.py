@@ -46,7 +46,7 @@ class Guess:
     ramp: float
     # Steps from the likeliest scale to the scales that are tried, each with and without the beta bits.
     offsets: tuple[int, ...]
-    # Squared error of a block that fits neither with nor without its beta bit, relative to a block that fits.
+    # How much larger a block's squared error is if the block fits neither with nor without its beta bit.
     lost: float = 100.0
     # A vector whose error exceeds this share of its energy is also tried at a scale at which all its blocks surely fit.
     # The error exceeds the whole energy only if a block did not fit.

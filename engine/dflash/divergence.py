@@ -33,8 +33,8 @@ class Divergence:
     # The resolution of the type that the logits were computed in, or if that explains no tie, the largest
     # difference of any logit there, token by token against in blocks of the sizes tried.
     rounding: float
-    # `tie` where the margin is within rounding, `fault` where it is not, `length` where one decoding is the
-    # beginning of the other.
+    # `tie` if the margin is within rounding, `fault` if it is not, `length` if one answer is the beginning of the
+    # other.
     kind: str
     logits: mx.array  # float32 `[vocabulary]` after the common part, computed token by token
 

@@ -83,7 +83,9 @@ def arms_of(
         return Arm(name, role, STOCK_LOOP, make, decode, oracle=BASELINE, cache=cache, options=where)
 
     if "raw" in plan.caches:
-        raise BadInput("evicted positions kept raw are the identity arm, which always runs")
+        raise BadInput(
+            "the arm `identity` already keeps evicted positions raw, and always runs: name other caches"
+        )
     fits = restorer is not None and _fits(restorer, model, sliding=sliding)
     tried, left_out = try_caches(model, plan.caches, 0)
     specs = []

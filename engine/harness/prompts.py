@@ -58,7 +58,7 @@ class Workload:
     prompts: Sequence[Prompt]  # as read, or encoded
     task: str  # what they ask for: `code`, `maths` or `recall`
     source: str  # where they are from
-    # `shared_prefix` and `shared_suffix`, where all of them begin or end alike.
+    # `shared_prefix` and `shared_suffix`, if all prompts begin or end alike.
     shared: dict[str, str] = field(default_factory=dict)
 
     def section(self, *, chat: bool) -> dict[str, Any]:

@@ -86,7 +86,7 @@ ENTRIES = {
                 ("d4@q38", 2): "+1.14 %",
             },
         ),
-        # Nobody has measured it. It gets the boundary of the smaller model of its family, as in the codec's own list.
+        # Never measured: the boundary is that of the smaller model of the family, as in the codec's own list.
         Entry("deepseek-r1-distill-qwen-7b", boundary=2),
         Entry(
             "glm-4-9b-chat",

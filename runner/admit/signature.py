@@ -34,7 +34,7 @@ _ROLES = (b"author ", b"committer ")
 _MAGIC = b"SSHSIG"
 _CERTIFICATE = b"-cert-v01@openssh.com"
 _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9@._+-]{0,199}")
-# Every key in SSH's format begins with the length of its type, so its base64 begins with zeros.
+# Every key in SSH's format begins with the length of its type, so in base64 it begins with the letters AAAA.
 _KEY = re.compile(r"\sAAAA[A-Za-z0-9+/]*=*(?!\S)")
 _NAMESPACES = re.compile(r'namespaces="([^"]*)"', re.IGNORECASE)
 

@@ -54,7 +54,7 @@ def finish_replacing(store: Path) -> None:
 
 
 def salvage(store: Path, new: Path, *, unpacks: bool = False) -> None:
-    """Make a bare repository of the intact objects, without references. ``unpacks``: also of those in damaged packs."""
+    """Make a bare repository of the intact objects, without references; ``unpacks``: also those in damaged packs."""
     shutil.rmtree(new, ignore_errors=True)
     git = _isolated(new)
     git("init", "--bare", "--quiet", "--template=", str(new))

@@ -106,7 +106,7 @@ class Listing:
         """Read a listing. If there are too many branches, select some; sooner or later each is selected."""
         stays = list(self.tips)
         if self._is_time_to_choose:
-            # In the order in which they were chosen: the older half is replaced.
+            # The branches stand in the order in which they were chosen. The older half is replaced.
             stays = stays[len(stays) // 2 :]
             self._chosen_at, self._polls = time.monotonic(), 0
         now: set[int] = set()

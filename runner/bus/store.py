@@ -80,7 +80,7 @@ def scratch_repository(git: Git) -> Git:
 
 def scratch_folder(store: Path) -> Path:
     """Return the folder of ``scratch_repository``."""
-    return store / "beside"
+    return store / "scratch"
 
 
 def token_of(settings: policy.Bus) -> str | None:

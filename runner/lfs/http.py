@@ -78,7 +78,7 @@ class LfsServer:
 
     def read(self, wanted: Pointer) -> Iterator[bytes]:
         """Yield an object's content in pieces of at most a megabyte."""
-        action = self._actions.get(wanted.oid, "the bus did not say where it is")
+        action = self._actions.get(wanted.oid, "the bus gave no address for this object")
         if isinstance(action, str):
             raise Missing(action)
         url, headers = action

@@ -71,7 +71,7 @@ def make_missing_key(state: Path) -> bool:
 
 
 def must_warn(state: Path, *, signs: bool) -> bool:
-    """Return whether to warn that answers are not signed: once, until there is a key and it is gone again."""
+    """Return whether to warn that answers are not signed: once, and again if a key was made and is gone."""
     mark = state / _WARNED
     try:
         if signs:

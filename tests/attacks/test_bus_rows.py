@@ -458,7 +458,7 @@ def test_row_35_locks_and_unfinished_packs_of_a_killed_git_are_removed(crowd):
     assert remove_stale_files(store) == []
 
 
-@pytest.mark.parametrize("folder", ["store.git", "store.git/beside"])
+@pytest.mark.parametrize("folder", ["store.git", "store.git/scratch"])
 def test_row_35_git_processes_of_a_killed_runner_are_ended(tmp_path, folder):
     """One that a server keeps busy would otherwise outlive its runner for as long as the server likes."""
     store, endless = tmp_path / "store.git", tmp_path / "endless"

@@ -96,7 +96,7 @@ def _look(git: Git, name: str, *, ask: bool) -> BusFolder:
             head = exact_refs.find_head(remote.git, name)
             seen = _read_commit(remote, *head, known) if head else None
     except (ProcessError, InfrastructureError) as error:
-        return _shown(name, known, f"{name} cannot be asked: {one_line(error.message)}")
+        return _shown(name, known, f"{name} does not answer: {one_line(error.message)}")
     has_copies = not address.parse(remote.url).is_local
     if has_copies and known and _is_older(seen, known):
         return _shown(name, known)

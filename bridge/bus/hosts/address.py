@@ -97,7 +97,7 @@ def parse(text: str) -> Address:
     if url := _URL.fullmatch(text):
         scheme, server, path = url[1].lower(), url[2], url[3]
         if scheme in _DECODED:
-            # Here git knows no queries: all before the first slash is the server.
+            # In these addresses, git gives `?` no meaning: everything before the first slash is the server.
             server, slash, path = unquote(text.partition("://")[2], errors="surrogateescape").partition("/")
             path = slash + path
         if scheme == "file":

@@ -89,7 +89,7 @@ class _Known:
     past: list[tuple[str, float]] = field(default_factory=list)
     # When the primary refused a push upon the value or told of another one, as long as no reading shows that.
     overtaken: float | None = None
-    # When the primary was asked last, and when it last said that readings which contradict the value are old.
+    # When the primary was asked last, and when it last confirmed the value against a reading that contradicts it.
     asked_at: float = -math.inf
     confirmed: float = -math.inf
     # Whether this process wrote it, and so may ask the primary.

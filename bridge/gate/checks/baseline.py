@@ -8,7 +8,7 @@ from bridge.reports import kinds
 from bridge.reports.parts import Arm
 from bridge.reports.statistics import median
 
-# A baseline whose rate is below this share of that of one forward pass a token is reported.
+# A baseline is reported if its rate is below this share of the rate of decoding with one forward pass per token.
 _SLOW = 0.9
 
 

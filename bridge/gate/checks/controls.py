@@ -79,7 +79,7 @@ def poison_destroys(index: ReportIndex) -> Iterator[str]:
 
 @check("EVICTED_SURVIVES", RESTORED)
 def eviction_destroys(index: ReportIndex) -> Iterator[str]:
-    """Putting nothing back destroys recall; in sliding layers, it moves predictions."""
+    """Evicting positions without restoring them destroys recall; in sliding layers, it moves predictions."""
     yield from _control_survives(index, "evicted")
 
 

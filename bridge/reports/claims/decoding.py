@@ -39,7 +39,7 @@ DEFINITIONS = {
 
 
 def e2e_rate(row: Row) -> float:
-    """Return all tokens over the whole time, prefill included."""
+    """Return the tokens per second over the whole answer, prefill included."""
     return float(len(row["tokens"]) / row["e2e_s"])
 
 

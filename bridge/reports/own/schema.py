@@ -55,7 +55,7 @@ def _check_size(schema: object) -> None:
         value, depth = rest.pop()
         values += 1
         if depth > MAX_DEPTH or values > MAX_VALUES:
-            raise ValueError(f"is too large: {MAX_VALUES} values in {MAX_DEPTH} levels are the most")
+            raise ValueError(f"is too large: it may have {MAX_VALUES} values in {MAX_DEPTH} levels")
         if isinstance(value, dict):
             if not all(isinstance(key, str) for key in value):
                 raise ValueError("must have texts as names; put them in quotes")

@@ -24,7 +24,7 @@ from bridge.reports.views.rows import MAX_COLUMNS, without_empty
 # With more lines than this, the plot shows workloads instead of prompts.
 _MAX_PROMPTS = 24
 
-# Older reports claim speed over mlx-lm alone.
+# Older reports compare speed with mlx-lm only.
 _OVER = {"plain_speedup": "over plain loops", "decode_speedup": "over mlx-lm"}
 _WORST = {"worst_plain_speedup": "worst", "worst_speedup": "worst"}
 

@@ -32,7 +32,9 @@ DILATIONS = (1, 4, 16)  # the dilations of a restorer's convolutions
     "--layers", click.Choice(["full", "sliding"]), "full",
     help="Layers to restore. Sliding layers need --from-drafter.",
 )  # fmt: skip
-@option("--rank", click.IntRange(1, 8192), 192, help="Width of the states with --from-drafter.")
+@option(
+    "--rank", click.IntRange(1, 8192), 192, help="With --from-drafter: values in the state of each position."
+)
 @seed
 def command(
     *, name: str, out: Path, text: tuple[Path, ...], from_drafter: bool, layers: str, **options: Any

@@ -62,7 +62,7 @@ class LayerContext:
 
 
 class DraftContext:
-    """The context of all layers, for one generation; windows are each layer's, None for full layers."""
+    """The context of all layers, for one generation. ``windows`` has one entry a layer, None for full attention."""
 
     def __init__(self, windows: list[int | None], offset: int = 0) -> None:
         self.offset = offset  # the position of the next token; what is before the first one is never seen

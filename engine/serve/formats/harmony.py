@@ -36,7 +36,7 @@ def is_open(prompt: str) -> bool:
 
 
 def begun(prompt: str) -> str:
-    """Return what a prompt has of the answer's turn."""
+    """Return the end of a prompt that already belongs to the answer's turn."""
     return prompt.rpartition(TURN)[2]
 
 

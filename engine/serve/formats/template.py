@@ -45,7 +45,7 @@ class Calls:
         return {"role": "assistant", "content": "", "tool_calls": calls}
 
     def id(self, i: int = 0) -> str:
-        """Return the id of a probe's call."""
+        """Return an id for the i-th tool call of the text that tries the template."""
         return f"{(SHORT if self.short else LONG)[:-1]}{i}"
 
 

@@ -149,7 +149,7 @@ def _checked(header: Any, form: Form, arrays: list[np.ndarray | None], end: int)
     if form.kind == "ring":
         offset, index = numbers
         if type(offset) is not int or type(index) is not int or offset != end or not 0 <= index <= length:
-            raise RefusedError("layout", "a ring ends elsewhere, or begins outside of itself")
+            raise RefusedError("layout", "the positions of a ring cache do not fit the block")
     elif numbers != []:
         raise RefusedError("layout", "a cache ends elsewhere")
     return Snapshot(form.kind, arrays, numbers, form.codec)

@@ -108,7 +108,7 @@ def test_the_folder_is_found_in_each_kind_of_clone(
     shutil.move(bus, bus.with_name("away.git"))
     gone = read(clone)
     assert gone.files == seen.files
-    assert "cannot be asked" in gone.source("runner.pub")
+    assert "does not answer" in gone.source("runner.pub")
 
 
 def test_a_worktree_reads_it_too_and_shares_what_was_seen(

@@ -211,7 +211,7 @@ def test_usage(capsys, tmp_path):
     assert world.run("recall", "--lengths", "x") == 2
     capsys.readouterr()
     assert world.run("kv-quant", "--caches", "") == 2
-    assert "there is no cache spec in it" in capsys.readouterr().err
+    assert "the list names no cache spec" in capsys.readouterr().err
     assert world.run("acceptance", "--prompts", "") == 2
     assert "no set of prompts is named" in capsys.readouterr().err
     assert world.run("serve-conformance", "--cache", "e8@q38") == 2
