@@ -1,4 +1,4 @@
-"""Answers that repeat themselves, and prompts that repeat each other.
+"""Answers that repeat themselves, answers that differ, and prompts that repeat each other.
 
 Answers that repeat themselves are easy to guess, so their speed and acceptance prove nothing. Prompts that repeat each
 other count as one.
@@ -6,6 +6,7 @@ other count as one.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from bridge.reports.counted import counted
@@ -40,6 +41,12 @@ def repeating_arms(rows: Iterable[Row]) -> dict[str, tuple[int, int]]:
         looping[row["arm"]][row["prompt"]] = earlier or known[tokens]
     counts = {arm: (sum(answers.values()), len(answers)) for arm, answers in looping.items()}
     return {arm: (some, every) for arm, (some, every) in counts.items() if some > MOST * every}
+
+
+def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
+    """Return the first position at which two answers differ, None if they are equal."""
+    pairs = enumerate(zip_longest(ours, theirs))
+    return next((i for i, (first, second) in pairs if first != second), None)
 
 
 def words_of(text: str) -> str:

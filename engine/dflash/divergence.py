@@ -11,8 +11,9 @@ never assumed to be finer than one unit in the last place of the largest logit.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 
+from bridge.reports.repetition import first_difference
 from engine.cache.protocol import Cache
 from engine.dflash.target.small_gemm import with_products
 from engine.mx import mx, nn, number
@@ -37,12 +38,6 @@ class Divergence:
     # other.
     kind: str
     logits: mx.array  # float32 `[vocabulary]` after the common part, computed token by token
-
-
-def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
-    """Return the first position at which two sequences differ, None if they are equal."""
-    pairs = enumerate(zip_longest(ours, theirs))
-    return next((i for i, (first, second) in pairs if first != second), None)
 
 
 def classify(

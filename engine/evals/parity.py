@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from bridge.common import install
 from bridge.reports import kinds
+from bridge.reports.repetition import first_difference
 from engine.dflash import Tapped, load_draft
-from engine.dflash.divergence import first_difference
 from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
 from engine.errors import BadInput
 from engine.harness.arm import Arm, Turn, interleave

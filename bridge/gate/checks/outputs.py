@@ -1,11 +1,11 @@
 """Checks of outputs: greedy tokens equal the oracle's, or part from them at a near tie."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from bridge.gate.index import ReportIndex, check
 from bridge.reports.kinds import NEEDLES, SOLUTIONS, SPECULATIVE, STOCK_LOOP
 from bridge.reports.parts import Arm
-from bridge.reports.repetition import repeats_itself
+from bridge.reports.repetition import first_difference, repeats_itself
 from bridge.reports.rows import Decode, Divergence
 
 # A tie is at most this many times as wide as the rounding that the engine measured at the same token.
@@ -65,18 +65,13 @@ def diverging(index: ReportIndex, arm: Arm) -> Iterator[str]:
             yield f"{arm.name} on {row.prompt} differs from its oracle {arm.oracle} {fault}"
 
 
-def first_difference(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return the first index at which two sequences differ: the shorter length if one begins the other."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-
-
 def _unexplained(row: Decode, oracle: Decode) -> str | None:
     at, parting = first_difference(row.tokens, oracle.tokens), row.divergence
     if parting is None:
         return f"at token {at}: no divergence is recorded"
     if parting.index != at:
         return f"at token {at}: the recorded divergence is at token {parting.index}"
-    if at >= len(row.tokens) or at >= len(oracle.tokens):
+    if at is None or at >= len(row.tokens) or at >= len(oracle.tokens):
         return f"at token {at}: one of the outputs ends there"
     if parting.margin is None and oracle.tokens[at] not in {token for token, _ in parting.best}:
         return f"at token {at}: the oracle's token is not one of its two best"

@@ -5,9 +5,10 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from bridge.gate.checks.outputs import first_difference, no_tie
+from bridge.gate.checks.outputs import no_tie
 from bridge.gate.index import ReportIndex, check
 from bridge.reports.kinds import SERVE
+from bridge.reports.repetition import first_difference
 from bridge.reports.rows import CellRow
 
 Cell = tuple[str, str, bool, int, str]
@@ -61,7 +62,7 @@ def _unlike(row: CellRow, oracle: CellRow) -> Iterator[str]:
         yield "the recorded token ids do not match the digests of the answers"
     else:
         at = first_difference(parting.ours, parting.theirs)
-        if parting.index != at or at >= min(len(parting.ours), len(parting.theirs)):
+        if at is None or parting.index != at or at >= min(len(parting.ours), len(parting.theirs)):
             yield f"the answers do not part at token {parting.index}"
         elif fault := no_tie(parting):
             yield fault

@@ -1,7 +1,8 @@
 import pytest
 
+from bridge.reports.repetition import first_difference
 from engine import cache as kv
-from engine.dflash.divergence import classify, first_difference
+from engine.dflash.divergence import classify
 from engine.dflash.loop import stream_generate
 from engine.mx import mx
 from tests.engine import small_models as models
