@@ -25,17 +25,31 @@ LIVE_EVERY = 0.2  # seconds
 @option("--prompt", help="The text: a user's message for a chat model, otherwise a text to continue.")
 @option("--system", help="System message before the prompt.")
 @flag("--raw", "Continue the text itself, even with a chat model.")
-@option("--prompt-file", EXISTING_FILE)
-@option("--max-tokens", click.IntRange(1, 1 << 20), 256)
-@option("--temperature", click.FloatRange(0, 100), 0.0, show_default="greedy")
-@option("--top-p", click.FloatRange(0, 1, min_open=True), 1.0, show_default="all")
-@option("--top-k", click.IntRange(0), 0, show_default="all")
-@option("--min-p", click.FloatRange(0, 1), 0.0, show_default="all")
+@option("--prompt-file", EXISTING_FILE, help="File with the text, in place of --prompt.")
+@option("--max-tokens", click.IntRange(1, 1 << 20), 256, help="Maximum tokens to decode.")
+@option("--temperature", click.FloatRange(0, 100), 0.0, show_default="greedy", help="Sampling temperature.")
+@option(
+    "--top-p",
+    click.FloatRange(0, 1, min_open=True),
+    1.0,
+    show_default="all",
+    help="Sample from the likeliest tokens with this probability together.",
+)
+@option("--top-k", click.IntRange(0), 0, show_default="all", help="Sample from the N likeliest tokens.")
+@option(
+    "--min-p",
+    click.FloatRange(0, 1),
+    0.0,
+    show_default="all",
+    help="Sample from tokens with this share of the largest probability.",
+)
 @option("--seed", click.IntRange(0, 2**63 - 1), help="Seed that makes sampling repeatable.")
 @option("--stop", multiple=True, help="Stop before this text; repeatable.")
 @option("--block-size", click.IntRange(1, 256), help="Tokens verified per pass; 1: no drafts.")
 @option("--kv", CACHE_SPEC, "raw", help="Cache spec: raw, e8v@4.25, affine@4g64, ...")
-@option("--rollback", click.Choice(ROLLBACKS), "auto")
+@option(
+    "--rollback", click.Choice(ROLLBACKS), "auto", help="How rejected drafts are removed from the caches."
+)
 @option("--lookup/--no-lookup", bool, True, help="Also draft by prompt lookup.")
 @option("--adaptive/--no-adaptive", bool, True, help="Draft only if it is faster.")
 @flag("--json as_json", "Print a JSON object per step, then totals.")

@@ -18,14 +18,14 @@ draft = option(
 
 embed_scale = option(
     "--embed-scale", EmbedScale(),
-    help="Factor of the embeddings that the drafter reads: a number, or target for the target's own. both: "
-    "measure the checkpoint's factor and the other one.  [default: the checkpoint's]",
+    help="Factor of the drafter's embeddings: a number, target (the target's own), or both (the checkpoint's and "
+    "the other).  [default: the checkpoint's]",
 )  # fmt: skip
 
 threads = option(
     "--threads", click.IntRange(1, 1024),
     help="Threads of OpenBLAS, on the CPU.  [default: OPENBLAS_NUM_THREADS if set, else the fewest with which "
-    "mlx-lm's plain loop is about fastest, measured first]",
+    "mlx-lm's plain loop is about fastest]",
 )  # fmt: skip
 
 out_and_json = options(
@@ -33,7 +33,7 @@ out_and_json = options(
     flag("--json as_json", "Print the report instead of a table."),
 )
 
-seed = option("--seed", click.IntRange(0, 2**32 - 1), 42)
+seed = option("--seed", click.IntRange(0, 2**32 - 1), 42, help="Seed of the random numbers.")
 boundary = option("--boundary", click.IntRange(0, 1000), 0, help="Layers to keep raw at each end.")
 fixed_length = flag("--fixed-length", "Decode --max-tokens tokens, past the natural end of answers.")
 
@@ -45,7 +45,7 @@ def repeats(default: int, more: str = "") -> Decorator:
         option("--repeats", count, default, help=f"Runs of each arm and prompt.{more}"),
         option(
             "--max-repeats", count,
-            help="Maximum number of runs, until the times are steady.  [default: --repeats]",
+            help="Maximum runs, until times are steady.  [default: --repeats]",
         ),
     )  # fmt: skip
 
@@ -60,7 +60,7 @@ decoding = options(
         help="Use the chat template.  [default: if the model has one; not for the tiny family]",
     ),
     option("--cache", CACHE_SPEC, "raw", help="Cache spec: raw, e8v@4.25, affine@4g64, ..."),
-    option("--max-tokens", click.IntRange(1, 1 << 16), 128),
+    option("--max-tokens", click.IntRange(1, 1 << 16), 128, help="Maximum tokens per answer."),
     repeats(5),
     threads,
 )  # fmt: skip

@@ -41,6 +41,16 @@ def test_every_text_option_refuses_bytes(program, path, command):
             param.type.convert(BYTES.decode("utf-8", "surrogateescape"), param, None)
 
 
+def test_the_help_says_what_each_option_does():
+    without = [
+        (program, *path, *param.opts)
+        for program, path, command in ALL
+        for param in command.params
+        if isinstance(param, click.Option) and not param.help
+    ]
+    assert without == []
+
+
 def said(program, *args, stdin=b""):
     argv = [sys.executable, "-P", "-m", program, *args]
     done = subprocess.run(argv, input=stdin, capture_output=True, timeout=300, check=False)

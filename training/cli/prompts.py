@@ -19,7 +19,9 @@ from bridge.common.whole_files import atomic_write
 @click.option(
     "--chat", "chat_count", type=click.IntRange(0), default=500, show_default=True, help="Prompts of chat."
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random numbers."
+)
 def command(*, out: Path, code_count: int, chat_count: int, seed: int) -> None:
     """Write prompts of code and chat, from this machine's Python sources and from patterns.
 

@@ -26,10 +26,20 @@ STEPS = 1400
     required=True,
     help="Output folder for checkpoints, log and model.",
 )
-@click.option("--steps", type=click.IntRange(1, 1_000_000), default=STEPS, show_default=True)
+@click.option(
+    "--steps", type=click.IntRange(1, 1_000_000), default=STEPS, show_default=True, help="Training steps."
+)
 @click.option("--rows", type=click.IntRange(2, 512), default=8, show_default=True, help="Rows per batch.")
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True)
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**31 - 1),
+    default=0,
+    show_default=True,
+    help="Seed of the random numbers.",
+)
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Device for torch."
+)
 @click.option("--threads", type=click.IntRange(1, 256), help="CPU threads.  [default: all cores]")
 @click.option(
     "--start",

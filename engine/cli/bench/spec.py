@@ -19,8 +19,8 @@ ROLLBACKS = ("auto", "late", "trim", "carry")
 LOOPS = ("lazy", "fused", "two-phase", "eager")
 
 speculative = options(
-    option("--drafters", list_of((*DRAFTERS, "torch")), ",".join(DRAFTERS)),
-    option("--rollbacks", list_of(ROLLBACKS), "auto"),
+    option("--drafters", list_of((*DRAFTERS, "torch")), ",".join(DRAFTERS), help="Drafters to compare."),
+    option("--rollbacks", list_of(ROLLBACKS), "auto", help="Rollbacks to compare."),
     option(
         "--loops", list_of(LOOPS), "lazy",
         help="How a round runs: lazy and fused wait for the device once, two-phase twice, eager per draft.",

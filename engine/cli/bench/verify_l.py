@@ -15,10 +15,10 @@ from engine.cli.types import CACHE_SPECS, numbers
 
 @click.command("verify-l")
 @shared.model
-@option("--lengths", numbers(1, 64), "1,2,4,6,8,12,16")
-@option("--contexts", numbers(1, 1 << 20), "128,1024")
+@option("--lengths", numbers(1, 64), "1,2,4,6,8,12,16", help="New tokens of a pass.")
+@option("--contexts", numbers(1, 1 << 20), "128,1024", help="Cached tokens before a pass.")
 @option("--caches", CACHE_SPECS, "raw", help="Cache specs, separated by commas.")
-@option("--repeats", click.IntRange(1, 1000), 10)
+@option("--repeats", click.IntRange(1, 1000), 10, help="Passes of each length and cache.")
 @shared.threads
 @shared.out_and_json
 def command(*, out: Path | None, as_json: bool, **options: Any) -> None:

@@ -16,15 +16,20 @@ CODECS = ("raw", "affine", "classic", "voronoi")
 
 
 @click.command()
-@option("--dim", click.Choice([64, 80, 96, 112, 128, 256, 512]), 128)
-@option("--n-vectors", click.IntRange(64, 1 << 20), 4096)
-@option("--seed", click.IntRange(0, 2**32 - 1), 0)
-@option("--codecs", list_of(CODECS), ",".join(CODECS))
-@option("--bits", list_of((2, 3, 4, 5, 6, 8)), "2,3,4,5,6,8")
-@option("--groups", list_of((32, 64, 128)), "64,128")
-@option("--q-ranges", list_of((2, 4, 7, 10, 31, 38, 152)), "4,7,10,38")
-@option("--effort", click.Choice(["fast", "normal", "best"]), "normal")
-@option("--distributions", list_of(DISTRIBUTIONS), ",".join(DISTRIBUTIONS), show_default=False)
+@option("--dim", click.Choice([64, 80, 96, 112, 128, 256, 512]), 128, help="Values in a vector.")
+@option("--n-vectors", click.IntRange(64, 1 << 20), 4096, help="Vectors of each distribution.")
+@option("--seed", click.IntRange(0, 2**32 - 1), 0, help="Seed of the vectors.")
+@option("--codecs", list_of(CODECS), ",".join(CODECS), help="Codecs to measure.")
+@option("--bits", list_of((2, 3, 4, 5, 6, 8)), "2,3,4,5,6,8", help="Bits of the affine and Voronoi codecs.")
+@option("--groups", list_of((32, 64, 128)), "64,128", help="Group sizes of the affine codec.")
+@option("--q-ranges", list_of((2, 4, 7, 10, 31, 38, 152)), "4,7,10,38", help="Q ranges of the classic codec.")
+@option(
+    "--effort", click.Choice(["fast", "normal", "best"]), "normal", help="Search effort of the Voronoi codec."
+)
+@option(
+    "--distributions", list_of(DISTRIBUTIONS), ",".join(DISTRIBUTIONS),
+    help="Distributions of the vectors' values.",
+)  # fmt: skip
 @option(
     "--model",
     REFERENCE,

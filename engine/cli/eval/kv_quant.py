@@ -27,7 +27,7 @@ CACHES = (
 )  # fmt: skip
 @option("--text", FILE, help="Use pieces of this text instead.")
 @option("--tokens", click.IntRange(16, 1 << 16), 512, help="Tokens per text.")
-@option("--max-prompts", click.IntRange(1, 10_000), 10)
+@option("--max-prompts", click.IntRange(1, 10_000), 10, help="Use only the first N texts.")
 @option(
     "--store", click.Choice(["float16", "model"]), "float16",
     help="Type for the keys, values and scales of a float32 model.",

@@ -23,7 +23,7 @@ from engine.cli.reporting import carry_out
     help="With --against float32: the half-precision type to compare.",
 )  # fmt: skip
 @option("--prompts", FILE, help='JSON lines: "id", "text".')
-@option("--max-prompts", click.IntRange(1, 10_000), 3)
+@option("--max-prompts", click.IntRange(1, 10_000), 3, help="Use only the first N prompts.")
 @option("--blocks", click.IntRange(1, 1000), 4, help="Blocks per prompt.")
 @option(
     "--block-size", click.IntRange(1, 64),

@@ -14,7 +14,7 @@ from engine.cli.reporting import carry_out, show_tables
 @options.draft
 @options.caches("e8v@4.25,affine@4g64", "Caches beside the raw one.")
 @option("--max-prompts", click.IntRange(1), help="Use only the first N problems.  [default: all 164]")
-@option("--max-tokens", click.IntRange(1, 1 << 14), 256)
+@option("--max-tokens", click.IntRange(1, 1 << 14), 256, help="Maximum tokens per solution.")
 @click.option(
     "--chat/--no-chat", default=False, show_default=True,
     help="Ask through the chat template, or let the model continue the function.",

@@ -20,7 +20,7 @@ from engine.cli.types import CACHE_SPEC, numbers
     help="Packed cache beside raw ones: e8v@4.25, affine@4g64, ...; all stands for these two, raw for none.",
 )  # fmt: skip
 @option("--clients", numbers(1, 8), "1,4", help="Clients at once.")
-@option("--max-tokens", click.IntRange(24, 1 << 12), 32)
+@option("--max-tokens", click.IntRange(24, 1 << 12), 32, help="Maximum tokens per answer.")
 @options.out_and_json
 def command(
     *, model: str, draft: str | None, dtype: str | None, out: Path | None, as_json: bool, **settings: Any

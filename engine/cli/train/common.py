@@ -23,9 +23,9 @@ for_a_target = options(
         "--text", click.Path(exists=True, path_type=Path), multiple=True,
         help="Files or folders with training text.  [default: this machine's Python sources]",
     ),
-    option("--steps", click.IntRange(1, 1_000_000), 800),
+    option("--steps", click.IntRange(1, 1_000_000), 800, help="Training steps."),
 )  # fmt: skip
-seed = option("--seed", click.IntRange(0, 2**31 - 1), 0)
+seed = option("--seed", click.IntRange(0, 2**31 - 1), 0, help="Seed of the random numbers.")
 
 
 def carry_out(

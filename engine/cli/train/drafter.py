@@ -17,7 +17,7 @@ PLANNED = ("steps", "rows", "anchors", "block", "seed", "decay", "shortlist")  #
 
 @click.command()
 @for_a_target
-@option("--layers", click.IntRange(1, 16), 2)
+@option("--layers", click.IntRange(1, 16), 2, help="Layers of the drafter.")
 @option("--block", click.IntRange(2, 64), 8, help="Tokens per block.")
 @option("--written", click.IntRange(0), 1024, help="Rows that the target writes.")
 @option(
