@@ -148,6 +148,13 @@ def without_run(arm_name: str, prompt: str) -> Edit:
     )
 
 
+def control_elsewhere(report: Report) -> None:
+    """Let the control run as often as the candidate, on other prompts."""
+    for arm_name, numbers in (("e8", (4, 5)), ("noise", (2, 3))):
+        for number in numbers:
+            without_run(arm_name, f"needle-{number}")(report)
+
+
 def repeats(number: int) -> Edit:
     return lambda report: report.update(rows=[row for row in report["rows"] if row["repeat"] < number])
 
@@ -312,6 +319,7 @@ CASES: Cases = {
     }),
     "POISON_MISSING": ("add an arm poison", {
         "the control poison ran on 0 of the candidate's prompts; 5 are needed": ("recall", without_arm("noise")),
+        "the control poison ran on 2 of the candidate's prompts; 4 are needed": ("recall", control_elsewhere),
     }),
     "IDENTITY_MISSING": ("add an arm identity", {"the control identity ran on 0": ("recall", without_arm("same"))}),
     "EVICTED_MISSING": ("add an arm evicted", {"the control evicted ran on 0": ("restored", without_arm("nothing"))}),
