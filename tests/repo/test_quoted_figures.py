@@ -167,8 +167,6 @@ QUOTED: list[tuple[str, str, list[Figure]]] = [
     (JOURNEY, "over our plain loop they give {:.2f} and {:.2f}",
      [over_plain(TINY, ADAPTIVE), over_plain(HYBRID, ADAPTIVE)]),
     (JOURNEY, "3.1 to 3.2 before, {:.1f} in the last report", [tau(TINY, ADAPTIVE)]),
-    (JOURNEY, "plain decoding in our loop {:.2f} and {:.2f} times mlx-lm's; adaptive {:.2f} and {:.2f}",
-     [plain_loop(TINY), plain_loop(HYBRID), speedup(TINY, ADAPTIVE), speedup(HYBRID, ADAPTIVE)]),
     (JOURNEY, "drafter alone {:.2f} and {:.2f} |", [speedup(TINY, DRAFTER), speedup(HYBRID, DRAFTER)]),
     *((JOURNEY, f"{older} | {{:.2f}} |", [speedup(pair, arm)]) for pair, arm, older in (
         (TINY, ADAPTIVE, "1.33 to 1.91"), (TINY, LOOKUP, "1.45 to 2.10"), (TINY, DRAFTER, "0.91 to 1.11"),
@@ -188,7 +186,6 @@ QUOTED: list[tuple[str, str, list[Figure]]] = [
     *((README, f"| {name} | {{:.2f}}x, {{:.2f}}x, {{:.2f}}x | {{:.2f}}x, {{:.2f}}x, {{:.2f}}x |",
        [of(pair, arm) for pair in (CODE, CHAT) for of in (speedup, worst, over_plain)])
       for name, arm in (("adaptive", ADAPTIVE), ("prompt lookup alone", LOOKUP), ("drafter alone", DRAFTER))),
-    (README, "| none: our loop | {:.2f}x | {:.2f}x |", [plain_loop(CODE), plain_loop(CHAT)]),
     (README, "diverge by {:.3f} nats, affine's by {:.3f}", [kl("e8v@4.25"), kl("affine@4g64")]),
     (README, "in answers of 16 tokens it finds {} of six hidden codes, affine {}, raw {} (",
      [codes("e8v@4.25"), codes("affine@4g64"), codes("raw")]),
