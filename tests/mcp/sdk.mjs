@@ -1,10 +1,14 @@
-// Calls tools with the official SDK for TypeScript: node sdk.mjs COMMAND CALLS, both in JSON. Prints one line a call.
+// Calls tools with the official SDK for TypeScript: node sdk.mjs COMMAND CALLS PACKAGE, two in JSON. Prints one line a call.
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
 const load = (name) => import(pathToFileURL(createRequire(`${process.cwd()}/`).resolve(name)).href);
-const { Client } = await load("@modelcontextprotocol/sdk/client/index.js");
-const { StdioClientTransport } = await load("@modelcontextprotocol/sdk/client/stdio.js");
+// The second version of the SDK has a package for clients alone.
+const [main, stdio] = process.argv[4] === "@modelcontextprotocol/client"
+  ? ["@modelcontextprotocol/client", "@modelcontextprotocol/client/stdio"]
+  : ["@modelcontextprotocol/sdk/client/index.js", "@modelcontextprotocol/sdk/client/stdio.js"];
+const { Client } = await load(main);
+const { StdioClientTransport } = await load(stdio);
 
 const [command, ...args] = JSON.parse(process.argv[2]);
 const client = new Client({ name: "test", version: "1" });
