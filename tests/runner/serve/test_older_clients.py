@@ -45,24 +45,21 @@ def installed():
 
 @pytest.fixture
 def answered(host, requester, installed):
-    """Send a version-1 manifest and return what becomes of it when it is admitted."""
+    """Send version-1 manifests and return what becomes of them when they are admitted."""
 
-    def ask(preset: str, params: dict[str, object]) -> Admitted | Refusal:
-        name = requester.send(requester.older(preset, params=params))
+    def ask(*wanted: tuple[str, dict[str, object]]) -> list[Admitted | Refusal]:
+        names = [requester.send(requester.older(preset, params=params)) for preset, params in wanted]
         models = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
         with host.context(env=models) as context:
-            tip = context.bus.tip(name)
-            branch = history.read_branch(context.bus.git, name, tip)
-            try:
-                return admit(
-                    context.bus.git,
-                    read_candidate(context.bus.git, branch),
-                    installed,
-                    context.policy,
-                    context.ledger,
-                )
-            except Refusal as refusal:
-                return refusal
+            return [admitted(context, name) for name in names]
+
+    def admitted(context, name: str) -> Admitted | Refusal:
+        git = context.bus.git
+        branch = history.read_branch(git, name, context.bus.tip(name))
+        try:
+            return admit(git, read_candidate(git, branch), installed, context.policy, context.ledger)
+        except Refusal as refusal:
+            return refusal
 
     return ask
 
@@ -71,48 +68,54 @@ def code_of(answer: Admitted | Refusal) -> str:
     return answer.code if isinstance(answer, Refusal) else "admitted"
 
 
-@pytest.mark.rows(3)
-@pytest.mark.parametrize("preset", SIXTEEN)
-def test_each_preset_with_the_older_clients_defaults_is_no_refusal_of_its_form(answered, preset):
-    assert code_of(answered(preset, SIXTEEN[preset])) in ANSWERS
-    as_typed = {name: str(value) for name, value in SIXTEEN[preset].items()}
-    assert code_of(answered(preset, as_typed)) in ANSWERS
+@pytest.mark.long
+def test_each_preset_with_the_older_clients_defaults_is_no_refusal_of_its_form(answered):
+    typed = [
+        (preset, {name: str(value) for name, value in params.items()}) for preset, params in SIXTEEN.items()
+    ]
+    wanted = [*SIXTEEN.items(), *typed]
+    for (preset, params), answer in zip(wanted, answered(*wanted), strict=True):
+        assert code_of(answer) in ANSWERS, (preset, params)
 
 
-@pytest.mark.rows(4)
-@pytest.mark.parametrize("preset", [name for name, params in SIXTEEN.items() if "block_size" in params])
 @pytest.mark.parametrize("block", [1, 16])
-def test_the_older_range_of_blocks_is_taken(answered, preset, block):
-    answer = answered(preset, {**SIXTEEN[preset], "block_size": block})
-    assert isinstance(answer, Admitted), answer
-    drafts = preset not in ("k3-step1-incremental", "k3-native-baseline")
-    for argv in answer.commands:
-        given = argv[argv.index("--block-size") + 1] if "--block-size" in argv else None
-        assert given == (str(block) if drafts else None)
+def test_the_older_range_of_blocks_is_taken(answered, block):
+    presets = [name for name, params in SIXTEEN.items() if "block_size" in params]
+    answers = answered(*((preset, {**SIXTEEN[preset], "block_size": block}) for preset in presets))
+    for preset, answer in zip(presets, answers, strict=True):
+        assert isinstance(answer, Admitted), (preset, answer)
+        drafts = preset not in ("k3-step1-incremental", "k3-native-baseline")
+        for argv in answer.commands:
+            given = argv[argv.index("--block-size") + 1] if "--block-size" in argv else None
+            assert given == (str(block) if drafts else None), preset
 
 
-@pytest.mark.parametrize("block", ["0", "17"])
-def test_beyond_the_older_range_is_refused(answered, block):
-    assert code_of(answered("k3-step1-incremental", {"block_size": block})) == "out_of_range"
+def test_beyond_the_older_range_is_refused(answered):
+    answers = answered(*(("k3-step1-incremental", {"block_size": block}) for block in ("0", "17")))
+    assert [code_of(answer) for answer in answers] == ["out_of_range"] * 2
 
 
-@pytest.mark.rows(3)
-@pytest.mark.parametrize("path", ["tests/no.py", "tests/test_ok.py/x", "tests/no/", "tests/no.py::test_x"])
+def ask_for(requester, *paths):
+    """Return the branches of requests for tests on these paths."""
+    return [
+        requester.send(requester.manifest("where", code="request", params={"path": path})) for path in paths
+    ]
+
+
 @pytest.mark.parametrize(
     "trust", [{"code_request": "deny"}, {"code_request": "signed", "unapproved": "hold"}]
 )
-def test_a_path_that_does_not_exist_is_refused_before_anybody_is_asked(host, requester, path, trust):
-    branch = requester.send(requester.manifest("where", code="request", params={"path": path}))
-    result = host.answer(branch, trust=trust)
-    assert result.reason.code == "no_such_path"
+def test_a_path_that_does_not_exist_is_refused_before_anybody_is_asked(host, requester, trust):
+    branches = ask_for(requester, "tests/no.py", "tests/test_ok.py/x", "tests/no/", "tests/no.py::test_x")
+    host.handle(trust=trust)
+    assert [host.result(branch).reason.code for branch in branches] == ["no_such_path"] * 4
     assert not host.ran.exists()
 
 
-@pytest.mark.rows(1)
-@pytest.mark.parametrize("path", ["tests/test_ok.py", "tests", "tests/", "tests/test_ok.py::test_ok"])
-def test_a_path_that_exists_waits_for_approval(host, requester, path):
-    branch = requester.send(requester.manifest("where", code="request", params={"path": path}))
-    assert host.answer(branch, trust={"code_request": "signed", "unapproved": "hold"}) is None
+def test_a_path_that_exists_waits_for_approval(host, requester):
+    branches = ask_for(requester, "tests/test_ok.py", "tests", "tests/", "tests/test_ok.py::test_ok")
+    host.handle(trust={"code_request": "signed", "unapproved": "hold"})
+    assert [host.result(branch) for branch in branches] == [None] * 4
 
 
 def test_a_link_out_of_the_tree_is_refused_before_anybody_is_asked(host, requester):

@@ -134,18 +134,10 @@ def test_a_measuring_preset_leaves_its_reports_and_they_hold(name, answered, pai
             assert arm["role"] != "candidate" or not drafted or any(map(any, drafted))
 
 
-# What each pair's layers change shows in these, which are the shorter ones. The others read long prompts, encode packed
-# caches on the CPU or have many steps: they run if asked for (-m sweep), in some minutes each.
-ON_BOTH = (
-    "k3-drafter-parity",
-    "k3-drafter-parity-fp32",
-    "k3-fused-allmlx-code",
-    "k3-fused-allmlx-code-trim",
-    "k3-native-baseline",
-    "k3-step2-fused",
-    "k3-step2-fused-allmlx",
-    "verify-l-sweep",
-)
+# What each pair's layers change shows in these, which are the shorter ones. The others measure the same parts, read
+# long prompts, encode packed caches on the CPU or have many steps: they run if asked for (-m sweep), in some minutes
+# each. docs/presets.md says which preset runs on which pair.
+ON_BOTH = ("k3-drafter-parity", "k3-fused-allmlx-code-trim", "k3-native-baseline", "verify-l-sweep")
 
 
 ASKED_FOR = (pytest.mark.sweep, pytest.mark.timeout(1800))
