@@ -202,9 +202,11 @@ class Client:
         requested_by: str | None = None,
         sign: bool = False,
         idempotency_key: str | None = None,
+        against: str | None = None,
     ) -> Run:
         """Request a preset by pushing a request branch. With ``sign``, its commit is signed with the user's SSH key.
 
+        With ``against``, the job runs the tree of that commit too, in turn, and compares the two.
         A second call with the same ``idempotency_key`` returns the request of the first one and sends nothing.
 
         Raises:
@@ -217,7 +219,7 @@ class Client:
         namespace = self.namespace
         known = self.preset(preset)
         values = known.check_params(params or {})
-        draft = request_commit.Draft(known, values, ref, snapshot, lifetime, labels, requested_by)
+        draft = request_commit.Draft(known, values, ref, snapshot, lifetime, labels, requested_by, against)
         branch, commit, existing = send(
             self.git, self.remote, self.sent, draft, namespace=namespace,
             patterns=branch_names.lookup_patterns(namespace), sign=sign, idempotency_key=idempotency_key,

@@ -44,6 +44,8 @@ class Request(BaseModel):
     expires_at: str | None = None
     code: Literal["installed", "request"] | None = None
     labels: Annotated[list[str], Field(max_length=16)] | None = None
+    # The commit that the workload is compared with; None if only the workload runs.
+    against: str | None = None
 
     @field_validator("preset")
     @classmethod
@@ -66,7 +68,7 @@ class Request(BaseModel):
             raise ValueError("must be unix seconds, a dash and 6 to 32 hexadecimal digits")
         return value
 
-    @field_validator("workload")
+    @field_validator("workload", "against")
     @classmethod
     def _workload_is_a_commit(cls, value: str | None) -> str | None:
         if value is not None and not COMMIT.fullmatch(value):
@@ -105,8 +107,9 @@ class Request(BaseModel):
     def _version_decides_the_fields(self) -> "Request":
         later = ("workload", "created_at", "expires_at", "code")
         present = [name for name in later if getattr(self, name) is not None]
-        if self.schema_version == 1 and (present or self.labels is not None):
-            raise ValueError(f"{(present or ['labels'])[0]} is not a field of schema version 1")
+        newer = [*present, *(name for name in ("labels", "against") if getattr(self, name) is not None)]
+        if self.schema_version == 1 and newer:
+            raise ValueError(f"{newer[0]} is not a field of schema version 1")
         missing = [name for name in later if getattr(self, name) is None]
         if self.schema_version != 1 and missing:
             raise ValueError(f"{missing[0]} is missing")

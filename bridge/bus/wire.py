@@ -19,10 +19,14 @@ RESULT = f"{FOLDER}/result.json"
 EVIDENCE = f"{FOLDER}/evidence.dsse.json"
 # The kinds of report that the preset declares (`bridge.reports.own`): a file of the answer, so a signature covers it.
 KINDS = f"{FOLDER}/report-kinds.json"
+# The comparison of two trees, which the runner writes here and, for readers of reports, among them. No job can write
+# below this folder, so the equal file among the reports is the runner's too.
+COMPARISON = f"{FOLDER}/comparison.json"
 STREAM = f"{FOLDER}/stream.log"
 LOGS = f"{FOLDER}/logs"
 SUMMARY = f"{LOGS}/summary.json"
 REPORTS = "results/research"
+COMPARISON_REPORT = f"{REPORTS}/kakeya-compare.json"
 
 # Prefix of the detail of a state in which the request waits for the operator's approval.
 WAITS_FOR_APPROVAL = "waits for approval by the runner's operator"

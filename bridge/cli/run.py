@@ -50,6 +50,10 @@ _NAMED = 5
 @click.argument("preset", shell_complete=complete_preset)
 @param_option
 @option("--ref", REFERENCE, "HEAD", help="Commit for the job to work on.")
+@option(
+    "--against", metavar="REF",
+    help="Compare with this commit, in one job that runs both trees in turn.",
+)  # fmt: skip
 @flag("--sign", "Sign the request with your SSH key (git's user.signingkey).")
 @flag("--snapshot", "Send the uncommitted changes of tracked files too.")
 @click.option(
@@ -74,8 +78,8 @@ _NAMED = 5
 @click.pass_context
 def command(
     context: click.Context, preset: str, params: tuple[str, ...], ref: str, wait: timedelta | None, expires: timedelta,
-    labels: tuple[str, ...], requested_by: str | None, key: str | None, prefix: str | None, suffix: str | None, *,
-    sign: bool, snapshot: bool, quiet: bool, raw: bool, as_json: bool,
+    labels: tuple[str, ...], requested_by: str | None, key: str | None, against: str | None, prefix: str | None,
+    suffix: str | None, *, sign: bool, snapshot: bool, quiet: bool, raw: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Request a job.
 
@@ -86,7 +90,7 @@ def command(
     known = client.preset(preset)
     run = client.run(
         preset, known.read_params(split_params(params, known.params)), ref=ref, snapshot=snapshot, lifetime=expires,
-        labels=labels, requested_by=requested_by, sign=sign, idempotency_key=key,
+        labels=labels, requested_by=requested_by, sign=sign, idempotency_key=key, against=against,
     )  # fmt: skip
     try:
         if snapshot and (left_out := request_commit.untracked(client.git)):

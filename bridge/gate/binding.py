@@ -15,6 +15,7 @@ from typing import Any
 from bridge.gate.command_line import config_mismatches
 from bridge.gate.deadline import Deadline
 from bridge.reports import digests
+from bridge.reports.kinds import COMPARE
 from bridge.reports.own import OwnKind
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
@@ -45,6 +46,9 @@ class RunBinding:
     signer: str = ""
     # The kinds of report that the run's preset declares.
     kinds: Mapping[str, OwnKind] = field(default_factory=dict)
+    # The SHA-256 of the comparison that the runner wrote, as canonical JSON, and the commit that it compares.
+    comparison: str | None = None
+    workload: str | None = None
 
 
 def run_id(branch: str, request: str, token: int) -> str:
@@ -73,7 +77,10 @@ def mismatches(
         names = f"the report is of run {report['run']['id'][:12]}, and this is run {run.id[:12]}"
         yield "NOT_THIS_RUN", names
         return
-    yield from _digest_mismatches(report, run, deadline or Deadline())
+    if report.get("kind") == COMPARE:
+        yield from _comparison_mismatches(report, run)
+    else:
+        yield from _digest_mismatches(report, run, deadline or Deadline())
     for fault in _clock_faults(report, run):
         yield "OTHER_TIME", fault
     seconds, most = report.get("seconds"), (run.ended - run.began + _SLACK).total_seconds()
@@ -111,6 +118,16 @@ def _host_faults(report: Mapping[str, Any], run: RunBinding) -> Iterator[str]:
     there = run.versions.get("mlx")
     if here and there and here != there:
         yield f"the report is of mlx {here}, and this machine has {there}"
+
+
+def _comparison_mismatches(report: Mapping[str, Any], run: RunBinding) -> Iterator[tuple[str, str]]:
+    """Compare a comparison with that of the runner, which writes it itself: a job has no part in it."""
+    if run.comparison is None:
+        yield "NOT_THIS_RUN", "the runner compared nothing in this run: the request has no --against"
+    elif digests.report_digest(report) != run.comparison:
+        yield "EDITED", "the file is not the comparison that the runner wrote"
+    elif report["config"]["candidate"]["commit"] != run.workload:
+        yield "NOT_THIS_RUN", "the candidate is not the workload of this run"
 
 
 def _digest_mismatches(

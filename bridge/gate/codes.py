@@ -300,6 +300,23 @@ CODES = {
             "FEATURE_NEVER_RAN", "REJECTED", "no counter shows that a feature of the combination ran",
             "find out why the server did without it",
         ),
+        # Two trees
+        Code(
+            "SAME_TREE", "REJECTED", "a tree compared with itself shows only the noise",
+            "name another commit with --against",
+        ),
+        Code(
+            "WITHIN_NOISE", "REJECTED", "the baseline differs as much from itself, so nothing shows a change",
+            "claim none; more rounds, or more work in the measured step, show smaller changes",
+        ),
+        Code(
+            "NO_DIFFERENCE", "NOTE", "no change is larger than what the baseline shows against itself",
+            "to see smaller changes, raise compare.rounds in the preset, or give the measured step more work",
+        ),
+        Code(
+            "NULL_ARM_DIFFERS", "NOTE", "two copies of one tree differ here, so small changes mean nothing",
+            "measure on an idle machine, or processor time instead of wall time",
+        ),
         # The earlier system
         Code(
             "OLDER_REPORT", "INCOMPLETE", "the earlier system's reports lack most of what the gate judges",

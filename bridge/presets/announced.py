@@ -63,7 +63,7 @@ def pack(presets: Iterable[Preset]) -> bytes | None:
     packed: list[object] = []
     size = 0
     for preset in presets:
-        definition = preset.model_dump(mode="json")
+        definition = preset.definition()
         size += len(strict_json.dumps(definition)) * 2
         if len(packed) == limits.PRESENCE_DEFINITIONS or size > limits.PRESENCE_DEFINITION_BYTES:
             break

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Literal, NewType
+from typing import Annotated, Any, Literal, NewType
 
 from pydantic import (
     BaseModel,
@@ -23,8 +23,9 @@ from bridge.bus.wire import Name
 from bridge.common import limits as bounds
 from bridge.common.validation import near
 from bridge.errors import PresetError
+from bridge.presets.compare import Compare
 from bridge.presets.params import Param, PresetPart, Value
-from bridge.reports.kinds import KINDS
+from bridge.reports.kinds import COMPARE, KINDS
 from bridge.reports.own.model import OwnKinds
 
 _ENV_TOKEN = re.compile(r"\$\{ENV:(?P<name>[A-Z][A-Z0-9_]{0,63})\}")
@@ -128,6 +129,8 @@ class Preset(BaseModel):
     pass_env: list[EnvName] = []
     network: bool = False
     limits: Limits = Limits()
+    # What `kakeya run --against` measures; None: two trees cannot be compared.
+    compare: Compare | None = None
 
     @field_validator("name")
     @classmethod
@@ -159,7 +162,8 @@ class Preset(BaseModel):
     def _gate_knows_the_kinds(cls, value: str | list[str], info: ValidationInfo) -> str | list[str]:
         if "reports" not in info.data:  # They are invalid, which is reported.
             return value
-        known = (*info.data["reports"], *KINDS)
+        # The runner alone writes comparisons, and judges them without being asked to.
+        known = (*info.data["reports"], *(kind for kind in KINDS if kind != COMPARE))
         for kind in [value] if isinstance(value, str) else value:
             if kind not in known and (kind not in ("none", "reports") or isinstance(value, list)):
                 raise ValueError(
@@ -189,6 +193,8 @@ class Preset(BaseModel):
             raise ValueError("a path parameter needs the request's tree, so code must be 'request'")
         if self.code == "request" and self.inputs:
             raise ValueError("inputs are for code 'installed'; with 'request' the whole tree is there")
+        if self.code == "installed" and self.compare:
+            raise ValueError("compare needs the request's tree, so code must be 'request'")
         if self.gated and not self.collect:
             raise ValueError(f"gate {self.gate!r} needs something to collect")
         for name in (*self.env, *self.pass_env, *filter(_SECRET.fullmatch, self.env_names)):
@@ -199,11 +205,13 @@ class Preset(BaseModel):
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of the preset's definition, by which a result names what ran."""
-        # A preset that does not use newer keys keeps the digest that older clients compute.
-        unused = {name for name in ("reports", "leaves") if not getattr(self, name)}
-        definition = self.model_dump(by_alias=True, exclude=unused)
-        text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
+        text = json.dumps(self.definition(), sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+    def definition(self) -> dict[str, Any]:
+        """Return all fields. Without values, later ones are left out: older clients compute the same digest."""
+        later = {name for name in ("reports", "leaves", "compare") if not getattr(self, name)}
+        return self.model_dump(by_alias=True, exclude=later)
 
     @property
     def gated(self) -> bool:

@@ -27,10 +27,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     SOLUTIONS: ("eval", "pass-at-1"),
 }
 
+# Two trees of the requester's code, timed in turn by the runner itself (`kakeya run --against`).
+COMPARE = "kakeya.compare"
+
 # Reports of the earlier system, in its own schema.
 LEGACY = "k3_integrated_niah_acceptance_mac"
 
-KINDS = (*COMMANDS, LEGACY)
+KINDS = (*COMMANDS, COMPARE, LEGACY)
 
 SPECULATIVE = (SPEC_BENCH, ACCEPTANCE)
 TIMED = (*SPECULATIVE, NATIVE)

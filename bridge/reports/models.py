@@ -4,9 +4,13 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, StringConstraints, TypeAdapter
 
+from bridge.reports.own.model import Unit
 from bridge.reports.parts import (
+    LEAST_ROUNDS,
+    MOST_ROUNDS,
     Arm,
     Claim,
+    CommitId,
     Count,
     Identity,
     Measure,
@@ -16,9 +20,19 @@ from bridge.reports.parts import (
     Prompt,
     ReportModel,
     Time,
+    Word,
     Workload,
 )
-from bridge.reports.rows import CellRow, CodecRow, Decode, ParityRow, QuantRow, SolutionRow, VerifyRow
+from bridge.reports.rows import (
+    CellRow,
+    CodecRow,
+    CompareRow,
+    Decode,
+    ParityRow,
+    QuantRow,
+    SolutionRow,
+    VerifyRow,
+)
 
 Rows = Field(min_length=1, max_length=50_000, fail_fast=True)
 
@@ -72,13 +86,18 @@ class Report(ReportModel):
     schema_version: Literal[3]
     created_at: Time
     seconds: Measure
-    identity: Identity
     # Absent without a runner, and in older reports.
     run: Run | None = None
     claims: Annotated[list[Claim], Field(max_length=200, default_factory=list)]
 
 
-class WithModels(Report):
+class Measured(Report):
+    """A report that the engine measured."""
+
+    identity: Identity
+
+
+class WithModels(Measured):
     """A report about models."""
 
     models: Annotated[list[Model], Field(min_length=1, max_length=20)]
@@ -99,7 +118,7 @@ class Decoded(OnPrompts):
     rows: Annotated[list[Decode], Rows]
 
 
-class CodecRd(Report):
+class CodecRd(Measured):
     """Rate and distortion of codecs on vectors."""
 
     kind: Literal["kakeya.codec-rd"]
@@ -179,6 +198,38 @@ class PassAt1(OnPrompts):
     rows: Annotated[list[SolutionRow], Rows]
 
 
+class Tree(ReportModel):
+    """One of the compared trees: the ids of its commit and of the tree itself."""
+
+    commit: CommitId
+    tree: CommitId
+
+
+class CompareConfig(ReportModel):
+    """What was measured, by the preset's `compare`, and the trees."""
+
+    preset: Name
+    measure: Literal["wall", "processor", "printed"]
+    # Where the number stands in the printed JSON.
+    pointer: Annotated[str, Field(min_length=1, max_length=400)] | None = None
+    unit: Unit
+    better: Literal["lower", "higher"]
+    rounds: Annotated[int, Field(ge=LEAST_ROUNDS, le=MOST_ROUNDS)]
+    candidate: Tree
+    baseline: Tree
+
+
+class Compare(Report):
+    """Two trees of the requester's code, timed in turn by the runner; `again` is the baseline once more."""
+
+    kind: Literal["kakeya.compare"]
+    # The runner's facts about its machine, and its load averages before and after.
+    host: Annotated[dict[Word, object], Field(max_length=200)]
+    load: Annotated[list[Measure], Field(max_length=6)]
+    config: CompareConfig
+    rows: Annotated[list[CompareRow], Rows]
+
+
 AnyReport = Annotated[
     CodecRd
     | SpecBench
@@ -190,7 +241,8 @@ AnyReport = Annotated[
     | KvQuant
     | Parity
     | ServeConformance
-    | PassAt1,
+    | PassAt1
+    | Compare,
     Field(discriminator="kind"),
 ]
 # The model of each kind.
@@ -205,6 +257,6 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "https://kakeya-bridge.invalid/schemas/report-3.json",
-        "title": "A report of kakeya-engine, schema version 3",
+        "title": "A report of kakeya-engine or of a runner, schema version 3",
         **document,
     }

@@ -7,6 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 # Larger numbers cannot be measurements, and could overflow in computations.
 HUGE = 1e15
 
+# How many rounds a comparison of two trees may have. Fewer do not allow an interval of 95 %.
+LEAST_ROUNDS, MOST_ROUNDS = 6, 100
+
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:/+=, -]{0,127}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]

@@ -6,6 +6,7 @@ from pydantic import Field, ValidationInfo, WrapValidator
 from pydantic_core.core_schema import ValidatorFunctionWrapHandler
 
 from bridge.reports.parts import (
+    HUGE,
     Count,
     Counters,
     Measure,
@@ -262,3 +263,14 @@ class CellRow(ReportModel):
     # How the tokens differ from the single client's; absent if they are equal.
     divergence: Parting | None = None
     started_s: Measure | None = None
+
+
+class CompareRow(ReportModel):
+    """One run of the measured step in one arm of a comparison."""
+
+    round: Count
+    # The place among the six runs of its round.
+    position: Annotated[int, Field(ge=0, le=5)]
+    arm: Literal["candidate", "baseline", "again"]
+    value: Annotated[float, Field(gt=0, lt=HUGE, allow_inf_nan=False)]
+    warmup: bool = False

@@ -1,7 +1,7 @@
 """The statistics of reports, without NumPy: medians and their bounds, exact intervals, and Student's t."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -41,6 +41,33 @@ def bounds_of_median(values: Iterable[float], level: float = 0.9) -> tuple[float
             break
         k += 1
     return (ordered[k - 1], ordered[-k]) if k else (ordered[0], ordered[-1])
+
+
+def signed_rank_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float, float]:
+    """Return the middle of a symmetric distribution by its samples, and the ends of its interval.
+
+    The middle is the median of all means of two values (Hodges and Lehmann 1963). The interval is that of Wilcoxon's
+    signed-rank test, exactly (Hollander, Wolfe and Chicken 2014, section 3.3). Outliers change it little. If there are
+    too few values for the level, it reaches from the least value to the greatest.
+    """
+    means = sorted((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
+    k = _least_rank(len(values), level)
+    return median(means), means[k], means[-1 - k]
+
+
+@lru_cache(maxsize=128)
+def _least_rank(count: int, level: float) -> int:
+    """Return how many means of two values lie outside of the interval at each end."""
+    # ways[s]: how many sets of the ranks from 1 to `count` have the sum s.
+    ways = [1]
+    for rank in range(1, count + 1):
+        more = [0] * rank
+        ways = [a + b for a, b in zip([*ways, *more], [*more, *ways], strict=True)]
+    tail, k = 0, 0
+    while 2 * (tail + ways[k]) <= (1 - level) * 2**count:
+        tail += ways[k]
+        k += 1
+    return max(k - 1, 0)
 
 
 @lru_cache(maxsize=1024)

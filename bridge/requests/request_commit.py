@@ -49,6 +49,8 @@ class Draft:
     lifetime: timedelta
     labels: Sequence[str]
     requested_by: str | None
+    # The commit to compare the workload with, as the user names it; None: run the workload alone.
+    against: str | None = None
 
 
 def prepare(
@@ -75,6 +77,7 @@ def prepare(
         other = "Name a branch, a tag or a commit that exists here with --ref."
         fix = "Make a first commit." if is_empty else other
         raise UsageError(f"{draft.ref!r} is not a commit in this repository", fix=fix)
+    baseline = _baseline(git, draft, workload) if draft.against is not None else None
     if not timedelta(seconds=1) <= draft.lifetime <= MAX_LIFETIME:
         message = f"a request must expire within {MAX_LIFETIME.days} days, and not at once"
         raise UsageError(message, fix="Say how long it may wait for a runner, such as --expires 24h.")
@@ -93,6 +96,7 @@ def prepare(
             expires_at=format_time(now + draft.lifetime),
             code=draft.preset.code,
             labels=list(draft.labels) or None,
+            against=baseline,
         ).to_json()
     )
     files = {wire.FOLDER: None, wire.REQUEST: request.to_json().encode()}
@@ -102,7 +106,31 @@ def prepare(
     trailers += prove(Content(branch, tree, workload)) if prove else ""
     message = f"{subject(request.preset)}\n\n{trailers}"
     make = _commit_signed if bind else objects.commit
-    return Prepared(branch, make(git, tree, [workload], message, who), request)
+    # The baseline is a parent, so that the request branch brings its files to the runner.
+    parents = [workload, baseline] if baseline else [workload]
+    return Prepared(branch, make(git, tree, parents, message, who), request)
+
+
+def _baseline(git: Git, draft: Draft, workload: str) -> str:
+    """Return the commit to compare the workload with. One that cannot be compared is a UsageError."""
+    if draft.preset.compare is None:
+        message = f"the preset {draft.preset.name} does not say what to measure in two trees"
+        fix = "Add a `compare` section to it, on the runner too: docs/presets.md. Or leave --against out."
+        raise UsageError(message, fix=fix)
+    name = draft.against or ""
+    baseline = objects.resolve(git, name)
+    if baseline is None:
+        fix = (
+            "Name a branch, a tag or a commit that exists here with --against, and fetch it first if need be."
+        )
+        raise UsageError(f"{name!r} is not a commit in this repository", fix=fix)
+    if git.text("rev-parse", f"{baseline}^{{tree}}") == git.text("rev-parse", f"{workload}^{{tree}}"):
+        workload_name = "the working tree" if draft.snapshot else draft.ref
+        message = f"{workload_name} and {name} have the same files, so there is nothing to compare"
+        raise UsageError(
+            message, fix="Commit the change, or send it with --snapshot; or name another commit."
+        )
+    return baseline
 
 
 def _commit_signed(git: Git, tree: str, parents: list[str], message: str, who: Identity) -> str:

@@ -55,6 +55,7 @@ def send(
                 "ref": draft.ref,
                 "snapshot": draft.snapshot,
                 "labels": [*draft.labels],
+                **({"against": draft.against} if draft.against is not None else {}),
             }
             key = idempotency.Key.of(idempotency_key, who, content, idempotency.read_secret(git))
             sender = idempotency.IdempotentSender(git, remote, sent, patterns)

@@ -12,6 +12,7 @@ from bridge.common import limits
 from bridge.errors import ManifestError, PresetError
 from bridge.manifest import parse_time
 from bridge.presets import Preset
+from bridge.reports.kinds import COMPARE
 from bridge.reports.own import read_kinds
 from bridge.verify.answer_files import Files
 
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 
 _SHOWN_GAPS = 3
 # The states in which every step has succeeded.
-_RAN_WHOLE = (State.SUCCEEDED, State.GATE_REJECTED, State.GATE_INCOMPLETE)
+RAN_WHOLE = (State.SUCCEEDED, State.GATE_REJECTED, State.GATE_INCOMPLETE)
 
 
 def contradiction(result: Result) -> str | None:
     """Return how the result contradicts its own state, or None."""
     if result.exit_code != wire.EXIT_CODES.get(result.state):
         return f"exit code {result.exit_code} does not match the state {result.state}"
-    if result.state in _RAN_WHOLE and any(command.exit_code != 0 for command in result.commands):
+    if result.state in RAN_WHOLE and any(command.exit_code != 0 for command in result.commands):
         return f"its state is {result.state}, but one of its commands failed"
     if result.state is State.SUCCEEDED and result.gate and not result.gate.accepted:
         return f"its state is {result.state}, but the gate's verdict is {result.gate.verdict}"
@@ -74,6 +75,11 @@ def own_paths(result: Result) -> set[str]:
     return {wire.RESULT, wire.EVIDENCE, *(file.path for file in result.files)}
 
 
+def is_comparison(result: Result) -> bool:
+    """Return whether the runner compared two trees in this answer."""
+    return any(file.path == wire.COMPARISON for file in result.files)
+
+
 def check_job(
     name: str, result: Result, files: Files, presets: Mapping[str, Preset]
 ) -> tuple[list[Check], Gate | None]:
@@ -82,7 +88,7 @@ def check_job(
     if preset is None:
         return [compared], None
     checks = [compared, *_check_argv(preset, result)]
-    if not preset.gated or result.state not in _RAN_WHOLE:
+    if not (preset.gated or is_comparison(result)) or result.state not in RAN_WHOLE:
         return checks, None
     more, gate = _check_gate(preset, result, files)
     return [*checks, *more], gate
@@ -104,7 +110,7 @@ def _compare_preset(name: str, result: Result, presets: Mapping[str, Preset]) ->
 
 def _check_argv(preset: Preset, result: Result) -> Iterator[Check]:
     """Check that the preset makes the same commands, except for the host's settings."""
-    if not result.commands and result.state not in _RAN_WHOLE:
+    if not result.commands and result.state not in RAN_WHOLE:
         return
     try:
         params = preset.check_params(result.params)
@@ -114,7 +120,7 @@ def _check_argv(preset: Preset, result: Result) -> Iterator[Check]:
         yield Check("argv", ok=False, message=message)
         return
     ran = [command.argv for command in result.commands]
-    whole = len(ran) == len(expected) if result.state in _RAN_WHOLE else len(ran) <= len(expected)
+    whole = len(ran) == len(expected) if result.state in RAN_WHOLE else len(ran) <= len(expected)
     same = whole and all(
         len(there) == len(here) and all(a in ("\0", b) for a, b in zip(here, there, strict=True))
         for here, there in zip(expected, ran, strict=False)
@@ -127,11 +133,12 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
     from bridge import gate  # noqa: PLC0415 - slow to import, and most answers have no gate
 
     paths = [file.path for file in result.files if file.path.startswith(f"{wire.REPORTS}/")]
+    kinds = [COMPARE] if is_comparison(result) else preset.kinds
     conflict: list[Check] = []
     contents = files.read([*(log.path for log in result.logs), wire.KINDS], limits.REPORTS_BYTES)
     run = binding_of(result, contents)
     if isinstance(run, gate.RunBinding):
-        if dict(run.kinds) != preset.reports:
+        if dict(run.kinds) != preset.reports and not is_comparison(result):
             message = "the answer declares other kinds of report than its preset"
             conflict = [Check("kinds", ok=False, message=message)]
         run = replace(run, kinds=preset.reports)
@@ -143,7 +150,7 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
             remaining -= len(data)
             yield path, data, run
 
-    verdict = gate.judge_each(each(), preset.kinds)
+    verdict = gate.judge_each(each(), kinds)
     checks = conflict
     codes = {fault.code for fault in verdict.violations}
     if "RUN_UNNAMED" in codes:
@@ -182,7 +189,8 @@ def binding_of(result: Result, contents: Mapping[str, bytes]) -> "Voucher":
         gate.run_id(result.branch, result.request, result.token), began, ended, result.host, result.versions,
         tuple(contents.get(log.path, b"") for log in result.logs),
         argvs=tuple(tuple(command.argv) for command in result.commands),
-        requester_measured=result.code == "request", is_signed=True, kinds=kinds,
+        requester_measured=result.code == "request", is_signed=True, kinds=kinds, workload=result.workload,
+        comparison=next((file.sha256 for file in result.files if file.path == wire.COMPARISON), None),
     )  # fmt: skip
 
 

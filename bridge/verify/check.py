@@ -13,7 +13,15 @@ from bridge.manifest import Request, parse_manifest
 from bridge.presets import Preset
 from bridge.system.git import Git
 from bridge.system.local_files import NoteFile
-from bridge.verify.answer_checks import check_files, check_gaps, check_job, contradiction, own_paths
+from bridge.verify.answer_checks import (
+    RAN_WHOLE,
+    check_files,
+    check_gaps,
+    check_job,
+    contradiction,
+    is_comparison,
+    own_paths,
+)
 from bridge.verify.answer_files import Contents, read_result
 from bridge.verify.plausibility import check_logs, check_times
 from bridge.verify.public_keys import Pin
@@ -172,14 +180,20 @@ def _check_request(git: Git, branch: RequestBranch, result: Result) -> tuple[Req
     names = ("nonce", "preset", "requested_by")
     differing = [] if branch.name == result.branch else ["branch"]
     differing += [name for name in names if getattr(request, name) != getattr(result, name)]
-    if request.workload and not refused and [request.workload] != objects.parents_of(git, result.request)[:1]:
-        differing.append("workload")
+    if request.workload and not refused:
+        parents = objects.parents_of(git, result.request)
+        if parents[:1] != [request.workload]:
+            differing.append("workload")
+        if request.against is not None and parents[1:] != [request.against]:
+            differing.append("baseline")
     if request.workload and result.workload not in (None, request.workload):
         differing.append("workload")
     if result.params or result.commands:
         there = result.params
         unlike = [name for name, value in request.params.items() if str(there.get(name)) != str(value)]
         differing += [f"parameter {name}" for name in unlike]
+    if result.state in RAN_WHOLE and (request.against is not None) != is_comparison(result):
+        differing.append("comparison")
     if differing:
         message = f"the answer is to another request: {', '.join(differing)} differ"
         return request, Check("request", ok=False, message=message)

@@ -35,6 +35,8 @@ class Admitted:
     timeout_s: int
     # Why the requester's own code may run; None if the job runs none.
     trusted_by: str | None = None
+    # The commit whose tree the workload's is compared with.
+    against: str | None = None
 
 
 def admit(
@@ -55,13 +57,15 @@ def admit(
         workload = _check_commit(git, branch, request)
         _check_folders(git, branch.request)
         preset, params, commands = _check_preset(request, presets, policy)
-        _check_paths(git, branch.request, preset, params)
+        _check_paths(git, branch.request, preset, params, "request")
+        if request.against is not None:
+            _check_baseline(git, request.against, workload, preset, params)
         trusted_by = trust.why_trusted(git, branch, preset, policy)
     except Refusal as refusal:
         refusal.request = request
         raise
     timeout = min(preset.timeout_s, policy.limits.timeout_s)
-    return Admitted(branch, request, preset, params, commands, workload, timeout, trusted_by)
+    return Admitted(branch, request, preset, params, commands, workload, timeout, trusted_by, request.against)
 
 
 # Refusals that depend on the time of day: the same request may be accepted later.
@@ -127,14 +131,32 @@ def _check_replay(branch: RequestBranch, request: Request, ledger: Ledger) -> No
 def _check_commit(git: Git, branch: RequestBranch, request: Request) -> str | None:
     """Return the workload commit: the parent of the request commit."""
     parents = objects.parents_of(git, branch.request)
-    if request.workload is not None and parents != [request.workload]:
-        message = "the request commit is not made directly upon the workload that it names"
+    named = [request.workload, *([request.against] if request.against is not None else [])]
+    if request.workload is not None and parents != named:
+        both = " and the baseline" if request.against is not None else ""
+        message = f"the request commit is not made directly upon the workload{both} that it names"
         raise Refusal("workload_mismatch", message)
     return request.workload or (parents[0] if parents else None)
 
 
-def _check_paths(git: Git, commit: str, preset: Preset, params: Mapping[str, Value]) -> None:
-    """Refuse a path that is missing from the request's tree, before the operator is asked to approve the request.
+def _check_baseline(
+    git: Git, baseline: str, workload: str | None, preset: Preset, params: Mapping[str, Value]
+) -> None:
+    """Refuse a comparison that the preset does not define, or of a tree with itself."""
+    if preset.compare is None:
+        message = (
+            f"{preset.name} has no `compare` section here, so it does not say what to measure in two trees"
+        )
+        raise Unable("not_comparable", message, definition=preset.digest)
+    if git.text("rev-parse", f"{baseline}^{{tree}}") == git.text("rev-parse", f"{workload}^{{tree}}"):
+        raise Refusal(
+            "same_tree", "the workload and the baseline are the same tree: there is nothing to compare"
+        )
+    _check_paths(git, baseline, preset, params, "baseline")
+
+
+def _check_paths(git: Git, commit: str, preset: Preset, params: Mapping[str, Value], whose: str) -> None:
+    """Refuse a path that is missing from a tree, before the operator is asked to approve the request.
 
     Symbolic links are checked again when the tree is written to disk.
     """
@@ -148,10 +170,10 @@ def _check_paths(git: Git, commit: str, preset: Preset, params: Mapping[str, Val
                 raise Refusal("tree_too_large", message)
             answer = git.text("cat-file", "--batch-check=", "--follow-symlinks", stdin=f"{commit}:{file}\n")
             if answer.startswith("symlink"):
-                raise Refusal("path_escape", f"{name}: {file} leads out of the request's tree")
+                raise Refusal("path_escape", f"{name}: {file} leads out of the {whose}'s tree")
             # Git reports a submodule as missing too; only its folder's tree says that it is a submodule.
             if answer and not (answer.endswith(" missing") and objects.entry_at(git, commit, file)):
-                raise Refusal("no_such_path", f"{name}: the request's tree has no {file}")
+                raise Refusal("no_such_path", f"{name}: the {whose}'s tree has no {file}")
 
 
 def _check_folders(git: Git, commit: str) -> None:

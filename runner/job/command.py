@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bridge.system.spawn import PIPE, Popen, start
 from runner.job import supervisor
-from runner.job.logs import LogSink
 
 _READ_BYTES = 1 << 16
 # How long to wait for the rest of the report once the supervisor has ended.
@@ -35,6 +34,9 @@ class Ended:
 
     exit_code: int | None
     seconds: float
+    # Seconds from its start to its end, and those of the processor in all of its processes, not rounded.
+    wall_s: float = 0.0
+    processor_s: float = 0.0
     timed_out: bool = False
     max_rss_bytes: int | None = None
     survivors: list[str] = field(default_factory=list)
@@ -108,6 +110,16 @@ class Ready:
         os.close(report)
 
 
+class Sink(Protocol):
+    """What receives a command's output."""
+
+    def write(self, data: bytes) -> None:
+        """Append output."""
+
+    def close(self) -> None:
+        """Flush what was held back."""
+
+
 class Command:
     """A command under the supervisor. ``poll`` waits for its end; ``stop`` ends it."""
 
@@ -119,7 +131,7 @@ class Command:
         cwd: Path,
         timeout_s: float,
         grace_s: float,
-        sink: LogSink,
+        sink: Sink,
         limits: Mapping[str, int] | None = None,
         inside: Sequence[str] = (),
         bounds: Mapping[str, int] | None = None,

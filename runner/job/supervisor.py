@@ -86,6 +86,7 @@ def main() -> int:
     os.set_blocking(poke, False)
     signal.set_wakeup_fd(poke, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    spawned = time.monotonic()
     try:
         child = _spawn(job)
     except OSError as error:
@@ -95,6 +96,7 @@ def main() -> int:
     _report(report, began=True)
     watched = Usage(job["bounds"], job["watched"])
     reason, status = _watch(child, tree, wake, deadline=began + job["timeout_s"], watched=watched)
+    wall_s = time.monotonic() - spawned
     seconds = _seconds_since(began)
     # On Linux, bubblewrap stays as the job's parent. On macOS, sandbox-exec is replaced by the job.
     wrapped = bool(job["inside"]) and sys.platform == "linux"
@@ -106,7 +108,8 @@ def main() -> int:
     survivors, ended = _end_all(child, tree, grace, wrapped=wrapped, watched=watched)
     code = _exit_code(status if ended is None else ended, wrapped=wrapped)
     watched.release()
-    used = {"max_rss_bytes": watched.largest or None, "peaks": watched.peaks}
+    used: dict[str, object] = {"max_rss_bytes": watched.largest or None, "peaks": watched.peaks}
+    used |= {"wall_s": wall_s, "processor_s": watched.processor_s}
     _report(report, exit_code=code, survivors=survivors, **used)
     return 0
 
@@ -205,10 +208,6 @@ def _watch(
         selector.register(wake, selectors.EVENT_READ)
         selector.register(0, selectors.EVENT_READ)
         while True:
-            pid, status, usage = os.wait4(child, os.WNOHANG)
-            if pid:
-                watched.note(usage)
-                return None, status
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 return "timeout", None
@@ -216,6 +215,11 @@ def _watch(
                 data = os.read(key.fd, 4096)
                 if key.fd == 0:
                     return ("stop" if data else "orphaned"), None
+            # Before the measurements below, which would count as the job's time.
+            pid, status, usage = os.wait4(child, os.WNOHANG)
+            if pid:
+                watched.note(usage)
+                return None, status
             if over := watched.exceeded_limit():
                 return over, None
             if not _REAPER:  # elsewhere, a process that leaves its parent must have been seen before that

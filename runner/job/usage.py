@@ -67,6 +67,8 @@ class Usage:
         self._held = UnlinkedFileUsage()
         self._disk = self._walked = self._held_disk = 0
         self.largest = 0
+        # Of all ended processes.
+        self.processor_s = 0.0
         self.peaks = dict.fromkeys(("memory", "processes", "disk", "files"), 0)
 
     def exceeded_limit(self) -> str | None:
@@ -81,8 +83,9 @@ class Usage:
         return next(over, None)
 
     def note(self, ended: resource.struct_rusage | None) -> None:
-        """Record the peak memory of an ended process, or of a child that it waited for."""
+        """Record the peak memory and the processor time of an ended process and of the children that it waited for."""
         if ended:
+            self.processor_s += ended.ru_utime + ended.ru_stime
             self.largest = max(self.largest, ended.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
 
     def release(self) -> None:

@@ -1,18 +1,20 @@
 """Runs one accepted request from claim to answer."""
 
-import os
+import hashlib
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from bridge import gate
 from bridge.bus import wire
-from bridge.bus.wire import CommandResult, LogDigest, State
+from bridge.bus.wire import State
 from bridge.errors import InfrastructureError
-from bridge.reports.digests import VARIABLE as RUN_ID
+from bridge.reports.claims.compare import ARMS, CANDIDATE
+from bridge.reports.kinds import COMPARE
 from bridge.reports.own import dump_kinds
-from bridge.verify.public_keys import VARIABLE as PINNED
 from runner import lfs
 from runner.admit import trust
 from runner.admit.admission import Admitted
@@ -21,23 +23,19 @@ from runner.bus.bus import Pushed
 from runner.context import RunnerContext
 from runner.host.facts import describe_versions
 from runner.host.interpreter import is_used_by
-from runner.job import leaves
+from runner.job.arms import Arms, open_arms
 from runner.job.collect import MAX_SKIPPED, collect
-from runner.job.command import NO_CORE, Command, Ended, Ready, job_environment
-from runner.job.logs import LogSink
+from runner.job.command import Ready
 from runner.job.redact import Redactor
-from runner.job.usage import BOUNDS, job_limits
-from runner.job.workspace import Workspace, check_paths, export_inputs, export_tree, workspace
+from runner.job.workspace import Workspace, check_paths, export_inputs, export_tree, remove, workspace
 from runner.refusal import Refusal, Unable, with_place
 from runner.serve.answer import Outcome, deliver, describe, tell_end
 from runner.serve.lease import Lease, with_reason
-from runner.serve.watch_job import Keepalive, RunStopped, StopReason, wait_for_end
+from runner.serve.steps.comparison import Comparison
+from runner.serve.steps.step_runner import StepRunner
+from runner.serve.watch_job import Keepalive, RunStopped, StopReason
 
-# The code of the error if this host could not begin a step of a job.
-NOT_BEGUN = "not_begun"
 _NOT_ACCEPTED = {"REJECTED": "the reports do not hold", "INCOMPLETE": "the reports are incomplete"}
-# How many of the files that a job did not leave are named.
-_NAMED = 3
 _CANCELLED = {
     StopReason.CANCELLED: "the requester cancelled it",
     StopReason.SUPERSEDED: "the branch was pushed to again",
@@ -88,8 +86,8 @@ class _ClaimedRun:
         """Run the request and answer it. Returns the published state, if any."""
         context, lease, admitted, outcome = self._context, self._lease, self._admitted, self._outcome
         try:
-            with workspace(context.policy.state, admitted.request.preset) as space:
-                stop_reason = self._work(space)
+            with workspace(context.policy.state, admitted.request.preset) as space, self._arms(space) as arms:
+                stop_reason = self._work(space, arms)
         except (InfrastructureError, OSError):
             if not outcome.commands:  # no step of it ran
                 with suppress(InfrastructureError, OSError):
@@ -109,18 +107,26 @@ class _ClaimedRun:
         tell_end(context, lease, outcome, published)
         return published
 
-    def _work(self, space: Workspace) -> StopReason | None:
+    def _work(self, space: Workspace, arms: Arms | None) -> StopReason | None:
         """Run the steps and collect the reports into the outcome. Returns why it was stopped from outside, or None."""
         outcome = self._outcome
+        context, lease, admitted = self._context, self._lease, self._admitted
         try:
-            missing = self._prepare(space)
+            missing = self._prepare(space) if arms is None else self._prepare_arms(space, arms)
             if missing and self._lease.hand_on(self._admitted.request, lfs.message(missing)):
                 return StopReason.HANDED_ON
             if missing:
                 outcome.end(State.FAILED, "lfs_pointers", lfs.message(missing))
             else:
-                self._run_steps(space)
-            self._gather(space)
+                steps = StepRunner(context, lease, admitted, outcome, space, self._ready)
+                if arms and admitted.preset.compare:
+                    Comparison(context, lease, admitted, outcome, steps, arms, admitted.preset.compare).run()
+                else:
+                    steps.run()
+            if arms:
+                self._judge_comparison()
+            else:
+                self._gather(space)
         except Refusal as refusal:
             if isinstance(refusal, Unable) and self._lease.hand_on(self._admitted.request, refusal.message):
                 return StopReason.HANDED_ON
@@ -144,6 +150,12 @@ class _ClaimedRun:
             later = "this runner resumes it once it is started again"
             context.tell(f"{lease.branch}: could not be handed back; {later}")
 
+    def _arms(self, space: Workspace) -> AbstractContextManager[Arms | None]:
+        """Open the folders of the arms, if two trees are compared."""
+        if self._admitted.against is None:
+            return nullcontext()
+        return open_arms(self._context.policy.state, self._admitted.request.preset, space, ARMS)
+
     def _prepare(self, space: Workspace) -> lfs.Unfilled:
         """Write the job's part of the request's tree into the workspace. Returns the files that remain LFS pointers."""
         context, lease, preset = self._context, self._lease, self._admitted.preset
@@ -154,91 +166,36 @@ class _ClaimedRun:
             return {}
         # Check the trust again: a key may have been taken off the list since the request was admitted.
         trust.why_trusted(git, self._admitted.branch, preset, policy)
+        return self._write_tree(space, lease.request)
+
+    def _prepare_arms(self, space: Workspace, arms: Arms) -> lfs.Unfilled:
+        """Write the tree of each arm into its folder. Returns the files that remain LFS pointers."""
+        admitted, missing = self._admitted, dict[str, Any]()
+        trust.why_trusted(self._context.bus.git, admitted.branch, admitted.preset, self._context.policy)
+        for arm in ARMS:
+            arms.activate(arm)
+            try:
+                missing |= self._write_tree(
+                    space, str(admitted.workload if arm == CANDIDATE else admitted.against)
+                )
+            except Refusal as refusal:
+                if arm != CANDIDATE:
+                    refusal.message = f"in the baseline, {refusal.message}"
+                raise
+            # Of an earlier answer. Both arms lack it, so that they differ in the requester's files alone.
+            remove(space.tree / wire.FOLDER)
+        return missing
+
+    def _write_tree(self, space: Workspace, commit: str) -> lfs.Unfilled:
+        """Write a commit's tree into the workspace."""
+        context, lease, preset = self._context, self._lease, self._admitted.preset
+        git, policy = context.bus.git, context.policy
         writing = Keepalive(context, lease, "the request's files are being written")
-        pointers = export_tree(git, lease.request, space.tree, policy.limits, writing.check)
+        pointers = export_tree(git, commit, space.tree, policy.limits, writing.check)
         check_paths(preset, self._admitted.params, space.tree)
         secret = next(iter(context.bus.secrets), None)
         fetching = Keepalive(context, lease, "files of Git LFS are being fetched")
         return lfs.fill(pointers, space.tree, policy.bus, secret, policy.lfs, fetching.check)
-
-    def _run_steps(self, space: Workspace) -> None:
-        """Run the steps in order until one fails."""
-        context, admitted, outcome = self._context, self._admitted, self._outcome
-        deadline = time.monotonic() + admitted.timeout_s
-        env = self._environment(space)
-        keepalive = Keepalive(context, self._lease)
-        most, secrets = int(context.policy.limits.log_mb * (1 << 20)), context.secrets
-        demanded = admitted.preset.leaves
-        before = leaves.find_files(demanded, space.tree)
-        for i, argv in enumerate(admitted.commands):
-            sink = LogSink(most, secrets, self._lease.log)
-            context.observer.begins(i, argv, env)
-            command = self._command(argv, env, space, sink, deadline)
-            stopped = None
-            try:
-                wait_for_end(context, command, keepalive, i)
-            except RunStopped as error:
-                stopped = error
-            finally:
-                ended = command.stop()
-            if stopped and stopped.reason in (StopReason.FENCED, StopReason.STOPPING):
-                raise stopped
-            if not ended.began and (fault := self._host_fault(command.inside, ended)):
-                raise InfrastructureError(f"nothing of the job ran: {fault}", code=NOT_BEGUN)
-            _note(outcome, admitted.request.preset, i, argv, ended, sink)
-            if stopped:
-                raise stopped
-            if failure := _failure(ended, i, admitted.timeout_s):
-                state, code, message = failure
-                outcome.end(state, code, with_place(code, message, context.identity.id))
-                return
-        if absent := leaves.missing(demanded, space.tree, before):
-            shown = ", ".join(absent[:_NAMED]) + (
-                f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
-            )
-            message = f"step {len(admitted.commands) - 1} ended with 0, but left no new file {shown}"
-            outcome.end(State.FAILED, "no_file_left", message)
-
-    def _environment(self, space: Workspace) -> dict[str, str]:
-        policy, lease, preset = self._context.policy, self._lease, self._admitted.preset
-        extra = {name: policy.env[name] for name in preset.pass_env if name in policy.env}
-        pins = PINNED in preset.pass_env and PINNED not in extra
-        extra |= {**preset.env, RUN_ID: gate.run_id(lease.branch, lease.request, lease.token)}
-        if pins and self._context.signer:  # the job accepts signatures of this runner
-            extra[PINNED] = "".join(key.text for key in self._context.public_keys)
-        extra = self._context.sandbox.variables(extra, space, preset)
-        return job_environment(space.home, interpreter=policy.interpreter, extra=extra)
-
-    def _command(
-        self, argv: list[str], env: Mapping[str, str], space: Workspace, sink: LogSink, deadline: float
-    ) -> Command:
-        preset, limits = self._admitted.preset, self._context.policy.limits
-        return Command(
-            argv,
-            env=env,
-            cwd=space.tree,
-            timeout_s=max(0.1, deadline - time.monotonic()),
-            grace_s=limits.grace_s,
-            sink=sink,
-            inside=self._context.sandbox.around(argv, space, preset),
-            limits={
-                "RLIMIT_CORE": NO_CORE,
-                "RLIMIT_FSIZE": preset.limits.file_mb << 20,
-                "RLIMIT_NOFILE": preset.limits.open_files,
-            },
-            bounds=job_limits(preset.limits, limits),
-            watched=space.tree.parent,
-            ready=self._ready,
-        )
-
-    def _host_fault(self, inside: Sequence[str], ended: Ended) -> str | None:
-        """Return which fault of this host kept a step from beginning; None if the step's program cannot be run."""
-        if ended.exit_code is None:
-            return ended.error
-        if inside and not os.access(inside[0], os.X_OK):
-            return f"cannot run {inside[0]}"
-        problem = self._context.fitness.problem_for(self._admitted.preset)
-        return problem[1].message if problem else None
 
     def _gather(self, space: Workspace) -> None:
         """Collect the reports, even if the job failed. Run the gate on them if the job succeeded."""
@@ -254,7 +211,20 @@ class _ClaimedRun:
         if preset.reports:
             outcome.files[wire.KINDS] = dump_kinds(preset.reports)
         judged = gate.judge(collected.files, preset.kinds, self._binding(logs), keep_claim)
-        if left_out := [gate.violation("LEFT_OUT", each) for each in collected.skipped]:
+        self._note_verdict(judged, collected.skipped)
+
+    def _judge_comparison(self) -> None:
+        """Judge the comparison that this runner wrote."""
+        outcome = self._outcome
+        if outcome.state is State.SUCCEEDED:
+            report = outcome.files[wire.COMPARISON_REPORT]
+            run = replace(self._binding(()), comparison=hashlib.sha256(report).hexdigest())
+            keep_claim = Keepalive(self._context, self._lease, "the comparison is being judged").check
+            self._note_verdict(gate.judge({wire.COMPARISON_REPORT: report}, [COMPARE], run, keep_claim))
+
+    def _note_verdict(self, judged: wire.Gate, skipped: Sequence[str] = ()) -> None:
+        outcome = self._outcome
+        if left_out := [gate.violation("LEFT_OUT", each) for each in skipped]:
             violations = [*judged.violations, *left_out][: gate.MAX_VIOLATIONS]
             judged = judged.model_copy(update={"violations": violations, "verdict": gate.verdict(violations)})
         outcome.gate = judged
@@ -276,56 +246,5 @@ class _ClaimedRun:
             requester_measured=admitted.preset.code == "request",
             argvs=tuple(map(tuple, admitted.commands)),
             kinds=admitted.preset.reports,
+            workload=admitted.workload,
         )
-
-
-def _note(outcome: Outcome, preset: str, i: int, argv: list[str], ended: Ended, sink: LogSink) -> None:
-    path = f"{wire.LOGS}/{preset}-{i}.log"
-    if ended.error:
-        sink.write(f"{ended.error}\n".encode())
-        sink.close()
-    sink.seal()
-    output = sink.kept
-    outcome.files[path] = output
-    outcome.logs.append(
-        LogDigest(
-            path=path,
-            stream_sha256=sink.sha256,
-            stream_bytes=sink.total,
-            kept_bytes=len(output),
-            truncated=sink.truncated,
-        )
-    )
-    code = ended.exit_code
-    outcome.commands.append(
-        CommandResult(
-            argv=argv,
-            exit_code=code,
-            signal=-code if code is not None and code < 0 else None,
-            timed_out=ended.timed_out,
-            seconds=ended.seconds,
-            max_rss_bytes=ended.max_rss_bytes,
-            log=path,
-            survivors=ended.survivors,
-            exceeded=ended.exceeded,
-            peaks=dict(ended.peaks),
-        )
-    )
-
-
-def _failure(ended: Ended, step: int, timeout_s: int) -> tuple[State, str, str] | None:  # noqa: PLR0911 - one return a row
-    """Return the state, the reason's code and the message if a step failed; None if it did not."""
-    code = ended.exit_code
-    if ended.exceeded:
-        return State.FAILED, ended.exceeded, f"step {step} was ended: {BOUNDS[ended.exceeded]}"
-    if ended.timed_out:
-        return State.TIMED_OUT, "timeout", f"step {step} was ended after {timeout_s} s"
-    if code is None:
-        return State.FAILED, "supervisor_lost", ended.error or f"step {step} ended in an unknown way"
-    if ended.error:
-        return State.FAILED, "not_started", ended.error
-    if ended.survivors:
-        return State.FAILED, "survivors", f"step {step} left processes that could not be ended"
-    if code < 0:
-        return State.FAILED, "killed", f"step {step} was ended by signal {-code}"
-    return (State.FAILED, "exit_code", f"step {step} ended with {code}") if code else None

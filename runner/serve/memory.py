@@ -9,8 +9,8 @@ from bridge.errors import InfrastructureError
 from runner.bus.backoff import Backoff
 from runner.context import RunnerContext
 from runner.faults import explain, why_not_writable
-from runner.serve.execute import NOT_BEGUN
 from runner.serve.next_action import TipWatch
+from runner.serve.steps.step_runner import NOT_BEGUN
 
 APPROVAL_RECHECK_S = 2.0
 _FAILURES = 3

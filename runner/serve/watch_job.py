@@ -40,13 +40,18 @@ class RunStopped(Exception):  # noqa: N818 - a stop from outside, not a fault
         self.reason = reason
 
 
-def wait_for_end(context: RunnerContext, command: Command, keepalive: "Keepalive", step: int) -> None:
-    """Wait until a command ends.
+def wait_for_end(
+    context: RunnerContext, command: Command, keepalive: "Keepalive", step: int, quiet_s: float = 0.0
+) -> None:
+    """Wait until a command ends. In its first ``quiet_s`` seconds, nothing is pushed, fetched or written meanwhile.
 
     Raises:
         RunStopped: the request must end, for a reason outside the job.
         InfrastructureError: this process no longer has its state folder.
     """
+    if quiet_s and command.poll(quiet_s) is not None:
+        keepalive.check(step)
+        return
     last_note = last_obeyed = time.monotonic()
     context.status_file.record_step(step)
     while command.poll(_TICK_S) is None:

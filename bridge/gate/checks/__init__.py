@@ -5,6 +5,7 @@ from types import ModuleType
 from bridge.gate.checks import (
     baseline,
     codec,
+    compare,
     controls,
     form,
     memory,
@@ -17,7 +18,7 @@ from bridge.gate.checks import (
 from bridge.gate.index import Check
 
 MODULES: tuple[ModuleType, ...] = (
-    form, samples, timing, baseline, outputs, controls, memory, codec, served, solutions,
+    form, samples, timing, baseline, outputs, controls, memory, codec, served, solutions, compare,
 )  # fmt: skip
 CHECKS: tuple[Check, ...] = tuple(
     value for module in MODULES for value in vars(module).values() if isinstance(value, Check)

@@ -56,7 +56,7 @@ def baseline_repeats_itself(index: ReportIndex) -> Iterator[str]:
 
 @check("ONE_ROW_LOOP_MISSING", *kinds.TIMED)
 def one_row_loop_ran(index: ReportIndex) -> Iterator[str]:
-    """An arm with one forward pass a token was measured beside the baseline of a speed-up."""
+    """An arm with one forward pass a token ran beside the speed-up's baseline."""
     ran = {arm.name for arm in index.arms_of("verify1") if index.counted.by_arm.get(arm.name)}
     if not ran and any(index.claims_of(*RATIOS)):
         yield "no arm with the role verify1 ran"
@@ -87,7 +87,7 @@ def _system(arm: Arm) -> dict[str, object]:
 
 @check("SELF_COMPARISON", kinds.PARITY)
 def compared_drafters_differ(index: ReportIndex) -> Iterator[str]:
-    """A comparison of drafters has one reference and one candidate, which differ."""
+    """Two drafters are compared, and they differ."""
     loops = {arm.role: arm.loop for arm in index.all_arms}
     if set(loops) != {"reference", "candidate"}:
         yield "a comparison needs one reference and one candidate"

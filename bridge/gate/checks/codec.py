@@ -14,7 +14,7 @@ _SUMS = 1e-5
 
 @check("RATE_IMPOSSIBLE", CODEC_RD)
 def rates_are_possible(index: ReportIndex) -> Iterator[str]:
-    """No code stores a Gaussian source at R bits with less error than 2^-2R (Shannon 1959)."""
+    """A Gaussian source at R bits has at least the error 2^-2R (Shannon 1959)."""
     for i, row in enumerate(index.rows):
         limit = _limit(row.stored_bits_per_value)
         if row.distribution == "gaussian" and row.rel_mse + _SIGMAS * row.rel_mse_stderr < limit:
@@ -24,7 +24,7 @@ def rates_are_possible(index: ReportIndex) -> Iterator[str]:
 
 @check("SPREAD_IMPOSSIBLE", CODEC_RD)
 def errors_spread_possibly(index: ReportIndex) -> Iterator[str]:
-    """The standard error of a mean of errors that are never negative does not exceed that mean."""
+    """The standard error of non-negative errors does not exceed their mean."""
     for i, row in enumerate(index.rows):
         if row.rel_mse_stderr > row.rel_mse * (1 + 1e-6) or row.n_vectors < 1:
             yield f"row {i}: the standard error {row.rel_mse_stderr:.3g} exceeds the mean error {row.rel_mse:.3g}"
@@ -45,7 +45,7 @@ def _limit(bits: float) -> float:
 
 @check("ROW_CONTRADICTS", KV_QUANT)
 def codecs_are_scored_on_the_same_values(index: ReportIndex) -> Iterator[str]:
-    """All arms are scored on the same values and positions of a prompt, those that the raw cache holds."""
+    """All arms are scored on the values and positions of the raw cache."""
     for prompt in index.prompts:
         rows = [row for arm in index.counted.by_arm for row in index.rows_of(arm, prompt)]
         squares = [row.sum_squares for row in rows]

@@ -163,7 +163,7 @@ def _injecting(index: ReportIndex) -> list[Arm]:
 
 @check("INJECTION_NEVER_RAN", KV_QUANT)
 def codecs_ran(index: ReportIndex) -> Iterator[str]:
-    """A codec's error in keys and values changes the logits, and a codec without an error counts what it stored."""
+    """A codec's error changes the logits; without one, it counts what it stored."""
     for arm in index.arms_of("candidate", "reference", "poison"):
         rows = index.rows_of(arm.name)
         if any(row.sum_squared_error > 0 for row in rows) and not any(row.sum_kl > 0 for row in rows):

@@ -57,7 +57,7 @@ def configured_model_ran(index: ReportIndex) -> Iterator[str]:
 
 @check("DANGLING_NAME", *ON_PROMPTS)
 def names_are_described(index: ReportIndex) -> Iterator[str]:
-    """Every arm, prompt and workload that is named is described exactly once."""
+    """Every named arm, prompt and workload is described exactly once."""
     for noun, names in (
         ("arm", [arm.name for arm in index.all_arms]),
         ("prompt", [prompt.id for prompt in index.all_prompts]),
@@ -159,7 +159,7 @@ def _name_of(row: object) -> tuple[Hashable, ...]:
     return (row.prompt, "block", row.block) if isinstance(row, ParityRow) else ()
 
 
-@check("CLAIM_NOT_FROM_ROWS", *ALL)
+@check("CLAIM_NOT_FROM_ROWS", *ALL, kinds.COMPARE)
 def claims_follow_from_rows(index: ReportIndex) -> Iterator[str]:
     """Every claim is what ``derive_claims`` derives from the rows."""
     derived = {_about(claim): claim for claim in derive_claims(index.data)}

@@ -24,7 +24,7 @@ def _must_repeat(index: ReportIndex) -> list[Arm]:
 
 @check("ORACLE_MISSING", *SPECULATIVE)
 def oracles_ran(index: ReportIndex) -> Iterator[str]:
-    """An arm that must repeat an oracle's tokens has one on each of its prompts."""
+    """An arm with an oracle has one on each of its prompts."""
     for arm in _must_repeat(index):
         if arm.oracle is None:
             yield f"{arm.name} names no oracle"
@@ -100,7 +100,7 @@ def candidates_draft(index: ReportIndex) -> Iterator[str]:
 
 @check("OUTPUT_LOOPS", *NEEDLES)
 def caches_keep_the_model_from_loops(index: ReportIndex) -> Iterator[str]:
-    """A candidate's answers do not repeat themselves if plain decoding does not."""
+    """A candidate repeats itself only if plain decoding does."""
     for arm in index.arms_of("candidate"):
         looping = [
             row.prompt for row in index.rows_of(arm.name)

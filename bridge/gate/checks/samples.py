@@ -54,7 +54,7 @@ def configured_arms_ran(index: ReportIndex) -> Iterator[str]:
 
 @check("NOT_COVERED", *kinds.NEEDLES)
 def configured_needles_were_asked(index: ReportIndex) -> Iterator[str]:
-    """Each configured length and depth has the configured number of prompts."""
+    """Each configured length and depth has its prompts."""
     samples, counts = index.option("samples"), Counter((p.length, p.depth) for p in index.all_prompts)
     for length in _list(index, "lengths"):
         for depth in _list(index, "depths"):
@@ -64,7 +64,7 @@ def configured_needles_were_asked(index: ReportIndex) -> Iterator[str]:
 
 @check("NOT_COVERED", kinds.VERIFY_L)
 def configured_lengths_were_verified(index: ReportIndex) -> Iterator[str]:
-    """Each configured length was verified at each configured context, all equally often."""
+    """Each configured length and context was verified, equally often."""
     counts = Counter((row.length, row.context) for row in index.rows if not row.warmup)
     for context in _list(index, "contexts") or sorted({context for _, context in counts}):
         for length in index.report.config.lengths:
@@ -106,7 +106,7 @@ def codes_were_measured_everywhere(index: ReportIndex) -> Iterator[str]:
 
 @check("ROWS_SET_ASIDE", *kinds.DECODED)
 def few_rows_are_set_aside(index: ReportIndex) -> Iterator[str]:
-    """At most two runs of an arm on a prompt are set aside: the first, and a profiled one."""
+    """An arm sets aside at most its first and a profiled run on a prompt."""
     aside = Counter((row.arm, row.prompt) for row in index.rows if row.warmup)
     for (arm, prompt), times in aside.items():
         if times > _SET_ASIDE:
@@ -142,7 +142,7 @@ def passes_are_claimed(index: ReportIndex) -> Iterator[str]:
 
 @check("COLD_START", *kinds.TIMED)
 def runs_are_warmed_up(index: ReportIndex) -> Iterator[str]:
-    """A run that is not counted comes before the timed ones."""
+    """Uncounted runs come before timed ones."""
     if index.claims and not any(row.warmup for row in index.rows):
         yield "no run is marked as warm-up, so the first counted one may include loading and compiling"
 

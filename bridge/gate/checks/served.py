@@ -39,7 +39,7 @@ def _cells(index: ReportIndex) -> dict[Cell, list[CellRow]]:
 
 @check("CELL_DIFFERS", SERVE)
 def answers_do_not_depend_on_cells(index: ReportIndex) -> Iterator[str]:
-    """Every answer is the single client's cold answer without drafts, or parts from it at a near tie."""
+    """Answers equal the single client's cold, undrafted one, or part at a near tie."""
     oracles = {(row.cache, row.form, row.question): row for row in index.rows if _is_oracle(row)}
     for row in index.rows:
         oracle = oracles.get((row.cache, row.form, row.question))
@@ -75,7 +75,7 @@ def digest_of(tokens: Sequence[int]) -> str:
 
 @check("NOT_COVERED", SERVE)
 def every_cell_is_there(index: ReportIndex) -> Iterator[str]:
-    """Every configured cell has an answer to each question, and each has a single client's to compare with."""
+    """Every configured cell answers each question, beside a single client's answer."""
     config, cells = index.report.config, _cells(index)
     axes = (config.drafts, config.caches, config.warm, config.clients, config.forms)
     wanted: dict[Cell, int] = {cell: cell[3] for cell in itertools.product(*axes)}
@@ -89,7 +89,7 @@ def every_cell_is_there(index: ReportIndex) -> Iterator[str]:
 
 @check("FEATURE_NEVER_RAN", SERVE)
 def features_ran(index: ReportIndex) -> Iterator[str]:
-    """Drafts were proposed, blocks of the prompt were reused, clients were served at once, and nothing fell back."""
+    """Drafts, reused blocks and simultaneous clients occurred, and nothing fell back."""
     drafting = {row.draft for row in index.rows if row.counters.get("proposed", 0)}
     for cell, rows in _cells(index).items():
         draft, _, warm, clients, _ = cell
@@ -109,7 +109,7 @@ def features_ran(index: ReportIndex) -> Iterator[str]:
 
 @check("FEATURE_NEVER_RAN", SERVE)
 def packed_caches_are_smaller(index: ReportIndex) -> Iterator[str]:
-    """A packed cache takes fewer bytes than the raw one of the same answer."""
+    """A packed cache is smaller than the same answer's raw one."""
     raw = {_answer(row): row.counters.get("cache_bytes", 0) for row in index.rows if row.cache == "raw"}
     for row in index.rows:
         whole, packed = raw.get(_answer(row)), row.counters.get("cache_bytes", 0)

@@ -33,7 +33,7 @@ _OVERLAP, _ROUNDED = 1e-3, 0.05
 
 @check("TIMES_CONTRADICT", *COMMANDS)
 def rows_follow_each_other(index: ReportIndex) -> Iterator[str]:
-    """Each row starts after the row before it has ended, and the last one ends within the run."""
+    """Rows follow each other, within the run."""
     end, resumed = 0.0, index.option("resumed_rows")  # rows of an earlier, interrupted run
     first = resumed if isinstance(resumed, int) and not isinstance(resumed, bool) and resumed >= 0 else 0
     for i, row in enumerate(index.rows[first:], start=first):
@@ -50,7 +50,7 @@ def rows_follow_each_other(index: ReportIndex) -> Iterator[str]:
 
 @check("TIME_HIDDEN", *DECODED)
 def times_of_a_row_add_up(index: ReportIndex) -> Iterator[str]:
-    """The whole time of a row is its prefill and its decoding."""
+    """A row's time is its prefill and decoding."""
     for i, row in enumerate(index.rows):
         rest = row.e2e_s - row.prefill_s - row.decode_s
         if abs(rest) > _HIDDEN * row.decode_s + _HIDDEN_S:
@@ -120,7 +120,7 @@ def _timed(index: ReportIndex) -> Iterator[tuple[str, str]]:
 
 @check("DECODE_SPREAD", VERIFY_L)
 def passes_are_steady(index: ReportIndex) -> Iterator[str]:
-    """The middle half of the passes of one length takes about equally long."""
+    """The middle half of a length's passes takes equally long."""
     for (context, length), seconds in passes_of(index.data["rows"]).items():
         ordered, outer = sorted(seconds), len(seconds) // 4
         low, high = ordered[outer], ordered[-1 - outer]

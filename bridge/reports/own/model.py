@@ -27,7 +27,7 @@ _KIND = re.compile(r"[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*")
 MAX_KINDS, MAX_CLAIMS, MAX_BYTES = 8, 32, 256 * 1024
 _MAX_DEPTH = 32
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
-_Unit = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9%][A-Za-z0-9%/ ._^*-]{0,23}$")]
+Unit = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9%][A-Za-z0-9%/ ._^*-]{0,23}$")]
 
 
 def check_kind(name: str) -> str:
@@ -53,7 +53,7 @@ class OwnClaim(_Part):
 
     name: _Name
     pointer: Pointer
-    unit: _Unit
+    unit: Unit
     better: Literal["higher", "lower"]
     # Without samples, the value is shown as the run wrote it.
     samples: Pointer | None = None

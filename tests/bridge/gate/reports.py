@@ -15,6 +15,7 @@ from typing import Any
 from bridge.gate import RunBinding, run_id
 from bridge.reports import SCHEMA_VERSION, digests, kinds
 from bridge.reports.claims import derive_claims
+from bridge.reports.claims.compare import schedule
 
 Report = dict[str, Any]
 
@@ -302,6 +303,33 @@ def parity() -> Report:
     )  # fmt: skip
 
 
+def compare(change: float = 1.0, noise: float = 0.02, rounds: int = 10, **config: Any) -> Report:
+    """Return a comparison of two trees, of which the candidate takes ``change`` times as long."""
+    dice = random.Random(1)
+    rows = [
+        {"round": slot.round, "position": slot.position, "arm": slot.arm, "warmup": slot.warmup,
+         "value": (change if slot.arm == "candidate" else 1.0) * dice.lognormvariate(0, noise)}
+        for slot in schedule(rounds)
+    ]  # fmt: skip
+    trees = {
+        arm: {"commit": digit * 40, "tree": digit * 40}
+        for arm, digit in (("candidate", "d"), ("baseline", "e"))
+    }
+    about = {
+        "preset": "time-it",
+        "measure": "wall",
+        "unit": "s",
+        "better": "lower",
+        "rounds": rounds,
+        **trees,
+    }
+    report = complete(
+        kinds.COMPARE, host={"memory_bytes": MEMORY_BYTES}, load=[0.1], config=about | config, rows=rows
+    )
+    del report["identity"]
+    return report | {"seconds": 1.0 + sum(row["value"] for row in rows)}
+
+
 def pass_at_1() -> Report:
     """Return a report of four problems: plain and drafted decoding, and the controls."""
     prompts = [prompt(f"problem-{i}", "problems", text) for i, text in enumerate(TEXTS)]
@@ -424,11 +452,18 @@ def in_run(report: Report) -> Report:
 def binding(*reports: Report, **fields: Any) -> RunBinding:
     """Return the run that measured reports, with its machine, its options and the log that the engine leaves."""
     log = as_log(*(line for report in reports for line in log_lines(report)))
-    identity = reports[0]["identity"]
+    identity = reports[0].get("identity", IDENTITY)
     run = RunBinding(
         RUN, BEGAN, ENDED, {"memory_bytes": identity.get("memory_bytes")}, {"mlx": identity["versions"].get("mlx")},
         (log,), tuple(argv_of(report) for report in reports),
     )  # fmt: skip
+    for report in reports:
+        if report["kind"] == kinds.COMPARE:
+            run = replace(
+                run,
+                comparison=digests.report_digest(report),
+                workload=report["config"]["candidate"]["commit"],
+            )
     return replace(run, **fields)
 
 

@@ -31,6 +31,7 @@ from tests.bridge.gate import reports
 from tests.bridge.gate.reports import as_log, log_lines, older_log_lines
 
 REPORT, RUN = reports.vouched(reports.verify_l())
+COMPARED, COMPARING = reports.vouched(reports.compare())
 OTHER = reports.in_run(reports.parity())
 LINES = [*log_lines(REPORT)]
 OLDER = [*older_log_lines(REPORT)]
@@ -158,6 +159,13 @@ CASES = {
     "an older engine that printed something else": (
         changed(rows=[]), log(f"{digests.END} {'0' * 16} {'0' * 64}", digests.ROWS, is_signed=True), EDITED,
     ),
+    # A comparison by the runner
+    "the comparison of the run": (COMPARED, COMPARING, []),
+    "a comparison of another run": (COMPARED | {"run": {"id": "0" * 64}}, COMPARING, NOT_THIS),
+    "a comparison in a run without one": (COMPARED, replace(COMPARING, comparison=None), NOT_THIS),
+    "a comparison that was edited": (COMPARED | {"claims": []}, COMPARING, EDITED),
+    "a comparison of another commit": (COMPARED, replace(COMPARING, workload="f" * 40), NOT_THIS),
+    "a report of another kind in a comparison": (REPORT, replace(COMPARING, logs=(b"",)), UNNAMED),
     # Its options
     "the options of the job": (*with_config(f"{STEP} --repeats=5 --cache raw --out x.json", repeats=5), []),
     "another number": (*with_config(f"{STEP} --repeats 4", repeats=5), NOT_THIS),

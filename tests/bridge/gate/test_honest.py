@@ -22,7 +22,7 @@ KIND = {
     "spec": reports.spec_bench, "native": reports.native, "recall": reports.recall, "rd": reports.codec_rd,
     "restored": reports.restored_prefill, "verify": reports.verify_l, "quant": reports.kv_quant,
     "parity": reports.parity, "served": reports.serve_conformance,
-    "solved": reports.pass_at_1,
+    "solved": reports.pass_at_1, "compare": lambda: reports.compare(1.1),
 }  # fmt: skip
 
 
@@ -343,8 +343,14 @@ TWINS: dict[str, tuple[str, Edit, set[str]]] = {
         f"the rollback {name}": ("spec", arms("candidate", options={"rollback": name}), set())
         for name in ("auto", "trim", "replay", "snapshot", "window")
     },
+    "a slower tree": ("compare", put("seconds", to=100.0), set()),
+    "a tree that prints more of what is better": ("compare", put("config", "better", to="higher"), set()),
     # Older reports
-    **{f"an older report: {kind}": (kind, older, set()) for kind in KIND if kind not in ("recall", "restored")},
+    **{
+        f"an older report: {kind}": (kind, older, set())
+        for kind in KIND
+        if kind not in ("recall", "restored", "compare")
+    },
 }  # fmt: skip
 
 

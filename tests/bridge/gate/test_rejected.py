@@ -220,7 +220,11 @@ CASES: Cases = {
         "code-0 block 0": ("parity", again("rows")),
         "none raw False 1 free 0": ("served", again("rows")),
     }),
+    "SAME_TREE": ("--against", {
+        "are both the tree eeee": ("compare", put("config", "candidate", "tree", to="e" * 40)),
+    }),
     "NOT_COVERED": ("measure", {
+        "10 of 11 rounds were measured": ("compare", put("config", "rounds", to=11)),
         "one-pass ran 2 times on code-3, and others 3 times": ("native", without_row(-2)),
         "no arm ran on code-0": ("spec", without("rows", "prompt", "code-0")),
         "the cache e8v@2 is configured": ("recall", put("config", "caches", to=["e8v@4.25", "e8v@2"])),
@@ -247,6 +251,7 @@ CASES: Cases = {
     "TIMES_CONTRADICT": ("what the clock said", {
         "row 1 started before the row above": ("spec", every("rows", started_s=0.0)),
         "and the run 0.5 s": ("verify", put("seconds", to=0.5)),
+        "and the comparison 0.5 s": ("compare", put("seconds", to=0.5)),
     }),
     "TIME_HIDDEN": ("decode_s", {
         "(row 0, arm mlx-lm, prompt code-0) is neither prefill nor decode time": (
@@ -256,6 +261,10 @@ CASES: Cases = {
     "NOT_INTERLEAVED": ("alternate", {
         "rows of dflash or mlx-lm ran in a row": ("spec", one_after_the_other),
         "5 passes of one length ran in a row": ("verify", one_after_the_other),
+        "row 0 is a run of again in round 0; round 0 and candidate are due": (
+            "compare", lambda report: report["rows"].sort(key=lambda row: (row["round"], row["arm"])),
+        ),
+        "there are 64 runs; 63 are due": ("compare", again("rows")),
     }),
     "PREFILL_SPREAD": ("--max-repeats", {"0.2 to 2 s; the load was 0.1": UNEVEN["prefill beside other programs"][:2]}),
     "DECODE_SPREAD": ("--max-repeats", {
@@ -381,8 +390,26 @@ CASES: Cases = {
     }),
 }  # fmt: skip
 
+
 # Changed after the claims were derived.
+def changed_by(change: float, noise: float = 0.02) -> Edit:
+    """Return an edit that replaces the rows by those of another change."""
+    other = reports.compare(change, noise)
+    return lambda report: report.update(rows=other["rows"], seconds=other["seconds"])
+
+
+def uneven_null_arm(report: Report) -> None:
+    for row in report["rows"]:
+        row["value"] *= 1.5 if row["arm"] == "again" else 1.0
+    report["seconds"] = 100.0
+
+
 CLAIMED: Cases = {
+    "WITHIN_NOISE": ("claim none", {
+        "regression is claimed: candidate over baseline 0.99": ("compare", changed_by(1.0)),
+        "regression is claimed: candidate over baseline 1.09": ("compare", changed_by(1.1, noise=0.2)),
+        ", baseline over itself 1.49": ("compare", uneven_null_arm),
+    }),
     "MALFORMED": ("", {"claims.2.value": ("spec", claims(value=None))}),
     "SELF_COMPARISON": ("compare others", {
         "the arms one-pass and mlx-lm are the same system": (
@@ -404,6 +431,8 @@ CLAIMED: Cases = {
 }  # fmt: skip
 
 FEW: Cases = {
+    "NO_DIFFERENCE": ("raise compare.rounds", {"candidate over baseline 0.99": ("compare", changed_by(1.0))}),
+    "NULL_ARM_DIFFERS": ("processor time", {"the baseline against itself: 1.49": ("compare", uneven_null_arm)}),
     "NOTHING_CLAIMED": ("option that the message names", {
         "one repeat, three are needed (--repeats 3)": ("spec", repeats(1)),
         "three runs of each arm, five are needed (more prompts: --max-prompts, or --repeats 5)": ("spec", one_prompt),

@@ -31,6 +31,11 @@ PRESET: dict[str, Any] = {
         "reports": 1, "all_reports_mb": 1,
     },
 }  # fmt: skip
+COMPARED: dict[str, Any] = {
+    "name": "mine", "description": "One of mine.", "code": "request", "timeout_s": 30,
+    "steps": [{"argv": ["/bin/echo"]}],
+    "compare": {"measure": "printed", "pointer": "/ns", "unit": "ns", "better": "lower", "rounds": 6},
+}  # fmt: skip
 POLICY: dict[str, Any] = {
     "schema_version": 1, "id": "one", "labels": ["fast"], "state": "state", "presets": ["*"],
     "bus": {
@@ -112,7 +117,11 @@ def policy_error(folder, document) -> str:
     return f"{caught.value.message} {caught.value.fix}"
 
 
-KINDS = [("preset", PRESET, preset_error), ("policy", POLICY, policy_error)]
+KINDS = [
+    ("preset", PRESET, preset_error),
+    ("preset", COMPARED, preset_error),
+    ("policy", POLICY, policy_error),
+]
 MISSPELT = [(kind, document, of, path) for kind, document, of in KINDS for path in keys(document)]
 
 
@@ -130,18 +139,18 @@ def test_there_are_many_of_them():
 
 def test_the_documents_have_every_key():
     """A key that is added to a model has to be added here."""
-    from bridge.presets import model, params  # noqa: PLC0415
+    from bridge.presets import compare, model, params  # noqa: PLC0415
     from runner.policy import model as policy  # noqa: PLC0415
 
     def names(*models) -> set[str]:
         return {name for each in models for name in each.model_fields}
 
-    written = {str(path[-1]) for path in keys(PRESET)}
+    written = {str(path[-1]) for document in (PRESET, COMPARED) for path in keys(document)}
     assert (
         names(model.Preset, model.Limits, model.Inputs, model.Step, params.IntParam, params.ChoiceParam)
         <= written
     )
-    assert names(params.FlagParam, params.CacheParam) <= written
+    assert names(params.FlagParam, params.CacheParam, compare.Compare) <= written
     sections = (
         policy.Policy,
         policy.Bus,

@@ -16,6 +16,7 @@ from bridge.errors import PresetError
 from bridge.gate import KINDS
 from bridge.presets import Preset, did_you_mean, find_preset, load_presets
 from bridge.presets.params import FlagParam
+from bridge.reports.kinds import COMPARE
 from tests.properties import examples
 
 PYTHON = "/opt/python"
@@ -437,12 +438,17 @@ def test_a_piece_of_a_command_is_no_part_of_a_preset(tmp_path):
     assert "argv" in load_presets(tmp_path).broken["job"].message
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != COMPARE])
 def test_each_kind_can_be_the_gate(kind):
     collect = ["results/research/x.json"]
     assert preset(gate=kind, collect=collect).kinds == [kind]
     assert preset(gate=[kind, "kakeya.recall"], collect=collect).kinds == [kind, "kakeya.recall"]
     assert preset(gate=kind, collect=collect).gated
+
+
+def test_the_runner_alone_makes_comparisons_so_no_gate_asks_for_one():
+    with pytest.raises(ValueError, match=r"no rule knows reports of kind 'kakeya\.compare'"):
+        preset(gate=COMPARE, collect=["results/research/x.json"])
 
 
 def test_a_gate_for_any_kind_names_none():
@@ -472,6 +478,7 @@ CHANGES = {
     "network": {"network": True},
     "limits": {"limits": {"file_mb": 1}},
     "inputs": {"inputs": {"under": "results/research", "ending": ".json"}},
+    "comparison": {"code": "request", "compare": {"measure": "wall"}},
 }
 
 
@@ -483,6 +490,30 @@ def test_whatever_changes_the_digest_changes(changes):
 def test_every_field_is_among_the_changes_that_are_tried():
     tried = {field for changes in CHANGES.values() for field in changes}
     assert tried | {"name", "cannot_show"} == set(Preset.model_fields)
+
+
+NUMBER = {"measure": "printed", "pointer": "/ns", "unit": "ns", "better": "lower"}
+WRONG_COMPARISONS = {
+    "needs `pointer` if measure is 'printed'": {"measure": "printed"},
+    "needs `better` if measure is 'printed'": {name: NUMBER[name] for name in ("measure", "pointer", "unit")},
+    "takes `better` only if measure is 'printed'": {"measure": "wall", "better": "higher"},
+    "takes `pointer` only if measure is 'printed'": {"measure": "processor", "pointer": "/ns"},
+    "must begin with /": {**NUMBER, "pointer": "ns"},
+    "greater than or equal to 6": {"measure": "wall", "rounds": 5},
+    "less than or equal to 100": {"measure": "wall", "rounds": 101},
+}
+
+
+@pytest.mark.parametrize("words", WRONG_COMPARISONS)
+def test_a_comparison_that_cannot_be_made_is_refused(words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        preset(code="request", compare=WRONG_COMPARISONS[words])
+
+
+def test_a_comparison_needs_the_requests_tree():
+    assert preset(code="request", compare=NUMBER).compare.rounds == 10
+    with pytest.raises(ValueError, match="compare needs the request's tree, so code must be 'request'"):
+        preset(compare=NUMBER)
 
 
 def test_the_digest_does_not_depend_on_the_order_of_keys():
