@@ -20,6 +20,8 @@ from runner.policy import INTERPRETER, Policy
 
 TARGET = "KAKEYA_MAC_VERIFIER_PATH"
 DRAFTER = "KAKEYA_MAC_DRAFTER_ID"
+# Folder of a trained restorer, which only some presets pass to their job.
+RESTORER = "KAKEYA_MAC_FTHETA_DIR"
 _ROLES = {TARGET: "target", DRAFTER: "draft"}
 # Only presets that import this module load models; other presets may use the same settings for anything.
 _LOADS_MODELS = "mlx_lm"
@@ -134,7 +136,7 @@ def with_workflow_models(policy: Policy, tell: Callable[[str], None]) -> Policy:
     Whoever may push can set them, so they count only for folders below those in ``actions.models``; PolicyError for
     any other.
     """
-    chosen = {name: value for name in (TARGET, DRAFTER) if (value := environment.get(name))}
+    chosen = {name: value for name in (TARGET, DRAFTER, RESTORER) if (value := environment.get(name))}
     if not chosen:
         return policy
     allowed = policy.actions.models if policy.actions else []

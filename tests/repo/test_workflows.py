@@ -90,6 +90,7 @@ def test_bridge_only_calls_the_installed_runner(job):
         "KAKEYA_BUS_TOKEN": "${{ github.token }}",
         "KAKEYA_MAC_VERIFIER_PATH": "${{ vars.KAKEYA_MAC_VERIFIER_PATH }}",
         "KAKEYA_MAC_DRAFTER_ID": "${{ vars.KAKEYA_MAC_DRAFTER_ID }}",
+        "KAKEYA_MAC_FTHETA_DIR": "${{ vars.KAKEYA_MAC_FTHETA_DIR }}",
     }
     # The one action that is used reads what the runner wrote, and gets no token.
     assert keep["uses"].startswith("actions/upload-artifact@")

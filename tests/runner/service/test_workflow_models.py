@@ -11,7 +11,7 @@ from bridge.client import Client
 from bridge.errors import PolicyError
 from runner.cli import cli
 from runner.context import open_runner
-from runner.host.models import DRAFTER, TARGET, with_workflow_models
+from runner.host.models import DRAFTER, RESTORER, TARGET, with_workflow_models
 from runner.policy import load_policy
 from runner.serve.loop import keep_results
 
@@ -170,3 +170,21 @@ def test_a_request_without_an_answer_leaves_no_results(client, runners, tmp_path
         keep_results(context, "mac-bridge/noop-1700000000-abcdef", tmp_path / "kept")
 
     assert not (tmp_path / "kept").exists()
+
+
+def test_the_restorer_s_variable_comes_before_the_policy_s_and_is_bounded_as_well(
+    policy_of, models, monkeypatch
+):
+    (models / "restorer").mkdir()
+    policy = policy_of(models)
+    policy = policy.model_copy(update={"env": {**policy.env, RESTORER: "/hosts/own"}})
+    assert with_workflow_models(policy, print).settings[RESTORER] == "/hosts/own"
+    monkeypatch.setenv(RESTORER, "")
+    assert with_workflow_models(policy, print) is policy
+
+    monkeypatch.setenv(RESTORER, str(models / "restorer"))
+    chosen = with_workflow_models(policy, print)
+    assert chosen.settings[RESTORER] == str((models / "restorer").resolve())
+    monkeypatch.setenv(RESTORER, str(models.parent / "others"))
+    with pytest.raises(PolicyError, match=f"the workflow's variable {RESTORER}"):
+        with_workflow_models(policy, print)
