@@ -80,8 +80,6 @@ class RunnerContext:
     announcer: Announcer
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     observer: Observer = field(default_factory=Observer)
-    # Why requests wait, by branch, as text for the operator. A reason is removed once it has been shown.
-    waits: dict[str, str] = field(default_factory=dict)
 
     @property
     def secrets(self) -> list[str]:

@@ -1,6 +1,6 @@
-"""Reads the manifests of waiting requests, and parses each one once for as long as its request waits."""
+"""Reads the manifests of waiting requests: of many in one batch, or of one when it has its turn."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bridge.bus import branch_names, history, lookup, objects, wire
@@ -45,8 +45,12 @@ class Candidate:
         return self.branch.name == f"{parsed.prefix}{request.preset}-{request.nonce}{parsed.suffix}"
 
 
-def read_candidate(git: Git, branch: RequestBranch) -> Candidate:
-    """Read the manifest of one request commit."""
+def read_candidate(git: Git, branch: RequestBranch, known: Request | Refusal | None = None) -> Candidate:
+    """Return a request with its manifest, which is read unless ``read_together`` has read it and it is ``known``."""
+    # The batch read does not tell files from symbolic links.
+    entry = objects.entry_at(git, branch.request, wire.REQUEST) if known else None
+    if known and entry and entry.is_file:
+        return Candidate(branch, known)
     try:
         blob = objects.read_blob(git, branch.request, wire.REQUEST, max_bytes=strict_json.MAX_BYTES)
     except InfrastructureError as error:
@@ -76,46 +80,15 @@ def belongs(git: Git, branch: RequestBranch) -> bool:
     return branch.request == branch.tip or history.is_ancestor(git, branch.request, branch.tip)
 
 
-class Manifests:
-    """The manifests of waiting requests, by request commit."""
+def read_together(git: Git, requests: Sequence[str]) -> dict[str, tuple[Request | Refusal, int]]:
+    """Read the manifests of many request commits in one batch. Returns each, parsed, and its size in memory.
 
-    def __init__(self, git: Git) -> None:
-        self._git = git
-        # Parsed manifests, or refusals, by request commit; each with its size in memory.
-        self._kept: dict[str, tuple[Request | Refusal, int]] = {}
-
-    def of(self, branch: RequestBranch) -> Candidate:
-        """Return one request with its manifest."""
-        known = self._kept.get(branch.request)
-        # The batch read does not tell files from symbolic links.
-        entry = objects.entry_at(self._git, branch.request, wire.REQUEST) if known else None
-        if known is None or entry is None or not entry.is_file:
-            return read_candidate(self._git, branch)
-        return Candidate(branch, known[0])
-
-    def each(self, branches: Sequence[RequestBranch]) -> Iterator[Request | None]:
-        """Yield the parsed manifest of each branch, read in one batch; None for those that ``of`` has to read alone."""
-        new = list(dict.fromkeys(branch.request for branch in branches if branch.request not in self._kept))
-        read: dict[str, Request | Refusal] = {}
-        total = sum(size for _, size in self._kept.values())
-        blobs = read_some(self._git, [f"{name}:{wire.REQUEST}" for name in new])
-        for commit, blob in zip(new, blobs, strict=True):
-            # A manifest that is missing, too large or not a file is read on its own when its request has its turn.
-            if blob is not None:
-                read[commit] = _parse(blob)
-                size = len(blob) + ENTRY_OVERHEAD
-                if total + size <= CACHE_BYTES:
-                    self._kept[commit] = read[commit], size
-                    total += size
-        for branch in branches:
-            known = (
-                self._kept[branch.request][0] if branch.request in self._kept else read.get(branch.request)
-            )
-            yield known if isinstance(known, Request) else None
-
-    def forget_all_but(self, requests: Container[str]) -> None:
-        """Forget requests that no longer wait."""
-        self._kept = {commit: known for commit, known in self._kept.items() if commit in requests}
+    One that is missing, too large or not a file is left out: it is read on its own when its request has its turn.
+    """
+    commits = list(dict.fromkeys(requests))
+    blobs = read_some(git, [f"{commit}:{wire.REQUEST}" for commit in commits])
+    read = ((commit, blob) for commit, blob in zip(commits, blobs, strict=True) if blob is not None)
+    return {commit: (_parse(blob), len(blob) + ENTRY_OVERHEAD) for commit, blob in read}
 
 
 def read_some(git: Git, names: Sequence[str], *, kind: str = "blob") -> list[bytes | None]:

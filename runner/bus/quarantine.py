@@ -65,11 +65,11 @@ class Quarantine:
     def retry_missing(self) -> None:
         """Retry all missing commits at once, as if for the first time."""
         self._unreadable = {}
-        self._backoff.keep(())
+        self._backoff.forget_all_but(())
 
     def see(self, listed: Mapping[str, str]) -> None:
         """Record the current tips, and forget commits that are no longer a tip."""
         self._listed, there = listed, set(listed.values())
         self._hostile = {c: reason for c, reason in self._hostile.items() if c in there}
         self._unreadable = {c: reason for c, reason in self._unreadable.items() if c in there}
-        self._backoff.keep(self._unreadable)
+        self._backoff.forget_all_but(self._unreadable)

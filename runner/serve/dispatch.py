@@ -1,7 +1,7 @@
 """Carries out the decision about one branch: run it, refuse it, close it, or let it wait."""
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from bridge.bus import history, objects
 from bridge.bus.history import RequestBranch
@@ -20,6 +20,7 @@ from runner.serve.next_action import Action
 from runner.state.ledger import Pending
 
 UNFIT = "waits until this host can run it again"
+CLOCK = "waits until this machine's clock can be trusted"
 # How long a poll retries failed pushes of answers, so that new requests are seen meanwhile.
 FLUSH_S = 5.0
 
@@ -28,6 +29,14 @@ _CLOSED = {
     Action.SUPERSEDE: (State.CANCELLED, "superseded", "the branch was pushed to again"),
     Action.LOSE: (State.LOST, "lost", "the runners that took it never answered"),
 }
+
+
+@dataclass(frozen=True)
+class Waits:
+    """A request that is neither run nor refused now, and why, as text for the operator; ``is_news``: tell them."""
+
+    reason: str
+    is_news: bool = False
 
 
 def try_admit(context: RunnerContext, candidate: Candidate) -> Admitted | None:
@@ -45,11 +54,10 @@ def try_admit(context: RunnerContext, candidate: Candidate) -> Admitted | None:
 
 def apply(
     context: RunnerContext, candidate: Candidate, action: Action, admitted: Admitted | None = None
-) -> State | None:
+) -> State | Waits | None:
     """Carry out the action for a branch, with the request that ``try_admit`` returned, if any.
 
-    Returns the published state; None if nothing was published; REQUESTED if the request waits (for approval, or until
-    this machine's clock can be trusted).
+    Returns the published state; None if nothing was published; Waits if the request waits for a decision.
     """
     branch = candidate.branch
     if action is Action.WAIT:
@@ -74,8 +82,8 @@ def apply(
     except Refusal as refusal:
         return _turn_down(context, branch, refusal)
     # If this runner had left the request to others before, it failed here after the claim.
-    is_left = context.others.has_declined(branch) and leave_to_others(context, branch, admitted.request)
-    return State.REQUESTED if is_left else execute(context, admitted)
+    left = context.others.has_declined(branch) and leave_to_others(context, branch, admitted.request)
+    return Waits(left, is_news=True) if left else execute(context, admitted)
 
 
 def _kept_answer(context: RunnerContext, branch: RequestBranch) -> Pending | None:
@@ -94,23 +102,24 @@ def _kept_answer(context: RunnerContext, branch: RequestBranch) -> Pending | Non
     return Pending(record.request, branch.name, record.published, branch.tip)
 
 
-def _turn_down(context: RunnerContext, branch: RequestBranch, refusal: Refusal) -> State | None:
+def _turn_down(context: RunnerContext, branch: RequestBranch, refusal: Refusal) -> State | Waits | None:
     """Refuse a request, or let it wait if somebody, or a corrected clock, may still change the decision."""
     if isinstance(refusal, NeedsApproval):
         # The reason is published on the branch, unless it is there already.
         is_new = branch.state is None or not branch.state.detail.startswith(WAITS)
         if is_new and Lease(context, branch).advance(State.REQUESTED, detail=refusal.message) is Pushed.DONE:
             context.tell(f"{branch.name}: {refusal.message}; next: kakeya-runner approve {branch.request}")
-        return State.REQUESTED
+        return Waits(f"waits for approval: kakeya-runner approve {branch.request}")
     if refusal.code in OF_AGE and context.clock.is_doubtful():
-        return State.REQUESTED
+        return Waits(CLOCK)
     if isinstance(refusal, Unable):
         request = refusal.request
-        if request and leave_to_others(context, branch, request, refusal.message, refusal.definition):
-            return State.REQUESTED
+        if request and (
+            left := leave_to_others(context, branch, request, refusal.message, refusal.definition)
+        ):
+            return Waits(left, is_news=True)
         if refusal.is_new:
-            context.waits[branch.name] = f"{UNFIT}: {refusal.message}"
-            return State.REQUESTED
+            return Waits(f"{UNFIT}: {refusal.message}", is_news=True)
     message = with_place(refusal.code, refusal.message, context.identity.id)
     outcome = Outcome(State.REFUSED, Reason(code=refusal.code, message=message))
     return answer_without_running(context, Lease(context, branch), refusal.request, outcome)

@@ -202,16 +202,15 @@ def leave_to_others(
     request: Request,
     reason: str = "",
     definition: str | None = None,
-) -> bool:
-    """Leave a request to other runners, and return whether any may run it.
+) -> str:
+    """Leave a request to other runners, and return why, as text for the operator; empty if none of them may run it.
 
     If other runners may think that this one runs the preset, this one notes on the branch that it does not, and why.
     For ``definition`` see ``OtherRunners.eligible_runners``.
     """
     names = context.others.eligible_runners(branch, request, context.presets.get(request.preset), definition)
     if not names:
-        return False
-    context.waits[branch.name] = f"left to {', '.join(names)}, because this runner cannot run it"
+        return ""
     is_listed = context.announcer.is_listed(request.preset)
     is_held = branch.state is not None and branch.state.detail.startswith(WAITS_FOR_APPROVAL)
     if is_listed and not is_held and not context.others.has_declined(branch):
@@ -219,4 +218,4 @@ def leave_to_others(
         # Keep the old token: this does not count as an attempt to run the request.
         lease.token = branch.token
         lease.advance(State.REQUESTED, detail=context.others.note(branch, reason, context.identity.id))
-    return True
+    return f"left to {', '.join(names)}, because this runner cannot run it"

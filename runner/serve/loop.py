@@ -15,9 +15,10 @@ from runner.admit.manifests import read_candidate
 from runner.bus.backoff import Backoff
 from runner.context import RunnerContext
 from runner.faults import explain
-from runner.serve.dispatch import apply, is_for_others, push_pending_answers
-from runner.serve.next_action import Action, TipWatch, decide
+from runner.serve.dispatch import Waits, apply, is_for_others, push_pending_answers
+from runner.serve.next_action import Action, decide
 from runner.serve.poll import Poller
+from runner.serve.tracked import TrackedRequest
 from runner.upkeep.chores import Chores
 
 PAUSE_GROWTH = 1.5
@@ -128,7 +129,7 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
     if commit is not None and branch.request != commit:
         message = f"{name} is no longer at {commit[:12]}: its request is {branch.request[:12]}"
         raise RefusedError(message, code="moved")
-    action = decide(context, branch, TipWatch())
+    action = decide(context, TrackedRequest(branch, is_read=True))
     if action is Action.NOTHING:
         # An answer from before the policy listed keys is not signed.
         return (
@@ -141,9 +142,9 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
         context.tell(f"{name}: asks for labels that this runner lacks")
         return None
     published = apply(context, candidate, action)
-    if published is State.REQUESTED:
-        reason = context.waits.pop(name, "waits for approval, or until this machine's clock can be trusted")
-        context.tell(f"{name}: {reason}")
+    if isinstance(published, Waits):
+        context.tell(f"{name}: {published.reason}")
+        published = State.REQUESTED
     record = context.ledger.entry(name)
     return _shown(context, record.published if record else None, published)
 

@@ -1,14 +1,13 @@
 """Polls the bus: fetches new branches, handles the next request in turn, and reports why the others wait."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from bridge.bus.history import RequestBranch
 from bridge.common import limits
-from runner.bus.bus import read_each
+from runner.bus.backoff import Backoff
 from runner.context import RunnerContext
-from runner.serve.dispatch import UNFIT, push_pending_answers
-from runner.serve.memory import CANNOT_BEGIN, CLOCK, Memory
+from runner.serve.dispatch import CLOCK, UNFIT, push_pending_answers
 from runner.serve.scheduler import Scheduler
+from runner.serve.tracked import CANNOT_BEGIN, TrackedRequest, Tracker
 from runner.state.orders import OperatorMode
 
 _SERVE = OperatorMode()
@@ -23,14 +22,13 @@ class Poller:
 
     def __init__(self, context: RunnerContext) -> None:
         self._context = context
-        self._memory = Memory(context)
-        self._scheduler = Scheduler(context, self._memory)
-        # Commits that the last poll read, and commits that killed an earlier process of this runner.
-        self._known: set[str] = set()
+        self._tracker = Tracker(context)
+        self._scheduler = Scheduler(context, self._tracker)
+        # Back-off for answers that could not be pushed.
+        self._unsent = Backoff()
+        # How often each commit killed an earlier process of this runner.
         self._died = context.ledger.attempts()
-        # A cache of waiting requests without a state on their branches, because each poll may see very many of them.
-        self._views: dict[str, RequestBranch] = {}
-        self._left_out: set[str] = set()
+        self._left_out: dict[str, str] = {}
 
     @property
     def has_more(self) -> bool:
@@ -45,53 +43,57 @@ class Poller:
         Raises:
             InfrastructureError: the bus cannot be reached.
         """
-        context, memory = self._context, self._memory
-        unsent = push_pending_answers(context, memory.retries)
+        context, tracker = self._context, self._tracker
+        unsent = push_pending_answers(context, self._unsent)
+        self._unsent.forget_all_but(unsent.values())
         tips = context.bus.fetch()
         self._tell_left_out()
         if news := context.clock.news():
             context.tell(news)
-        memory.see(tips, unsent)
+        tracker.see(tips)
+        gone = tracker.note_unsent(unsent)
         worked = self._scheduler.has_more = False
         if not order.takes_requests:
-            memory.pause(str(order.state))
-        elif not memory.is_settled:
-            worked = self._scheduler.handle_next(self._read(memory.due(unsent)).values())
-        waiting = dict.fromkeys(context.bus.unfetched, _UNFETCHED)
-        context.status_file.record_poll(
-            {**waiting, **memory.why, **context.bus.quarantine.reasons}, self._fault()
-        )
+            tracker.pause(str(order.state))
+        elif not tracker.is_settled:
+            due = tracker.due(unsent)
+            self._read(due)
+            worked = self._scheduler.handle_next([request for request in due if request.is_read])
+            tracker.forget_states(due)
+        self._report({**tracker.reasons(), **gone})
         return worked
 
-    def _read(self, tips: Mapping[str, str]) -> dict[str, RequestBranch]:
-        """Read branches. Those that cannot be read are left out."""
-        died = self._died
-        branches = {name: branch for name, branch in self._views.items() if tips.get(name) == branch.tip}
-        new = {name: tip for name, tip in tips.items() if name not in branches}
-        branches |= self._read_counted({name: tip for name, tip in new.items() if tip not in died})
-        for name, tip in new.items():
-            if died.get(tip, 0) >= limits.CRASHES:
-                self._memory.skip(name, tip, f"this runner crashed {died[tip]} times over it")
-            elif tip in died:
-                branches |= self._read_counted({name: tip})
-        self._memory.note_unread(new.keys() - branches.keys())
-        self._known = set(tips.values())
-        self._views = {
-            name: branch for name, branch in branches.items() if not (branch.state or branch.cancel)
-        }
-        return branches
+    def _read(self, requests: Iterable[TrackedRequest]) -> None:
+        """Read the branches that were not read yet. Those that cannot be read stay so."""
+        new = [request for request in requests if not request.is_read]
+        self._read_counted([request for request in new if request.branch.tip not in self._died])
+        for request in new:
+            crashes = self._died.get(request.branch.tip, 0)
+            if crashes >= limits.CRASHES:
+                self._tracker.skip(request, f"this runner crashed {crashes} times over it")
+            elif crashes:
+                self._read_counted([request])
+        for request in new:
+            if not (request.is_read or request.settled_until or request.why):
+                request.why = "its history is being read"
 
-    def _read_counted(self, tips: Mapping[str, str]) -> dict[str, RequestBranch]:
+    def _read_counted(self, requests: Sequence[TrackedRequest]) -> None:
         """Read branches. New commits are counted before, so that the next process knows of one that kills this one."""
-        context, new = self._context, set(tips.values()) - self._known
+        ledger, new = self._context.ledger, {each.branch.tip for each in requests if not each.is_harmless}
         if new:
-            context.ledger.record_attempt(new)
-        branches = read_each(
-            context.bus.git, tips, self._memory.mark_failed, context.reader, limits.UNSIGNED_A_POLL
-        )
+            ledger.record_attempt(new)
+        self._tracker.read(requests)
         if new:
-            context.ledger.clear_attempts(new)
-        return branches
+            ledger.clear_attempts(new)
+
+    def _report(self, reasons: Mapping[str, str]) -> None:
+        """Publish why each request waits, and which fault of this host or of the bus keeps requests waiting, if any."""
+        bus = self._context.bus
+        unfetched = dict.fromkeys(bus.unfetched, _UNFETCHED)
+        fault = next((reason for reason in reasons.values() if reason.startswith(_HOST_FAULTS)), "")
+        if bus.push_fault and reasons:
+            fault = f"cannot push to the bus: {bus.push_fault}"
+        self._context.status_file.record_poll({**unfetched, **reasons, **bus.quarantine.reasons}, fault)
 
     def _tell_left_out(self) -> None:
         """Tell the operator, once for each branch, which branches cannot be fetched and why."""
@@ -102,13 +104,6 @@ class Poller:
             tell(f"{branch} is left out: {reasons[branch]}")
         if len(new) > _SHOWN:
             tell(f"{len(new) - _SHOWN} more branches are left out; `kakeya-runner check` counts them")
-        self._left_out = set(reasons)
+        self._left_out = reasons
         for news in bus.listing.news():
             tell(news)
-
-    def _fault(self) -> str:
-        """Return which fault of this host or of the bus keeps requests waiting; empty if none does."""
-        why, push_fault = self._memory.why, self._context.bus.push_fault
-        if push_fault and why:
-            return f"cannot push to the bus: {push_fault}"
-        return next((reason for reason in why.values() if reason.startswith(_HOST_FAULTS)), "")

@@ -16,12 +16,14 @@ from bridge.bus.branch_names import Requester, pattern_prefixes, unsigned_reques
 from bridge.bus.history import RequestBranch
 from bridge.common import limits
 from bridge.errors import PolicyError, ProcessError
+from bridge.manifest import Request
 from bridge.requests.binding import Binding
 from bridge.system.git import Git
 from bridge.system.local_files import stamp
-from runner.admit.manifests import Manifests, read_some
+from runner.admit.manifests import CACHE_BYTES, read_some, read_together
 from runner.admit.signature import BadSignature, signer_of, split_signed_commit
 from runner.policy import Policy
+from runner.serve.tracked import TrackedRequest
 from runner.state.ledger import Ledger
 
 _HOUR_S = 3600.0
@@ -34,70 +36,64 @@ _AT_ONCE = 100
 
 _asked_at = lru_cache(limits.BRANCHES)(branch_names.requested_at)
 
-# A request by its branch and its commit.
-_RequestKey = tuple[str, str]
-
 
 class FairQueue:
     """The waiting requests, in the order in which this runner handles them."""
 
-    def __init__(
-        self, manifests: Manifests, git: Git, policy: Policy, ledger: Ledger, tell: Callable[[str], None]
-    ) -> None:
+    def __init__(self, git: Git, policy: Policy, ledger: Ledger, tell: Callable[[str], None]) -> None:
         self._quota = policy.limits.per_requester
         self._priority_of = policy.priority_of if policy.priority else None
-        self._manifests = manifests
-        self._who = Requesters(manifests, git, policy.trust.allowed_signers, policy.bus.patterns)
+        self._who = Requesters(git, policy.trust.allowed_signers, policy.bus.patterns)
         self._ledger = ledger
         self._tell = tell
         self._turn = 0
         self._last: Counter[tuple[str, ...]] = Counter()
         self._flooding: set[Requester] = set()
 
-    def order(self, branches: Iterable[RequestBranch], blocked: Container[str] = ()) -> list[RequestBranch]:
-        """Return the requests that may have a turn now, in fair order. ``blocked`` branches use up no quota."""
-        waiting = sorted(branches, key=age_sort_key)
+    def order(
+        self, requests: Iterable[TrackedRequest], blocked: Container[TrackedRequest] = ()
+    ) -> list[TrackedRequest]:
+        """Return the requests that may have a turn now, in fair order. ``blocked`` ones use up no quota."""
+        waiting = sorted(requests, key=age_sort_key)
         who = self._who.of(waiting)
-        self._who.forget_all_but(who)
-        self._manifests.forget_all_but({request for _, request in who})
         # New requesters stand behind the known ones. Otherwise an endless supply of new names would come first.
         known = {name[:steps] for name in {*who.values()} for steps in range(1, len(name) + 1)}
         self._last = Counter({key: self._last.get(key, self._turn) for key in known})
         now = time.time()
         counts = self._ledger.taken_between(now - _HOUR_S, now) if self._quota.per_hour else {}
-        allowed: list[RequestBranch] = []
+        allowed: list[TrackedRequest] = []
         count: Counter[Requester] = Counter()
-        for branch in waiting:
-            requester = who[_key(branch)]
-            count[requester] += branch.name not in blocked
+        for request in waiting:
+            requester = who[request]
+            count[requester] += request not in blocked
             most = self._quota.per_hour
             has_quota = most is None or counts.get(_label(requester), 0) < most
             if has_quota and count[requester] <= self._quota.waiting:
-                allowed.append(branch)
+                allowed.append(request)
         self._alert(count)
-        return self._preferred(take_turns(allowed, lambda branch: who[_key(branch)], self._last))
+        return self._preferred(take_turns(allowed, who.__getitem__, self._last))
 
-    def _preferred(self, fair: list[RequestBranch]) -> list[RequestBranch]:
+    def _preferred(self, fair: list[TrackedRequest]) -> list[TrackedRequest]:
         """Put requests for presets of a higher priority first, three turns of four."""
         if self._priority_of is None or self._turn % _FAIR_TURN == _FAIR_TURN - 1:
             return fair
         priority_of = lru_cache(None)(self._priority_of)
 
-        def rank(branch: RequestBranch) -> int:
-            parsed = branch_names.parse_branch(branch.name)
+        def rank(request: TrackedRequest) -> int:
+            parsed = branch_names.parse_branch(request.branch.name)
             return -priority_of(parsed.preset) if parsed else 0
 
         return sorted(fair, key=rank)
 
-    def check(self, branch: RequestBranch) -> None:
+    def check(self, request: TrackedRequest) -> None:
         """Determine what ``order`` needs to know about one request, and raise any error."""
-        age_sort_key(branch)
-        self._who.of([branch])
+        age_sort_key(request)
+        self._who.of([request])
 
-    def served(self, branch: RequestBranch) -> None:
+    def served(self, request: TrackedRequest) -> None:
         """Record that a request had its turn."""
         self._turn += 1
-        requester = self._who.of([branch])[_key(branch)]
+        requester = self._who.of([request])[request]
         for steps in range(1, len(requester) + 1):
             self._last[requester[:steps]] = self._turn
         if self._quota.per_hour is not None:
@@ -112,76 +108,71 @@ class FairQueue:
 
 
 class Requesters:
-    """The requester of each request commit, cached as long as it waits and the list of signers does not change.
+    """Finds who has a turn for a request, once for each record, unless the list of signers changes.
 
     A request is known by its branch and its commit, because anybody can put another branch at the same commit, or write
     a state that names it. This decides only the order of turns, and never whether code may run.
     """
 
-    def __init__(
-        self, manifests: Manifests, git: Git, allowed_signers: Path | None, patterns: Sequence[str]
-    ) -> None:
-        self._manifests = manifests
+    def __init__(self, git: Git, allowed_signers: Path | None, patterns: Sequence[str]) -> None:
         self._git = git
         self._prefixes = pattern_prefixes(patterns)
         self._signers = allowed_signers
         self._list: object = None
-        self._known: dict[_RequestKey, Requester] = {}
 
-    def of(self, branches: Sequence[RequestBranch]) -> dict[_RequestKey, Requester]:
-        """Return the requester of each request, by the request's branch and commit."""
+    def of(self, requests: Sequence[TrackedRequest]) -> dict[TrackedRequest, Requester]:
+        """Return the requester of each request, and keep it and the manifest in its record."""
         current = stamp(self._signers) if self._signers else None
-        if current != self._list:
-            self._list, self._known = current, {}
-        keys = {_key(branch): branch for branch in branches}
-        new = [branch for key, branch in keys.items() if key not in self._known]
-        known = {key: self._known[key] for key in keys if key in self._known}
+        who: dict[TrackedRequest, Requester] = {}
+        for request in requests:
+            if request.requester and request.signers == current:
+                who[request] = request.requester
+        new = [request for request in requests if request not in who]
+        room = CACHE_BYTES - sum(request.manifest_bytes for request in requests)
         checked = 0
         for i in range(0, len(new), _AT_ONCE):
             some = new[i : i + _AT_ONCE]
+            commits = [request.branch.request for request in some]
+            manifests = read_together(self._git, commits)
             # Commits have to be read only if signatures count.
-            names = [branch.request for branch in some]
-            commits = read_some(self._git, names, kind="commit") if self._signers else [None] * len(some)
-            for branch, request, commit in zip(some, self._manifests.each(some), commits, strict=True):
-                name, key = request.requested_by if request else "", _key(branch)
-                known[key] = unsigned_requester(branch.name, name, self._prefixes)
-                if commit is not None and b"\ngpgsig" in commit and self._signers:
+            texts = read_some(self._git, commits, kind="commit") if self._signers else [None] * len(some)
+            for request, text in zip(some, texts, strict=True):
+                branch = request.branch
+                manifest, size = manifests.get(branch.request, (None, 0))
+                if size <= room:
+                    room -= size - request.manifest_bytes
+                    request.manifest, request.manifest_bytes = manifest, size
+                name = manifest.requested_by if isinstance(manifest, Request) else ""
+                who[request] = unsigned_requester(branch.name, name, self._prefixes)
+                if text is not None and b"\ngpgsig" in text and self._signers:
                     checked += 1
                     if checked > _SIGNERS_A_POLL:
                         continue
-                    known[key] = _signed(commit, branch, self._signers) or known[key]
-                self._known[key] = known[key]
-        return known
-
-    def forget_all_but(self, keys: Container[_RequestKey]) -> None:
-        """Forget requests that no longer wait."""
-        self._known = {key: who for key, who in self._known.items() if key in keys}
+                    who[request] = _signed(text, branch, self._signers) or who[request]
+                request.requester, request.signers = who[request], current
+        return who
 
 
 def take_turns(
-    branches: Sequence[RequestBranch],
-    who: Callable[[RequestBranch], Requester],
+    requests: Sequence[TrackedRequest],
+    who: Callable[[TrackedRequest], Requester],
     last: Counter[tuple[str, ...]],
     level: int = 1,
-) -> list[RequestBranch]:
-    """Order branches, given oldest first, so that requesters alternate. Whoever waited longest for a turn is first."""
-    groups: dict[tuple[str, ...], list[RequestBranch]] = defaultdict(list)
-    for branch in branches:
-        groups[who(branch)[:level]].append(branch)
-    if len(groups) == 1 and all(len(who(branch)) <= level for branch in branches):
-        return list(branches)
+) -> list[TrackedRequest]:
+    """Order requests, given oldest first, so that requesters alternate. Whoever waited longest for a turn is first."""
+    groups: dict[tuple[str, ...], list[TrackedRequest]] = defaultdict(list)
+    for request in requests:
+        groups[who(request)[:level]].append(request)
+    if len(groups) == 1 and all(len(who(request)) <= level for request in requests):
+        return list(requests)
     ordered = sorted(groups, key=lambda key: (last[key], age_sort_key(groups[key][0])))
     queues = [take_turns(groups[key], who, last, level + 1) for key in ordered]
-    return [branch for row in zip_longest(*queues) for branch in row if branch is not None]
+    return [request for row in zip_longest(*queues) for request in row if request is not None]
 
 
-def age_sort_key(branch: RequestBranch) -> tuple[int, str]:
+def age_sort_key(request: TrackedRequest) -> tuple[int, str]:
     """Return the sort key of a request: the creation time in its branch name."""
-    return (_asked_at(branch.name), branch.name)
-
-
-def _key(branch: RequestBranch) -> _RequestKey:
-    return branch.name, branch.request
+    return (_asked_at(request.branch.name), request.branch.name)
 
 
 def _signed(commit: bytes, branch: RequestBranch, signers: Path) -> Requester | None:

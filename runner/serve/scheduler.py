@@ -2,20 +2,19 @@
 
 import time
 from collections.abc import Iterable
-from operator import itemgetter
+from operator import attrgetter
 
 from bridge.bus import wire
-from bridge.bus.history import RequestBranch
-from bridge.bus.wire import State
 from bridge.errors import InfrastructureError
 from runner.admit.admission import start_deadline
 from runner.admit.approvals import Approvals
-from runner.admit.manifests import Candidate, Manifests, is_unfinished
+from runner.admit.manifests import Candidate, is_unfinished, read_candidate
 from runner.context import RunnerContext
-from runner.serve.dispatch import apply, is_for_others, try_admit
-from runner.serve.memory import Memory, request_key
+from runner.faults import explain
+from runner.serve.dispatch import Waits, apply, is_for_others, try_admit
 from runner.serve.next_action import Action, decide, has_our_id
 from runner.serve.queue import FairQueue
+from runner.serve.tracked import TrackedRequest, Tracker
 
 # How long a poll looks for a request to run, and how long it answers other requests, before the next poll.
 BUDGET_S = 1.0
@@ -26,20 +25,19 @@ UNFINISHED_S = 600.0
 class Scheduler:
     """Handles one request after the other. A branch whose handling fails does not stop the others."""
 
-    def __init__(self, context: RunnerContext, memory: Memory) -> None:
+    def __init__(self, context: RunnerContext, tracker: Tracker) -> None:
         self._context = context
-        self._memory = memory
-        git = context.bus.git
-        self._manifests = Manifests(git)
-        self._turns = FairQueue(self._manifests, git, context.policy, context.ledger, context.tell)
+        self._tracker = tracker
+        self._turns = FairQueue(context.bus.git, context.policy, context.ledger, context.tell)
         self._ran = False
         # Whether the last poll ran out of time and left work behind.
         self.has_more = False
+        # The last bug that was told.
+        self._last_bug = ""
 
-    def handle_next(self, branches: Iterable[RequestBranch]) -> bool:
+    def handle_next(self, requests: Iterable[TrackedRequest]) -> bool:
         """Handle the first request in turn that this runner can work on. Returns whether there was one."""
-        ordered = self._in_turn(branches)
-        self._memory.recall(ordered, Approvals(self._context.policy.state).all())
+        ordered = self._in_turn(requests)
         # Requests that can run come first. After a job, one of the other requests has its turn, so that none starves.
         passes = (False, True, False) if self._ran else (True, False)
         self._ran = False
@@ -49,157 +47,164 @@ class Scheduler:
                 return bool(worked)
         return False
 
-    def _in_turn(self, branches: Iterable[RequestBranch]) -> list[RequestBranch]:
+    def _in_turn(self, requests: Iterable[TrackedRequest]) -> list[TrackedRequest]:
         """Order the branches: first the answered ones, which are only recorded, then the waiting ones by turn."""
-        answered: list[RequestBranch] = []
-        waiting: list[RequestBranch] = []
+        answered: list[TrackedRequest] = []
+        waiting: list[TrackedRequest] = []
         # They wait for an approval or for another runner.
-        blocked: set[str] = set()
-        for branch in branches:
+        blocked: set[TrackedRequest] = set()
+        approved = Approvals(self._context.policy.state).all()
+        for request in requests:
             try:
-                if branch.current_state.is_taken or self._memory.is_held_back(branch):
-                    blocked.add(branch.name)
-                (answered if branch.current_state.is_final else waiting).append(branch)
+                branch = request.branch
+                if branch.current_state.is_taken or request.is_held_back:
+                    blocked.add(request)
+                if (branch.name, branch.request) in approved and request.checked_at:
+                    request.check_again()
+                (answered if branch.current_state.is_final else waiting).append(request)
             except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
-                self._memory.mark_failed(branch.name, error)
-        for branch in answered:
-            self._memory.why.pop(branch.name, None)
+                self._tracker.mark_failed(request.branch.name, error)
+        for request in answered:
+            request.why = ""
         ordered = self._order(waiting, blocked)
-        self._memory.note_order(waiting, ordered)
+        self._tracker.note_order(waiting, ordered)
         return answered + ordered
 
-    def _order(self, waiting: list[RequestBranch], blocked: set[str]) -> list[RequestBranch]:
+    def _order(self, waiting: list[TrackedRequest], blocked: set[TrackedRequest]) -> list[TrackedRequest]:
         """Return the waiting requests in their order. One that cannot be put in order does not stop the others."""
         try:
             return self._turns.order(waiting, blocked)
         except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
             first = error
         good = []
-        for branch in waiting:
+        for request in waiting:
             try:
-                self._turns.check(branch)
-                good.append(branch)
+                self._turns.check(request)
+                good.append(request)
             except Exception as error:  # noqa: BLE001
-                self._memory.mark_failed(branch.name, error)
+                self._tracker.mark_failed(request.branch.name, error)
         try:
             return self._turns.order(good, blocked)
         except Exception as error:  # noqa: BLE001
             # No single branch is the cause. Requests are still handled, in the order of their branch names.
-            cause = error if len(good) < len(waiting) else first
-            self._memory.tell_bug("requests cannot be put in order", cause)
-            return sorted(good, key=lambda branch: branch.name)
+            self._tell_bug(
+                f"requests cannot be put in order: {explain(error if len(good) < len(waiting) else first)}"
+            )
+            return sorted(good, key=lambda request: request.branch.name)
 
-    def _work(self, branches: list[RequestBranch], *, runs: bool) -> bool | None:
+    def _work(self, requests: list[TrackedRequest], *, runs: bool) -> bool | None:
         """Run the first request that is admitted or, without ``runs``, answer the first one that is not.
 
         After ``BUDGET_S`` the rest is left to the next poll. Returns whether there was one, or None if the bus does
         not answer.
         """
         until = time.monotonic() + BUDGET_S
-        for i, branch in enumerate(self._due(branches, runs=runs)):
+        for i, request in enumerate(self._due(requests, runs=runs)):
             if self._context.stop.is_set():
                 return None
             if i and time.monotonic() > until:
                 self.has_more = True
                 break
             self._context.heartbeat.touch()
+            name = request.branch.name
             try:
-                done = self._process(branch, runs=runs)
+                is_done = self._process(request, runs=runs)
             except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
                 if isinstance(error, InfrastructureError) and error.code == "unreachable":
                     # Perhaps only this branch fails: others have their turn in the next poll.
-                    self._memory.back_off(branch)
-                    self._context.tell(f"{branch.name}: {error.message}; trying again")
+                    request.retry.failed()
+                    self._context.tell(f"{name}: {error.message}; trying again")
                     return None
-                self._memory.mark_failed(branch.name, error)
+                self._tracker.mark_failed(name, error)
                 continue
-            if done:
+            if is_done:
                 self._ran = runs
-                self._note_turn(branch)
-                self._memory.mark_handled(branch.name)
+                self._count_turn(request)
+                request.fault.succeeded()
+                request.why = ""
                 return True
         return False
 
-    def _due(self, branches: list[RequestBranch], *, runs: bool) -> list[RequestBranch]:
+    def _due(self, requests: list[TrackedRequest], *, runs: bool) -> list[TrackedRequest]:
         """Return the requests that may run or, without ``runs``, the others that were not checked a moment ago."""
-        due: list[tuple[float, RequestBranch]] = []
-        for branch in branches:
+        due: list[TrackedRequest] = []
+        for request in requests:
             try:
-                if self._is_unadmitted(branch) is not runs and not self._memory.was_just_checked(branch):
-                    # Those that wait for an approval stand behind, the one first that was not checked for longest.
-                    due.append((0.0 if runs else self._memory.checked_at(branch), branch))
+                if request.is_unadmitted is not runs and not request.was_just_checked():
+                    due.append(request)
             except Exception as error:  # noqa: BLE001 - one branch does not stop the others
-                self._memory.mark_failed(branch.name, error)
-        return [branch for _, branch in sorted(due, key=itemgetter(0))]
+                self._tracker.mark_failed(request.branch.name, error)
+        # Those that wait for an approval stand behind, the one first that was not checked for longest.
+        return due if runs else sorted(due, key=attrgetter("checked_at"))
 
-    def _is_unadmitted(self, branch: RequestBranch) -> bool:
-        return request_key(branch.name, branch.tip) in self._memory.unadmitted
-
-    def _note_turn(self, branch: RequestBranch) -> None:
+    def _count_turn(self, request: TrackedRequest) -> None:
         try:
-            self._turns.served(branch)
+            self._turns.served(request)
         except Exception as error:  # noqa: BLE001 - the request is handled all the same
-            self._memory.tell_bug(f"{branch.name}: its turn is not counted", error)
+            self._tell_bug(f"{request.branch.name}: its turn is not counted: {explain(error)}")
 
-    def _process(self, branch: RequestBranch, *, runs: bool) -> bool:
+    def _tell_bug(self, message: str) -> None:
+        """Tell the operator of a bug, unless it is the last one again."""
+        if message != self._last_bug:
+            self._last_bug = message
+            self._context.tell(message)
+
+    def _process(self, request: TrackedRequest, *, runs: bool) -> bool:
         """Handle one branch, and return whether it needed work. With ``runs``, only record requests that cannot run."""
-        candidate, action = self._candidate(branch)
+        candidate, action = self._candidate(request)
         if candidate is None or not self._context.update_operator_mode().takes_requests:
             return False
-        published = self._handle(candidate, action, runs=runs)
-        if runs and self._is_unadmitted(branch):
-            return False
-        if published is State.REQUESTED:
-            self._memory.note_wait(branch)
-            return False
-        # Usually this runner or a faster one has moved the branch by now. If not, the bus drops pushes.
-        self._memory.back_off(branch)
-        self._memory.mark_answered(branch.name, published)
-        return published is not None
-
-    def _candidate(self, branch: RequestBranch) -> tuple[Candidate | None, Action]:
-        """Return a request that needs work, with the action. For others, record why they need none."""
-        if branch.too_large:
-            self._memory.skip(branch.name, branch.tip, branch.too_large)
-            return None, Action.NOTHING
-        action = decide(self._context, branch, self._memory.watch)
-        if action is Action.NOTHING:
-            self._memory.settle(branch)
-            return None, action
-        if action is Action.WAIT and (state := branch.state):
-            self._memory.why[branch.name] = f"held by {state.runner.id}, for a lease of {state.lease_s:g} s"
-            self._warn_of_double(branch)
-            return None, action
-        candidate = self._manifests.of(branch)
-        remaining_s = UNFINISHED_S - self._memory.watch.unchanged_s(branch.name)
-        if action is Action.TAKE and remaining_s > 0 and is_unfinished(self._context.bus.git, candidate):
-            self._memory.settle(branch, time.time() + remaining_s, f"waits for its file {wire.REQUEST}")
-            return None, action
-        if action is Action.TAKE and is_for_others(self._context, candidate):
-            self._memory.settle(
-                branch, start_deadline(candidate.require_request()), "asks for labels that this runner lacks"
-            )
-            return None, action
-        return candidate, action
-
-    def _handle(self, candidate: Candidate, action: Action, *, runs: bool) -> State | None:
-        """Carry out the action. The ledger counts it first: a request that kills the runner is not retried for ever."""
-        ledger, tip = self._context.ledger, candidate.branch.tip
+        ledger, tip = self._context.ledger, request.branch.tip
+        # The ledger counts it first: a request that kills the runner is not retried for ever.
         ledger.record_attempt([tip])
         try:
             admitted = try_admit(self._context, candidate) if runs and action is Action.TAKE else None
             if runs and admitted is None:
-                self._memory.unadmitted.add(request_key(candidate.branch.name, tip))
-                return None
-            return apply(self._context, candidate, action, admitted)
+                request.is_unadmitted = True
+                return False
+            published = apply(self._context, candidate, action, admitted)
         finally:
             ledger.clear_attempts([tip])
+        if isinstance(published, Waits):
+            if request.note_wait(published.reason) and published.is_news:
+                self._context.tell(f"{request.branch.name}: {published.reason}")
+            return False
+        # Usually this runner or a faster one has moved the branch by now. If not, the bus drops pushes.
+        request.retry.failed()
+        self._tracker.mark_answered(request, published)
+        return published is not None
 
-    def _warn_of_double(self, branch: RequestBranch) -> None:
+    def _candidate(self, request: TrackedRequest) -> tuple[Candidate | None, Action]:
+        """Return a request that needs work, with the action. For others, record why they need none."""
+        branch, git = request.branch, self._context.bus.git
+        if branch.too_large:
+            self._tracker.skip(request, branch.too_large)
+            return None, Action.NOTHING
+        action = decide(self._context, request)
+        if action is Action.NOTHING:
+            request.settle()
+            return None, action
+        if action is Action.WAIT and (state := branch.state):
+            request.why = f"held by {state.runner.id}, for a lease of {state.lease_s:g} s"
+            self._warn_of_double(request)
+            return None, action
+        candidate = read_candidate(git, branch, request.manifest)
+        remaining_s = UNFINISHED_S - request.unchanged_s()
+        if action is Action.TAKE and remaining_s > 0 and is_unfinished(git, candidate):
+            request.settle(time.time() + remaining_s, f"waits for its file {wire.REQUEST}")
+            return None, action
+        if action is Action.TAKE and is_for_others(self._context, candidate):
+            deadline = start_deadline(candidate.require_request())
+            request.settle(deadline, "asks for labels that this runner lacks")
+            return None, action
+        return candidate, action
+
+    def _warn_of_double(self, request: TrackedRequest) -> None:
         """Warn if a claim has this runner's id but was not made by it: a copy of this runner may run elsewhere."""
-        if has_our_id(self._context, branch):
-            message = (
-                f"{branch.name} is held by another runner under this one's id, {self._context.identity.instance}; "
-                "its lease is respected. Does a copy of this machine run? Delete the file `instance` on one of them"
+        if has_our_id(self._context, request.branch) and not request.is_double_told:
+            request.is_double_told = True
+            self._context.tell(
+                f"{request.branch.name} is held by another runner under this one's id, "
+                f"{self._context.identity.instance}; its lease is respected. Does a copy of this machine run? "
+                "Delete the file `instance` on one of them"
             )
-            self._memory.tell_once(branch.name, message)

@@ -20,7 +20,7 @@ from bridge.manifest import format_time
 from bridge.presets.announced import pack
 from bridge.system.deadline import within
 from bridge.verify.state_signature import signed_presence
-from runner.bus.backoff import Backoff
+from runner.bus.backoff import Retry
 from runner.bus.bus import Bus
 from runner.host.fitness import Fitness
 from runner.policy import Policy
@@ -68,7 +68,7 @@ class Announcer:
         self._fitness = fitness
         self._checked_at = math.inf
         self._every_s = policy.bus.presence_s or 0.0
-        self._retries = Backoff(self._every_s, first_s=_AGAIN_S)
+        self._retry = Retry()
         self._serves = False
         self._order = OperatorMode()
         self._fault = ""
@@ -146,16 +146,16 @@ class Announcer:
         if time.monotonic() - self._checked_at >= self._every_s:
             self._checked_at = time.monotonic()
             self._fitness.check()
-        if not self._retries.allows(self.ref) or not self._is_due(self._every_s, with_job=False):
+        if not self._retry.is_due or not self._is_due(self._every_s, with_job=False):
             return
         if not self._bus.budget.has_spare() and not self._takes_back():
             return
         if commit := self.take():
             self.pushes += 1
             if self._bus.push_record(commit):
-                self._retries.succeeded(self.ref)
+                self._retry.succeeded()
             else:
-                self._retries.failed(self.ref)
+                self._retry.failed(self._every_s, _AGAIN_S)
 
     def _takes_back(self) -> bool:
         """Return whether the last record promises something that does not hold any more."""
@@ -185,7 +185,7 @@ class Announcer:
         """Announce that the runner stops, whatever was pushed before. The push may take a few seconds."""
         self._order, self._job, self._fault = OperatorMode(RunnerState.STOPPED), None, ""
         if self._serves:
-            self._retries.succeeded(self.ref)
+            self._retry.succeeded()
             with suppress(InfrastructureError, OSError), within(_LAST_S):
                 self.announce_if_due()
         self._serves, self._bus.piggyback = False, None

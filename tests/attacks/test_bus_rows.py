@@ -51,6 +51,7 @@ from runner.refusal import Refusal
 from runner.serve.lease import Lease
 from runner.serve.loop import serve
 from runner.serve.poll import Poller
+from runner.serve.tracked import TrackedRequest
 
 pytestmark = pytest.mark.bus
 
@@ -574,7 +575,7 @@ class Faults:
     def _is_about(self, value: object) -> bool:
         if isinstance(value, str):
             return value in (self.branch, self.tip, f"{self.branch} {self.tip}")
-        if isinstance(value, Candidate):
+        if isinstance(value, Candidate | TrackedRequest):
             return value.branch.name == self.branch
         if isinstance(value, history.RequestBranch):
             return value.name == self.branch

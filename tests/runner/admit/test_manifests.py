@@ -17,9 +17,12 @@ from bridge.errors import InfrastructureError
 from bridge.presets import Preset
 from bridge.system.git import Git
 from runner.admit import manifests
-from runner.admit.manifests import Manifests, read_candidate, read_some
+from runner.admit.manifests import read_candidate, read_some, read_together
 from runner.refusal import Refusal
+from runner.serve import queue
 from runner.serve.poll import Poller
+from runner.serve.queue import Requesters
+from runner.serve.tracked import TrackedRequest
 
 
 @pytest.fixture
@@ -90,28 +93,28 @@ def branch(requester):
 
 def test_what_is_kept_is_not_read_again(requester, branch, parsed):
     text = json.dumps(requester.manifest()).encode()
-    one, bad = branch(text), branch(b"[]")
-    store = Manifests(requester.git)
+    one, bad = (TrackedRequest(branch(content)) for content in (text, b"[]"))
+    who = Requesters(requester.git, None, ["mac-bridge/*"])
 
-    assert [request and request.preset for request in store.each([one, bad])] == ["touch", None]
-    assert store.of(one).require_request().preset == "touch"
+    for _ in range(2):
+        assert [requester[-1] for requester in who.of([one, bad]).values()] == ["a stranger", ""]
+    assert read_candidate(requester.git, one.branch, one.manifest).require_request().preset == "touch"
     with pytest.raises(Refusal, match="not a JSON object"):
-        store.of(bad).require_request()
-    assert [*store.each([one, bad])][1] is None
+        read_candidate(requester.git, bad.branch, bad.manifest).require_request()
     assert parsed == {text: 1, b"[]": 1}
 
-    store.forget_all_but([bad.request])
-    assert store.of(one).request is not None
+    assert read_candidate(requester.git, one.branch).request is not None
     assert parsed[text] == 2
 
 
 def test_beyond_the_budget_a_manifest_is_read_again_at_its_turn(requester, branch, parsed, monkeypatch):
-    monkeypatch.setattr(manifests, "CACHE_BYTES", manifests.ENTRY_OVERHEAD + 1000)
-    branches = [branch(json.dumps(requester.manifest()).encode()) for _ in range(3)]
-    store = Manifests(requester.git)
+    monkeypatch.setattr(queue, "CACHE_BYTES", manifests.ENTRY_OVERHEAD + 1000)
+    requests = [TrackedRequest(branch(json.dumps(requester.manifest()).encode())) for _ in range(3)]
 
-    assert all([*store.each(branches)])
-    assert [store.of(one).require_request().preset for one in branches] == ["touch"] * 3
+    assert len(Requesters(requester.git, None, ["mac-bridge/*"]).of(requests)) == 3
+    assert [one.manifest is not None for one in requests] == [True, False, False]
+    read = [read_candidate(requester.git, one.branch, one.manifest) for one in requests]
+    assert [one.require_request().preset for one in read] == ["touch"] * 3
     assert sorted(parsed.values()) == [1, 2, 2]
 
 
@@ -122,9 +125,8 @@ def test_beyond_the_budget_a_manifest_is_read_again_at_its_turn(requester, branc
 )
 def test_a_refusal_is_the_same_read_alone_and_read_together(requester, branch, content, code):
     asked = branch(content)
-    store = Manifests(requester.git)
-    assert [*store.each([asked])] == [None]
-    for found in (store.of(asked), read_candidate(requester.git, asked)):
+    known, _ = read_together(requester.git, [asked.request]).get(asked.request, (None, 0))
+    for found in (read_candidate(requester.git, asked, known), read_candidate(requester.git, asked)):
         assert found.request is None
         with pytest.raises(Refusal) as refused:
             found.require_request()

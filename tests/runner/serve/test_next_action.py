@@ -11,8 +11,9 @@ from bridge.bus import wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
 from runner.bus.backoff import Backoff
-from runner.serve import next_action as module
-from runner.serve.next_action import Action, TipWatch, decide
+from runner.serve import tracked as module
+from runner.serve.next_action import Action, decide
+from runner.serve.tracked import TrackedRequest, Tracker
 
 COMMIT = "a" * 40
 FINAL = [state for state in State if state.is_final]
@@ -54,13 +55,12 @@ def branch(
 def test_a_lease_that_is_longer_than_this_runner_waits_for_lapses_earlier(context, clock):
     held = branch(State.RUNNING)
     endless = replace(held, state=held.state.model_copy(update={"lease_s": 86_400.0}))
-    watch = TipWatch()
-    watch.see({"b": COMMIT})
+    request = TrackedRequest(endless)
 
     clock.now += 900 * 1.2 - 1
-    assert decide(context, endless, watch) is Action.WAIT
+    assert decide(context, request) is Action.WAIT
     clock.now += 2
-    assert decide(context, endless, watch) is Action.TAKE
+    assert decide(context, request) is Action.TAKE
 
 
 ROWS = {
@@ -98,39 +98,38 @@ ROWS = {
 
 @pytest.mark.parametrize(("stands", "unchanged_s", "action"), ROWS.values(), ids=ROWS)
 def test_where_a_branch_stands_decides_what_is_done(context, clock, stands, unchanged_s, action):
-    watch = TipWatch()
-    watch.see({"b": COMMIT})
+    request = TrackedRequest(stands)
     clock.now += unchanged_s
 
-    assert decide(context, stands, watch) is action
+    assert decide(context, request) is action
 
 
 def test_a_lease_lapses_by_what_this_runner_saw_and_not_before_it_looked(context, clock):
     clock.now += 1_000_000
 
-    assert decide(context, branch(State.RUNNING), TipWatch()) is Action.WAIT
+    assert decide(context, TrackedRequest(branch(State.RUNNING))) is Action.WAIT
 
 
 def test_a_heartbeat_begins_the_lease_anew(clock):
-    watch = TipWatch()
-    watch.see({"b": "1"})
+    tracker = Tracker(SimpleNamespace())
+    tracker.see({"b": "1"})
     clock.now += 5
-    watch.see({"b": "1"})
-    assert watch.unchanged_s("b") == 5
+    tracker.see({"b": "1"})
+    assert [request.unchanged_s() for request in tracker] == [5]
 
-    watch.see({"b": "2"})
+    tracker.see({"b": "2"})
 
-    assert watch.unchanged_s("b") == 0
+    assert [request.unchanged_s() for request in tracker] == [0]
 
 
 def test_a_branch_that_was_gone_is_seen_anew(clock):
-    watch = TipWatch()
-    watch.see({"b": "1"})
+    tracker = Tracker(SimpleNamespace())
+    tracker.see({"b": "1"})
     clock.now += 5
-    watch.see({})
-    watch.see({"b": "1"})
+    tracker.see({})
+    tracker.see({"b": "1"})
 
-    assert watch.unchanged_s("b") == 0
+    assert [request.unchanged_s() for request in tracker] == [0]
 
 
 def test_what_fails_is_tried_again_ever_more_rarely(clock):
@@ -150,7 +149,7 @@ def test_what_fails_is_tried_again_ever_more_rarely(clock):
 def test_what_is_no_longer_there_is_forgotten(clock):
     backoff = Backoff()
     backoff.failed("x")
-    backoff.keep({"y"})
+    backoff.forget_all_but({"y"})
 
     assert backoff.allows("x")
     assert backoff.failed("x") == 1

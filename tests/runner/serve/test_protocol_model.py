@@ -32,7 +32,8 @@ from runner.policy import load_policy
 from runner.serve.answer import Outcome, answer
 from runner.serve.dispatch import apply, push_pending_answers
 from runner.serve.lease import Lease
-from runner.serve.next_action import Action, TipWatch, decide
+from runner.serve.next_action import Action, decide
+from runner.serve.tracked import Tracker
 from tests.properties import examples
 
 pytestmark = [pytest.mark.bus, pytest.mark.long]
@@ -52,23 +53,6 @@ class World:
         self.sessions = sessions
 
 
-class HurriedWatch(TipWatch):
-    """A watch that believes of `lapsed` branches at commits that they have not moved for longer than any lease."""
-
-    def __init__(self):
-        super().__init__()
-        self.tips: dict[str, str] = {}
-        self.lapsed: set[tuple[str, str]] = set()
-
-    def see(self, tips):
-        super().see(tips)
-        self.tips = dict(tips)
-
-    def unchanged_s(self, branch, state_commit=None):
-        more = 1e6 if (branch, self.tips.get(branch)) in self.lapsed else 0.0
-        return super().unchanged_s(branch, state_commit) + more
-
-
 class Protocol(RuleBasedStateMachine):
     world: World
 
@@ -77,8 +61,9 @@ class Protocol(RuleBasedStateMachine):
         self.tips: dict[str, str] = {}  # where each branch was after the last step
         self.requests: dict[str, str] = {}
         self.holds: dict[str, Lease | None] = {"one": None, "two": None}
-        self.seen = {"one": {}, "two": {}}  # each runner's last poll, which may be out of date
-        self.watches = {"one": HurriedWatch(), "two": HurriedWatch()}
+        # Each runner's last poll, which may be out of date, and the branches whose leases it believes to have lapsed.
+        self.seen = {name: Tracker(self.world.sessions[name]) for name in ("one", "two")}
+        self.lapsed: dict[str, set[tuple[str, str]]] = {"one": set(), "two": set()}
         self.claims: dict[str, list[int]] = defaultdict(list)
 
     def pick(self, number: int) -> str:
@@ -120,12 +105,16 @@ class Protocol(RuleBasedStateMachine):
     def look(self, name):
         tips = self.world.sessions[name].bus.fetch()
         mine = {branch: tip for branch, tip in tips.items() if branch in self.tips}
-        self.watches[name].see(mine)
-        self.seen[name] = history.read_branches(self.world.sessions[name].bus.git, mine)
+        self.seen[name].see(dict(mine))
+        branches = history.read_branches(self.world.sessions[name].bus.git, mine)
+        for request in self.seen[name]:
+            request.branch = branches[request.branch.name]
 
     def time_passes(self, name):
         """Let a runner believe that nothing moved for longer than any lease."""
-        self.watches[name].lapsed.update(self.watches[name].tips.items())
+        for request in self.seen[name]:
+            request.first_seen = float("-inf")
+            self.lapsed[name].add((request.branch.name, request.branch.tip))
 
     @precondition(lambda self: self.tips)
     @rule(name=RUNNERS, number=PICK, fresh=OFTEN, lapsed=OFTEN)
@@ -135,13 +124,15 @@ class Protocol(RuleBasedStateMachine):
             self.look(name)
         if lapsed:
             self.time_passes(name)
-        context, branches = self.world.sessions[name], self.seen[name]
-        if self.holds[name] is not None or not branches:
+        context = self.world.sessions[name]
+        requests = sorted(self.seen[name], key=lambda request: request.branch.name)
+        if self.holds[name] is not None or not requests:
             return
-        branch = branches[sorted(branches)[number % len(branches)]]
-        action = decide(context, branch, self.watches[name])
+        request = requests[number % len(requests)]
+        branch = request.branch
+        action = decide(context, request)
         held = branch.state and branch.state.state.is_taken and branch.state.runner != context.identity
-        if held and (branch.name, branch.tip) not in self.watches[name].lapsed:
+        if held and (branch.name, branch.tip) not in self.lapsed[name]:
             assert action is Action.WAIT, "a claim is respected until its lease has lapsed"
         if action in (Action.CANCEL, Action.SUPERSEDE, Action.LOSE):
             apply(context, read_candidate(context.bus.git, branch), action)
@@ -174,7 +165,7 @@ class Protocol(RuleBasedStateMachine):
         context, lease = self.world.sessions[name], self.holds[name]
         self.holds[name] = None
         if how == "crash":
-            self.watches[name], self.seen[name] = TipWatch(), {}
+            self.seen[name], self.lapsed[name] = Tracker(self.world.sessions[name]), set()
             push_pending_answers(context, Backoff())
         elif lease and how == "answer":
             lease.log.add(b"the end\n" * chunk)
@@ -289,7 +280,7 @@ PROTECTIONS = {
         [("poll", "two"), ("act", "one", 0, True, False), ("act", "two", 0, False, False)],
     ),
     "the lease": (
-        "runner.serve.next_action.TipWatch.unchanged_s", lambda *_: float("inf"), "a claim is respected until",
+        "runner.serve.tracked.TrackedRequest.unchanged_s", lambda *_: float("inf"), "a claim is respected until",
         [("act", "one", 0, True, False), ("act", "two", 0, True, False)],
     ),
 }  # fmt: skip

@@ -21,11 +21,12 @@ from bridge.verify.signed_history import Reader
 from runner.admit.admission import keeps_unsigned_answer
 from runner.bus.bus import Pushed
 from runner.policy import load_policy
-from runner.serve import next_action as deciding
+from runner.serve import tracked as deciding
 from runner.serve.lease import Lease
 from runner.serve.loop import once
-from runner.serve.next_action import Action, TipWatch, decide
+from runner.serve.next_action import Action, decide
 from runner.serve.poll import Poller
+from runner.serve.tracked import TrackedRequest, Tracker
 from runner.state import signing_key
 from runner.state.recover import open_ledger
 
@@ -189,7 +190,7 @@ def test_a_cancellation_before_the_claim_counts_below_an_unsigned_state(context,
 
     assert branch.cancel is not None
     assert (branch.request, branch.state) == (run.commit, None)
-    assert decide(context, branch, TipWatch()) is Action.CANCEL
+    assert decide(context, TrackedRequest(branch)) is Action.CANCEL
 
 
 def test_a_signed_commit_that_is_too_large_for_a_runner_s_is_none(context, run, monkeypatch):
@@ -279,16 +280,20 @@ def test_a_poll_bounds_the_search_and_serves_new_requests_meanwhile(context, cli
 def test_an_unsigned_state_does_not_renew_a_lease(monkeypatch):
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(deciding.time, "monotonic", lambda: clock.now)
-    watch = TipWatch()
-    watch.see({"b": "claim"})
-    assert watch.unchanged_s("b", "claim") == 0
+    tracker = Tracker(SimpleNamespace())
+    tracker.see({"b": "claim"})
+    (request,) = tracker
+    assert request.unchanged_s("claim") == 0
     for i in range(3):
         clock.now += 5
-        watch.see({"b": f"forged {i}"})
-        assert watch.unchanged_s("b", "claim") == 5 * (i + 1)
-    assert watch.unchanged_s("b", "heartbeat") == 0
-    watch.see({})
-    assert watch.unchanged_s("b", "claim") == 0
+        tracker.see({"b": f"forged {i}"})
+        (request,) = tracker
+        assert request.unchanged_s("claim") == 5 * (i + 1)
+    assert request.unchanged_s("heartbeat") == 0
+    tracker.see({})
+    tracker.see({"b": "claim"})
+    (request,) = tracker
+    assert request.unchanged_s("claim") == 0
 
 
 def test_an_answer_from_before_the_keys_is_left_as_it_is(keyed, client, run, fleet, forger):

@@ -16,10 +16,10 @@ from bridge.manifest import parse_time
 from bridge.requests.binding import Binding
 from bridge.system.git import Git
 from bridge.system.git_output import refs
-from runner.admit.manifests import Manifests
 from runner.policy import load_policy
 from runner.serve.poll import Poller
 from runner.serve.queue import FairQueue, Requesters, take_turns
+from runner.serve.tracked import TrackedRequest
 from runner.state.ledger import Ledger
 from tests.trees import list_tree
 
@@ -33,10 +33,9 @@ def branch(requester, at):
 
 def turns(asked, last=()):
     """Return the requesters in turn; `asked` names them in the order of their requests."""
-    branches = [branch(name, at) for at, name in enumerate(asked)]
-    return [
-        v.request for v in take_turns(branches, lambda v: tuple(v.request.split(":")), Counter(dict(last)))
-    ]
+    requests = [TrackedRequest(branch(name, at)) for at, name in enumerate(asked)]
+    ordered = take_turns(requests, lambda v: tuple(v.branch.request.split(":")), Counter(dict(last)))
+    return [request.branch.request for request in ordered]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def turns_of(bus, runners, tmp_path):
 
     def serve(jobs, comes):
         served = []
-        order = FairQueue(Manifests(git), git, policy, ledger, lambda _: None)
+        order = FairQueue(git, policy, ledger, lambda _: None)
         for i in range(jobs):
             comes(i)
             tips = refs(git.text("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads/").encode())
@@ -120,13 +119,15 @@ def turns_of(bus, runners, tmp_path):
                 git, {ref.removeprefix("refs/heads/"): oid for ref, oid in tips.items()}
             )
             waiting = [
-                branch for name, branch in branches.items() if parse_branch(name) and name not in served
+                TrackedRequest(branch)
+                for name, branch in branches.items()
+                if parse_branch(name) and name not in served
             ]
             if not waiting:
                 break
             first = order.order(waiting)[0]
             order.served(first)
-            served.append(first.name)
+            served.append(first.branch.name)
         return served
 
     yield serve
@@ -192,10 +193,10 @@ def test_row_80_a_signature_counts_for_turns_on_its_own_branch_alone(bus, tmp_pa
     )
     branch = RequestBranch(name, commit, commit, None, None, has_foreign_commits=False)
 
-    found = Requesters(Manifests(git), git, signers, ["mac-bridge/*"]).of([branch])
+    found = Requesters(git, signers, ["mac-bridge/*"]).of([TrackedRequest(branch)])
 
     here = ("mac-bridge/", "here", "", "someone")
-    assert found == {(name, commit): ("signer", "somebody") if bound_to == "its branch" else here}
+    assert [*found.values()] == [("signer", "somebody") if bound_to == "its branch" else here]
 
 
 @pytest.mark.long
@@ -308,18 +309,18 @@ def preferring(bus, runners, tmp_path):
         )
         ledgers.append(Ledger(tmp_path / f"turns-{len(ledgers)}.sqlite"))
         git = Git.isolated(bus)
-        order = FairQueue(Manifests(git), git, policy, ledgers[-1], lambda _: None)
+        order = FairQueue(git, policy, ledgers[-1], lambda _: None)
         head = git.text("rev-parse", "refs/heads/main")
-        views = [
-            RequestBranch(f"mac-bridge/{name}-{BEGAN + at}-{at:06x}", head, head)
+        requests = [
+            TrackedRequest(RequestBranch(f"mac-bridge/{name}-{BEGAN + at}-{at:06x}", head, head))
             for at, name in enumerate(waiting)
         ]
         served = []
-        while views:
-            first = order.order(views)[0]
+        while requests:
+            first = order.order(requests)[0]
             order.served(first)
-            views.remove(first)
-            served.append(parse_branch(first.name).preset)
+            requests.remove(first)
+            served.append(parse_branch(first.branch.name).preset)
         return served
 
     yield serve

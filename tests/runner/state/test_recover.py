@@ -17,8 +17,9 @@ from runner.bus.bus import Pushed
 from runner.serve.answer import Outcome, answer
 from runner.serve.dispatch import push_pending_answers
 from runner.serve.lease import Lease
-from runner.serve.next_action import Action, TipWatch, decide
+from runner.serve.next_action import Action, decide
 from runner.serve.poll import Poller
+from runner.serve.tracked import TrackedRequest
 from runner.state.archive import store
 from runner.state.identity import instance_of
 
@@ -206,8 +207,8 @@ def test_a_claim_by_a_copy_of_the_whole_disk_is_respected(host, requester, ran):
         assert not poller.poll()
 
         twin = history.read_branch(two.bus.git, name, two.bus.fetch()[name])
-        assert decide(two, twin, TipWatch()) is Action.WAIT
-        assert decide(one, twin, TipWatch()) is Action.TAKE
+        assert decide(two, TrackedRequest(twin)) is Action.WAIT
+        assert decide(one, TrackedRequest(twin)) is Action.TAKE
     assert not ran.exists()
     (warning,) = [line for line in host.told if "under this one's id" in line]
     assert "Delete the file `instance` on one of them" in warning
