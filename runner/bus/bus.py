@@ -126,7 +126,7 @@ class Bus(Fetcher):
         """
         self._delete_at_once(dict(tips))
         self.fetch()
-        remaining = {*self.listed, *self.quarantine.reasons}
+        remaining = {*self.listed, *self.commits.reasons}
         return [branch for branch in tips if branch not in remaining]
 
     def _delete_at_once(self, tips: dict[str, str]) -> None:

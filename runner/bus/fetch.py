@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import partial
-from itertools import islice, zip_longest
+from itertools import zip_longest
 
 from bridge.bus import exact_refs, history
 from bridge.bus.branch_names import pattern_prefixes, unsigned_requester
@@ -16,10 +16,10 @@ from bridge.common import limits
 from bridge.errors import InfrastructureError, ProcessError
 from bridge.system.deadline import pause
 from bridge.system.git import NETWORK_TIMEOUT, Git
+from runner.bus.commits import HOSTILE, Commits, Stage
 from runner.bus.history_size import HistorySizeChecker, check_size
 from runner.bus.listing import Listing
 from runner.bus.packed_refs import PackedRefs
-from runner.bus.quarantine import HOSTILE, Quarantine
 from runner.bus.transfer import LOOK, SlowError, Transfer, explain_failure
 
 # If no branch could be fetched and the bus fails to send this many, the bus as a whole counts as broken.
@@ -38,14 +38,14 @@ PAUSES = 2
 
 
 class Fetcher:
-    """Keeps the tips in the store up to date with the bus, except for the branches in quarantine."""
+    """Keeps the tips in the store up to date with the bus, except for the branches that are left out."""
 
     def __init__(self, git: Git, url: str, patterns: tuple[str, ...]) -> None:
         self.git = git
         self.url = url
         self.patterns = patterns
         self.listing = Listing(git, url, patterns)
-        self.quarantine = Quarantine()
+        self.commits = Commits()
         self._tips = PackedRefs(git)
         # What an earlier process of this runner wrote and read is known since now.
         ask = partial(exact_refs.ask_primary, git, url)
@@ -58,10 +58,9 @@ class Fetcher:
         self._judges_again = False
         self._served: dict[str, str] = {}
         self._transfer = Transfer(git, url, self._tips)
-        self._sizes = HistorySizeChecker(git)
+        self._sizes = HistorySizeChecker(git, self.commits)
         self._prefixes = pattern_prefixes(patterns)
-        # Commits of failed batches in the order in which they are retried, and the size of the next batch.
-        self._suspects: dict[str, None] = {}
+        # The size of the next batch of suspects.
         self._batch = 1
         self._listing_s = 0.0
         self._polls = 0
@@ -80,8 +79,8 @@ class Fetcher:
     def fetch(self) -> dict[str, str]:
         """Fetch new branches and return ``{branch: commit id}`` of all request branches.
 
-        A branch that git refuses, that is beyond the limits, or that the bus cannot send, is put into quarantine, and
-        the others are fetched. While nothing changes, the same dictionary object is returned.
+        A branch that git refuses, that is beyond the limits, or that the bus cannot send, is left out, and the
+        others are fetched. While nothing changes, the same dictionary object is returned.
 
         Raises:
             InfrastructureError: the bus cannot be reached.
@@ -89,25 +88,29 @@ class Fetcher:
         began = time.monotonic()
         is_new = self.listing.read()
         self._listing_s = time.monotonic() - began
-        if is_new or self._is_behind or self._judges_again or self.quarantine.unreadable_count:
+        if is_new or self._is_behind or self._judges_again or self.commits.missing_count:
             self._catch_up()
         return self._served
 
     @property
     def unfetched(self) -> list[str]:
         """The branches that are not fetched yet because other branches of the same batch take long."""
-        listed = self.listing.tips if self._suspects else {}
-        return [branch for branch, oid in listed.items() if oid in self._suspects]
+        suspects = {*self._suspects}
+        return [branch for branch, oid in self.listing.tips.items() if oid in suspects] if suspects else []
+
+    @property
+    def _suspects(self) -> list[str]:
+        return self.commits.at_stage(Stage.SUSPECT)
 
     def _catch_up(self) -> None:
         listed = self.listed = self.sightings.judge(self.listing.tips, lambda _: not self.listing.too_many)
-        self.quarantine.see(listed)
+        self.commits.see(listed)
         self._tips.set(dict.fromkeys(self._tips.at.keys() - listed.keys()))
         new = {b: oid for b, oid in listed.items() if self._tips.at.get(b) != oid}
         self._is_behind = True
         self._bring(new)
         self._judges_again = listed != self.listing.tips
-        at, has_refused_objects = self._tips.at, self.quarantine.has_refused_objects
+        at, has_refused_objects = self._tips.at, self.commits.has_refused_objects
         overtaken = {branch for branch in listed if self.sightings.is_overtaken(branch)}
         self._served = {b: oid for b, oid in listed.items() if at.get(b) == oid and b not in overtaken}
         self._is_behind = any(at.get(b) != oid and not has_refused_objects(b) for b, oid in new.items())
@@ -119,12 +122,12 @@ class Fetcher:
         New commits are fetched together, and those of a batch that failed in smaller batches. Those that failed alone
         are retried now and then, each alone. Those that are too slow for a poll are fetched beside the polls.
         """
-        ask = {oid for oid in new.values() if not self.quarantine.holds(oid)} - self._sizes.undecided
+        ask = {oid for oid in new.values() if not self.commits.holds(oid)} - self._sizes.undecided
         self._look_after_slow(ask)
         self._polls += 1
-        retries = {oid for oid in ask if self.quarantine.failures(oid)}
-        self._suspects = {oid: None for oid in self._suspects if oid in ask}
-        fresh = self._in_turn(ask - retries - self._suspects.keys(), new)
+        retries = {oid for oid in ask if self.commits.failures(oid)}
+        self.commits.set_stage([oid for oid in self._suspects if oid not in ask], None)
+        fresh = self._in_turn(ask - retries - {*self._suspects}, new)
         got = set(fresh)
         self._is_broken = False
         if not self._fetch(fresh, limits.FETCH_S):
@@ -140,16 +143,15 @@ class Fetcher:
         # One that is still on its way may show it yet.
         is_waiting = bool(self._suspects) or self._transfer.slow_commit is not None
         nothing_came = self._is_broken and not self._tips.at and not is_waiting
-        if nothing_came and self.quarantine.unreadable_count >= _MOST_UNREADABLE:
-            message = f"cannot fetch from the bus: {self.quarantine.unreadable_count} branches cannot be read"
+        if nothing_came and self.commits.missing_count >= _MOST_UNREADABLE:
+            message = f"cannot fetch from the bus: {self.commits.missing_count} branches cannot be read"
             raise InfrastructureError(message, code="unreachable")
 
     def _search(self) -> set[str]:
         """Continue the search for bad or slow branches, and return the fetched ones."""
         got: set[str] = set()
         until = time.monotonic() + limits.SEARCH_S
-        while self._suspects:
-            batch = list(islice(self._suspects, self._batch))
+        while batch := self._suspects[: self._batch]:
             alone_s = max(ALONE_S, LISTINGS * self._listing_s)
             came = self._fetch(batch, limits.FETCH_S if len(batch) > 1 else min(limits.FETCH_S, alone_s))
             self._batch = 2 * len(batch) if came else max(1, len(batch) // _PART)
@@ -185,14 +187,13 @@ class Fetcher:
             self._transfer.fetch(commits, time_s, stays=True)
         except InfrastructureError as error:
             if len(commits) > 1:
-                self._suspects |= dict.fromkeys(commits)
+                self.commits.set_stage(commits, Stage.SUSPECT)
             else:
-                self._suspects.pop(commits[0], None)
-                self.quarantine.put(commits[0], error)
+                self.commits.set_stage(commits, None)
+                self.commits.leave_out(commits[0], error)
                 self._is_broken |= error.code == "unreachable"
             return False
-        for oid in commits:
-            self._suspects.pop(oid, None)
+        self.commits.set_stage(commits, None)
         return True
 
     def _look_after_slow(self, ask: set[str]) -> None:
@@ -204,33 +205,33 @@ class Fetcher:
         try:
             is_here = self._transfer.finish_slow()
         except InfrastructureError as error:
-            self.quarantine.put(commit, error)
+            self.commits.leave_out(commit, error)
         if not is_here:
             ask.discard(commit)
             return
-        self.quarantine.release({commit})
+        self.commits.release({commit})
         if not self._tips.at:
             # Until now each fetch had to bring all history, because the store was empty. Further fetches are short.
-            self.quarantine.retry_missing()
+            self.commits.retry_missing()
 
     def _arrived(self, new: Mapping[str, str], got: set[str]) -> None:
-        """Record the fetched commits; put those beyond the limits into quarantine."""
-        quarantined = {oid for oid in new.values() if self.quarantine.holds(oid)}
+        """Record the fetched commits; leave out those beyond the limits."""
+        excluded = {oid for oid in new.values() if self.commits.holds(oid)}
         # A history that is being read has to be checked in each poll, even while its branch is left out.
-        unchecked = ({*new.values()} - quarantined) | self._sizes.undecided.intersection(new.values())
+        unchecked = ({*new.values()} - excluded) | self._sizes.undecided.intersection(new.values())
         verdicts = self._sizes.check(unchecked, limits.FETCH_S)
         for oid, reason in verdicts.items():
             if reason:
-                self.quarantine.put(oid, InfrastructureError(reason, code=HOSTILE))
+                self.commits.leave_out(oid, InfrastructureError(reason, code=HOSTILE))
         undecided = self._sizes.undecided & unchecked
         long = InfrastructureError("its history is long and is still being read", code="slow")
-        for oid in undecided - quarantined:
-            self.quarantine.put(oid, long)
+        for oid in undecided - excluded:
+            self.commits.leave_out(oid, long)
         moved = InfrastructureError("cannot fetch from the bus: it moved meanwhile", code="unreachable")
         for oid in got - verdicts.keys() - undecided:
-            self.quarantine.put(oid, moved)
+            self.commits.leave_out(oid, moved)
         here = {oid for oid, reason in verdicts.items() if reason is None}
-        self.quarantine.release(here)
+        self.commits.release(here)
         self._see({branch: oid for branch, oid in new.items() if oid in here})
 
     def tip(self, branch: str, timeout: float | None = None) -> str | None:
@@ -291,7 +292,5 @@ class Fetcher:
         """Return whether the branch's commit in the last listing has not been fetched yet."""
         tip = self.listing.tips.get(branch)
         return (
-            tip is not None
-            and not self.quarantine.has_refused_objects(branch)
-            and not is_commit(self.git, tip)
+            tip is not None and not self.commits.has_refused_objects(branch) and not is_commit(self.git, tip)
         )

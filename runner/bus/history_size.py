@@ -12,6 +12,7 @@ from bridge.common import limits
 from bridge.errors import KakeyaError, ProcessError
 from bridge.system.deadline import stopped_by
 from bridge.system.git import NETWORK_TIMEOUT, Git
+from runner.bus.commits import Commits, Stage
 
 # References to the commits under examination, which may be dropped again.
 LOOKS = "refs/look/"
@@ -36,18 +37,17 @@ def check_size(git: Git, commit: str, time_s: float) -> str | None:
 class HistorySizeChecker:
     """Checks the commits of each poll. Long histories are read in a thread beside the polls: nobody waits for them."""
 
-    def __init__(self, git: Git) -> None:
+    def __init__(self, git: Git, states: Commits) -> None:
         self._git = git
-        # Commits that wait for their turn; commits with a long history; and the long history that a thread reads now.
-        self._waiting: dict[str, None] = {}
-        self._long: dict[str, None] = {}
+        self._states = states
+        # The long history that a thread reads now.
         self._reading: tuple[threading.Thread, str, list[str | None]] | None = None
         self._closing = threading.Event()
 
     @property
     def undecided(self) -> set[str]:
         """The commits that the last call could not decide about. Ask about them in each poll."""
-        return {*self._waiting, *self._long}
+        return {*self._states.at_stage(Stage.QUEUED, Stage.LONG)}
 
     def close(self) -> None:
         """End the running processes."""
@@ -61,24 +61,23 @@ class HistorySizeChecker:
         """
         reasons = _check_commits(self._git, commits)
         fit = [oid for oid, reason in reasons.items() if reason is None]
-        self._waiting = {oid: None for oid in self._waiting if oid in reasons}
-        self._long = {oid: None for oid in self._long if oid in reasons}
-        decided = self._read_on()
-        fresh = [oid for oid in fit if oid not in self.undecided and oid not in decided]
+        self._states.set_stage(self.undecided - reasons.keys(), None)
+        decided, undecided = self._read_on(), self.undecided
+        fresh = [oid for oid in fit if oid not in undecided and oid not in decided]
         until = time.monotonic() + time_s
         try:
             oversized = oversized_tips(self._git, fresh, but=f"{LOOKS}*", timeout=time_s / 2)
             reasons |= dict.fromkeys(oversized, _OVERSIZED)
         except ProcessError:
-            self._waiting |= dict.fromkeys(random.sample(fresh, len(fresh)))
-        for oid in list(self._waiting):
+            self._states.set_stage(random.sample(fresh, len(fresh)), Stage.QUEUED)
+        for oid in self._states.at_stage(Stage.QUEUED):
             if time.monotonic() >= until:
                 break
-            del self._waiting[oid]
             try:
                 reasons[oid] = _check_history(self._git, oid, _ALONE_S)
+                self._states.set_stage([oid], None)
             except ProcessError:
-                self._long[oid] = None
+                self._states.set_stage([oid], Stage.LONG)
         reasons |= decided | self._read_on()
         later = self.undecided
         return {oid: reason for oid, reason in reasons.items() if oid not in later and reason != _INCOMPLETE}
@@ -91,12 +90,12 @@ class HistorySizeChecker:
             if thread.is_alive():
                 return {}
             self._reading = None
-            if oid in self._long:
-                del self._long[oid]
+            if oid in self._states.at_stage(Stage.LONG):
+                self._states.set_stage([oid], None)
                 decided[oid] = result[0] if result else "its history cannot be read"
-        if self._long:
+        if long := self._states.at_stage(Stage.LONG):
             # Choose at random: somebody who pushes many must not come before all others.
-            oid, result = random.choice(list(self._long)), []  # noqa: S311 - an order, no secret
+            oid, result = random.choice(long), []  # noqa: S311 - an order, no secret
             thread = threading.Thread(target=self._read, args=(oid, result), daemon=True)
             self._reading = thread, oid, result
             thread.start()

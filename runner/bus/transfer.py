@@ -8,9 +8,9 @@ from bridge.errors import InfrastructureError, ProcessError
 from bridge.system import git_output
 from bridge.system.git import Git
 from bridge.system.process import Child
+from runner.bus.commits import HOSTILE
 from runner.bus.history_size import LOOKS
 from runner.bus.packed_refs import HEADS, PackedRefs
-from runner.bus.quarantine import HOSTILE
 from runner.bus.stale_files import temporary_packs
 from runner.bus.store import fetch_flags, scratch_repository
 

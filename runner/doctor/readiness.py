@@ -111,7 +111,7 @@ def _bus(context: RunnerContext) -> Iterator[Check]:
         return
     listed = len(context.bus.listing.tips)
     yield Check("bus", ok=True, message=f"{context.bus.url}: reached, {listed} request branches")
-    if late := listed - len(tips) - context.bus.quarantine.hostile_count:
+    if late := listed - len(tips) - context.bus.commits.hostile_count:
         message = f"{late} of the {listed} request branches are not fetched yet: they come slowly, or cannot be sent"
         fix = "A serving runner goes on fetching them. If that does not end: git fsck in the repository of the bus."
         yield Check("branches", None, message, fix)
@@ -124,11 +124,9 @@ def _bus(context: RunnerContext) -> Iterator[Check]:
 
 def _left_out(context: RunnerContext) -> Iterator[Check]:
     """Yield a check for each branch that is left out for good; of many, only for the first few."""
-    listing, quarantine = context.bus.listing, context.bus.quarantine
+    listing, commits = context.bus.listing, context.bus.commits
     refused = {
-        branch: reason
-        for branch, reason in quarantine.reasons.items()
-        if quarantine.has_refused_objects(branch)
+        branch: reason for branch, reason in commits.reasons.items() if commits.has_refused_objects(branch)
     }
     reason = dict.fromkeys(listing.some_odd, "no request can have this name") | refused
     for branch in list(reason)[:_SHOWN]:

@@ -104,7 +104,7 @@ def publish(context: RunnerContext, pending: Pending, *, is_new: bool = True) ->
     commit, expect = pending.answer, pending.expect
     for _ in range(10):
         pushed = bus.push(pending.branch, commit, expect=expect)
-        if pushed is Pushed.FAILED and bus.quarantine.has_refused_objects(pending.branch):
+        if pushed is Pushed.FAILED and bus.commits.has_refused_objects(pending.branch):
             _drop(context, pending, "git refuses what was pushed to it")
         elif pushed is Pushed.FAILED and bus.is_damaged(pending.branch, commit):
             _drop(context, pending, "the answer that was kept is damaged")

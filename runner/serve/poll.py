@@ -93,12 +93,12 @@ class Poller:
         fault = next((reason for reason in reasons.values() if reason.startswith(_HOST_FAULTS)), "")
         if bus.push_fault and reasons:
             fault = f"cannot push to the bus: {bus.push_fault}"
-        self._context.status_file.record_poll({**unfetched, **reasons, **bus.quarantine.reasons}, fault)
+        self._context.status_file.record_poll({**unfetched, **reasons, **bus.commits.reasons}, fault)
 
     def _tell_left_out(self) -> None:
         """Tell the operator, once for each branch, which branches cannot be fetched and why."""
         bus, tell = self._context.bus, self._context.tell
-        reasons = bus.quarantine.reasons
+        reasons = bus.commits.reasons
         new = [branch for branch in reasons if branch not in self._left_out]
         for branch in new[:_SHOWN]:
             tell(f"{branch} is left out: {reasons[branch]}")

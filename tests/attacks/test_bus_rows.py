@@ -384,8 +384,8 @@ def test_row_31_a_request_that_comes_during_a_search_does_not_wait_for_its_end(c
         context.bus.fetch()
         run = crowd.ask()
         assert run.branch in context.bus.fetch()
-        assert len(context.bus.quarantine.reasons) < 30
-        while len(context.bus.quarantine.reasons) < 30:
+        assert len(context.bus.commits.reasons) < 30
+        while len(context.bus.commits.reasons) < 30:
             assert run.branch in context.bus.fetch()
 
 

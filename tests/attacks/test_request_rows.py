@@ -491,7 +491,7 @@ def test_row_12_a_missing_object_is_not_fetched_from_a_remote_that_promises_it(t
         poller = Poller(context)
         while poller.poll():
             pass
-        assert set(context.bus.quarantine.reasons) == {missing}
+        assert set(context.bus.commits.reasons) == {missing}
 
     assert not sentinel.exists()
     assert target.result(beside).state is State.SUCCEEDED

@@ -13,6 +13,7 @@ from bridge.common import limits
 from bridge.errors import GitError
 from bridge.system.git import NETWORK_TIMEOUT, Git
 from runner.bus import history_size
+from runner.bus.commits import Commits
 from runner.bus.history_size import HistorySizeChecker, check_size
 from runner.serve.poll import Poller
 from tests.trees import list_tree
@@ -66,7 +67,7 @@ def test_a_long_history_is_read_beside_the_others(bus, long):
     git = Git.isolated(bus)
     short, slow = new_commits(git, 3), new_commits(git, 1, "slow\n")
     long.commits.update(slow)
-    checker = HistorySizeChecker(git)
+    checker = HistorySizeChecker(git, Commits())
 
     assert checker.check([*short, *slow], 60.0) == dict.fromkeys(short)
     assert checker.undecided == {*slow}
@@ -79,7 +80,7 @@ def test_a_long_history_with_a_commit_beyond_the_limit_is_refused_in_the_end(bus
     above = objects.commit(git, "main^{tree}", [heavy], "x\n", SOMEBODY)
     long.commits.add(above)
 
-    assert "ancestor beyond the limit" in until_decided(HistorySizeChecker(git), [above])[above]
+    assert "ancestor beyond the limit" in until_decided(HistorySizeChecker(git, Commits()), [above])[above]
 
 
 @pytest.mark.long
@@ -88,7 +89,7 @@ def test_what_comes_later_does_not_wait_behind_a_flood_of_long_histories(bus, lo
     flood = new_commits(git, 40)
     long.commits.update(flood)
     long.pause = 0.5
-    checker = HistorySizeChecker(git)
+    checker = HistorySizeChecker(git, Commits())
     checker.check(flood, 2.0)
     assert checker.undecided == {*flood}
     begun = [tips for tips, _ in long.asked if len(tips) == 1]
@@ -103,7 +104,7 @@ def test_reading_that_never_ends_is_told_and_ended_with_the_runner(bus, long, mo
     (endless,) = new_commits(git, 1)
     long.commits.add(endless)
     monkeypatch.setattr(history_size, "NETWORK_TIMEOUT", 1.0)
-    checker = HistorySizeChecker(git)
+    checker = HistorySizeChecker(git, Commits())
 
     assert "its history cannot be read: git took longer" in until_decided(checker, [endless])[endless]
     checker.close()
@@ -116,9 +117,9 @@ def test_of_a_history_that_is_not_whole_nothing_is_said(bus, long):
     (git.directory / "objects" / missing[:2] / missing[2:]).unlink()
     (whole,) = new_commits(git, 1, "whole\n")
 
-    assert until_decided(HistorySizeChecker(git), [above, whole]) == {whole: None}
+    assert until_decided(HistorySizeChecker(git, Commits()), [above, whole]) == {whole: None}
     long.commits.add(above)
-    assert until_decided(HistorySizeChecker(git), [above, whole]) == {whole: None}
+    assert until_decided(HistorySizeChecker(git, Commits()), [above, whole]) == {whole: None}
 
 
 def test_of_one_branch_alone_a_history_that_takes_too_long_is_said(bus, long):
@@ -173,7 +174,7 @@ def test_a_flood_of_long_histories_in_each_poll_does_not_starve_what_waits(bus, 
         choice=lambda some: some[0], sample=lambda some, _: sorted(some, key=lambda oid: oid == honest)
     )
     monkeypatch.setattr(history_size, "random", last)
-    checker = HistorySizeChecker(git)
+    checker = HistorySizeChecker(git, Commits())
     floods = [new_commits(git, 12, f"flood {i}\n") for i in range(12)]
     asked = [honest]
     for flood in floods:

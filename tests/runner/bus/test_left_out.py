@@ -13,7 +13,7 @@ from bridge.bus.branch_names import new_nonce
 from bridge.errors import ProcessError
 from bridge.system.git import Git
 from runner.bus import backoff, transfer
-from runner.bus.quarantine import HOSTILE
+from runner.bus.commits import HOSTILE
 from runner.bus.transfer import explain_failure
 from runner.serve.poll import Poller
 
@@ -89,7 +89,7 @@ def test_among_many_branches_a_bad_one_is_found_in_ever_smaller_batches(
     monkeypatch.setattr(transfer, "start_fetch", lambda *args, **at: (asked.append(1), start(*args, **at))[1])
     with host.context() as context:
         assert len(context.bus.fetch()) == 200
-        assert set(context.bus.quarantine.reasons) == {bad}
+        assert set(context.bus.commits.reasons) == {bad}
     assert len(asked) < 30  # 29 if it stands at the worst of the 201 places
 
 
@@ -102,12 +102,12 @@ def test_a_flood_of_bad_branches_is_worked_off_while_others_are_served(host, req
         poller, left_out = Poller(context), []
         for _ in range(20):
             poller.poll()
-            left_out.append(len(context.bus.quarantine.reasons))
+            left_out.append(len(context.bus.commits.reasons))
             if left_out[-1] == len(bad):
                 break
         poller.poll()
         assert host.result(good).state == "succeeded"
-        assert set(context.bus.quarantine.reasons) == bad
+        assert set(context.bus.commits.reasons) == bad
     assert left_out[0] < len(bad)
 
 
@@ -131,7 +131,7 @@ def test_a_branch_that_is_gone_from_the_bus_is_forgotten(host, requester, poison
         requester.delete(bad)
         poison()
         context.bus.fetch()
-        assert bad not in context.bus.quarantine.reasons
+        assert bad not in context.bus.commits.reasons
 
 
 def test_what_is_pushed_upon_a_job_that_runs_ends_its_answer_and_no_more(
@@ -233,7 +233,7 @@ def test_row_107_no_number_of_branches_that_the_bus_cannot_send_stops_a_request(
         assert host.result(good).state == "succeeded"
         while context.bus.unfetched:
             poller.poll()
-        assert set(context.bus.quarantine.reasons) == set(bad)
+        assert set(context.bus.commits.reasons) == set(bad)
 
 
 def test_row_107_a_request_is_not_asked_for_with_branches_that_could_not_be_sent_before(
@@ -242,9 +242,9 @@ def test_row_107_a_request_is_not_asked_for_with_branches_that_could_not_be_sent
     bad = spoil(3)
     with host.context() as context:
         context.bus.fetch()
-        assert set(context.bus.quarantine.reasons) == set(bad)
+        assert set(context.bus.commits.reasons) == set(bad)
         good = requester.send(requester.manifest())
-        monkeypatch.setattr(context.bus.quarantine, "holds", lambda _commit: False)
+        monkeypatch.setattr(context.bus.commits, "holds", lambda _commit: False)
         asked = []
         start = transfer.start_fetch
         monkeypatch.setattr(

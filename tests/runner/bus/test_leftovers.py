@@ -38,7 +38,7 @@ def test_row_94_a_pack_that_is_cut_short_leaves_no_file(keyed, ask):
         with keyed.context(bus={"url": f"{server.url}/bus.git"}) as context:
             try:
                 ask(context.bus)
-                failed = list(context.bus.quarantine.reasons)
+                failed = list(context.bus.commits.reasons)
             except InfrastructureError:
                 failed = [BRANCH]
             assert any(method == "POST" for method, _, _ in server.asked)
@@ -59,7 +59,7 @@ def test_row_106_a_pack_without_end_fills_no_disk(keyed, small_disk):
             assert list(packs.glob("tmp_*")) == []
 
             context.bus.fetch()
-            (why,) = context.bus.quarantine.reasons.values()
+            (why,) = context.bus.commits.reasons.values()
             assert "leaves less than 32 MiB of the disk free; trying again" in why
             assert list(packs.glob("tmp_*")) == []
     finally:

@@ -179,7 +179,7 @@ def test_once_the_first_history_is_there_what_was_slow_for_it_is_asked_for_at_on
     monkeypatch.setattr(backoff, "FIRST_S", 3600.0)
     monkeypatch.setattr(backoff, "LONGEST_S", 3600.0)
     with keyed.context(bus={"url": http_bus.url}) as context:
-        while len(context.bus.quarantine.reasons) < len(sent):
+        while len(context.bus.commits.reasons) < len(sent):
             assert context.bus.fetch() == {}
         monkeypatch.setattr(limits, "FETCH_S", 60.0)
         monkeypatch.setattr(fetching, "ALONE_S", 60.0)
@@ -187,7 +187,7 @@ def test_once_the_first_history_is_there_what_was_slow_for_it_is_asked_for_at_on
 
         while not context.bus.fetch():
             time.sleep(0.01)
-        assert context.bus.quarantine.reasons == {}
+        assert context.bus.commits.reasons == {}
         assert {*context.bus.fetch()} == {*sent}
 
 
@@ -288,8 +288,8 @@ def test_many_slow_commits_delay_one_that_came_with_them_by_their_short_turns_al
         # The others keep their turns, and the operator sees why they wait.
         for _ in range(60):
             fetch()
-        assert set(context.bus.quarantine.reasons.values()) == {f"{SlowError().message}; trying again"}
-        assert len(context.bus.quarantine.reasons) == count
+        assert set(context.bus.commits.reasons.values()) == {f"{SlowError().message}; trying again"}
+        assert len(context.bus.commits.reasons) == count
         costly.slow.clear()
         until = time.monotonic() + 120
         while len(fetch()) < count + 3:
