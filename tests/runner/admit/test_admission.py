@@ -12,6 +12,7 @@ from bridge.bus import objects, wire
 from bridge.bus.branch_names import new_nonce
 from bridge.bus.wire import State
 from bridge.errors import ExitCode
+from runner.state.ledger import FENCED
 
 NOW = int(time.time())
 
@@ -371,6 +372,18 @@ class TestReplay:
 
         assert host.answer(branch) == before
         assert not host.ran.exists()
+
+    def test_a_request_whose_answer_was_dropped_does_not_run_on_a_new_branch(self, host, requester):
+        """As when its branch is deleted under its job: what it did cannot be undone."""
+        branch = requester.send(requester.manifest())
+        commit = requester.git.text("rev-parse", f"refs/remotes/origin/{branch}")
+        requester.delete(branch)
+        with host.context() as context:
+            context.ledger.begin(commit, branch=branch)
+            context.ledger.mark_settled(branch=branch, state=FENCED)
+        requester.push(commit, branch)
+
+        _is_refused(host, branch, "replayed")
 
     def test_without_the_answer_that_was_given_it_is_refused(self, host, requester, done):
         branch, _ = done
