@@ -27,7 +27,19 @@ except ImportError as error:
         install.how(),
     ) from error
 
-__all__ = ["DTYPES", "integers", "load", "mx", "nn", "number", "on_cpu", "optimizers", "tree"]
+__all__ = [
+    "DTYPES",
+    "dtype_name",
+    "integers",
+    "load",
+    "mx",
+    "nn",
+    "number",
+    "on_cpu",
+    "optimizers",
+    "parameter_bytes",
+    "tree",
+]
 
 optimizers: Any = _optimizers  # has no types
 tree: Any = _tree  # its types are unions of everything that a tree may be
@@ -49,6 +61,16 @@ def number(x: mx.array) -> float:
 def integers(x: mx.array) -> list[int]:
     """Return the values of an array of integers with one axis."""
     return cast("list[int]", x.tolist())
+
+
+def dtype_name(dtype: mx.Dtype) -> str:
+    """Return the name of a type in files and reports, such as ``float16``."""
+    return str(dtype).removeprefix("mlx.core.")
+
+
+def parameter_bytes(model: nn.Module) -> int:
+    """Return the bytes of a model's parameters."""
+    return sum(leaf.nbytes for _, leaf in tree.tree_flatten(model.parameters()))
 
 
 def on_cpu() -> bool:

@@ -12,7 +12,7 @@ from engine.cache.codec_id import CodecId
 from engine.codec.row_codec import RawCodec, RowCodec
 from engine.errors import BadInput
 from engine.lm import cache as lm_cache
-from engine.mx import mx
+from engine.mx import dtype_name, mx
 
 DEFAULT = "e8v@4.25"
 Mixed: Any = lm_cache.KVCache if TYPE_CHECKING else object  # the mixin is combined with a cache of mlx-lm's
@@ -58,7 +58,7 @@ class PackedMixin(Mixed):
     def pack(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Return the rows of keys and values, uint8 ``[batch, heads, tokens, bytes]``, without storing them."""
         if self.codecs is None:
-            self.dtype = str(keys.dtype).removeprefix("mlx.core.")
+            self.dtype = dtype_name(keys.dtype)
             dims = keys.shape[-1], values.shape[-1]
             self.codecs = CodecId(self.spec, dims, self.dtype).codecs
         return self.encode(keys, values, self.codecs)

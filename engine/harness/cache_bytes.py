@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from engine.cache.protocol import Cache
-from engine.mx import mx, tree
+from engine.mx import dtype_name, mx, tree
 
 
 def live(caches: Sequence[Cache], peak: int | None = None) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def section(layers: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def layer(kind: str, arrays: Iterable[mx.array]) -> dict[str, Any]:
     """Return one layer of a ``memory``; empty arrays do not count."""
     live = [x for x in arrays if x.size]
-    about = [{"shape": list(x.shape), "dtype": str(x.dtype).removeprefix("mlx.core.")} for x in live]
+    about = [{"shape": list(x.shape), "dtype": dtype_name(x.dtype)} for x in live]
     return {"kind": kind, "nbytes": sum(x.nbytes for x in live), "arrays": about}
 
 

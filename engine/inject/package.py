@@ -17,7 +17,7 @@ from engine.inject import NAME
 from engine.inject.strategy import NONE, Decision, decide, injected, replaced
 from engine.lm import cache as lm_cache
 from engine.models import Pair
-from engine.mx import mx, tree
+from engine.mx import mx, parameter_bytes
 
 
 class NotInjectedError(EngineError):
@@ -52,7 +52,7 @@ class Package:
             raise NotInjectedError(f"no DFlash drafter is loaded for {pair.name}")
         self._module, self.draft = load_drafter(pair)
         self.target, self._tokenizer = pair.another_target(), pair.tokenizer
-        self.nbytes = sum(leaf.nbytes for _, leaf in tree.tree_flatten(self.draft.parameters()))
+        self.nbytes = parameter_bytes(self.draft)
         self.block = int(self.draft.config.block_size)
         self.decision: Decision = decide(self._module, self.target)
         if self.decision.strategy == NONE:

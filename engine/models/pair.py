@@ -15,7 +15,7 @@ from engine.lm import utils as lm_utils
 from engine.models import registry
 from engine.models.fit import check_fit
 from engine.models.target import chosen_dtype, load_target, load_tokenizer, rebuild
-from engine.mx import mx, nn, tree
+from engine.mx import dtype_name, mx, nn, tree
 from engine.restore import drafted, learned, weights
 from engine.tokens import Tokenizer
 
@@ -170,6 +170,6 @@ def _dtype(model: nn.Module) -> str:
     sizes: dict[str, int] = {}
     for _, leaf in tree.tree_flatten(model.parameters()):
         if mx.issubdtype(leaf.dtype, mx.floating):
-            name = str(leaf.dtype).removeprefix("mlx.core.")
+            name = dtype_name(leaf.dtype)
             sizes[name] = sizes.get(name, 0) + leaf.size
     return max(sizes, key=sizes.__getitem__, default="none")

@@ -18,7 +18,7 @@ from engine.inject.package import Package
 from engine.models import Pair, catalogue, load, registry
 from engine.models.agreement import Agreement, measure_agreement
 from engine.models.target import chosen_dtype
-from engine.mx import nn, tree
+from engine.mx import nn, parameter_bytes
 from engine.serve.backend import Model
 from engine.serve.settings import drafter_of
 
@@ -91,7 +91,7 @@ def resident_of(name: str, pair: Pair) -> Resident:
         context=context_of(target) or CONTEXT,
         tokens=tokens_of(target),
         vocabulary=logits_of(target),
-        nbytes=sum(tree_bytes(model) + bytes_of_copies(model) for model in parts),
+        nbytes=sum(parameter_bytes(model) + bytes_of_copies(model) for model in parts),
         layers=len(target.layers),
         caches=tuple(spec for spec in catalogue.offered(name) if _takes(target, name, spec)),
         drafted=pair.draft is not None,
@@ -110,11 +110,6 @@ def _takes(target: nn.Module, name: str, spec: str) -> bool:
     except EngineError:
         return False
     return 2 * boundary < len(target.layers)
-
-
-def tree_bytes(model: nn.Module) -> int:
-    """Return the bytes of a model's arrays."""
-    return sum(leaf.nbytes for _, leaf in tree.tree_flatten(model.parameters()))
 
 
 def expected_weights(name: str, draft: str, dtype: str | None) -> int:

@@ -16,7 +16,7 @@ from engine.cache import make_caches
 from engine.cache.kinds import layout_of
 from engine.checkpoints import digests
 from engine.dflash.propose.proposer import Proposer
-from engine.mx import mx, tree
+from engine.mx import dtype_name, mx, tree
 from engine.serve.prefix_cache import arithmetic, snapshots
 from engine.serve.prefix_cache.snapshots import Snapshot
 from engine.serve.resident import Resident
@@ -80,7 +80,7 @@ def namespace_of(resident: Resident, spec: str, boundary: int, block: int, *, dr
     forms = tuple(map(form_of, (snapshots.take(cache, 0, block) for cache in flat), sizes))
     layout = [[(f.kind, f.arrays, f.most) for f in each] for each in (forms, context)]
     roles = ("target", "draft") if drafts else ("target",)
-    dtypes = {_name(leaf.dtype) for _, leaf in tree.tree_flatten(pair.target.parameters())}
+    dtypes = {dtype_name(leaf.dtype) for _, leaf in tree.tree_flatten(pair.target.parameters())}
     models = [digests.model(role, "", pair.parts[role].folder, ",".join(sorted(dtypes))) for role in roles]
     parts = {
         "model": digest([(each["weights"], each["config"], each["dtype"]) for each in models]),
@@ -94,12 +94,8 @@ def namespace_of(resident: Resident, spec: str, boundary: int, block: int, *, dr
 
 def form_of(snapshot: Snapshot, most: int) -> Form:
     """Return the form of a snapshot. If ``most`` is not 0, axis 2 may have up to ``most`` entries."""
-    arrays = tuple(None if x is None else (_name(x.dtype), tuple(x.shape)) for x in snapshot.arrays)
+    arrays = tuple(None if x is None else (dtype_name(x.dtype), tuple(x.shape)) for x in snapshot.arrays)
     return Form(snapshot.kind, snapshot.codec, arrays, most)
-
-
-def _name(dtype: mx.Dtype) -> str:
-    return str(dtype).removeprefix("mlx.core.")
 
 
 def digest(facts: Any) -> str:

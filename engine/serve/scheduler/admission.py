@@ -7,12 +7,12 @@ from engine.cache import make_caches
 from engine.cache.kinds import layout_of
 from engine.dflash.step import live_bytes
 from engine.inject import NAME as PACKAGE
-from engine.mx import mx
+from engine.mx import mx, parameter_bytes
 from engine.serve.backend import Job, Options
 from engine.serve.errors import ApiError
 from engine.serve.prefix_cache.prefix import Prefixes
 from engine.serve.prefix_cache.snapshots import flat
-from engine.serve.resident import Resident, tree_bytes
+from engine.serve.resident import Resident
 from engine.serve.scheduler.residents import Residents
 from engine.serve.settings import Settings
 
@@ -89,7 +89,7 @@ def predicted(resident: Resident, options: Options, prompt: int, chunk: int, *, 
         else:
             total += nbytes * -(-min(tokens, most + chunk) // GRAIN) if kind == "ring" else nbytes
     if options.draft == PACKAGE and draft is not None and resident.package is None:
-        total += tree_bytes(draft)
+        total += parameter_bytes(draft)
     if options.draft in ("auto", "dflash", PACKAGE) and draft is not None:
         config = draft.config
         row = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 4
