@@ -14,7 +14,7 @@ from bridge.common import install
 from bridge.reports import kinds
 from bridge.reports.repetition import first_difference
 from engine.dflash import Tapped, load_draft
-from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
+from engine.dflash.target.embeddings import drafter_scale
 from engine.errors import BadInput
 from engine.harness.arm import Arm, Turn, interleave
 from engine.harness.job import Job, sections
@@ -23,7 +23,7 @@ from engine.harness.rows import Row
 from engine.inject.package import load_drafter
 from engine.lm import cache as lm_cache
 from engine.models import Pair
-from engine.mx import DTYPES, integers, mx, nn, number
+from engine.mx import DTYPES, dtype_name, integers, mx, nn, number
 
 KIND = kinds.PARITY
 OURS = "engine.dflash"
@@ -85,14 +85,10 @@ def sides_of(pair: Pair, against: str, dtype: str) -> tuple[Side, Side]:
 def _side(
     pair: Pair, role: str, loop: str, start: Callable[[], Draft], dtype: mx.Dtype, **options: Any
 ) -> Side:
-    options["dtype"] = str(dtype).removeprefix("mlx.core.")
-    options["embed_scale"] = _embed_scale(pair)
+    options["dtype"] = dtype_name(dtype)
+    options["embed_scale"] = drafter_scale(pair.draft.config, pair.target)
     name = {"reference": "reference", "candidate": "engine"}[role]
     return Arm(name, role, loop, lambda _: start(), options=options)
-
-
-def _embed_scale(pair: Pair) -> float:
-    return DraftEmbeddings(TargetEmbeddings.of(pair.target), pair.draft.config).scale
 
 
 def _own(
@@ -138,7 +134,7 @@ def _package(pair: Pair) -> Side:
     check_package()
     _, draft = load_drafter(pair)
     draft.bind(pair.target)
-    draft.embed_scale = _embed_scale(pair)  # both implementations get the checkpoint's factor
+    draft.embed_scale = drafter_scale(pair.draft.config, pair.target)  # as ours has it
     dtype = draft.fc.weight.dtype
 
     def start() -> Draft:

@@ -135,3 +135,8 @@ def _first_input(target: nn.Module, tokens: mx.array) -> mx.array | None:
     first = _First(layers[0])
     with_layers(target, path, [first, *layers[1:]])(tokens)  # the rest of the pass is never computed
     return first.received
+
+
+def drafter_scale(config: DraftConfig, target: nn.Module) -> float:
+    """Return the factor by which a drafter reads the rows of a target's embeddings, all factors together."""
+    return DraftEmbeddings(TargetEmbeddings.of(target), config).scale

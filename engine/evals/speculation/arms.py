@@ -16,7 +16,7 @@ from engine.dflash import stream_generate
 from engine.dflash.generation import evaluates_early
 from engine.dflash.propose.adaptive import Adaptive
 from engine.dflash.step import Step
-from engine.dflash.target.embeddings import DraftEmbeddings, TargetEmbeddings
+from engine.dflash.target.embeddings import drafter_scale
 from engine.dflash.target.small_gemm import form_of
 from engine.harness.arm import Arm
 from engine.harness.rows import CHUNK
@@ -172,7 +172,7 @@ def _ours(
         "products": form_of(pair.target),
     }
     if draft is not None:
-        options["embed_scale"] = DraftEmbeddings(TargetEmbeddings.of(pair.target), draft.config).scale
+        options["embed_scale"] = drafter_scale(draft.config, pair.target)
     return Arm(
         name, role, OUR_LOOP, decode=start, oracle=oracle, options=options, profile=slow, **_over(pair, cache)
     )
