@@ -154,9 +154,16 @@ class Run:
         """Wait for the result of a round: the number of accepted drafts, the token after them, and all drafts."""
         if self.loop == "eager":
             return self._accept_each(logits, drafts)
+        return self.outcome(self.judge(logits, drafts, drawn_from))
+
+    def judge(self, logits: mx.array, drafts: mx.array, drawn_from: mx.array | None) -> mx.array:
+        """Return the result of a round on the device: accepted drafts, the token after them, and all drafts."""
         accepted, following = self.sampler.accept(logits, drafts, drawn_from)
-        verdict = mx.concatenate([accepted, following.astype(mx.int32), drafts[0]])
-        n, last, *proposed = self.read(verdict)  # the round's only wait, if the loop is lazy or fused
+        return mx.concatenate([accepted, following.astype(mx.int32), drafts[0]])
+
+    def outcome(self, verdict: mx.array) -> tuple[int, int, list[int]]:
+        """Wait for what ``judge`` returned. It is the round's only wait, if the loop is lazy or fused."""
+        n, last, *proposed = self.read(verdict)
         return n, last, proposed
 
     def _accept_each(self, logits: mx.array, drafts: mx.array) -> tuple[int, int, list[int]]:

@@ -98,10 +98,9 @@ def _round(
         run.clock.lap("draft")
     if guide is None:
         logits, taps = yield Forward(run, mx.concatenate([run.pending, drafts], axis=1))
-        accepted, following = run.sampler.accept(logits, drafts, drawn_from)
-        verdict = mx.concatenate([accepted, following.astype(mx.int32), drafts[0]])
+        verdict = run.judge(logits, drafts, drawn_from)
         yield Verdict(verdict)
-        n, last, *proposed = run.read(verdict)
+        n, last, proposed = run.outcome(verdict)
         committed = [*proposed[:n], last]
     else:
         proposed = run.read(drafts[0]) if drafts.shape[1] else []
