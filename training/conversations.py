@@ -8,14 +8,12 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from training.tokenizer import CALL, CALL_END, END, THOUGHT, THOUGHT_END, TURN, TURN_END
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+from training.rows import Batches
+from training.tokenizer import CALL, CALL_END, THOUGHT, THOUGHT_END, TURN, TURN_END
 
 Piece = tuple[str, float]
 ANSWER, GIVEN = 1.0, 0.05  # weights of the loss
@@ -223,27 +221,8 @@ def pieces(chat: Chat, *, thinking: bool) -> list[Piece]:
     return [(f"{head}{THOUGHT}\n", GIVEN), (thought + chat.answer + TURN_END + "\n", ANSWER)]
 
 
-class ChatRows:
-    """An endless, seeded stream of batches of chats; as ``training.rows.Rows``.
-
-    Args:
-        tokenizer: a ``tokenizers.Tokenizer`` that knows the marks of thoughts and calls.
-        seed: two streams with one seed are the same, batch for batch.
-    """
-
-    def __init__(self, tokenizer: "Tokenizer", seed: int) -> None:
-        self.tokenizer, self.seed = tokenizer, seed
-        end = tokenizer.token_to_id(END)
-        if end is None:
-            raise ValueError(f"the tokenizer does not know {END}")
-        self.end = end
-
-    def batch(self, step: int, rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return tokens ``[rows, length + 1]`` int64 and the loss weights of their successors ``[rows, length]``."""
-        rng = random.Random(f"{self.seed}/{step}")
-        made = [self._row(rng, length + 1) for _ in range(rows)]
-        tokens, weights = (np.stack(part) for part in zip(*made, strict=True))
-        return tokens.astype(np.int64), weights[:, 1:].astype(np.float32)
+class ChatRows(Batches):
+    """Batches of chats. The tokenizer knows the marks of thoughts and calls."""
 
     def texts(self, count: int) -> list[str]:
         """Return so many chats as text, without the end of text between them."""

@@ -1,6 +1,7 @@
 """Training rows: windows of source text, and generated tasks packed end to end."""
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,35 @@ HARD: tasks.Mix = (
 )
 
 
-class Rows:
-    """An endless, seeded stream of batches.
+class Batches(ABC):
+    """An endless, seeded stream of batches of rows; two streams with one seed are the same, batch for batch."""
+
+    def __init__(self, tokenizer: "Tokenizer", seed: int) -> None:
+        self.tokenizer, self.seed = tokenizer, seed
+        end = tokenizer.token_to_id(END)
+        if end is None:
+            raise ValueError(f"the tokenizer does not know {END}")
+        self.end = end
+
+    def batch(self, step: int, rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return tokens ``[rows, length + 1]`` int64 and the loss weights of their successors ``[rows, length]``."""
+        rng = random.Random(f"{self.seed}/{step}")
+        made = [self._row(rng, length + 1) for _ in range(rows)]
+        tokens, weights = (np.stack(part) for part in zip(*made, strict=True))
+        return tokens.astype(np.int64), weights[:, 1:].astype(np.float32)
+
+    @abstractmethod
+    def _row(self, rng: random.Random, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the tokens of a row and their loss weights."""
+
+
+class Rows(Batches):
+    """Batches of source text and generated tasks.
 
     Args:
         tokenizer: a ``tokenizers.Tokenizer``.
         files: the training files.
-        seed: two streams with one seed are the same, batch for batch.
+        seed: see ``Batches``.
         task_share: the share of rows that hold generated tasks.
         library_share: the share of source rows taken from the standard library.
         mix: the kinds of tasks.
@@ -50,15 +73,10 @@ class Rows:
         library_share: float = 0.5,
         mix: tasks.Mix = tasks.TASKS,
     ) -> None:
-        self.tokenizer = tokenizer
-        self.seed = seed
+        super().__init__(tokenizer, seed)
         self.task_share, self.library_share, self.mix = task_share, library_share, mix
         self.own: np.ndarray | None = None
         self.own_share = 0.0
-        end = tokenizer.token_to_id(END)
-        if end is None:
-            raise ValueError(f"the tokenizer does not know {END}")
-        self.end = end
         self.lines = [line for file in files for line in file.text.splitlines() if line.strip()]
         library = [file for file in files if file.source == "python"]
         others = [file for file in files if file.source != "python"]
@@ -71,13 +89,6 @@ class Rows:
         encoded = self.tokenizer.encode_batch([file.text for file in files])
         parts = [np.asarray([*one.ids, self.end], np.uint16) for one in encoded]
         return np.concatenate(parts) if parts else np.zeros(0, np.uint16)
-
-    def batch(self, step: int, rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return tokens ``[rows, length + 1]`` int64 and the loss weights of their successors ``[rows, length]``."""
-        rng = random.Random(f"{self.seed}/{step}")
-        made = [self._row(rng, length + 1) for _ in range(rows)]
-        tokens, weights = (np.stack(part) for part in zip(*made, strict=True))
-        return tokens.astype(np.int64), weights[:, 1:].astype(np.float32)
 
     def _row(self, rng: random.Random, length: int) -> tuple[np.ndarray, np.ndarray]:
         drawn = rng.random()
