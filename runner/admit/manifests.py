@@ -12,6 +12,7 @@ from bridge.system.git import Git
 from runner.refusal import Refusal
 
 _CODES = ("too_large", "bad_json", "unknown_schema_version", "bad_nonce", "bad_manifest")
+UNFINISHED = f"waits for its file {wire.REQUEST}"
 # Bound on the parsed manifests kept in memory. Other manifests are read again when their request has its turn.
 CACHE_BYTES = 64 << 20
 # Rough size of a parsed manifest in memory, in addition to its text.

@@ -105,10 +105,10 @@ def once_command(policy: Path | None, branch: str, commit: str | None, results: 
     """Handle one request branch and exit with its exit code.
 
     GitHub Actions workflows call this command. A branch that is already answered is left alone. If another runner
-    holds the request, if it is left to one, or if it waits for approval, the exit code is 3.
+    holds the request, if it is left to one, or if it waits for approval or its manifest, the exit code is 3.
 
-    KAKEYA_MAC_VERIFIER_PATH and KAKEYA_MAC_DRAFTER_ID in the environment choose the models, if the policy's
-    actions.models allows them.
+    KAKEYA_MAC_VERIFIER_PATH, KAKEYA_MAC_DRAFTER_ID and KAKEYA_MAC_FTHETA_DIR in the environment choose the models, if
+    the policy's actions.models allows them.
     """
     with open_runner(with_workflow_models(load_policy(policy), tell), tell) as context:
         stop_on_signals(context.stop)

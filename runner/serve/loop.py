@@ -11,7 +11,7 @@ from bridge.errors import InfrastructureError, KakeyaError, RefusedError, Verifi
 from bridge.system.git import NETWORK_TIMEOUT
 from bridge.verify.check import verify
 from bridge.verify.export import write_answer
-from runner.admit.manifests import read_candidate
+from runner.admit.manifests import UNFINISHED, Candidate, is_unfinished, read_candidate
 from runner.bus.backoff import Backoff
 from runner.context import RunnerContext
 from runner.faults import explain
@@ -138,8 +138,8 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
     if name in waiting:
         raise InfrastructureError(f"the answer of {name} cannot be pushed", fix="Try again.")
     candidate = read_candidate(context.bus.git, branch)
-    if action is Action.TAKE and is_for_others(context, candidate):
-        context.tell(f"{name}: asks for labels that this runner lacks")
+    if action is Action.TAKE and (reason := _why_left(context, candidate)):
+        context.tell(f"{name}: {reason}")
         return None
     published = apply(context, candidate, action)
     if isinstance(published, Waits):
@@ -147,6 +147,13 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
         published = State.REQUESTED
     record = context.ledger.entry(name)
     return _shown(context, record.published if record else None, published)
+
+
+def _why_left(context: RunnerContext, candidate: Candidate) -> str:
+    """Return why this runner leaves a request alone; empty if it does not."""
+    if is_for_others(context, candidate):
+        return "asks for labels that this runner lacks"
+    return UNFINISHED if is_unfinished(context.bus.git, candidate) else ""
 
 
 def _shown(context: RunnerContext, answer: str | None, state: State | None) -> State | None:

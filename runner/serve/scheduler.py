@@ -4,11 +4,10 @@ import time
 from collections.abc import Iterable
 from operator import attrgetter
 
-from bridge.bus import wire
 from bridge.errors import InfrastructureError
 from runner.admit.admission import start_deadline
 from runner.admit.approvals import Approvals
-from runner.admit.manifests import Candidate, is_unfinished, read_candidate
+from runner.admit.manifests import UNFINISHED, Candidate, is_unfinished, read_candidate
 from runner.context import RunnerContext
 from runner.faults import explain
 from runner.serve.dispatch import Waits, apply, is_for_others, try_admit
@@ -191,7 +190,7 @@ class Scheduler:
         candidate = read_candidate(git, branch, request.manifest)
         remaining_s = UNFINISHED_S - request.unchanged_s()
         if action is Action.TAKE and remaining_s > 0 and is_unfinished(git, candidate):
-            request.settle(time.time() + remaining_s, f"waits for its file {wire.REQUEST}")
+            request.settle(time.time() + remaining_s, UNFINISHED)
             return None, action
         if action is Action.TAKE and is_for_others(self._context, candidate):
             deadline = start_deadline(candidate.require_request())

@@ -15,6 +15,7 @@ import pytest
 
 from bridge.bus import wire
 from bridge.bus.branch_names import new_nonce
+from runner.serve.loop import once
 from tests.conftest import Keyed
 from tests.repo import host_api
 from tests.repo.console import blocks, follow, section, steps
@@ -123,6 +124,9 @@ def test_a_file_that_never_comes_is_refused_once_the_time_is_over(api, keyed: Ke
     GitHubTools(api).create_branch(branch=branch, from_branch="main")
     keyed.handle()
     assert client.status(branch).state == "requested"
+    with keyed.context() as context:
+        assert once(context, branch) is None
+    assert keyed.told[-1] == f"{branch}: waits for its file .mac-bridge/request.json"
     monkeypatch.setattr("runner.serve.scheduler.UNFINISHED_S", 0.0)
 
     keyed.handle()
