@@ -101,7 +101,9 @@ def _write_policy(path: Path, policy: Mapping[str, object]) -> None:
     path.chmod(0o600)
 
 
-def _provide_key(stage: Stage, state: Path, key_folder: Path | None, policy: Mapping[str, object]) -> None:
+def _provide_key(
+    stage: Stage, state_folder: Path, key_folder: Path | None, policy: Mapping[str, object]
+) -> None:
     """Put the key pair into the runner's state folder; make one first if there is none."""
     if key_folder is None:
         _make_key(stage.policy)
@@ -110,9 +112,9 @@ def _provide_key(stage: Stage, state: Path, key_folder: Path | None, policy: Map
         other = stage.folder / "key.yaml"
         _write_policy(other, {**policy, "state": str(key_folder.absolute())})
         _make_key(other)
-    state.mkdir(mode=0o700)
+    state_folder.mkdir(mode=0o700)
     for name in (PRIVATE_KEY, PUBLIC_KEY):
-        shutil.copy2(key_folder / name, state / name)
+        shutil.copy2(key_folder / name, state_folder / name)
 
 
 def _make_key(policy: Path) -> None:

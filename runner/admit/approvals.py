@@ -21,8 +21,8 @@ NAME = "approvals.jsonl"
 class Approvals:
     """The approvals of one state folder. Each call reads the file again; several processes may append to it."""
 
-    def __init__(self, state: Path) -> None:
-        self._path = state / NAME
+    def __init__(self, state_folder: Path) -> None:
+        self._path = state_folder / NAME
 
     def approve(self, branch: str, request: str, by: str) -> None:
         """Approve one request commit on one branch. The approval is on disk when the call returns."""

@@ -54,9 +54,9 @@ class Pushed(Enum):
 class Bus(Fetcher):
     """A remote repository, and the store in which its request branches are mirrored."""
 
-    def __init__(self, settings: policy.Bus, state: Path) -> None:
+    def __init__(self, settings: policy.Bus, state_folder: Path) -> None:
         self._secret = token_of(settings)
-        opened = open_store(settings, state / "store.git", self._secret)
+        opened = open_store(settings, state_folder / "store.git", self._secret)
         super().__init__(replace(opened, on_failure=self._suspect), settings.url, tuple(settings.patterns))
         self.budget = Budget(settings.budget, lambda: self.sightings.lag_s)
         self.piggyback: PiggybackRef | None = None

@@ -34,9 +34,11 @@ _STORE_KIB = 256 << 10
 class OtherRunners:
     """The live runners other than ``instance``, which is this one. With keys, only records signed with one count."""
 
-    def __init__(self, settings: policy.Bus, state: Path, keys: Sequence[PublicKey], instance: str) -> None:
+    def __init__(
+        self, settings: policy.Bus, state_folder: Path, keys: Sequence[PublicKey], instance: str
+    ) -> None:
         self._settings = settings
-        self._folder = state / _STORE
+        self._folder = state_folder / _STORE
         self._keys = keys
         self._instance = instance
         self._seen: Sequence[RunnerSighting] = ()

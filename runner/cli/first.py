@@ -94,9 +94,9 @@ def keygen_command(policy: Path | None, *, show: bool, force: bool, as_json: boo
         say(line)
 
 
-def _signs_with(state: Path) -> str:
+def _signs_with(state_folder: Path) -> str:
     """Return with which key the serving process signs, by its own word."""
-    facts = read_facts(state)
+    facts = read_facts(state_folder)
     if facts is None or "key" not in facts.about:
         return "signs as it did before"
     key = facts.about["key"]

@@ -32,13 +32,13 @@ def how_to_pin(keys: Sequence[PublicKey], file: Path) -> Iterator[str]:
     yield f"or, for one clone on this machine: git config {SETTING} {shlex.quote(str(file))}"
 
 
-def make_first_key(state: Path) -> None:
+def make_first_key(state_folder: Path) -> None:
     """Make the signing key if there is none, and say where it is and how to pin it. A failure is said, not raised."""
     try:
-        is_new = signing_key.make_missing_key(state)
-        keys = signing_key.public_keys(state)
+        is_new = signing_key.make_missing_key(state_folder)
+        keys = signing_key.public_keys(state_folder)
     except OSError as error:
-        say(f"no key was made, so answers will not be signed: {error.strerror} ({state})")
+        say(f"no key was made, so answers will not be signed: {error.strerror} ({state_folder})")
         say("fix: as the user that will serve, run kakeya-runner keygen")
     except KakeyaError as error:
         say(f"no key was made: {error.message}")
@@ -46,6 +46,6 @@ def make_first_key(state: Path) -> None:
             say(f"fix: {error.fix}")
     else:
         made = "answers are signed with the new key" if is_new else "answers are signed with the key"
-        say(f"{made} {state / signing_key.PRIVATE} ({keys[0].short})")
-        for line in how_to_pin(keys, state / signing_key.PUBLIC):
+        say(f"{made} {state_folder / signing_key.PRIVATE} ({keys[0].short})")
+        for line in how_to_pin(keys, state_folder / signing_key.PUBLIC):
             say(line)

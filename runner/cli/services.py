@@ -137,26 +137,26 @@ def service_of(settings: Settings) -> Service:
     raise UsageError(f"no service manager is known for {sys.platform}", fix=fix)
 
 
-def _key(state: Path) -> Plan:
-    file = state / signing_key.PRIVATE
+def _key(state_folder: Path) -> Plan:
+    file = state_folder / signing_key.PRIVATE
     if os.path.lexists(file):
         return Plan()
 
     def make() -> str:
-        signing_key.make_missing_key(state)
+        signing_key.make_missing_key(state_folder)
         return f"write {file}"
 
     return Plan([Step([f"make a key to sign answers with: {file}"], make)])
 
 
-def _pin(state: Path, clone: Path | None) -> Plan:
+def _pin(state_folder: Path, clone: Path | None) -> Plan:
     """Return the plan that pins the public key: print it, or write it into a clone for a maintainer to commit."""
     # Without the key, the steps are only shown.
-    keys = signing_key.public_keys(state) if (state / signing_key.PRIVATE).exists() else ()
+    keys = signing_key.public_keys(state_folder) if (state_folder / signing_key.PRIVATE).exists() else ()
     text = "".join(key.text for key in keys) or "(the public key)\n"
     if clone is None:
         title = f"print the public key, for a maintainer to add to {PINNED_FILE} on the bus's main branch"
-        todo = how_to_pin(keys, state / signing_key.PUBLIC) if keys else ()
+        todo = how_to_pin(keys, state_folder / signing_key.PUBLIC) if keys else ()
         return Plan([Step([title], lambda: text.rstrip("\n"))], tuple(todo))
     file = clone / PINNED_FILE
     old = file.read_text(encoding="utf-8") if file.is_file() else ""

@@ -30,10 +30,10 @@ class Arms:
 
 
 @contextmanager
-def open_arms(state: Path, preset: str, space: Workspace, names: Sequence[str]) -> Iterator[Arms]:
+def open_arms(state_folder: Path, preset: str, space: Workspace, names: Sequence[str]) -> Iterator[Arms]:
     """Create empty folders for each arm, and remove them afterwards. ``space`` is emptied: an arm will be there."""
     with ExitStack() as stack:
-        parked = {name: stack.enter_context(workspace(state, preset)) for name in names}
+        parked = {name: stack.enter_context(workspace(state_folder, preset)) for name in names}
         for folder in (space.tree, space.home):
             remove(folder)
         yield Arms(space, parked)

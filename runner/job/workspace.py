@@ -49,9 +49,9 @@ class Workspace:
 
 
 @contextmanager
-def workspace(state: Path, name: str) -> Iterator[Workspace]:
+def workspace(state_folder: Path, name: str) -> Iterator[Workspace]:
     """Create a folder for one run, and remove it with its content afterwards."""
-    parent = state / "work"
+    parent = state_folder / "work"
     parent.mkdir(parents=True, exist_ok=True)
     root = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
     try:
@@ -63,9 +63,9 @@ def workspace(state: Path, name: str) -> Iterator[Workspace]:
         remove(root)
 
 
-def remove_leftovers(state: Path) -> None:
+def remove_leftovers(state_folder: Path) -> None:
     """Remove the folders of killed runs."""
-    for leftover in (state / "work").glob("*"):
+    for leftover in (state_folder / "work").glob("*"):
         remove(leftover)
 
 

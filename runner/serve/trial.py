@@ -108,11 +108,11 @@ def _bring_tree(clone: Path, repo: Path | str) -> str:
     )
 
 
-def _for_trial(policy: Policy, preset: Preset, bus: Path, state: Path, folder: Path | None) -> Policy:
+def _for_trial(policy: Policy, preset: Preset, bus: Path, state_folder: Path, folder: Path | None) -> Policy:
     """Return the policy for a trial: the same limits, settings and sandbox, but offered to this user alone."""
     return policy.model_copy(
         update={
-            "bus": Bus(url=str(bus)), "state": state, "preset_folder": folder,
+            "bus": Bus(url=str(bus)), "state": state_folder, "preset_folder": folder,
             "presets": [preset.name], "labels": [*dict.fromkeys([*policy.labels, *preset.labels])],
             # The code is this user's own.
             "trust": Trust(code_request="allow"), "retention": None,

@@ -30,8 +30,8 @@ _INSTALLED = [Path(sys.executable), *_PACKAGES, Path(runner.__path__[0], "job", 
 class Health:
     """Remembers how things were when a runner began to serve."""
 
-    def __init__(self, state: Path, bus: Bus) -> None:
-        self._lock = state / "lock"
+    def __init__(self, state_folder: Path, bus: Bus) -> None:
+        self._lock = state_folder / "lock"
         self._bus = bus
         self._locked = _identity(self._lock)
         self._installed = [_identity(path) for path in _INSTALLED]

@@ -33,9 +33,9 @@ class Heartbeat:
         self._file: Path | None = None
         self._last = 0.0
 
-    def begin(self, state: Path) -> None:
+    def begin(self, state_folder: Path) -> None:
         """Start to give signs of life."""
-        self._file = state / FILE
+        self._file = state_folder / FILE
         self._file.write_text(json.dumps(identify(psutil.Process())), encoding="ascii")
         notify("READY=1")
         self.touch()
@@ -76,24 +76,24 @@ def notify(message: str) -> None:
         channel.sendall(message.encode())
 
 
-def serving_process(state: Path) -> psutil.Process | None:
+def serving_process(state_folder: Path) -> psutil.Process | None:
     """Return the process that serves with this state folder, or None."""
     try:
-        sign = json.loads((state / FILE).read_text(encoding="ascii"))
+        sign = json.loads((state_folder / FILE).read_text(encoding="ascii"))
         process = psutil.Process(int(sign["pid"]))
         return process if identify(process) == sign else None
     except (OSError, ValueError, KeyError, TypeError, psutil.Error):
         return None
 
 
-def kill_if_hanging(state: Path, tell: Callable[[str], None]) -> None:
+def kill_if_hanging(state_folder: Path, tell: Callable[[str], None]) -> None:
     """Kill a runner after ``_LOOKS`` looks in a row without a sign of life: after a machine slept, ages say nothing."""
-    process, file = serving_process(state), state / _LOOKS_FILE
+    process, file = serving_process(state_folder), state_folder / _LOOKS_FILE
     if process is None:
         # No runner serves. Restarting one that ended is up to the service manager.
         file.unlink(missing_ok=True)
         return
-    sign = (state / FILE).stat().st_mtime_ns
+    sign = (state_folder / FILE).stat().st_mtime_ns
     try:
         before, looks = json.loads(file.read_text(encoding="ascii"))
     except (OSError, ValueError, TypeError):

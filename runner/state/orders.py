@@ -90,11 +90,11 @@ def _read(file: Path) -> object:
         return ""
 
 
-def wait_until_heard(state: Path, process: psutil.Process, mode: str, timeout_s: float) -> bool:
+def wait_until_heard(state_folder: Path, process: psutil.Process, mode: str, timeout_s: float) -> bool:
     """Wait until the process has received an order or ended. Returns whether that happened in time."""
 
     def is_over() -> bool:
-        facts = read_facts(state)
+        facts = read_facts(state_folder)
         return not process.is_running() or bool(facts and facts.pid == process.pid and facts.mode == mode)
 
     return _wait(is_over, timeout_s)

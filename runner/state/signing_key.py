@@ -31,7 +31,7 @@ _MAX_FILE = 64 * 1024
 _WARNED = "unsigned-warned"
 
 
-def make_key(state: Path, *, force: bool = False) -> PublicKey:
+def make_key(state_folder: Path, *, force: bool = False) -> PublicKey:
     """Create a key pair in the state folder and return the public key.
 
     With ``force`` the old pair is replaced. Its public half stays in ``runner.pub``, below the new one.
@@ -42,37 +42,37 @@ def make_key(state: Path, *, force: bool = False) -> PublicKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - slow to import
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat  # noqa: PLC0415
 
-    state.mkdir(parents=True, exist_ok=True)
-    state.chmod(0o700)
+    state_folder.mkdir(parents=True, exist_ok=True)
+    state_folder.chmod(0o700)
     private = Ed25519PrivateKey.generate()
     public = PublicKey(private.public_key().public_bytes_raw())
     pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    target = state / PRIVATE
+    target = state_folder / PRIVATE
     if target.exists() and not force:
         fix = "`kakeya-runner keygen --show` prints its public half; --force replaces it."
         raise UsageError(f"there is a key already: {target}", fix=fix, code="key_exists")
     # Write the old key's public half first: it must not be lost with its private half.
     with suppress(PolicyError):
-        if signer := load_signer(state):
-            record_key(state, public_half(signer))
+        if signer := load_signer(state_folder):
+            record_key(state_folder, public_half(signer))
     with atomic_write(target) as part:
         part.touch(0o600)
         part.write_bytes(pem)
-    record_key(state, public)
+    record_key(state_folder, public)
     return public
 
 
-def make_missing_key(state: Path) -> bool:
+def make_missing_key(state_folder: Path) -> bool:
     """Create a key pair if the state folder has no key; return whether it had none. An existing file is left alone."""
-    if os.path.lexists(state / PRIVATE):
+    if os.path.lexists(state_folder / PRIVATE):
         return False
-    make_key(state)
+    make_key(state_folder)
     return True
 
 
-def must_warn(state: Path, *, signs: bool) -> bool:
+def must_warn(state_folder: Path, *, signs: bool) -> bool:
     """Return whether to warn that answers are not signed: once, and again if a key was made and is gone."""
-    mark = state / _WARNED
+    mark = state_folder / _WARNED
     try:
         if signs:
             mark.unlink(missing_ok=True)
@@ -85,9 +85,9 @@ def must_warn(state: Path, *, signs: bool) -> bool:
     return True
 
 
-def record_key(state: Path, key: PublicKey) -> tuple[PublicKey, ...]:
+def record_key(state_folder: Path, key: PublicKey) -> tuple[PublicKey, ...]:
     """Put a key on top of ``runner.pub``, and return all keys in it. A file that cannot be read is moved aside."""
-    path = state / PUBLIC
+    path = state_folder / PUBLIC
     earlier = _listed(path)
     if earlier is None and path.exists():
         path.replace(path.with_name(f"{PUBLIC}.damaged-{time.time_ns():x}"))
@@ -107,9 +107,9 @@ def _listed(path: Path) -> tuple[PublicKey, ...] | None:
         return None
 
 
-def load_signer(state: Path) -> "CryptoSigner | None":
+def load_signer(state_folder: Path) -> "CryptoSigner | None":
     """Return the runner's signer, or None if it has no key."""
-    path = state / PRIVATE
+    path = state_folder / PRIVATE
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -145,18 +145,18 @@ def public_half(signer: "Signer") -> PublicKey:
     return PublicKey(bytes.fromhex(signer.public_key.keyval["public"]))
 
 
-def public_key(state: Path) -> PublicKey:
+def public_key(state_folder: Path) -> PublicKey:
     """Return the private key's public half, as its file may be gone or another's. Without a key it is a UsageError."""
-    signer = load_signer(state)
+    signer = load_signer(state_folder)
     if signer is None:
-        raise UsageError(f"there is no key in {state}", fix="Make one: kakeya-runner keygen")
+        raise UsageError(f"there is no key in {state_folder}", fix="Make one: kakeya-runner keygen")
     return public_half(signer)
 
 
-def public_keys(state: Path) -> tuple[PublicKey, ...]:
+def public_keys(state_folder: Path) -> tuple[PublicKey, ...]:
     """Return all keys that may have signed: the current one first. Without a current key it is a UsageError."""
-    current = public_key(state)
-    return (current, *(key for key in _listed(state / PUBLIC) or () if key != current))
+    current = public_key(state_folder)
+    return (current, *(key for key in _listed(state_folder / PUBLIC) or () if key != current))
 
 
 def reader(policy: Policy, signer: "Signer | None" = None) -> Reader:

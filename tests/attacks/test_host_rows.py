@@ -714,7 +714,7 @@ def test_row_45_a_sandbox_that_lacks_a_part_is_not_used(tmp_path, change, says):
         )  # fmt: skip
         return change(argv)
 
-    fault = find_fault(around, state=tmp_path, interpreter=interpreter)
+    fault = find_fault(around, state_folder=tmp_path, interpreter=interpreter)
 
     assert fault is not None
     assert re.search(says, fault)

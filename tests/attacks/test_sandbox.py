@@ -276,7 +276,7 @@ class TestChoice:
         assert not (tmp_path / "tried").exists()
 
     def test_the_probe_sees_that_nothing_is_around_it(self, tmp_path):
-        fault = find_fault(lambda _: [], state=tmp_path, interpreter=Path(sys.executable))
+        fault = find_fault(lambda _: [], state_folder=tmp_path, interpreter=Path(sys.executable))
 
         assert fault is not None
         assert "could" in fault

@@ -134,4 +134,4 @@ def test_the_self_probe_finds_no_fault(tmp_path):
         )  # fmt: skip
 
     (tmp_path / "state").mkdir()
-    assert find_fault(around, state=tmp_path / "state", interpreter=python) is None
+    assert find_fault(around, state_folder=tmp_path / "state", interpreter=python) is None

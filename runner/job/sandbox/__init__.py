@@ -117,7 +117,7 @@ def choose(policy: Policy, tell: Callable[[str], None]) -> Sandbox:
     faults = []
     for candidate in _candidates(policy, interpreter):
         around = partial(candidate.around, [str(interpreter)])
-        fault = find_fault(around, state=policy.state, interpreter=interpreter)
+        fault = find_fault(around, state_folder=policy.state, interpreter=interpreter)
         if fault is None:
             return candidate
         faults.append(f"{candidate.kind}: {fault}")

@@ -18,17 +18,17 @@ _OUTPUT_BYTES = 1 << 20
 Around = Callable[[Workspace], list[str]]
 
 
-def find_fault(around: Around, *, state: Path, interpreter: Path) -> str | None:
+def find_fault(around: Around, *, state_folder: Path, interpreter: Path) -> str | None:
     """Run the self-test inside a sandbox. Returns None if the sandbox holds, otherwise what is wrong with it.
 
     ``around`` returns the argv prefix of the sandbox. The canary file is in the folder of the runner's own files.
     """
-    canary = state / f"canary-{secrets.token_hex(8)}"
+    canary = state_folder / f"canary-{secrets.token_hex(8)}"
     written = canary.with_name(canary.name + "-written")
     canary.write_text(secrets.token_hex(16), encoding="ascii")
     try:
         with (
-            workspace(state, "probe") as space,
+            workspace(state_folder, "probe") as space,
             socket.create_server(("127.0.0.1", 0)) as server,
             socket.socket(socket.AF_UNIX) as local,
         ):
