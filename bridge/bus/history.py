@@ -73,8 +73,8 @@ def read_branches(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True
         for name, tip in tips.items()
         if name not in branches
     }
-    heavy: dict[str, ObjectInfo] = {}
-    there = lookup.locate(git, [file for files in places.values() for file in files], heavy, known)
+    oversized: dict[str, ObjectInfo] = {}
+    there = lookup.locate(git, [file for files in places.values() for file in files], oversized, known)
     wanted = {name: [_readable(there.get(file)) for file in files] for name, files in places.items()}
     read = [oid for state, _, cancel in wanted.values() for oid in (state, cancel) if oid]
     # The files are in memory one at a time.
@@ -83,7 +83,7 @@ def read_branches(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True
         state_blob = next(contents)[1] if state else None
         cancel_blob = next(contents)[1] if cancel else None
         branch = _branch(name, tips[name], state_blob, cancel_blob, changed=state != before)
-        blocked = next((heavy[file] for file in places[name] if file in heavy), None)
+        blocked = next((oversized[file] for file in places[name] if file in oversized), None)
         branches[name] = replace(branch, too_large=_say(blocked)) if blocked else branch
     return branches
 
@@ -105,10 +105,10 @@ def _readable(entry: ObjectInfo | None) -> str | None:
     return entry.oid if entry and entry.kind == "blob" and entry.size <= wire.MAX_STATE else None
 
 
-def _say(heavy: ObjectInfo) -> str:
-    is_commit = heavy.kind == "commit"
+def _say(oversized: ObjectInfo) -> str:
+    is_commit = oversized.kind == "commit"
     noun, most = ("commit", limits.COMMIT_BYTES) if is_commit else ("folder", limits.TREE_BYTES)
-    return f"its {noun} {heavy.oid[:12]} has {heavy.size} bytes; {most} are the most"
+    return f"its {noun} {oversized.oid[:12]} has {oversized.size} bytes; {most} are the most"
 
 
 def read_branch(git: Git, branch: str, tip: str) -> RequestBranch:

@@ -194,11 +194,11 @@ class Bus(Fetcher):
         walk = ("rev-list", "--objects", "--quiet", commit, f"^{tip}")
         return tip is not None and self.git(*walk, ok=(0, 128)).returncode != 0
 
-    def keep(self, commit: str) -> None:
+    def protect(self, commit: str) -> None:
         """Protect a commit that is on no branch yet from garbage collection."""
         self.git("update-ref", KEPT + commit, commit)
 
-    def release(self, commit: str) -> None:
+    def unprotect(self, commit: str) -> None:
         """Stop protecting a commit."""
         self.git("update-ref", "-d", KEPT + commit)
 

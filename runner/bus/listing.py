@@ -19,7 +19,7 @@ from bridge.errors import InfrastructureError, ProcessError
 from bridge.system import git_output
 from bridge.system.git import Git
 
-_ODD_NAMES = "no request can have their names"
+_MISNAMED = "no request can have their names"
 
 _HEADS = "refs/heads/"
 _SHOWN = 20
@@ -43,14 +43,14 @@ class Listing:
         self._prefixes = tuple(f"{_HEADS}{pattern.removesuffix('*')}" for pattern in patterns)
         self._digest = b""
         self.tips: dict[str, str] = {}
-        # `odd` counts the branches whose names no request can have; `too_many` counts those beyond the limit.
-        self.odd = 0
-        self.some_odd: list[str] = []
+        # `misnamed_count` counts the branches whose names no request can have; `too_many`, those beyond the limit.
+        self.misnamed_count = 0
+        self.misnamed: list[str] = []
         self.too_many = 0
         # The number of branches that are symbolic references, and the name of one.
         self.links = 0
         self._a_link = ""
-        self._told = (0, 0, 0)
+        self._reported_counts = (0, 0, 0)
         self._offered = self._copies = 0
         # Used only above the limit: a hash of each branch and commit of the last listing. Python's hash includes a
         # secret of this process, so nobody can choose names that collide. Below: the time of the last choice, and the
@@ -131,13 +131,13 @@ class Listing:
     ) -> Iterator[tuple[float, str, str]]:
         """Yield branches with their ranks, the lowest of which are chosen, and note them in ``now``."""
         at_commit = array("L", bytes(_BUCKETS * array("L").itemsize))
-        self.odd, self.some_odd = 0, []
+        self.misnamed_count, self.misnamed = 0, []
         for branch, oid in self._branches(chunks):
             known = self.tips.get(branch)
             if known is None and not branch_names.is_safe(branch):
-                self.odd += 1
-                if len(self.some_odd) < _SHOWN:
-                    self.some_odd.append(branch[: limits.BRANCH_CHARS])
+                self.misnamed_count += 1
+                if len(self.misnamed) < _SHOWN:
+                    self.misnamed.append(branch[: limits.BRANCH_CHARS])
                 continue
             if len(now) < _MOST_HASHES:
                 now.add(hash((branch, oid)))
@@ -163,17 +163,19 @@ class Listing:
     def news(self) -> list[str]:
         """Return messages about branches that are ignored, each time their number has grown."""
         news = []
-        if self.odd > self._told[0]:
-            news.append(f"{self.odd} branches are left out: {_ODD_NAMES}, such as {self.some_odd[0]!a}")
-        if self.too_many > self._told[1]:
+        if self.misnamed_count > self._reported_counts[0]:
+            news.append(
+                f"{self.misnamed_count} branches are left out: {_MISNAMED}, such as {self.misnamed[0]!a}"
+            )
+        if self.too_many > self._reported_counts[1]:
             news.append(
                 f"the bus holds {self.too_many} request branches more than the {limits.BRANCHES} that are looked at; "
                 "they have their turns, and what is new is looked at first"
             )
-        if self.links > self._told[2]:
+        if self.links > self._reported_counts[2]:
             news.append(
                 f"{self.links} branches are left out: they are symbolic references, which stand for other branches, "
                 f"such as {self._a_link!a}"
             )
-        self._told = (self.odd, self.too_many, self.links)
+        self._reported_counts = (self.misnamed_count, self.too_many, self.links)
         return news

@@ -128,13 +128,13 @@ def _left_out(context: RunnerContext) -> Iterator[Check]:
     refused = {
         branch: reason for branch, reason in commits.reasons.items() if commits.has_refused_objects(branch)
     }
-    reason = dict.fromkeys(listing.some_odd, "no request can have this name") | refused
+    reason = dict.fromkeys(listing.misnamed, "no request can have this name") | refused
     for branch in list(reason)[:_SHOWN]:
         # Anybody can choose the branch name, and this command is made to be pasted, so it is quoted.
         command = shlex.join(["git", "push", context.bus.url, f":refs/heads/{branch}"])
         message = one_line(f"{branch} is left out: {reason[branch]}")
         yield Check("branch", None, message, f"If nobody needs it, delete it: {one_line(command)}")
-    more = len(refused) + listing.odd - min(len(reason), _SHOWN)
+    more = len(refused) + listing.misnamed_count - min(len(reason), _SHOWN)
     if more > 0:
         yield Check("branch", None, f"{more} more branches are left out", "See the lines above.")
 

@@ -80,14 +80,14 @@ def answer(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | No
     detail, title = outcome.reason.message, f"mac-bridge results: {lease.branch}"
     commit = lease.commit(outcome.state, whole, parent, detail=detail, title=title, writer=writer)
     writer.store()
-    context.bus.keep(commit)
+    context.bus.protect(commit)
     noted = context.ledger.record_answer(
         branch=lease.branch, state=outcome.state, answer=commit, expect=lease.tip
     )
     state = publish(context, Pending(lease.request, lease.branch, commit, lease.tip))
     if state is None and not noted:
         # A refusal that is not in the ledger is repeated at the request's next turn.
-        context.bus.release(commit)
+        context.bus.unprotect(commit)
     return state
 
 
@@ -117,7 +117,7 @@ def publish(context: RunnerContext, pending: Pending, *, is_new: bool = True) ->
         if pushed is Pushed.DONE:
             _note_given(context, pending, is_new=is_new)
             ledger.mark_settled(branch=pending.branch, published=commit)
-            bus.release(pending.answer)
+            bus.unprotect(pending.answer)
             return ours.state
         tip = bus.tip(pending.branch)
         branch = context.reader.read_branch(bus.git, pending.branch, tip) if tip else None
@@ -130,14 +130,14 @@ def publish(context: RunnerContext, pending: Pending, *, is_new: bool = True) ->
             # An earlier push succeeded, but the disk was too full to record that.
             _note_given(context, pending, is_new=is_new)
             ledger.mark_settled(branch=pending.branch, state=str(branch.current_state), published=branch.tip)
-            bus.release(pending.answer)
+            bus.unprotect(pending.answer)
             return branch.current_state
         if branch is None or not is_still_ours(context, branch, expect, ours.token):
             _drop(context, pending, "the branch is gone or another runner has it")
             return None
         expect = branch.tip
         commit = _upon(context, pending, expect)
-        bus.keep(commit)
+        bus.protect(commit)
         ledger.record_answer(branch=pending.branch, state=ours.state, answer=commit, expect=expect)
     return None
 
@@ -154,7 +154,7 @@ def _drop(context: RunnerContext, pending: Pending, reason: str) -> None:
     """Drop an answer that can no longer be published."""
     context.tell(f"{pending.branch}: {reason}; this answer is dropped")
     context.ledger.mark_settled(branch=pending.branch, state=FENCED)
-    context.bus.release(pending.answer)
+    context.bus.unprotect(pending.answer)
 
 
 def is_still_ours(context: RunnerContext, branch: RequestBranch, expect: str, token: int) -> bool:

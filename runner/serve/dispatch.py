@@ -82,8 +82,8 @@ def apply(
     except Refusal as refusal:
         return _turn_down(context, branch, refusal)
     # If this runner had left the request to others before, it failed here after the claim.
-    left = context.others.has_declined(branch) and leave_to_others(context, branch, admitted.request)
-    return Waits(left, is_news=True) if left else execute(context, admitted)
+    others = context.others.has_declined(branch) and leave_to_others(context, branch, admitted.request)
+    return Waits(others, is_news=True) if others else execute(context, admitted)
 
 
 def _kept_answer(context: RunnerContext, branch: RequestBranch) -> Pending | None:
@@ -95,7 +95,7 @@ def _kept_answer(context: RunnerContext, branch: RequestBranch) -> Pending | Non
         context.bus.git, branch.tip, record.published
     ):
         return None
-    context.bus.keep(record.published)
+    context.bus.protect(record.published)
     context.ledger.record_answer(
         branch=branch.name, state=record.state, answer=record.published, expect=branch.tip
     )
@@ -115,9 +115,9 @@ def _turn_down(context: RunnerContext, branch: RequestBranch, refusal: Refusal) 
     if isinstance(refusal, Unable):
         request = refusal.request
         if request and (
-            left := leave_to_others(context, branch, request, refusal.message, refusal.definition)
+            reason := leave_to_others(context, branch, request, refusal.message, refusal.definition)
         ):
-            return Waits(left, is_news=True)
+            return Waits(reason, is_news=True)
         if refusal.is_new:
             return Waits(f"{UNFIT}: {refusal.message}", is_news=True)
     message = with_place(refusal.code, refusal.message, context.identity.id)

@@ -225,7 +225,7 @@ def test_row_29_an_answer_that_cannot_be_read_again_is_dropped_with_its_reason(c
         context.bus.fetch()
         kept = objects.commit(context.bus.git, f"{run.commit}^{{tree}}", [run.commit], "x\n", STRANGER)
         context.ledger.begin(run.commit, branch="mac-bridge/x")
-        context.bus.keep(kept)
+        context.bus.protect(kept)
         context.ledger.record_answer(branch="mac-bridge/x", state="failed", answer=kept, expect=run.commit)
 
     crowd.serve(2)

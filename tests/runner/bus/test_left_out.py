@@ -151,7 +151,7 @@ def test_what_is_pushed_upon_a_job_that_runs_ends_its_answer_and_no_more(
         )  # fmt: skip
         tree = objects.overlay(context.bus.git, f"{tip}^{{tree}}", {wire.STATE: said.to_bytes()})
         answer = objects.commit(context.bus.git, tree, [tip], "x\n", objects.Identity("a", "b"))
-        context.bus.keep(answer)
+        context.bus.protect(answer)
         context.ledger.record_answer(branch=branch, state="succeeded", answer=answer, expect=tip)
         poison(branch, upon=tip)
         assert not poller.poll()  # sees what was pushed

@@ -134,7 +134,7 @@ def test_an_answer_that_waited_is_still_delivered(host, requester, ran):
 def test_answers_that_nothing_waits_for_are_let_go_at_the_start(host, answered):
     _, branch = answered
     with host.context() as context:
-        context.bus.keep(context.bus.fetch()[branch])
+        context.bus.protect(context.bus.fetch()[branch])
     with host.context() as context:
         assert context.bus.git.text("for-each-ref", "refs/kept/") == ""
     assert host.result(branch).state == "succeeded"

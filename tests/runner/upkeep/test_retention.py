@@ -231,8 +231,8 @@ def test_the_store_forgets_what_was_deleted_and_keeps_what_waits(host, old):
         git = context.bus.git
         context.ledger.begin(tips[stays], branch=stays)
         context.ledger.record_answer(branch=stays, state="succeeded", answer=tips[stays], expect=tips[stays])
-        context.bus.keep(tips[stays])
-        context.bus.keep(tips[gone])
+        context.bus.protect(tips[stays])
+        context.bus.protect(tips[gone])
         apply_retention(context, Retention(days=1))
         assert git.text("for-each-ref", "--format=%(refname)", "refs/kept/") == f"refs/kept/{tips[stays]}"
         assert objects.resolve(git, f"refs/bus/{gone}") is None
