@@ -22,7 +22,7 @@ from bridge.presets import Preset, Presets
 from bridge.presets.load import INSTALLED
 from bridge.requests.request_commit import identity
 from bridge.requests.runners import with_jobs
-from bridge.requests.sighting import RunnerSighting, Standing
+from bridge.requests.sighting import Availability, RunnerSighting
 from bridge.requests.waiting import QueuePosition, WaitingRequest, explain_wait
 from bridge.system import engine_probe, git, gitpython
 from bridge.verify.public_keys import HOW_TO_PIN
@@ -202,21 +202,21 @@ def _unpinned(client: Client) -> Check | None:
 
 
 _DOES = {
-    Standing.FREE: "is free",
-    Standing.QUIET: "was free when it was last seen, and may be gone",
-    Standing.FAULT: "reports a fault",
-    Standing.BUSY: "is busy",
-    Standing.MAINTENANCE: "is in maintenance",
-    Standing.DRAINING: "is draining",
-    Standing.STOPPED: "is stopped",
-    Standing.GONE: "is gone",
+    Availability.FREE: "is free",
+    Availability.QUIET: "was free when it was last seen, and may be gone",
+    Availability.FAULT: "reports a fault",
+    Availability.BUSY: "is busy",
+    Availability.MAINTENANCE: "is in maintenance",
+    Availability.DRAINING: "is draining",
+    Availability.STOPPED: "is stopped",
+    Availability.GONE: "is gone",
 }
 
 
 def _runner(sighting: RunnerSighting, presets: Mapping[str, Preset], now: float) -> Check:
-    record, standing = sighting.record, sighting.standing(now)
-    does = f"runs {record.busy_with}" if standing is Standing.BUSY else _DOES[standing]
-    if standing is Standing.QUIET and record.busy_with:
+    record, availability = sighting.record, sighting.availability(now)
+    does = f"runs {record.busy_with}" if availability is Availability.BUSY else _DOES[availability]
+    if availability is Availability.QUIET and record.busy_with:
         does = f"held {record.busy_with}, and its lease has run out"
     labels = f"; labels: {', '.join(record.labels)}" if record.labels else ""
     known = record.presets or {}
@@ -224,8 +224,10 @@ def _runner(sighting: RunnerSighting, presets: Mapping[str, Preset], now: float)
     jobs = "" if record.presets is None else f"; {len(known)} presets"
     jobs += f", {other} of them defined otherwise than here" if other else ""
     message = f"{record.id} {record.version} {does}{labels}{jobs}; {sighting.last_seen(now)}"
-    is_well = standing in (Standing.FREE, Standing.BUSY)
-    fix = f"On the machine of {record.id}: kakeya-runner status" if standing is Standing.FAULT else None
+    is_well = availability in (Availability.FREE, Availability.BUSY)
+    fix = (
+        f"On the machine of {record.id}: kakeya-runner status" if availability is Availability.FAULT else None
+    )
     return Check("runner", ok=is_well or None, message=message, fix=fix)
 
 

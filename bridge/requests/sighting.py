@@ -1,7 +1,7 @@
 """What a runner's presence record is worth now: whether the runner is there, and whether a promise in it still holds.
 
-All commands, the MCP tools and the web page say what ``RunnerSighting.standing`` returns. A runner renews its record
-every few minutes only, so an old record shows that the runner was there, not that it still is.
+All commands, the MCP tools and the web page say what ``RunnerSighting.availability`` returns. A runner renews its
+record every few minutes only, so an old record shows that the runner was there, not that it still is.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ _RESTART_S = 15.0
 _SKEW_S = 25 * 3600.0
 
 
-class Standing(StrEnum):
+class Availability(StrEnum):
     """What is known about a runner now, as the word that people read."""
 
     STOPPED = "stopped"
@@ -37,7 +37,7 @@ class Standing(StrEnum):
     QUIET = "silent"
 
 
-_PAUSED = {RunnerState.MAINTENANCE: Standing.MAINTENANCE, RunnerState.DRAINING: Standing.DRAINING}
+_PAUSED = {RunnerState.MAINTENANCE: Availability.MAINTENANCE, RunnerState.DRAINING: Availability.DRAINING}
 
 
 @dataclass(frozen=True)
@@ -59,23 +59,23 @@ class RunnerSighting:
         """For how many seconds the promise to take a request at the next poll holds: two polls."""
         return _UNKNOWN_S if self.poll_s is None else max(_LEAST_S, TWO_POLLS * self.poll_s)
 
-    def standing(self, now: float) -> Standing:
+    def availability(self, now: float) -> Availability:
         """Return what the record is worth now. ``now`` is this machine's clock, in Unix seconds."""
         record = self.record
         if record.state is RunnerState.STOPPED:
-            return Standing.STOPPED
+            return Availability.STOPPED
         if not self.is_alive(now):
-            return Standing.GONE
+            return Availability.GONE
         if record.state in _PAUSED:
             return _PAUSED[record.state]
         if record.reason:
-            return Standing.FAULT
+            return Availability.FAULT
         if record.busy_with:
             has_lapsed = self.lease_ends_at is not None and now > self.lease_ends_at
-            return Standing.QUIET if has_lapsed else Standing.BUSY
+            return Availability.QUIET if has_lapsed else Availability.BUSY
         # A clock that is ahead or behind shows nothing, so the record may be of any age.
         is_fresh = max(self.unchanged_s, abs(now - record.at_s)) <= self.promise_s
-        return Standing.FREE if is_fresh else Standing.QUIET
+        return Availability.FREE if is_fresh else Availability.QUIET
 
     @property
     def _is_over(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from bridge.bus.presence import Presence, RunnerState
-from bridge.requests.sighting import RunnerSighting, Standing, span
+from bridge.requests.sighting import Availability, RunnerSighting, span
 
 _SHOWN = 3
 
@@ -213,9 +213,9 @@ def _queued(
     jobs = "1 job comes" if position.ahead == 1 else f"{position.ahead} jobs come"
     where = f"at most {jobs} before it (requesters take turns)" if position.ahead else ""
     if not free:
-        first = min(able, key=lambda one: one.standing(now) is Standing.QUIET)
+        first = min(able, key=lambda one: one.availability(now) is Availability.QUIET)
         busy = first.record
-        if first.standing(now) is Standing.QUIET:
+        if first.availability(now) is Availability.QUIET:
             message = f"{busy.id} held {busy.busy_with}, and its lease has run out, so it may be gone"
             return Reason(
                 Code.DOUBT, message, f"On the machine of {busy.id}: kakeya-runner status", busy.id, sure=False
@@ -230,22 +230,22 @@ def _queued(
     by_record = {sighting.record.instance: sighting for sighting in able}
     chosen = min(
         (by_record[record.instance] for record in free),
-        key=lambda one: one.standing(now) is not Standing.FREE,
+        key=lambda one: one.availability(now) is not Availability.FREE,
     )
     return _promise(request, chosen, now, sure=sure)
 
 
 def _promise(request: WaitingRequest, sighting: RunnerSighting, now: float, *, sure: bool) -> Reason:
     """Return that a runner takes the request at its next poll or, if that is in doubt, why."""
-    record, standing = sighting.record, sighting.standing(now)
+    record, availability = sighting.record, sighting.availability(now)
     waited_s = now - request.made_at if request.made_at else 0.0
     is_late = waited_s > sighting.promise_s
-    if standing is Standing.FREE and not is_late:
+    if availability is Availability.FREE and not is_late:
         return Reason(
             Code.SOON, f"{record.id} is free and takes it at its next poll", "", record.id, sure=sure
         )
     fix = f"On the machine of {record.id}: kakeya-runner status"
-    if standing is Standing.FAULT:
+    if availability is Availability.FAULT:
         message = f"{record.id} reports a fault, and may not take it"
     elif is_late:
         message = f"{record.id} announced itself, but it has not taken it for {span(waited_s)}"

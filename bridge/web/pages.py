@@ -105,7 +105,7 @@ class Pages:
         counts = Counter(
             (row.state, shown.word, shown.grade) for row in snapshot.rows for shown in [self._shown(row)]
         )
-        runners = [(sighting, str(sighting.standing(now))) for sighting in snapshot.runners]
+        runners = [(sighting, str(sighting.availability(now))) for sighting in snapshot.runners]
         return self._render(
             "requests.html", snapshot, title="Requests", listing=listing, wanted=wanted, choices=snapshot.choices,
             runners=runners if is_first else [],

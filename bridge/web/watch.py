@@ -206,7 +206,7 @@ def _shown(snapshot: Snapshot) -> object:
     return (
         snapshot.problem,
         listed,
-        [(sighting.record, sighting.standing(now)) for sighting in snapshot.runners],
+        [(sighting.record, sighting.availability(now)) for sighting in snapshot.runners],
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bridge.bus.presence import Presence, Quota, RunnerState
-from bridge.requests.sighting import RunnerSighting, Standing, span
+from bridge.requests.sighting import Availability, RunnerSighting, span
 from bridge.requests.waiting import (
     STUCK,
     Code,
@@ -57,24 +57,25 @@ def test_a_promise_becomes_a_doubt(fault, waited_s, code, text):
     assert "cannot push" not in found.text(known=False)
 
 
-# (when the record was written, by its clock; how long this clone has seen it; how often its runner polls; its standing)
+# (when the record was written, by its clock; how long this clone has seen it; how often its runner polls; what it is)
 AGES = [
-    (0, 0, None, Standing.FREE), (59, 59, None, Standing.FREE),
-    (61, 0, None, Standing.QUIET), (0, 61, None, Standing.QUIET),
-    (38, 0, 15.0, Standing.FREE), (40, 0, 15.0, Standing.QUIET), (0, 40, 15.0, Standing.QUIET),
-    (1, 0, 0.2, Standing.FREE), (3, 0, 0.2, Standing.QUIET), (0, 3, 0.2, Standing.QUIET),
-    (700, 0, 3600.0, Standing.FREE), (721, 721, 3600.0, Standing.GONE),
+    (0, 0, None, Availability.FREE), (59, 59, None, Availability.FREE),
+    (61, 0, None, Availability.QUIET), (0, 61, None, Availability.QUIET),
+    (38, 0, 15.0, Availability.FREE), (40, 0, 15.0, Availability.QUIET), (0, 40, 15.0, Availability.QUIET),
+    (1, 0, 0.2, Availability.FREE), (3, 0, 0.2, Availability.QUIET), (0, 3, 0.2, Availability.QUIET),
+    (700, 0, 3600.0, Availability.FREE), (721, 721, 3600.0, Availability.GONE),
     # The runner's clock is a day ahead or behind: nobody knows when it wrote this.
-    (-86_400, 0, 15.0, Standing.QUIET), (-86_400, 721, 15.0, Standing.GONE), (86_400, 0, 15.0, Standing.GONE),
+    (-86_400, 0, 15.0, Availability.QUIET), (-86_400, 721, 15.0, Availability.GONE),
+    (86_400, 0, 15.0, Availability.GONE),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("age", "unchanged_s", "poll_s", "standing"), AGES)
-def test_a_promise_that_is_older_than_two_polls_is_a_doubt(age, unchanged_s, poll_s, standing):
+@pytest.mark.parametrize(("age", "unchanged_s", "poll_s", "availability"), AGES)
+def test_a_promise_that_is_older_than_two_polls_is_a_doubt(age, unchanged_s, poll_s, availability):
     sighting = replace(seen(unchanged_s=unchanged_s), poll_s=poll_s)
-    assert sighting.standing(NOW + age) is standing
+    assert sighting.availability(NOW + age) is availability
     found = reason(sighting, now=NOW + age)
-    assert ("is free" in found.text()) == (found.code is Code.SOON) == (standing is Standing.FREE)
+    assert ("is free" in found.text()) == (found.code is Code.SOON) == (availability is Availability.FREE)
 
 
 def test_a_doubt_says_when_the_runner_was_seen_and_promises_nothing():
@@ -84,32 +85,33 @@ def test_a_doubt_says_when_the_runner_was_seen_and_promises_nothing():
 
 
 @pytest.mark.parametrize(
-    ("fields", "standing"),
+    ("fields", "availability"),
     [
-        ({"state": RunnerState.STOPPED}, Standing.STOPPED),
-        ({"state": RunnerState.MAINTENANCE, "reason": "x"}, Standing.MAINTENANCE),
-        ({"state": RunnerState.DRAINING}, Standing.DRAINING),
-        ({"reason": "cannot push"}, Standing.FAULT),
-        ({"busy_with": "mac-bridge/x"}, Standing.BUSY),
+        ({"state": RunnerState.STOPPED}, Availability.STOPPED),
+        ({"state": RunnerState.MAINTENANCE, "reason": "x"}, Availability.MAINTENANCE),
+        ({"state": RunnerState.DRAINING}, Availability.DRAINING),
+        ({"reason": "cannot push"}, Availability.FAULT),
+        ({"busy_with": "mac-bridge/x"}, Availability.BUSY),
     ],
 )
-def test_what_a_record_says_stands_before_its_age(fields, standing):
-    assert seen(**fields).standing(NOW + 240) is standing
+def test_what_a_record_says_stands_before_its_age(fields, availability):
+    assert seen(**fields).availability(NOW + 240) is availability
 
 
 @pytest.mark.parametrize(
-    ("ends", "standing"), [(NOW + 1, Standing.BUSY), (NOW - 1, Standing.QUIET), (None, Standing.BUSY)]
+    ("ends", "availability"),
+    [(NOW + 1, Availability.BUSY), (NOW - 1, Availability.QUIET), (None, Availability.BUSY)],
 )
-def test_a_runner_whose_lease_has_run_out_is_not_busy_but_in_doubt(ends, standing):
+def test_a_runner_whose_lease_has_run_out_is_not_busy_but_in_doubt(ends, availability):
     held = replace(seen(busy_with="mac-bridge/x"), lease_ends_at=ends)
     found = reason(held)
-    assert held.standing(NOW) is standing
-    assert (found.code is Code.DOUBT) == (standing is Standing.QUIET)
-    assert "it is next" not in found.text() or standing is Standing.BUSY
+    assert held.availability(NOW) is availability
+    assert (found.code is Code.DOUBT) == (availability is Availability.QUIET)
+    assert "it is next" not in found.text() or availability is Availability.BUSY
     busy = seen("b", instance="f" * 16, busy_with="mac-bridge/y")
     assert (reason(held, busy).code, reason(held, busy).runner) == (
         Code.BUSY,
-        "mac" if standing is Standing.BUSY else "b",
+        "mac" if availability is Availability.BUSY else "b",
     )
 
 

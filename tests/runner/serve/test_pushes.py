@@ -11,7 +11,7 @@ from bridge.bus import presence
 from bridge.bus.presence import RunnerState
 from bridge.bus.wire import State
 from bridge.client import Client
-from bridge.requests.sighting import Standing
+from bridge.requests.sighting import Availability
 from bridge.requests.waiting import Code
 
 pytestmark = pytest.mark.bus
@@ -91,5 +91,5 @@ def test_a_runner_that_cannot_say_anything_any_more_is_a_doubt_after_two_polls(
     assert "is free" not in run.status().outlook
     (seen,) = client.runners()
     assert seen.poll_s == 0.2
-    assert seen.standing(time.time()) is Standing.QUIET
+    assert seen.availability(time.time()) is Availability.QUIET
     runner.process.send_signal(signal.SIGCONT)
