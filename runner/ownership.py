@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bridge.errors import PolicyError
+from bridge.presets.schema_files import named_schemas
 
 _MOST_LINKS = 40
 
@@ -51,11 +52,10 @@ def own_files() -> Iterator[None]:
         os.umask(inherited)
 
 
-def check_files_owned(folder: Path, pattern: str, noun: str) -> None:
-    """Raise PolicyError if others may change the folder or one of the files in it."""
-    check_owned(folder, noun)
-    for file in sorted(folder.glob(pattern)):
-        check_owned(file, noun)
+def check_presets_owned(folder: Path) -> None:
+    """Raise PolicyError if others may change the folder, a preset in it, or a schema that one of them names."""
+    for path in (folder, *sorted(folder.glob("*.yaml")), *named_schemas(folder)):
+        check_owned(path, "the presets")
 
 
 def _way_to(path: Path) -> Iterator[Path]:

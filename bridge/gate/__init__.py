@@ -174,7 +174,11 @@ def _faults(
 ) -> Iterator[tuple[str, str]]:
     """Yield violations as pairs of code and message, within the time that is left. ``data`` is the report's file."""
     kind = report.get("kind")
-    if isinstance(run, RunBinding) and isinstance(kind, str) and _is_others(kind):
+    if run != NO_RUN and isinstance(kind, str) and _is_others(kind):
+        if not isinstance(run, RunBinding):
+            # The run says which kinds there are, so without it nothing more is known of this one.
+            yield run
+            return
         try:
             yield from _guarded(kind, _others_faults(kind, report, run, deadline, data))
         except TooLongError:

@@ -7,7 +7,7 @@ The job prints one line for each file that it vouches for, and the runner's log 
 RUN is the run's id, which nobody knows before the request is committed: so no input of a requester contains the line.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bridge.gate.binding import RunBinding
@@ -21,6 +21,8 @@ from bridge.reports.own.stepwise import TOO_LONG, SchemaTooDeepError, violations
 
 _MOST_FAULTS = 5
 _SHOWN_RULE = 80
+# How many claims are named.
+_NAMED = 5
 
 Fault = tuple[str, str]
 
@@ -35,19 +37,18 @@ def judge_own(
     """
     deadline.check()
     faults = [*vouching_faults(digest, run, deadline), *_schema_faults(kind, report, deadline.check)]
-    derived = 0
-    samples: list[int] = []
+    derived: dict[str, int] = {}
     for claim in kind.claims:
         deadline.check()
         outcome = derive(claim, report)
         if not isinstance(outcome, Derived):
             faults.append(outcome)
         elif outcome.samples:
-            derived += 1
-            samples.append(outcome.samples)
+            derived[claim.name] = outcome.samples
     yield from faults
     if not faults:
-        yield "CHECKED", _checked(len(kind.claims), derived, samples)
+        written = [claim.name for claim in kind.claims if claim.name not in derived]
+        yield "CHECKED", _checked(str(report.get("kind")), derived, written)
 
 
 def vouching_faults(digest: str, run: RunBinding, deadline: Deadline) -> Iterator[Fault]:
@@ -89,16 +90,19 @@ def _schema_faults(kind: OwnKind, report: Mapping[str, Any], check: Callable[[],
         yield "SCHEMA_MISMATCH", "the schema refers to itself without end on this report"
 
 
-def _checked(claims: int, derived: int, samples: list[int]) -> str:
-    """Return which checks there were, and no more than those."""
-    parts = ["schema"]
+def _checked(kind: str, derived: Mapping[str, int], written: Sequence[str]) -> str:
+    """Return which checks there were, and no more than those. ``derived`` has the number of samples of each claim."""
+    parts = [f"{kind}: schema"]
     if derived:
-        count = f"{samples[0]}" if len(set(samples)) == 1 else f"{min(samples)} to {max(samples)}"
-        parts.append(f"{_plural(derived, 'claim')} derived again from {count} sample{'s' * (count != '1')}")
-    if unchecked := claims - derived:
-        parts.append(f"{_plural(unchecked, 'claim')} as the run wrote {'it' if unchecked == 1 else 'them'}")
+        least, most = min(derived.values()), max(derived.values())
+        count = f"{least}" if least == most else f"{least} to {most}"
+        parts.append(f"{_named([*derived])} derived again from {count} sample{'s' * (count != '1')}")
+    if written:
+        parts.append(f"{_named(written)} as the run wrote {'it' if len(written) == 1 else 'them'}")
     return ", ".join([*parts, "file vouched for by the run"])
 
 
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'s' * (count != 1)}"
+def _named(claims: Sequence[str]) -> str:
+    count = "1 claim" if len(claims) == 1 else f"{len(claims)} claims"
+    more = ", ..." if len(claims) > _NAMED else ""
+    return f"{count} ({', '.join(claims[:_NAMED])}{more})"

@@ -11,15 +11,19 @@ from pydantic import ValidationError
 from bridge.common.validation import describe_all, near
 from bridge.errors import PresetError
 from bridge.presets.model import Preset, Step, did_you_mean
+from bridge.presets.schema_files import with_schemas
 from bridge.system.strict_yaml import parse_yaml, read_yaml
 
 FRAGMENTS = "_fragments.yaml"
-_ENDINGS = (".yaml", ".yml")
+# Presets, names that somebody may have meant for one, and schemas of kinds of report.
+ENDINGS = (".yaml", ".yml", ".json")
 # Keys of the file that are replaced by what they name before the preset is checked.
 _USE = {Preset: ["use"], Step: ["use"]}
 
 
 INSTALLED = "built-in"
+
+_FORMAT = "docs/presets.md describes the format."
 
 # A file of presets: where it is, its content, or why it must not be read.
 File = Path | bytes | PresetError
@@ -91,7 +95,7 @@ def folder_layer(root: Path, source: str) -> Layer:
     """
     if not root.is_dir():
         raise PresetError(f"there is no folder of presets at {root}", fix="Make it, or name another one.")
-    return Layer(source, {path.name: path for ending in _ENDINGS for path in root.glob(f"*{ending}")})
+    return Layer(source, {path.name: path for ending in ENDINGS for path in root.glob(f"*{ending}")})
 
 
 def load_layers(layers: Iterable[Layer], notes: Iterable[str] = ()) -> Presets:
@@ -115,9 +119,9 @@ def _lay_over(layer: Layer, presets: Presets, fragments: Mapping[str, Any]) -> d
             merged |= _read(FRAGMENTS, layer.files[FRAGMENTS])
     except PresetError as error:
         problem = error
-    for name, content in layer.files.items():
+    for name in layer.files:
         stem, _, ending = name.rpartition(".")
-        if name == FRAGMENTS:
+        if name == FRAGMENTS or ending == "json":
             continue
         if ending == "yml":
             if f"{stem}.yaml" not in layer.files:
@@ -131,7 +135,7 @@ def _lay_over(layer: Layer, presets: Presets, fragments: Mapping[str, Any]) -> d
         try:
             if problem:
                 raise problem
-            presets[stem] = _load(name, content, merged)
+            presets[stem] = _load(name, layer.files, merged)
         except PresetError as error:
             presets.broken[stem] = error
     return merged
@@ -159,8 +163,8 @@ def _read(name: str, content: File) -> dict[str, Any]:
     return read_yaml(content)
 
 
-def _load(name: str, content: File, fragments: Mapping[str, Any]) -> Preset:
-    raw = _read(name, content)
+def _load(name: str, files: Mapping[str, File], fragments: Mapping[str, Any]) -> Preset:
+    raw = _read(name, files[name])
     merged: dict[str, Any] = {}
     used = raw.pop("use", [])
     if not isinstance(used, list) or not all(isinstance(fragment, str) for fragment in used):
@@ -174,11 +178,16 @@ def _load(name: str, content: File, fragments: Mapping[str, Any]) -> Preset:
     merged = _merge(merged, raw)
     if isinstance(merged.get("steps"), list):
         merged["steps"] = [_put_together(step, fragments, name) for step in merged["steps"]]
+    if "reports" in merged:
+        try:
+            merged["reports"] = with_schemas(merged["reports"], files)
+        except PresetError as error:
+            raise PresetError(f"{name}: {error.message}", fix=_FORMAT) from error
     try:
         preset = Preset.model_validate(merged)
     except ValidationError as error:
         message = f"{name}: {describe_all(error, Preset, merged, _USE)}"
-        raise PresetError(message, fix="docs/presets.md describes the format.") from error
+        raise PresetError(message, fix=_FORMAT) from error
     if f"{preset.name}.yaml" != name:
         raise PresetError(f"{name}: the preset is called {preset.name!r}; file and name must agree")
     return preset

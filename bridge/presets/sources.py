@@ -58,7 +58,9 @@ def _own_folder(git: Git) -> Layer | None:
         return None
     layer = folder_layer(folder, SHARED)
     # The folder may be a stranger's, as in a checkout of a pull request.
-    return Layer(SHARED, dict(islice(sorted(layer.files.items()), limits.BUS_FILES)))
+    # Presets come first.
+    files = sorted(layer.files.items(), key=lambda file: (file[0].endswith(".json"), file[0]))
+    return Layer(SHARED, dict(islice(files, limits.BUS_FILES)))
 
 
 def write_preset(preset: Preset, folder: Path) -> Path:

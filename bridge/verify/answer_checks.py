@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from bridge.gate import Voucher
 
 _SHOWN_GAPS = 3
+# How many reports of own kinds are described.
+_MOST_APPLIED = 3
 # The states in which every step has succeeded.
 RAN_WHOLE = (State.SUCCEEDED, State.GATE_REJECTED, State.GATE_INCOMPLETE)
 
@@ -161,13 +163,21 @@ def _check_gate(preset: Preset, result: Result, files: Files) -> tuple[list[Chec
         checks.append(Check("run", ok=True, message=message))
     accepted = result.state is State.SUCCEEDED
     count = "its report" if len(paths) == 1 else f"its {len(paths)} reports"
-    message = f"no rule installed here objects to {count}"
+    message = f"no rule installed here objects to {count}{_own_checks(verdict)}"
     if verdict.violations:
         first = verdict.violations[0]
         message = f"the rules installed here say {verdict.verdict}: {first.code}: {first.message}"
     # A newer gate may accept what the runner rejected. What the runner accepted must be accepted here.
     ok = True if accepted == verdict.accepted else False if accepted else None
     return [*checks, Check("gate", ok=ok, message=message)], verdict
+
+
+def _own_checks(judged: Gate) -> str:
+    """Return which checks of the preset's own kinds were applied."""
+    notes = [note.partition(": CHECKED: ")[2] for note in judged.notes]
+    applied = [*dict.fromkeys(filter(None, notes))]
+    more = f"; and {len(applied) - _MOST_APPLIED} more" if len(applied) > _MOST_APPLIED else ""
+    return "".join(f"; {each}" for each in applied[:_MOST_APPLIED]) + more
 
 
 def binding_of(result: Result, contents: Mapping[str, bytes]) -> "Voucher":

@@ -19,7 +19,7 @@ from bridge.system.git import open_repository
 from bridge.verify.verdict import gate_lines
 from runner.cli.common import stop_on_signals
 from runner.job.observer import Observer
-from runner.ownership import check_files_owned
+from runner.ownership import check_presets_owned
 from runner.policy import Bus, Policy, default_path, load_policy
 from runner.serve.trial import Trial, try_preset
 
@@ -63,7 +63,7 @@ def try_command(
     rules = _with_settings(_policy(policy), settings)
     chosen = _folder_of(preset, rules, repo, folder)
     if chosen:
-        check_files_owned(chosen, "*.yaml", "the presets")
+        check_presets_owned(chosen)
     presets = load_presets(chosen)
     observer = _Silent() if as_json else _Shown()
     with tempfile.TemporaryDirectory(prefix="kakeya-preset-") as temporary:

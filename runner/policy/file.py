@@ -14,7 +14,7 @@ from bridge.common.validation import describe_all
 from bridge.common.whole_files import atomic_write
 from bridge.errors import PolicyError
 from bridge.system.strict_yaml import read_yaml
-from runner.ownership import check_files_owned, check_owned
+from runner.ownership import check_owned, check_presets_owned
 from runner.policy.model import Bus, Policy
 
 
@@ -45,7 +45,7 @@ def load_policy(path: Path | None = None) -> Policy:
         raise PolicyError(f"{path}: {describe_all(error, Policy, written)}", fix=fix) from error
     check_owned(policy.state.parent, "the state folder")
     if policy.preset_folder:
-        check_files_owned(policy.preset_folder, "*.yaml", "the presets")
+        check_presets_owned(policy.preset_folder)
     for key in policy.trust.runners:
         check_owned(key, "the list of runners' keys")
     return policy

@@ -27,7 +27,8 @@ FOLDER = ".kakeya"
 PRESETS = "presets"
 # For how many seconds a process does not ask again.
 _ASK_AGAIN_S = 10.0
-_ENDINGS = (".yaml", ".yml")
+# Presets, and schemas that they name.
+_ENDINGS = (".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ def _content(git: Git, branch: str, commit: str, seen_at: float) -> FolderCopy:
 
 
 def _entries(git: Git, commit: str) -> list[tuple[git_output.Entry, str]]:
-    """Return the files to read, each with its path below the folder: the keys first, then presets by name."""
+    """Return the files to read, each with its path below the folder: the keys, then presets, then their schemas."""
     names = [f"{commit}:{FOLDER}", f"{commit}:{FOLDER}/{PRESETS}"]
     raws = objects.read_many(git, names, max_bytes=limits.TREE_BYTES, kind="tree")
     listed: list[tuple[git_output.Entry, str]] = []
@@ -183,4 +184,5 @@ def _entries(git: Git, commit: str) -> list[tuple[git_output.Entry, str]]:
             is_wanted = entry.path.endswith(_ENDINGS) if prefix else entry.path == "runner.pub"
             if entry.is_file and is_wanted and entry.path.isprintable():
                 listed.append((entry, f"{prefix}{entry.path}"))
+    listed.sort(key=lambda file: file[1].endswith(".json"))
     return listed[: limits.BUS_FILES]

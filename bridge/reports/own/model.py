@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -86,10 +87,18 @@ def _schema(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
+def _no_name(schema: object) -> object:
+    if not isinstance(schema, dict):
+        raise ValueError("must be a JSON Schema, or the name of a .json file beside the preset's")
+    return schema
+
+
 class OwnKind(_Part):
     """A kind of report."""
 
-    json_schema: Annotated[dict[str, Any], AfterValidator(_schema)] = Field(alias="schema")
+    json_schema: Annotated[dict[str, Any], AfterValidator(_schema), BeforeValidator(_no_name)] = Field(
+        alias="schema"
+    )
     claims: Annotated[list[OwnClaim], Field(max_length=MAX_CLAIMS)] = []
 
     @model_validator(mode="after")

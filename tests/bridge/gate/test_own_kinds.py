@@ -10,7 +10,7 @@ import pytest
 
 from bridge.bus import wire
 from bridge.errors import ManifestError
-from bridge.gate import RunBinding, judge, run_id
+from bridge.gate import NO_RUN, RunBinding, judge, run_id
 from bridge.gate.deadline import Deadline, TooLongError
 from bridge.gate.own import judge_own
 from bridge.reports.own import OwnKind, dump_kinds, read_kinds
@@ -46,7 +46,10 @@ def test_the_note_says_which_checks_there_were():
 
     assert (verdict, faults) == ("ACCEPTED", {})
     assert notes == [
-        "results/research/x.json: CHECKED: schema, 1 claim derived again from 4 samples, file vouched for by the run"
+        (
+            "results/research/x.json: CHECKED: mine: schema, 1 claim (wall_s) derived again from 4 samples, "
+            "file vouched for by the run"
+        )
     ]
 
 
@@ -56,7 +59,7 @@ def test_a_claim_without_samples_is_not_called_derived():
     })  # fmt: skip
 
     assert judged({"wall_s": 1}, kind)[2][0].endswith(
-        "schema, 1 claim as the run wrote it, file vouched for by the run"
+        "mine: schema, 1 claim (wall_s) as the run wrote it, file vouched for by the run"
     )
 
 
@@ -261,7 +264,7 @@ def test_row_152_a_run_file_with_easier_kinds_does_not_count(tmp_path):
 
     easier = dump_kinds({"mine": OwnKind.model_validate({"schema": {}})})
     path.with_suffix(".run").write_bytes(make_run_file(files | {wire.KINDS: easier}))
-    assert beside(path) == ("REJECTED", ["BAD_RUN", "UNKNOWN_KIND"])
+    assert beside(path) == ("REJECTED", ["BAD_RUN"])
 
     path.with_suffix(".run").write_bytes(
         make_run_file({at: data for at, data in files.items() if at != wire.KINDS})
@@ -272,11 +275,35 @@ def test_row_152_a_run_file_with_easier_kinds_does_not_count(tmp_path):
 def test_row_152_a_run_whose_kinds_cannot_be_read_vouches_for_nothing(tmp_path):
     path = runs.write_pair(tmp_path, pair(tmp_path, kinds=b'{"version": 1}'))
 
-    assert beside(path) == ("REJECTED", ["BAD_RUN", "UNKNOWN_KIND"])
+    assert beside(path) == ("REJECTED", ["BAD_RUN"])
 
 
 def test_an_edited_report_is_not_the_runs(tmp_path):
     path = runs.write_pair(tmp_path, pair(tmp_path))
     path.write_bytes(path.read_bytes() + b"\n")
 
-    assert beside(path) == ("REJECTED", ["EDITED", "UNKNOWN_KIND"])
+    assert beside(path) == ("REJECTED", ["EDITED"])
+
+
+def test_a_report_whose_run_does_not_count_is_judged_by_that_alone(tmp_path):
+    """Its kinds come with the run. Only if there is no run at all, its kind is called unknown."""
+    path = runs.write_pair(tmp_path, pair(tmp_path))
+    data = path.read_bytes()
+
+    def codes(run, kind="mine"):
+        verdict = judge({path.name: data.replace(b"mine", kind.encode())}, run=run)
+        return verdict.verdict, [each.code for each in verdict.violations]
+
+    assert codes(voucher_for(path, data, None)) == ("INCOMPLETE", ["OTHER_SIGNER"])
+    assert codes(voucher_for(path, data, runs.Key().pin)) == ("INCOMPLETE", ["OTHER_SIGNER"])
+    assert codes(NO_RUN) == ("REJECTED", ["NO_RUN", "UNKNOWN_KIND"])
+    assert codes(("EDITED", "x"), "kakeya.mine") == ("REJECTED", ["EDITED", "UNKNOWN_KIND"])
+
+
+def test_at_most_five_claims_are_named():
+    claims = [{**CLAIM, "name": f"c{i}", "pointer": f"/c{i}"} for i in range(7)]
+    kind = OwnKind.model_validate({"schema": SCHEMA, "claims": claims})
+
+    note = judged({"samples": [2], **{f"c{i}": 2 for i in range(7)}}, kind)[2][0]
+
+    assert "mine: schema, 7 claims (c0, c1, c2, c3, c4, ...) derived again from 1 sample, file" in note

@@ -21,7 +21,10 @@ pytestmark = pytest.mark.bus
 
 EXAMPLE = Path(__file__).parents[3] / "examples/compile-time"
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-CHECKED = "schema, 3 claims derived again from 5 samples, file vouched for by the run"
+CHECKED = (
+    "compile-time: schema, 3 claims (plain_s, optimized_s, slowdown) derived again from 5 samples, "
+    "file vouched for by the run"
+)
 REPORT = "results/research/compile-time.json"
 
 
@@ -61,6 +64,7 @@ def test_the_example_is_accepted_everywhere(kakeya, clone, keyed, monkeypatch, t
         assert code == 0, text
         assert "ACCEPTED, signed by one's key" in text
         assert CHECKED in text
+    assert f"no rule installed here objects to its report; {CHECKED}" in kakeya("verify", branch)[1]
     assert kakeya("fetch", branch, "--out", out)[0] == 0
     # A maintainer who gates a fetched folder has no preset.
     monkeypatch.delenv("KAKEYA_PRESETS")
