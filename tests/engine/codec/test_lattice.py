@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from engine.codec import cosets, lattice
+from engine.codec.cpu import lattice as on_cpu
 from engine.mx import mx
 
 
@@ -36,6 +37,18 @@ def test_nearest_e8_is_nearest():
         assert _is_e8(found)
         assert ((column - found) ** 2).sum() <= ((column - found - np.array(roots)) ** 2).sum(-1).min() + 1e-5
     assert np.allclose(((z - point) ** 2).sum(1), distance[:, 0], atol=1e-5)
+
+
+def test_both_forms_find_the_same_point_also_where_several_are_as_near():
+    """Half of these are on a grid of quarters, where ties are common."""
+    rng = np.random.default_rng(2)
+    z = np.concatenate(
+        [_columns(rng, 8, 4000)[0], rng.integers(-20, 20, (8, 4000)).astype(np.float32) / 4], axis=1
+    )
+    point, distance = (np.array(a)[0] for a in lattice.nearest_e8(mx.array(z[None])))
+    twice, other = on_cpu.nearest(z)
+    assert np.array_equal(2 * point, twice)
+    assert np.array_equal(distance[0], other)
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6])

@@ -90,6 +90,13 @@ def test_more_effort_errs_less_and_the_fast_one_not_much_more(bits, distribution
     assert 3 * tries[0] <= tries[1] < tries[2]
 
 
+def test_the_scale_of_a_square_is_the_largest_that_is_not_above_its_root():
+    squares = np.array([2.0 ** (k / 16) for k in range(-200, 200)], np.float32)
+    below = np.nextafter(squares, np.float32(0))
+    assert np.array_equal(np.array(scales.scale_of_square(mx.array(squares))), np.arange(-200, 200))
+    assert np.array_equal(np.array(scales.scale_of_square(mx.array(below))), np.arange(-201, 199))
+
+
 @pytest.mark.parametrize("bits", [2.25, 3.25, 4.25, 5.25, 6.25])
 def test_stored_bits_are_the_bytes(bits):
     codec = VoronoiCodec(128, bits)

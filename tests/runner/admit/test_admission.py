@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from bridge.bus import objects, wire
+from bridge.bus import history, objects, wire
 from bridge.bus.branch_names import new_nonce
 from bridge.bus.wire import State
 from bridge.errors import ExitCode
+from runner.admit.admission import admit
+from runner.admit.manifests import read_candidate
 from runner.state.ledger import FENCED
 
 NOW = int(time.time())
@@ -278,6 +280,17 @@ def test_a_parent_that_git_does_not_read_is_none(host, requester):
     requester.push(rootless, branch)
 
     _is_refused(host, branch, "workload_mismatch")
+
+
+@pytest.mark.parametrize(("limit", "allowed"), [(7, 7), (9_999, 60)])
+def test_a_job_gets_the_time_of_its_preset_and_no_more_than_the_host_allows(host, requester, limit, allowed):
+    name = requester.send(requester.manifest())
+    with host.context(limits={"timeout_s": limit}) as context:
+        git = context.bus.git
+        candidate = read_candidate(git, history.read_branch(git, name, context.bus.tip(name)))
+        admitted = admit(git, candidate, context.presets, context.policy, context.ledger)
+
+    assert admitted.timeout_s == allowed
 
 
 def test_code_of_the_requester_needs_the_host_s_consent(host, requester):
