@@ -199,15 +199,30 @@ def test_each_folder_has_a_line_in_the_architecture(package):
     assert [name for name in sorted(folders) if f"`{package}/{name}/`" not in ARCHITECTURE] == []
 
 
-@pytest.mark.parametrize(
-    "heading",
-    ["From a request to its answer", "From a prompt to tokens", "From a chat request to its events"],
-)
+WAYS = {
+    heading: re.findall(
+        r"^\| `([\w/]+\.py)` \|",
+        ARCHITECTURE.split(f"## {heading}\n", 1)[1]
+        .split("in the order in which data passes", 1)[1]
+        .split("\n## ")[0],
+        re.MULTILINE,
+    )
+    for heading in ("From a prompt to tokens", "From a chat request to its events")
+}
+# The page begins with a request's ten steps. Between the fetch and the answer, they are calls of one process.
+STEPS = re.findall(r"^\d+\. (.*)", ARCHITECTURE, re.MULTILINE)
+WAYS["From a request to its answer"] = re.findall(r"`(\w+/[\w/]+\.py)`", "\n".join(STEPS[2:-1]))
+
+
+def test_the_page_begins_with_ten_steps_of_a_request():
+    assert len(STEPS) == 10
+    assert ARCHITECTURE.startswith("# Architecture\n\nA request walks through these rooms:\n\n1. ")
+
+
+@pytest.mark.parametrize("heading", WAYS)
 def test_each_way_passes_at_most_twelve_files(heading):
     """A table is in the order of the calls: each of its files imports the next ones, or is imported by one before."""
-    section = ARCHITECTURE.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    table = section.split("in the order in which data passes", 1)[1]
-    files = re.findall(r"^\| `([\w/]+\.py)` \|", table, re.MULTILINE)
+    files = WAYS[heading]
     sources = [(ROOT / file).read_text(encoding="utf-8") for file in files]
 
     def mentions(source: str, file: str) -> bool:
