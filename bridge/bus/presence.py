@@ -111,6 +111,8 @@ class Details(WireFile):
 
     # The longest pause between two polls, in seconds.
     poll_s: Annotated[float, Field(gt=0, le=limits.PRESENCE_VALID_S)]
+    # Whether some presets come before others.
+    has_priorities: bool = False
 
 
 def is_ref(name: str) -> bool:

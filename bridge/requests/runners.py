@@ -45,7 +45,8 @@ def read_runners(
         data, more = objects.read_many(git, names, max_bytes=limits.PRESENCE_BYTES)
         if record := presence.parse(data, ref):
             details = presence.parse_details(more)
-            sightings.append(RunnerSighting(record, 0.0, signed, details.poll_s if details else None))
+            about = presence.Details.model_dump(details) if details else {}
+            sightings.append(RunnerSighting(record, 0.0, signed, **about))
     newest = sorted(sightings, key=lambda one: one.record.at_s, reverse=True)[: limits.PRESENCES_SHOWN]
     return [replace(one, unchanged_s=unchanged_s(one.record.ref, small[one.record.ref])) for one in newest]
 

@@ -53,6 +53,8 @@ class RunnerSighting:
     poll_s: float | None = None
     # When the runner's lease on ``busy_with`` runs out, by the runner's clock; None if it holds no lease.
     lease_ends_at: float | None = None
+    # Whether it lets some presets come before others.
+    has_priorities: bool = False
 
     @property
     def promise_s(self) -> float:

@@ -212,6 +212,8 @@ def _queued(
     free = [sighting.record for sighting in able if sighting.record.busy_with in (None, request.branch)]
     jobs = "1 job comes" if position.ahead == 1 else f"{position.ahead} jobs come"
     where = f"at most {jobs} before it (requesters take turns)" if position.ahead else ""
+    if position.waiting > 1 and any(sighting.has_priorities for sighting in able):
+        where = "requests for presets of a higher priority may come before it"
     if not free:
         first = min(able, key=lambda one: one.availability(now) is Availability.QUIET)
         busy = first.record

@@ -202,7 +202,9 @@ class Announcer:
         return made
 
     def _add(self, writer: Writer, record: Presence) -> _StoredRecord:
-        details = presence.Details(poll_s=self._policy.bus.poll[1])
+        details = presence.Details(
+            poll_s=self._policy.bus.poll[1], has_priorities=bool(self._policy.priority)
+        )
         blobs = {
             presence.FILE: writer.blob(record.to_bytes()),
             presence.DETAILS: writer.blob(details.to_bytes()),

@@ -269,6 +269,17 @@ def test_a_place_in_the_queue():
     assert found.message == "at most 2 jobs come before it (requesters take turns) on mac"
 
 
+def test_a_runner_with_priorities_makes_no_promise_about_a_place():
+    mine = replace(seen(), has_priorities=True)
+    place = QueuePosition(waiting=2, before=0, ahead=0)
+    found = reason(mine, place=place)
+    assert (found.code, found.message) == (
+        Code.TURN, "requests for presets of a higher priority may come before it on mac",
+    )  # fmt: skip
+    assert reason(seen(), place=place).code is Code.SOON
+    assert reason(mine, place=QueuePosition(waiting=1, before=0, ahead=0)).code is Code.SOON
+
+
 @pytest.mark.parametrize(
     ("quota", "place", "code"),
     [
