@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from bridge.common import doors
+from bridge.common.advice import printed
 from bridge.common.cli.output import Colored, put, put_json, say
+from bridge.common.environment import current_door
 from bridge.errors import ExitCode, KakeyaError
 
 # The name of the check that says whose key signed an answer.
@@ -39,7 +40,7 @@ def show(checks: Iterable[Check]) -> None:
         word, color = marks[check.ok]
         put(Colored(f"{word:<4}", color), f"  {check.name:<12} {check.message}")
         if check.fix and check.ok is not True:
-            put(f"{'':<19}{doors.advice(check.fix, doors.current())}")
+            put(f"{'':<19}{printed(check.fix, current_door())}")
 
 
 def show_incrementally(

@@ -17,6 +17,7 @@ from bridge.bus.wire import State
 from bridge.checklist import Check
 from bridge.client import Client
 from bridge.common import environment, install
+from bridge.common.advice import SNAPSHOT, Advice, command
 from bridge.errors import KakeyaError, ProcessError, one_line
 from bridge.presets import Preset, Presets
 from bridge.presets.load import INSTALLED
@@ -102,7 +103,13 @@ def _repository(client: Client) -> Iterator[Check]:
     yield Check("repository", ok=True, message="; ".join(parts))
     if about.changed:
         message = "the working tree has changes, which a request does not contain"
-        fix = "To send changes of tracked files, add --snapshot to `kakeya run`; `git add` new files first."
+        fix = Advice(
+            "To send changes of tracked files, add ",
+            SNAPSHOT,
+            " to ",
+            command("run"),
+            "; `git add` new files first.",
+        )
         yield Check("changes", ok=None, message=message, fix=fix)
 
 

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from math import prod
 
 from bridge.common import limits
+from bridge.common.advice import SUFFIX, Advice
 from bridge.errors import UsageError
 
 DEFAULT_PREFIX = "mac-bridge/"
@@ -52,7 +53,9 @@ class Namespace:
             fix = "Use something like 'team/' or 'claude/mac-bridge-': ASCII letters, digits, . _ - and /."
             raise UsageError(f"{self.prefix!r} cannot begin a request branch", fix=fix)
         if not _SUFFIX.fullmatch(self.suffix):
-            fix = "A suffix is a dash and up to 32 lower-case letters or digits, such as --suffix=-b876."
+            fix = Advice(
+                "A suffix is a dash and up to 32 lower-case letters or digits, such as ", SUFFIX, "."
+            )
             raise UsageError(f"{self.suffix!r} cannot end a request branch", fix=fix)
 
     def branch(self, preset: str, nonce: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from bridge.bus import objects
 from bridge.bus.writer import Identity
+from bridge.common.advice import TRY_AGAIN, Advice
 from bridge.errors import InfrastructureError, UsageError
 from bridge.system.git import Git
 from bridge.system.git_output import decode
@@ -35,7 +36,7 @@ def change_note(git: Git, commit: str, who: Identity, change: Callable[[str], st
         after = change(before).strip()
         if after == before or _replace(own, commit, after, tip):
             return
-    raise InfrastructureError(f"{REF} changed faster than a note could be added", fix="Try again.")
+    raise InfrastructureError(f"{REF} changed faster than a note could be added", fix=Advice(TRY_AGAIN, "."))
 
 
 def _read(git: Git, commit: str) -> str:

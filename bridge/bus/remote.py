@@ -13,6 +13,7 @@ from bridge.bus.hosts.push_end import PushEnd, PushError
 from bridge.bus.known.sightings import Ancestry, Dates, OwnWrites, Sightings, shared
 from bridge.bus.known.skipped_commits import SkippedCommits
 from bridge.common import environment, limits
+from bridge.common.advice import REMOTE, TRY_AGAIN, Advice, command
 from bridge.errors import GitError, InfrastructureError, ProcessError, UsageError
 from bridge.system import git_output
 from bridge.system.deadline import pause, time_left, within
@@ -59,7 +60,7 @@ class Remote:
         is_address = ("/" in name or parse(name).kind is not Kind.FOLDER) and not name.startswith("-")
         if name not in known and not is_address:
             add = "Add one with: git remote add origin URL"
-            fix = f"Remotes here: {', '.join(known)}. Choose one with --remote." if known else add
+            fix = Advice(f"Remotes here: {', '.join(known)}. Choose one with ", REMOTE, ".") if known else add
             raise UsageError(f"this repository has no remote {name!r}", fix=fix)
         if name in known and "=" not in name:
             # A mirror would push all branches, with force, and git refuses to push a single one from it.
@@ -371,7 +372,7 @@ class Remote:
             else:
                 return True
         message = f"the reply of {self.name} to the push of {branch} is lost"
-        fix = "It may have arrived nevertheless: `kakeya list` tells once the remote answers."
+        fix = Advice("It may have arrived nevertheless: ", command("list"), " tells once the remote answers.")
         raise InfrastructureError(message, fix=fix, code="unsure", quoting=error.summary()) from error
 
     def _shows(self, branch: str, commit: str | None) -> bool:
@@ -395,7 +396,7 @@ class Remote:
             message = (
                 f"{branch} exists on {self.name} already, and {self.name} does not show yet what is on it"
             )
-            raise InfrastructureError(message, fix="Try again.", code="unsure")
+            raise InfrastructureError(message, fix=Advice(TRY_AGAIN, "."), code="unsure")
         return False
 
     def _explain(self, error: ProcessError, branch: str | None = None) -> Exception:

@@ -9,6 +9,7 @@ from bridge.bus.branch_names import is_in_conflict
 from bridge.bus.hosts import causes
 from bridge.bus.hosts.advice import Surroundings
 from bridge.bus.hosts.push_end import is_overtaken
+from bridge.common.advice import PREFIX, Advice
 from bridge.errors import GitError, InfrastructureError, ProcessError, RefusedError, UsageError
 from bridge.system.git import UNWRITABLE, Git
 
@@ -68,7 +69,11 @@ def _conflict(output: str, git: Git, name: str, branch: str) -> RefusedError | N
 
 def name_conflict_error(branch: str, other: str) -> RefusedError:
     """Return the error for a branch whose name the server cannot hold beside that of another branch."""
-    fix = f"Rename the branch {other!r} on the remote, or choose another prefix that a runner serves (--prefix)."
+    fix = Advice(
+        f"Rename the branch {other!r} on the remote, or choose another prefix that a runner serves (",
+        PREFIX,
+        ").",
+    )
     message = f"a branch named {other!r} stands in the way of {branch!r}"
     return RefusedError(message, fix=fix, code="squatted")
 

@@ -12,6 +12,7 @@ from bridge.bus import wire
 from bridge.bus.wire import Gate, Violation
 from bridge.cli.common import key_option, report_keys_of
 from bridge.common import limits
+from bridge.common.advice import step
 from bridge.common.cli.commands import json_option, option
 from bridge.common.cli.output import Colored, put, put_json
 from bridge.errors import UsageError
@@ -138,7 +139,7 @@ def reports_in(folder: Path) -> list[Path]:
         message = f"there are more than {limits.GATE_FILES} reports below {folder}"
         raise UsageError(message, fix="Name some of the files instead.")
     if not files:
-        fix = "Name a report, or a folder with reports: kakeya gate results/research"
+        fix = step("Name a report, or a folder with reports", "gate", "results/research")
         raise UsageError(f"there are no reports (*.json) below {folder}", fix=fix, code="no_reports")
     return sorted(files)
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from bridge.common.advice import Door
 from bridge.common.errors import UsageError
 
 # Settings that belong to one repository or one git call. Inherited from a hook, a rebase or a wrapper, they
@@ -40,6 +41,11 @@ _OF_THE_SHELL = ("SSH_AUTH_SOCK", "KAKEYA_BUS_TOKEN")
 def get(name: str, default: str | None = None) -> str | None:
     """Return the variable, or ``default`` if it is unset or empty."""
     return os.environ.get(name) or default
+
+
+def current_door() -> Door:
+    """Return where this program's output is read: in a workflow's log, if the Action says so, or in a terminal."""
+    return Door.ACTION if get("KAKEYA_DOOR") == Door.ACTION.value else Door.TERMINAL
 
 
 def for_terminal() -> dict[str, str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bridge.common import install, sanitize
+from bridge.common.advice import changed
 
 
 class ExitCode(IntEnum):
@@ -93,7 +94,7 @@ class KakeyaError(Exception):
         self.own_message = self.own_sentence or one_line(message)
         self.quoting = self.message if self.own_sentence else one_line(quoting)
         super().__init__(self.message)
-        self.fix = one_line(fix) if fix else fix
+        self.fix = changed(fix, one_line) if fix else fix
         self.code = code or self.kind
         # Whether the call may have sent a request, so that the same call would send a second one.
         self.sends_again = False

@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from bridge.common import doors, sanitize
-from bridge.common.doors import Door
+from bridge.common import sanitize
+from bridge.common.advice import Door, printed
 from bridge.errors import KakeyaError
 from bridge.mcp.models import Answer
 from bridge.reports.readable import readable
@@ -49,7 +49,7 @@ def error_fields(error: KakeyaError) -> dict[str, object]:
         for name, value in {
             **error.as_dict(),
             "error": error.own_message,
-            "fix": doors.advice(error.fix, Door.MCP),
+            "fix": printed(error.fix, Door.MCP),
             **quoted,
         }.items()
     }

@@ -9,8 +9,7 @@ from pathlib import Path, PurePosixPath
 from bridge.bus.branch_names import requested_at
 from bridge.bus.times import commit_times
 from bridge.client import Client, Run
-from bridge.common import doors
-from bridge.common.doors import Door
+from bridge.common.advice import Door, printed
 from bridge.doctor import examine
 from bridge.errors import UsageError
 from bridge.mcp import models
@@ -57,7 +56,7 @@ def doctor(bus: BusClient, args: models.Page) -> models.Answer:
     for check in examine(bus.repo, bus.remote, bus.public_key):
         own = check.message if check.own_message is None else check.own_message
         quoting = short(check.message) if own != check.message else None
-        fix = short(doors.advice(check.fix, Door.MCP) or "") or None
+        fix = short(printed(check.fix, Door.MCP) or "") or None
         checks.append(
             models.Check(name=check.name, ok=check.ok, message=short(own), untrusted_message=quoting, fix=fix)
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from bridge.common.advice import Advice, command
 from bridge.common.validation import describe_all, near
 from bridge.errors import PresetError
 from bridge.presets.model import Preset, Step, did_you_mean
@@ -147,7 +148,7 @@ def find_preset(presets: Mapping[str, Preset], name: str) -> Preset:
         message = f"the preset {name} cannot be used: {wrong.message}"
         raise PresetError(message, code="broken_preset", fix=wrong.fix)
     if name not in presets:
-        fix = did_you_mean(name, presets) or "`kakeya presets` lists them all."
+        fix = did_you_mean(name, presets) or Advice(command("presets"), " lists them all.")
         raise PresetError(f"there is no preset {name!r}", code="unknown_preset", fix=fix)
     return presets[name]
 

@@ -20,7 +20,9 @@ from pydantic import (
 
 from bridge.bus import branch_names
 from bridge.bus.wire import Name
+from bridge.common import advice
 from bridge.common import limits as bounds
+from bridge.common.advice import Advice
 from bridge.common.validation import near
 from bridge.errors import PresetError
 from bridge.presets.compare import Compare
@@ -260,7 +262,7 @@ class Preset(BaseModel):
         for name, param in self.params.items():
             value = values.get(name, param.default)
             if value is None:
-                fix = f"Add -p {name}=VALUE ({param.allowed})."
+                fix = Advice("Add ", advice.param(name), f" ({param.allowed}).")
                 raise PresetError(f"{self.name} needs parameter {name}", code="missing_param", fix=fix)
             filled[name] = value
         return Checked(filled)

@@ -11,6 +11,7 @@ from bridge.bus.history import RequestBranch
 from bridge.bus.hosts import address
 from bridge.bus.wire import State
 from bridge.common import limits
+from bridge.common.advice import KEEP_WAITING, SEND_AGAIN, TRY_AGAIN_OR_CHECK, Advice, command
 from bridge.errors import InfrastructureError, RefusedError, UsageError, WaitTimeout
 from bridge.requests.liveness import is_expired
 from bridge.requests.status import REWRITTEN, Event, Status, events, status_of
@@ -75,7 +76,7 @@ def follow(
         if over.is_due(branch):
             if not branch.is_withdrawn:
                 message = f"{branch.name} expired before a runner took it, and none will"
-                raise WaitTimeout(message, fix="Send it again: kakeya run.", code="expired")
+                raise WaitTimeout(message, fix=SEND_AGAIN, code="expired")
             yield Event(status_of(branch))
             return
         if time.monotonic() >= ends:
@@ -158,8 +159,9 @@ def _next_view(
                 if last:
                     raise wait_timeout_error(last, waited) from error
                 message = f"the remote did not answer within {waited:g} s: {error.own_message}"
-                fix, code = "Try again; `kakeya doctor` checks the remote.", "no_answer_in_time"
-                raise WaitTimeout(message, fix=fix, code=code, quoting=error.quoting) from error
+                raise WaitTimeout(
+                    message, fix=TRY_AGAIN_OR_CHECK, code="no_answer_in_time", quoting=error.quoting
+                ) from error
             if now >= until:
                 raise
             pause_for(pause)
@@ -181,16 +183,19 @@ def _on_line(git: Git, look: Callable[[], RequestBranch], known: str | None) -> 
 
 def wait_timeout_error(branch: RequestBranch, waited: float, reason: Reason | None = None) -> WaitTimeout:
     """Return the error for a request without an answer after ``waited`` seconds, with why it waits if known."""
-    quoting = ""
+    quoting, fix = "", ""
     if reason and reason.is_stuck and branch.current_state is State.REQUESTED:
         message, fix = f"{branch.name} is not claimed after {waited:g} s: {reason.message}.", reason.fix
     elif branch.current_state is State.REQUESTED and branch.state and branch.state.detail:
         message, quoting = f"{branch.name} is not claimed yet after {waited:g} s.", branch.state.detail
-        fix = "To keep waiting: `kakeya wait`. To withdraw the request: `kakeya cancel`."
+        fix = Advice(KEEP_WAITING, ". To withdraw the request: ", command("cancel"), ".")
     elif branch.current_state is State.REQUESTED:
         message = f"no runner took {branch.name} within {waited:g} s."
-        fix = "Check that a runner serves this remote, and run `kakeya wait` again; `kakeya cancel` withdraws it."
+        fix = Advice(
+            "Check that a runner serves this remote, and run ", command("wait"), " again; ", command("cancel"),
+            " withdraws it.",
+        )  # fmt: skip
     else:
         message = f"{branch.name} is still {branch.current_state} after {waited:g} s."
-        fix = "To keep waiting: `kakeya wait`. To see the job's output: `kakeya logs -f`."
+        fix = Advice(KEEP_WAITING, ". To see the job's output: ", command("logs", "-f"), ".")
     return WaitTimeout(message, fix=fix, code="no_answer_in_time", quoting=quoting)

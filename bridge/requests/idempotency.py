@@ -26,6 +26,7 @@ from bridge.bus.branch_names import age_sort_key
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.common import limits, strict_json
+from bridge.common.advice import TRY_AGAIN, Advice
 from bridge.common.validation import weakness
 from bridge.errors import InfrastructureError, UsageError
 from bridge.requests.liveness import is_expired
@@ -220,7 +221,9 @@ class IdempotentSender:
         self.sent.note(key.note, prepared.commit, instead_of)
         noted = self._noted(key)
         if noted is None:
-            raise InfrastructureError("the request could not be noted in this repository", fix="Try again.")
+            raise InfrastructureError(
+                "the request could not be noted in this repository", fix=Advice(TRY_AGAIN, ".")
+            )
         return noted
 
     def _made_here(self, key: Key, branches: Iterable[str]) -> tuple[str, str] | None:

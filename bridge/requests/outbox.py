@@ -14,6 +14,7 @@ from bridge.bus.branch_names import age_sort_key
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.common import limits
+from bridge.common.advice import Advice, command, step
 from bridge.errors import GitError, InfrastructureError, UsageError
 from bridge.requests.binding import repository_name
 from bridge.system import git_output
@@ -96,7 +97,7 @@ def find_branch(name: str | None, sent: Sent, listed: Callable[[], Iterable[str]
     own = sent.branches()
     if name is None:
         if not own:
-            fix = "Send one: kakeya run noop --wait"
+            fix = step("Send one", "run", "noop", "--wait")
             raise UsageError("no request was sent from this repository", fix=fix)
         return own[-1]
     fitting = [branch for branch in own if name in branch]
@@ -106,7 +107,9 @@ def find_branch(name: str | None, sent: Sent, listed: Callable[[], Iterable[str]
     if fitting:
         some = ", ".join(sorted(fitting)[:3])
         raise UsageError(f"{len(fitting)} requests fit {name!r}: {some} ...", fix="Give more of the name.")
-    raise UsageError(f"no request fits {name!r}", fix="`kakeya list` shows the requests on the remote.")
+    raise UsageError(
+        f"no request fits {name!r}", fix=Advice(command("list"), " shows the requests on the remote.")
+    )
 
 
 def pushed_elsewhere(remote: Remote) -> str | None:
@@ -129,7 +132,9 @@ def unseen_where_read(remote: Remote, branch: str) -> str | None:
 
 def no_such_request(branch: str, remote: Remote) -> UsageError:
     """Return the error for a branch that is not on the remote."""
-    fix = "It may have been collected after its end, or never sent. `kakeya list` shows what is there."
+    fix: str = Advice(
+        "It may have been collected after its end, or never sent. ", command("list"), " shows what is there."
+    )
     if places := pushed_elsewhere(remote):
         fix = f"{places}: both must be the same repository."
     return UsageError(f"there is no request {branch} on {remote.name}", fix=fix, code="no_such_request")
@@ -140,4 +145,4 @@ def require_answer(branch: RequestBranch) -> RequestBranch:
     if branch.current_state.is_final:
         return branch
     message = f"{branch.name} has no answer yet: it is {branch.current_state}"
-    raise InfrastructureError(message, fix=f"Wait for it: kakeya wait {branch.name}", code="no_answer_yet")
+    raise InfrastructureError(message, fix=step("Wait for it", "wait", branch.name), code="no_answer_yet")

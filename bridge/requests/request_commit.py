@@ -11,6 +11,7 @@ from bridge.bus import branch_names, objects, wire
 from bridge.bus.branch_names import Namespace
 from bridge.bus.objects import Identity
 from bridge.common import environment
+from bridge.common.advice import EXPIRES, REF, SNAPSHOT, Advice
 from bridge.errors import GitError, UsageError
 from bridge.manifest import MAX_LIFETIME, Request, format_time, parse_manifest
 from bridge.presets import Preset
@@ -74,13 +75,13 @@ def prepare(
     workload = _snapshot(git) if draft.snapshot else objects.resolve(git, draft.ref)
     if workload is None:
         is_empty = draft.ref == "HEAD" and not git.maybe("rev-list", "-n1", "--all")
-        other = "Name a branch, a tag or a commit that exists here with --ref."
+        other = Advice("Name a branch, a tag or a commit that exists here with ", REF, ".")
         fix = "Make a first commit." if is_empty else other
         raise UsageError(f"{draft.ref!r} is not a commit in this repository", fix=fix)
     baseline = _baseline(git, draft, workload) if draft.against is not None else None
     if not timedelta(seconds=1) <= draft.lifetime <= MAX_LIFETIME:
         message = f"a request must expire within {MAX_LIFETIME.days} days, and not at once"
-        raise UsageError(message, fix="Say how long it may wait for a runner, such as --expires 24h.")
+        raise UsageError(message, fix=Advice("Say how long it may wait for a runner, such as ", EXPIRES, "."))
     now = datetime.now(UTC)
     who = identity(git)
     request = parse_manifest(
@@ -172,7 +173,7 @@ def untracked(git: Git) -> list[str]:
 def _snapshot(git: Git) -> str:
     """Commit the tracked files of the working tree through a copy of the index, and return the commit's id."""
     if git.text("rev-parse", "--is-bare-repository") == "true":
-        fix = "Leave --snapshot out, or use --ref."
+        fix = Advice("Leave ", SNAPSHOT, " out, or use ", REF, ".")
         raise UsageError("a bare repository has no working tree to snapshot", fix=fix)
     head = objects.resolve(git, "HEAD")
     top = Git.of_user(git.text("rev-parse", "--show-toplevel"))

@@ -10,6 +10,7 @@ from bridge.bus.branch_names import Namespace
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.bus.wire import CancelFile
+from bridge.common.advice import TRY_AGAIN, Advice, step
 from bridge.errors import InfrastructureError, KakeyaError
 from bridge.manifest import format_time
 from bridge.requests import idempotency, request_commit
@@ -74,10 +75,10 @@ def _send_new(remote: Remote, sent: Sent, prepared: Prepared) -> tuple[str, str]
     sent.add(branch, commit)
     try:
         if not remote.push(branch, commit, expect=None):
-            raise InfrastructureError(f"{branch} exists on the remote already", fix="Try again.")
+            raise InfrastructureError(f"{branch} exists on the remote already", fix=Advice(TRY_AGAIN, "."))
     except KakeyaError as error:
         if error.code == "unsure":
-            error.fix = f"Look before you send it again, or it may run twice: kakeya status {branch}"
+            error.fix = step("Look before you send it again, or it may run twice", "status", branch)
         else:
             sent.forget(branch)
         raise
@@ -106,4 +107,6 @@ def cancel(git: Git, remote: Remote, look: Callable[[], RequestBranch], reason: 
             return history.read_branch(git, name, commit)
         if i and time.monotonic() > ends:
             break
-    raise InfrastructureError(f"{branch.name} changed faster than it could be cancelled", fix="Try again.")
+    raise InfrastructureError(
+        f"{branch.name} changed faster than it could be cancelled", fix=Advice(TRY_AGAIN, ".")
+    )

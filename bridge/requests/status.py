@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from bridge.bus import branch_names, history, wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
-from bridge.common import doors, limits
-from bridge.common.doors import Door
+from bridge.common import limits
+from bridge.common.advice import Door, changed, printed, step
+from bridge.common.environment import current_door
 from bridge.errors import UsageError, VerificationError
 from bridge.requests.liveness import Liveness, Queue
 from bridge.requests.waiting import Code, Reason
@@ -74,7 +75,7 @@ class Status:
     @property
     def outlook(self) -> str:
         """One sentence about the wait; empty if nothing is known."""
-        return doors.advice(_outlook(self, known=True), doors.current()) or ""
+        return _outlook(self, current_door(), known=True)
 
     @property
     def outlook_for_agents(self) -> str:
@@ -85,9 +86,9 @@ class Status:
             queue = replace(queue, runner=_word(queue.runner), at=_word(queue.at or ""))
         reason = self.reason
         if reason and reason.runner and _word(reason.runner) != reason.runner:
-            reason = replace(reason, fix=reason.fix.replace(reason.runner, _word(reason.runner)))
-        outlook = _outlook(replace(self, life=life, queue=queue, reason=reason), known=False)
-        return doors.advice(outlook, Door.MCP) or ""
+            name = reason.runner
+            reason = replace(reason, fix=changed(reason.fix, lambda text: text.replace(name, _word(name))))
+        return _outlook(replace(self, life=life, queue=queue, reason=reason), Door.MCP, known=False)
 
 
 @dataclass(frozen=True)
@@ -99,14 +100,14 @@ class Event:
     note: str = ""
 
 
-def _outlook(status: Status, *, known: bool) -> str:
+def _outlook(status: Status, door: Door, *, known: bool) -> str:
     life, reason, queue = status.life, status.reason, status.queue
     if life:
         return life.text()
     if reason and reason.code is Code.APPROVAL:
-        return reason.fix
+        return printed(reason.fix, door) or ""
     if reason and reason.code is not Code.UNKNOWN:
-        return reason.text(known=known)
+        return reason.text(door, known=known)
     return queue.text() if queue else ""
 
 
@@ -205,7 +206,11 @@ def kept_log(git: Git, branch: RequestBranch) -> str:
     contents = Contents.of(git, branch.tip, result)
     if sum(contents.files[path].size for path in paths if path in contents.files) > limits.LOG_BYTES:
         message = f"the log is larger than {limits.LOG_BYTES >> 20} MiB"
-        raise UsageError(message, fix=f"Write it to disk: kakeya fetch {branch.name}", code="too_large")
+        raise UsageError(
+            message,
+            fix=step("Write it to disk", "fetch", branch.name),
+            code="too_large",
+        )
     read = contents.read(paths, limits.LOG_BYTES)
     return b"".join(read.get(path, b"") for path in paths).decode("utf-8", "replace")
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from bridge.bus.presence import Presence, RunnerState
+from bridge.common.advice import SEND_AGAIN, Door, printed
 from bridge.requests.sighting import Availability, RunnerSighting, span
 
 _SHOWN = 3
@@ -103,10 +104,10 @@ class Reason:
         """Return whether somebody has to act because waiting alone does not help."""
         return self.code in STUCK
 
-    def text(self, *, known: bool = True) -> str:
+    def text(self, door: Door = Door.TERMINAL, *, known: bool = True) -> str:
         """Return one or two sentences; without ``known``, leave out the operator's free text."""
         message = f"{self.message} ({self.said})" if known and self.said else self.message
-        return f"{message}. {self.fix}" if self.fix else message
+        return f"{message}. {printed(self.fix, door)}" if self.fix else message
 
     def as_dict(self) -> dict[str, object]:
         """Return the object that ``--json`` prints."""
@@ -151,7 +152,7 @@ def _without_records(request: WaitingRequest, runners: Sequence[RunnerSighting],
         return Reason(Code.CANCELLED, f"the requester cancelled it; {by}")
     if request.expires_at is not None and request.expires_at < now:
         message = f"it expired {span(now - request.expires_at)} ago, before a runner took it, and none will"
-        return Reason(Code.EXPIRED, message, "Send it again: kakeya run.")
+        return Reason(Code.EXPIRED, message, SEND_AGAIN)
     if request.held:
         fix = f"On the machine of {request.held_by or 'the runner'}: kakeya-runner approve {request.commit}"
         return Reason(Code.APPROVAL, request.held, fix, request.held_by or None)

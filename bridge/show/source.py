@@ -8,6 +8,7 @@ from bridge.bus import wire
 from bridge.bus.wire import Result
 from bridge.checklist import Check
 from bridge.client import Client
+from bridge.common.advice import step
 from bridge.errors import ManifestError, VerificationError
 from bridge.presets import Preset
 from bridge.reports.own import OwnKind, read_kinds
@@ -40,7 +41,7 @@ def from_branch(client: Client, branch: str) -> Source:
     """
     report, files = client.answer(branch)
     if report.result is None:
-        raise VerificationError(report.checks[0].message, fix=f"See: kakeya verify {branch}")
+        raise VerificationError(report.checks[0].message, fix=step("See", "verify", branch))
     return Source(branch, report.result, report.checks, files)
 
 

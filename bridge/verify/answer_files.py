@@ -9,6 +9,7 @@ from bridge.bus import lookup, objects, trees, wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Result
 from bridge.common import limits
+from bridge.common.advice import step
 from bridge.errors import VerificationError
 from bridge.system.git import Git
 from bridge.system.git_output import ObjectInfo
@@ -93,5 +94,5 @@ def read_result(git: Git, branch: RequestBranch) -> Result:
     """Return a finished request's result. A missing or invalid one is a VerificationError."""
     if not branch.current_state.is_final:
         message = f"{branch.name} has no answer yet: it is {branch.current_state}"
-        raise VerificationError(message, fix=f"Wait for it: kakeya wait {branch.name}")
+        raise VerificationError(message, fix=step("Wait for it", "wait", branch.name))
     return wire.parse_result(objects.read_blob(git, branch.tip, wire.RESULT, max_bytes=wire.MAX_RESULT))

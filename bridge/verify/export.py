@@ -8,6 +8,7 @@ from bridge.bus import wire
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import Result
 from bridge.common import limits
+from bridge.common.advice import OUT, Advice, step
 from bridge.common.whole_files import atomic_folder_write
 from bridge.errors import UsageError, VerificationError
 from bridge.system.git import Git
@@ -56,7 +57,7 @@ def write_answer(git: Git, branch: RequestBranch, report: Report, out: Path | st
     """
     if report.result is None or not report.holds:
         wrong = "; ".join(f"{check.name}: {check.message}" for check in report.checks if check.ok is False)
-        raise VerificationError(f"nothing was written: {wrong}", fix=f"See: kakeya verify {branch.name}")
+        raise VerificationError(f"nothing was written: {wrong}", fix=step("See", "verify", branch.name))
     result = report.result
     name = f"{result.preset or 'request'}-{result.nonce or branch.tip[:12]}"
     folder = Path(out) if out else Path(RESULTS) / name
@@ -78,7 +79,7 @@ def _make_parent(folder: Path, *, ours: bool) -> None:
     """Make the parent of ``folder``. With ``ours`` git ignores it, and it must not be a link."""
     parent = folder.absolute().parent
     if ours and parent.is_symlink():
-        fix = "Remove it, or name another folder with --out."
+        fix = Advice("Remove it, or name another folder with ", OUT, ".")
         raise UsageError(f"{folder.parent} is not a folder: it is a link", fix=fix)
     parent.mkdir(parents=True, exist_ok=True)
     if ours:
@@ -88,7 +89,7 @@ def _make_parent(folder: Path, *, ours: bool) -> None:
 
 def _check_place(folder: Path) -> None:
     """Raise UsageError if the folder contains files that no earlier fetch wrote."""
-    fix = "Name an empty folder, or one of an earlier fetch, with --out."
+    fix = Advice("Name an empty folder, or one of an earlier fetch, with ", OUT, ".")
     if folder.is_symlink():
         raise UsageError(f"{folder} is a link", fix=fix)
     if folder.exists() and (not folder.is_dir() or _others_in(folder)):

@@ -10,6 +10,7 @@ from bridge.bus import wire
 from bridge.bus.wire import Result
 from bridge.checklist import Check
 from bridge.common import limits
+from bridge.common.advice import Advice, command
 from bridge.errors import UsageError
 from bridge.presets import Preset
 from bridge.system.local_files import read_regular
@@ -74,7 +75,7 @@ def verify_folder(
     """
     content = read_regular(folder / wire.RESULT, wire.MAX_RESULT)
     if content is None:
-        fix = "Name a folder that `kakeya fetch --out DIR` wrote."
+        fix = Advice("Name a folder that ", command("fetch", "--out", "DIR"), " wrote.")
         raise UsageError(f"{folder} holds no answer", fix=fix)
     result = wire.parse_result(content)
     files = FolderFiles.of(folder)

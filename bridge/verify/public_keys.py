@@ -15,6 +15,7 @@ from pathlib import Path
 from bridge.bus import objects
 from bridge.bus.folder.bus_folder import FOLDER, read_bus_folder
 from bridge.common import environment
+from bridge.common.advice import KEY, Advice
 from bridge.errors import KakeyaError, UsageError
 from bridge.system.git import Git
 
@@ -28,7 +29,9 @@ _FILE = "runner.pub"
 PINNED_FILE = f"{FOLDER}/{_FILE}"
 VARIABLE = "KAKEYA_PUBLIC_KEY"
 SETTING = "kakeya.publicKey"
-HOW_TO_PIN = f"Pin the runner's key: --key FILE, {VARIABLE}, git config {SETTING}, or {PINNED_FILE} on the main branch."
+HOW_TO_PIN = Advice(
+    "Pin the runner's key: ", KEY, f", {VARIABLE}, git config {SETTING}, or {PINNED_FILE} on the main branch."
+)
 ANOTHER_KEY = (
     "If the runner's key was replaced, pin all its public keys in one file, old ones below the new one: "
     "`kakeya-runner keygen --show` on its machine prints them. If not, somebody else gave this answer."

@@ -14,9 +14,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from bridge.client import Client
-from bridge.common import doors, listening
+from bridge.common import listening
+from bridge.common.advice import Door, printed
 from bridge.common.cli.output import say
-from bridge.common.doors import Door
 from bridge.errors import KakeyaError, as_kakeya_error
 from bridge.system import spawn
 from bridge.web.figures import Figures
@@ -103,7 +103,7 @@ class Site:
         fault = as_kakeya_error(error)
         if not isinstance(error, KakeyaError):
             say(f"error: {fault.message}")
-        fix = doors.advice(fault.fix, Door.WEB) or ""
+        fix = printed(fault.fix, Door.WEB) or ""
         return HTMLResponse(self._pages.message("This page cannot be shown", fault.message, fix), 500)
 
     def _row(self, request: Request) -> Row:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bridge.client import Client
+from bridge.common.advice import TRY_AGAIN_OR_CHECK
 from bridge.common.whole_files import atomic_folder_write
 from bridge.errors import InfrastructureError, UsageError
 from bridge.web.figures import Figures
@@ -32,7 +33,7 @@ def export(client: Client, folder: Path, limit: int) -> int:
     watch = Watch(client)
     current = watch.refresh()
     if current.problem:
-        raise InfrastructureError(current.problem, fix="Try again; `kakeya doctor` checks the remote.")
+        raise InfrastructureError(current.problem, fix=TRY_AGAIN_OR_CHECK)
     snapshot = replace(current, rows=current.rows[:limit])
     folder.parent.mkdir(parents=True, exist_ok=True)
     count = 0

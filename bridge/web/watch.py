@@ -14,8 +14,8 @@ from bridge.bus import history, objects, wire
 from bridge.bus.branch_names import age_sort_key, requested_at
 from bridge.bus.history import RequestBranch
 from bridge.client import Client
-from bridge.common import doors, limits
-from bridge.common.doors import Door
+from bridge.common import limits
+from bridge.common.advice import Door, printed
 from bridge.common.drawing.text import cut
 from bridge.errors import KakeyaError, ManifestError, as_kakeya_error
 from bridge.manifest import parse_manifest
@@ -84,7 +84,7 @@ class Watch:
             )
         except Exception as error:  # noqa: BLE001 - a fault of ours must not look like a bus on which nothing happens
             fault = as_kakeya_error(error)
-            fix = doors.advice(fault.fix, Door.WEB) or ""
+            fix = printed(fault.fix, Door.WEB) or ""
             return self._publish(replace(self.snapshot, problem=fault.message, fix=fix))
         return self._publish(
             replace(

@@ -6,14 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bridge.common import environment
+from bridge.common.advice import PREFIX, Advice, command
 from bridge.system import git_output
 from bridge.system.git import Git
 
-# The fix if a host protects branches of this name.
-OTHER_PREFIX = (
-    "Choose a prefix that this account may push to: --prefix of `kakeya run`, or KAKEYA_BRANCH_PREFIX; "
-    "`kakeya doctor` tries it without sending."
+_LET_PUSH = (
+    "Let the job's token push (permissions: contents: write), or set KAKEYA_BRANCH_PREFIX in the job's environment to "
+    "a prefix that it may push to."
 )
+# The fix if a host protects branches of this name.
+OTHER_PREFIX = Advice(
+    "Choose a prefix that this account may push to: ", PREFIX, "; ", command("doctor"), " tries it without sending.",
+    action=_LET_PUSH,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Surroundings:
         return f"{self.branch.rpartition('/')[0]}/*" if "/" in self.branch else self.branch
 
 
-Advice = Callable[[Surroundings], str | None]
+Help = Callable[[Surroundings], str | None]
 
 
 def how_to_check(near: Surroundings) -> str:
@@ -57,7 +62,7 @@ def how_to_check(near: Surroundings) -> str:
 
 def right(_near: Surroundings) -> str:
     """Return what lets an account push."""
-    return "Whoever administers the remote can give this account the right to push."
+    return Advice("Whoever administers the remote can give this account the right to push.", action=_LET_PUSH)
 
 
 def exempt(near: Surroundings) -> str:
@@ -144,6 +149,6 @@ def large_files(near: Surroundings) -> str:
     return f"Upload them first: git lfs push --all {near.name}"
 
 
-def constant(text: str | None) -> Advice:
+def constant(text: str | None) -> Help:
     """Return advice that does not depend on the surroundings."""
     return lambda _near: text

@@ -8,7 +8,8 @@ import re
 from dataclasses import dataclass
 
 from bridge.bus.hosts import advice
-from bridge.bus.hosts.advice import Advice
+from bridge.bus.hosts.advice import Help
+from bridge.common.advice import TRY_AGAIN, Advice
 from bridge.errors import ProcessError
 
 # Names and addresses prove nothing: a folder may be called `denied`.
@@ -22,7 +23,7 @@ class Cause:
     code: str
     words: str
     sentence: str
-    help: Advice
+    help: Help
     # The host decided so; otherwise something between the two failed.
     is_refusal: bool = False
 
@@ -35,7 +36,7 @@ def find(error: ProcessError, *, is_push: bool) -> Cause | None:
 
 
 _ALONE = advice.constant(None)
-_LATER = advice.constant("Try again later.")
+_LATER = advice.constant(Advice(TRY_AGAIN, " later."))
 
 # Refusals come first, because git adds general sentences to what the host said. In each part, the first match counts.
 _CAUSES = (
@@ -206,7 +207,7 @@ _CAUSES = (
         "unreachable",
         r"kex_exchange_identification|banner exchange|Connection (?:closed|reset) by ",
         "the SSH server of {name} ended the connection",
-        advice.constant("Try again; it may limit connections, or a firewall ends them."),
+        advice.constant(Advice(TRY_AGAIN, "; it may limit connections, or a firewall ends them.")),
     ),
     Cause(
         "unreachable",

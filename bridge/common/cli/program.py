@@ -9,7 +9,8 @@ from typing import NoReturn
 
 import click
 
-from bridge.common import doors
+from bridge.common import environment
+from bridge.common.advice import printed
 from bridge.common.cli.commands import PipeClosedError
 from bridge.common.cli.output import accept_any_text, put_block, put_json, say
 from bridge.common.errors import ExitCode, InfrastructureError, KakeyaError, UsageError, as_kakeya_error
@@ -93,7 +94,7 @@ def _fail(error: Exception, *, as_json: bool) -> NoReturn:
 
 def _tell(error: KakeyaError, *, as_json: bool) -> NoReturn:
     say(f"error: {error.message}")
-    error.fix = doors.advice(error.fix, doors.current(), error.code)
+    error.fix = printed(error.fix, environment.current_door())
     if error.fix:
         say(f"  {error.fix}")
     if as_json:

@@ -14,8 +14,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from bridge.common import doors
-from bridge.common.doors import Door
+from bridge.common.advice import Door, printed
 from bridge.common.drawing.markup import shown
 from bridge.common.drawing.svg import figures
 from bridge.common.drawing.text import cell
@@ -38,10 +37,14 @@ def _environment(*folders: Path) -> Environment:
         "kind": _kind,
     }  # fmt: skip
     environment.filters |= {
-        "advice": lambda fix: doors.advice(str(fix), Door.WEB), "ago": ago, "stamp": stamp,
+        "advice": _for_a_page, "ago": ago, "stamp": stamp,
         "words": lambda text: spaced(str(text)),
     }  # fmt: skip
     return environment
+
+
+def _for_a_page(fix: str | None) -> str | None:
+    return printed(fix, Door.WEB)
 
 
 def render(name: str, /, *folders: Path, **values: Any) -> str:

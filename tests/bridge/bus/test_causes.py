@@ -7,7 +7,7 @@ import pytest
 from bridge.bus.hosts import causes
 from bridge.bus.hosts.push_end import PushError
 from bridge.bus.remote_errors import explain
-from bridge.common.doors import Door, advice
+from bridge.common.advice import Door, printed
 from bridge.errors import GitError, InfrastructureError, RefusedError
 from bridge.system.git import Git
 
@@ -100,7 +100,7 @@ def test_advice_belongs_to_what_the_host_said(explained, name):
     assert error.code == (
         "no_push_right" if words in (PREFIX, RIGHT, "deletion", "rules and hooks") else "host_rule"
     )
-    in_workflow = advice(error.fix, Door.ACTION, error.code)
+    in_workflow = printed(error.fix, Door.ACTION)
     assert ("contents: write" in (in_workflow or "")) is (words in (PREFIX, RIGHT))
 
 

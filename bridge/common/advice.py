@@ -1,0 +1,134 @@
+"""Advice as data: what to do about an error or a wait, which each door prints in its own words.
+
+As text, advice has the words of a terminal, where most of it is read: commands and options of ``kakeya``. An agent has
+tools and arguments instead, a workflow has the Action's inputs, and a page in a browser only shows things.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Self
+
+_TOOLS = {
+    name: f"kakeya_{name}"
+    for name in ("run", "wait", "status", "logs", "fetch", "cancel", "list", "doctor", "presets")
+} | {"verify": "kakeya_status"}
+
+
+class Door(Enum):
+    """Where advice is read."""
+
+    TERMINAL = "terminal"
+    ACTION = "action"
+    MCP = "mcp"
+    WEB = "web"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Words that differ between doors. A door without words of its own has those of a terminal."""
+
+    terminal: str
+    mcp: str | None = None
+    action: str | None = None
+    web: str | None = None
+
+    def at(self, door: Door) -> str:
+        """Return the words of a door."""
+        own: str | None = getattr(self, door.value)
+        return self.terminal if own is None else own
+
+
+class Advice(str):
+    """Texts and parts in a row. ``instead`` has the whole text of a door for which another one fits better."""
+
+    __slots__ = ("instead", "parts")
+    parts: tuple[str | Part, ...]
+    instead: Mapping[str, str]
+
+    def __new__(cls, *parts: str | Part, **instead: str) -> Self:
+        """Return the advice as the text of a terminal, with its parts."""
+        self = super().__new__(cls, "".join(_at(part, Door.TERMINAL) for part in parts))
+        self.parts, self.instead = parts, instead
+        return self
+
+    def at(self, door: Door) -> str:
+        """Return the advice in the words of a door."""
+        return self.instead.get(door.value) or "".join(_at(part, door) for part in self.parts)
+
+
+def printed(fix: str | None, door: Door) -> str | None:
+    """Return a fix in the words of a door. A plain text is the same at each."""
+    return fix.at(door) if isinstance(fix, Advice) else fix
+
+
+def changed(fix: str, change: Callable[[str], str]) -> str:
+    """Return a fix with each of its texts changed, at each door."""
+    if not isinstance(fix, Advice):
+        return change(fix)
+    parts = (
+        Part(*(change(part.at(door)) for door in _ORDER)) if isinstance(part, Part) else change(part)
+        for part in fix.parts
+    )
+    return Advice(*parts, **{door: change(text) for door, text in fix.instead.items()})
+
+
+_ORDER = (Door.TERMINAL, Door.MCP, Door.ACTION, Door.WEB)
+
+
+def _at(part: str | Part, door: Door) -> str:
+    return part.at(door) if isinstance(part, Part) else part
+
+
+def command(name: str, *arguments: str, bare: bool = False) -> Part:
+    """Return a command of ``kakeya``, or the tool that does the same; ``bare`` without backquotes in a terminal."""
+    words = " ".join(("kakeya", name, *arguments))
+    tool = (
+        [_TOOLS[name], *(word for word in arguments if not word.startswith("-"))] if name in _TOOLS else None
+    )
+    return Part(
+        words if bare else f"`{words}`",
+        mcp=" ".join(tool) if tool else None,
+        action=f"`{words}` in a clone of the repository",
+        web=f"`{words}` in a terminal",
+    )
+
+
+def step(what: str, name: str, *arguments: str) -> Advice:
+    """Return advice that ends with a command, which a terminal shows as it can be copied."""
+    return Advice(f"{what}: ", command(name, *arguments, bare=True))
+
+
+def param(name: str) -> Part:
+    """Return how to give a parameter of a preset."""
+    value = f"{name}=VALUE"
+    return Part(f"-p {value}", mcp=f"{value} to params", action=f"{value} to the input params")
+
+
+def _variable(terminal: str, name: str) -> Part:
+    return Part(
+        terminal, mcp=f"{name} in the server's environment", action=f"{name} in the job's environment"
+    )
+
+
+PREFIX = _variable("--prefix of `kakeya run`, or KAKEYA_BRANCH_PREFIX", "KAKEYA_BRANCH_PREFIX")
+SUFFIX = _variable("--suffix=-b876", "KAKEYA_BRANCH_SUFFIX")
+EXPIRES = Part("--expires 24h", mcp="expires_s", action="the input wait")
+REF = Part("--ref", mcp="ref", action="the input ref")
+SNAPSHOT = Part("--snapshot", mcp="snapshot")
+OUT = Part("--out", mcp="out", action="the input folder")
+REMOTE = Part(
+    "--remote", mcp="the server's own option remote", action="the input remote",
+    web="the option --remote of `kakeya web`",
+)  # fmt: skip
+KEY = Part(
+    "--key FILE", mcp="the server's own option key", action="the input public-key",
+    web="the option --key FILE of `kakeya web`",
+)  # fmt: skip
+TRY_AGAIN = Part("Try again", web="Reload the page")
+KEEP_WAITING = Part(
+    "To keep waiting: `kakeya wait`", mcp="To keep waiting: kakeya_wait", action="To wait longer: the input wait",
+    web="To keep waiting: `kakeya wait` in a terminal",
+)  # fmt: skip
+SEND_AGAIN = Advice("Send it again: ", command("run", bare=True), ".", action="Run this workflow again.")
+TRY_AGAIN_OR_CHECK = Advice(TRY_AGAIN, "; ", command("doctor"), " checks the remote.")
