@@ -129,7 +129,7 @@ def _baseline(git: Git, draft: Draft, workload: str) -> str:
         workload_name = "the working tree" if draft.snapshot else draft.ref
         message = f"{workload_name} and {name} have the same files, so there is nothing to compare"
         raise UsageError(
-            message, fix="Commit the change, or send it with --snapshot; or name another commit."
+            message, fix=Advice("Commit the change, or send it with ", SNAPSHOT, "; or name another commit.")
         )
     return baseline
 
