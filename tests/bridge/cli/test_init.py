@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,7 @@ def test_the_example_is_a_valid_preset():
 
     assert presets.broken == {}
     assert presets["time-sort"].params["count"].default == 100_000
+    assert [claim.name for claim in presets["time-sort"].reports["time-sort"].claims] == ["median_s"]
 
 
 @pytest.mark.bus
@@ -121,7 +123,10 @@ def test_from_init_to_a_verified_answer(clone, runners, tmp_path, git):
     """As the printed steps say: try it, commit it, the owner takes it over, anybody asks for it."""
     steps = json.loads(kakeya(clone, "init", "--json").stdout)["next"]
     assert steps[0].startswith("kakeya-runner try time-sort -e TIME_SORT_SCRIPT=")
-    assert kakeya(clone, *steps[0].split()[1:], program="runner").returncode == 0
+    tried = kakeya(clone, *steps[0].split()[1:], program="runner")
+    assert tried.returncode == 0, tried.stderr
+    # A trial has no key.
+    assert "ACCEPTED, unsigned" in tried.stdout
     git(clone, "add", ".kakeya", "jobs")
     git(clone, "commit", "--quiet", "--message", "Add a job")
     git(clone, "push", "--quiet", "origin", "HEAD")
@@ -144,9 +149,17 @@ def test_from_init_to_a_verified_answer(clone, runners, tmp_path, git):
 
     assert done.returncode == 0, done.stderr
     assert "2000 numbers, random: " in done.stdout
+    accepted = "ACCEPTED, signed by one's key"
+    assert f"gate: {accepted}" in done.stderr
+    assert "time-sort: schema, 1 claim (median_s) derived again from 7 samples" in done.stderr
     fetched = kakeya(clone, "fetch", "--out", str(tmp_path / "answer"))
     assert fetched.returncode == 0, fetched.stderr
     report = json.loads((tmp_path / "answer/results/research/time-sort.json").read_text())
     assert (report["count"], len(report["seconds"])) == (2000, 7)
     verified = kakeya(clone, "verify")
-    assert (verified.returncode, "signature" in verified.stdout) == (0, True)
+    assert verified.returncode == 0
+    assert verified.stdout.splitlines()[-1] == f"verified: succeeded, {accepted}"
+    (claim,) = json.loads(kakeya(clone, "report", "--json").stdout)["runs"][0]["reports"][0]["claims"]
+    assert (claim["name"], claim["value"]) == ("median_s", statistics.median(report["seconds"]))
+    (line,) = map(json.loads, kakeya(clone, "list", "--claims", "median_s", "--json").stdout.splitlines())
+    assert (line["verdict"], line["voucher"]) == ("ACCEPTED", "signed by one's key")
