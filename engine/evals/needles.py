@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from engine.errors import BadInput
-from engine.harness import prompts
+from engine.harness import prompt_sets
 from engine.tokens import Tokenizer
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ DIRECTLY = "\nReply with the code alone, in the form PREFIX-NNNN."
 class Needle:
     """One prompt."""
 
-    prompt: prompts.Prompt  # its id, text and tokens
+    prompt: prompt_sets.Prompt  # its id, text and tokens
     expected: str  # the code that the answer has to hold
     length: int  # tokens that were asked for; the prompt has as many or a few less
     depth: float  # where the needle stands: 0 before the first note, 1 behind the last
@@ -88,10 +88,10 @@ def _make(
     notes = [NOTE.format(rng.randint(1000, 9999)) for _ in range(length)]
     question = CHAT_QUESTION if chat else QUESTION
 
-    def encode(count: int, question: str) -> prompts.Prompt:
+    def encode(count: int, question: str) -> prompt_sets.Prompt:
         at = round(depth * count)
         text = "".join((*notes[:at], NEEDLE.format(secret), *notes[at:count], question))
-        return prompts.encode([prompts.Prompt(name, text)], tokenizer, chat=chat)[0]
+        return prompt_sets.encode([prompt_sets.Prompt(name, text)], tokenizer, chat=chat)[0]
 
     counts = range(2, max(3, length // 8) + 1)  # a note is longer than eight tokens
     fitting = bisect_right(counts, length, key=lambda count: len(encode(count, question).ids))
@@ -111,7 +111,7 @@ def ask_directly(needles: Sequence[Needle]) -> list[Needle]:
     ]
 
 
-def workload(needles: Sequence[Needle], name: str = WORKLOAD) -> prompts.Workload:
+def workload(needles: Sequence[Needle], name: str = WORKLOAD) -> prompt_sets.Workload:
     """Return needles as a workload, with the common beginning and end of its prompts' texts."""
     texts = [needle.prompt.text for needle in needles]
     several = len(texts) > 1  # a single prompt has no shared text
@@ -120,7 +120,7 @@ def workload(needles: Sequence[Needle], name: str = WORKLOAD) -> prompts.Workloa
         "shared_suffix": _shared([text[::-1] for text in texts])[::-1] if several else "",
     }
     source = "generated: numbered notes of padding around one secret code"
-    return prompts.Workload(name, [needle.prompt for needle in needles], "recall", source, shared)
+    return prompt_sets.Workload(name, [needle.prompt for needle in needles], "recall", source, shared)
 
 
 def _shared(texts: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from engine.dflash.target.embeddings import drafter_scale
 from engine.errors import BadInput
 from engine.harness.arm import Arm, Turn, interleave
 from engine.harness.job import Job, sections
-from engine.harness.prompts import Prompt, Workload
+from engine.harness.prompt_sets import Prompt, Workload
 from engine.harness.rows import Row
 from engine.inject.package import load_drafter
 from engine.lm import cache as lm_cache

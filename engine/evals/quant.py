@@ -24,7 +24,7 @@ from engine.evals.recall import try_caches
 from engine.evals.storage import HOLDERS, HalfCache, in_half_precision, read_back, stored
 from engine.harness.arm import Arm, Turn, interleave
 from engine.harness.job import Job, sections
-from engine.harness.prompts import Prompt, Workload
+from engine.harness.prompt_sets import Prompt, Workload
 from engine.harness.rows import Row
 from engine.lm import cache as lm_cache
 from engine.models import Pair

@@ -10,7 +10,7 @@ from bridge.reports import kinds
 from engine.cache import make_caches
 from engine.dflash.rollback import Rollback, rollback_for
 from engine.dflash.target.cpu_fast_path import quick_copy
-from engine.harness import prompts
+from engine.harness import prompt_sets
 from engine.harness.arm import Turn, interleave
 from engine.harness.job import Job, config_of
 from engine.harness.rows import CHUNK, Row
@@ -74,7 +74,7 @@ def job(pair: Pair, sweep: Sweep, threads: Threads | None = None) -> Job:
     turns = [
         turn for context in sweep.contexts for turn in interleave(passes, [context], range(sweep.repeats + 1))
     ]
-    bundled = prompts.encode(prompts.read(), pair.tokenizer, chat=False)
+    bundled = prompt_sets.encode(prompt_sets.read(), pair.tokenizer, chat=False)
     text = cycle([i for prompt in bundled for i in prompt.ids])
     contexts: dict[int, list[int]] = {}
     passed: dict[Turn[Pass, int], tuple[int, list[int]]] = {}  # each turn's number and its tokens

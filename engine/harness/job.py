@@ -12,7 +12,7 @@ from engine.dflash.target.context import check_context
 from engine.harness import provenance
 from engine.harness.arm import Arm, Turn
 from engine.harness.journal import Journal
-from engine.harness.prompts import Workload, refuse_repeats
+from engine.harness.prompt_sets import Workload, refuse_repeats
 from engine.harness.report import OpenReport
 from engine.harness.rows import Row
 from engine.harness.steady import Further

@@ -13,7 +13,7 @@ from engine import models
 from engine.evals import needles
 from engine.evals.recall import RecallPlan, arms_of, row
 from engine.evals.speculation import bench as spec
-from engine.harness import prompts
+from engine.harness import prompt_sets
 from engine.harness.arm import Turn, interleave
 
 pytestmark = pytest.mark.integration
@@ -32,7 +32,7 @@ def pair():
 @pytest.mark.long
 def test_drafts_are_accepted_and_change_nothing(pair):
     """Ours repeats mlx-lm's greedy tokens, or parts from them at a near tie."""
-    asked = prompts.encode(prompts.read(most=1), pair.tokenizer, chat=False)
+    asked = prompt_sets.encode(prompt_sets.read(most=1), pair.tokenizer, chat=False)
     plan = spec.SpeculationPlan(drafters=("dflash",), package=False, max_tokens=TOKENS, repeats=1)
     found, left_out = spec.arms_of(pair, plan)
     assert not left_out

@@ -31,7 +31,7 @@ def command(*, out: Path, code_count: int, chat_count: int, seed: int) -> None:
     from itertools import islice
 
     from engine.errors import BadInput
-    from engine.harness import prompts as sets
+    from engine.harness import prompt_sets
     from engine.train.data import corpus
     from training import prompts
 
@@ -40,7 +40,7 @@ def command(*, out: Path, code_count: int, chat_count: int, seed: int) -> None:
         "chat": list(islice(prompts.chat(random.Random(seed)), chat_count)),
     }
     try:
-        problems = [prompt.text for prompt in sets.read_set("humaneval", None, "humaneval").prompts]
+        problems = [prompt.text for prompt in prompt_sets.read_set("humaneval", None, "humaneval").prompts]
     except BadInput as error:
         click.echo(f"overlap with HumanEval not counted: {error}", err=True)
     else:

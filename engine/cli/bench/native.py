@@ -22,15 +22,15 @@ def command(*, out: Path | None, as_json: bool, **options: Any) -> None:
     from engine.cli.bench.show import show_decoding
     from engine.evals.speculation.arms import SpeculationPlan
     from engine.evals.speculation.bench import WORKLOAD, baseline
-    from engine.harness import prompts
+    from engine.harness import prompt_sets
     from engine.models import load
 
     pair = load(options["model"], draft=False, dtype=options["dtype"])
     chat = pair.chats if options["chat"] is None else options["chat"]
     lengths = {name: options[name] for name in ("cache", "max_tokens", "repeats", "max_repeats")}
     plan = SpeculationPlan(drafters=(), rollbacks=(), package=False, **lengths)
-    name = options["prompts"] or prompts.DEFAULT
-    workload = prompts.read_set(name, options["max_prompts"], WORKLOAD)
+    name = options["prompts"] or prompt_sets.DEFAULT
+    workload = prompt_sets.read_set(name, options["max_prompts"], WORKLOAD)
     threads = choose_threads(pair, options["threads"], out)
     job = baseline(pair, workload, plan, chat=chat, threads=threads)
     carry_out(job, "decoding", "runs", show_decoding, out, as_json=as_json)

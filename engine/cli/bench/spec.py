@@ -83,11 +83,11 @@ def workloads_of(pair: Any, options: dict[str, Any], *, chat: bool) -> list[Any]
     from engine.dflash.target.context import check_context
     from engine.evals import needles
     from engine.evals.speculation.bench import WORKLOAD
-    from engine.harness import prompts
+    from engine.harness import prompt_sets
 
     if not options["needles"]:
-        name = options["prompts"] or prompts.DEFAULT
-        return [prompts.read_set(name, options["max_prompts"], WORKLOAD)]
+        name = options["prompts"] or prompt_sets.DEFAULT
+        return [prompt_sets.read_set(name, options["max_prompts"], WORKLOAD)]
     check_context(pair.target, pair.name, options["needles"] + options["max_tokens"])
     lengths = [options["needles"]]
     if options["spread"]:

@@ -35,7 +35,7 @@ def command(
     files. A report contains its prompts. The arms are the same as in bench spec. The command fails if our loop decodes
     other tokens than mlx-lm, except at near ties. An interrupted run with --out continues where it stopped.
     """
-    from engine.harness.prompts import read_sets
+    from engine.harness.prompt_sets import read_sets
 
     more = NAMES.convert(environment.get("KAKEYA_MAC_PROMPTS", ""), None, None)
     workloads = read_sets((*prompts, *more), settings["max_prompts"])

@@ -66,7 +66,7 @@ def _texts(
 ) -> list[Any]:
     from engine.errors import BadInput
     from engine.evals import quant
-    from engine.harness.prompts import TASK, Workload, encode, read, read_sets
+    from engine.harness.prompt_sets import TASK, Workload, encode, read, read_sets
 
     if text is not None:
         try:

@@ -46,7 +46,7 @@ def command(
     --out for the second one. If the target multiplies its embeddings by 1, there is one.
     """
     from engine.evals import parity as evaluation
-    from engine.harness.prompts import encode, read
+    from engine.harness.prompt_sets import encode, read
     from engine.models import load
 
     against, half = settings["against"], settings["half"]

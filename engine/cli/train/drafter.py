@@ -130,12 +130,12 @@ def command(*, name: str, out: Path, text: tuple[Path, ...], **options: Any) -> 
 
 def _answers(pair: Any, prompt_set: str, path: Path, device: str, seed: int) -> Any:
     """Let the target answer a set of prompts; see ``engine.train.data.answers.stream``."""
-    from engine.harness import prompts as sets
+    from engine.harness import prompt_sets
     from engine.train.data import answers
     from engine.train.drafter.learner_torch import writer
 
-    texts = sets.read_set(prompt_set, None, "prompts").prompts
-    ids = [prompt.ids for prompt in sets.encode(texts, pair.tokenizer, chat=pair.chats)]
+    texts = prompt_sets.read_set(prompt_set, None, "prompts").prompts
+    ids = [prompt.ids for prompt in prompt_sets.encode(texts, pair.tokenizer, chat=pair.chats)]
     say = Bounded(lambda done: click.echo(f"the target answered {done} of {len(ids)} prompts", err=True))
     write = partial(writer, pair.parts["target"].folder, ANSWER_TOKENS, device=device, seed=seed)
     return answers.stream(ids, write, path, lambda done: say(done, last=done == len(ids)))

@@ -21,7 +21,7 @@ from engine.evals.speculation.arms import OUR_LOOP
 from engine.evals.speculation.bench import explain, rounds
 from engine.harness.arm import Arm, Turn, interleave
 from engine.harness.job import Job, sections
-from engine.harness.prompts import Prompt, Workload
+from engine.harness.prompt_sets import Prompt, Workload
 from engine.harness.rows import Row
 from engine.models import Pair
 

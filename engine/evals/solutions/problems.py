@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.errors import BadInput
-from engine.harness.prompts import Prompt, encode, published_file
+from engine.harness.prompt_sets import Prompt, encode, published_file
 from engine.tokens import Tokenizer
 
 NAME = "humaneval"

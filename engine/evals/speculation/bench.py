@@ -30,7 +30,7 @@ from engine.evals.speculation.arms import (
 from engine.harness import rows
 from engine.harness.arm import Turn, interleave
 from engine.harness.job import Job, sections
-from engine.harness.prompts import CONTENT_CHANNEL, Prompt, Workload, encode
+from engine.harness.prompt_sets import CONTENT_CHANNEL, Prompt, Workload, encode
 from engine.harness.steady import Further, is_tight, until_steady
 from engine.harness.threads import Threads
 from engine.models import Pair

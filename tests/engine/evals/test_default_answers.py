@@ -17,7 +17,7 @@ from bridge.reports.repetition import MOST, repeats_itself
 from engine.cli.bench import native, spec
 from engine.cli.bench.spec import workloads_of
 from engine.dflash import stream_generate
-from engine.harness import prompts
+from engine.harness import prompt_sets
 from engine.models import load
 
 PAIRS = ("tiny", "tiny-hybrid")
@@ -83,7 +83,7 @@ def test_no_default_times_text_that_repeats_itself(step, model):
     pair = loaded(model)
     fixed = bool(options.get("fixed_length"))
     for workload in workloads(pair, options, chat=pair.chats):
-        encoded = prompts.encode(workload.prompts, pair.tokenizer, chat=pair.chats)
+        encoded = prompt_sets.encode(workload.prompts, pair.tokenizer, chat=pair.chats)
         looping = [
             prompt.id
             for prompt in encoded

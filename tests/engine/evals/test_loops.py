@@ -11,7 +11,7 @@ from engine.errors import BadInput
 from engine.evals import needles
 from engine.evals.speculation import bench
 from engine.harness.job import run
-from engine.harness.prompts import CONTENT_CHANNEL, Prompt, Workload, encode
+from engine.harness.prompt_sets import CONTENT_CHANNEL, Prompt, Workload, encode
 from tests.engine import evals_world, folders
 
 LOOPS = ("fused", "two-phase", "eager")

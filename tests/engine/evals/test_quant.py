@@ -16,7 +16,7 @@ from engine.codec.voronoi import VoronoiCodec
 from engine.errors import BadInput
 from engine.evals import quant
 from engine.evals.storage import in_half_precision, read_back, stored
-from engine.harness.prompts import Prompt
+from engine.harness.prompt_sets import Prompt
 from engine.mx import mx
 from tests.engine import evals_world as world
 from tests.engine import folders

@@ -12,7 +12,7 @@ from engine.evals import needles
 from engine.evals import recall as evaluation
 from engine.evals.controls import ControlCache, control_caches, noise, same
 from engine.evals.liveness import counters
-from engine.harness import prompts, rows
+from engine.harness import prompt_sets, rows
 from engine.harness.arm import Arm
 from engine.harness.journal import Journal
 from engine.lm import base
@@ -197,7 +197,7 @@ def test_published_sets_are_read_as_they_are(tmp_path):
         '{"question": "How many?", "answer": "#### 4"}\n'
         '{"task_id": "HumanEval/0", "prompt": "def f():", "test": "", "canonical_solution": ""}\n'
     )
-    found = [(prompt.id, prompt.text) for prompt in prompts.read(path)]
+    found = [(prompt.id, prompt.text) for prompt in prompt_sets.read(path)]
     assert found == [("question-1", "How many?"), ("HumanEval/0", "def f():")]
 
 
@@ -208,7 +208,7 @@ def test_sets_of_prompts_are_workloads(tmp_path):
     for name, line in (("gsm8k", '{"question": "How many?"}'), ("own", '{"id": "own/1", "text": "One"}')):
         (tmp_path / f"{name}.jsonl").write_text(line + "\n")
     asked = ["functions", "sums", str(tmp_path / "gsm8k.jsonl"), str(tmp_path / "own.jsonl")]
-    found = prompts.read_sets(asked, 1)
+    found = prompt_sets.read_sets(asked, 1)
     told = [(one.name, one.task, one.source, [prompt.id for prompt in one.prompts]) for one in found]
     assert told == [
         ("functions", "code", "bundled", ["functions/0"]),
@@ -221,7 +221,7 @@ def test_sets_of_prompts_are_workloads(tmp_path):
 def test_two_sets_of_one_name_are_refused(tmp_path):
     (tmp_path / "code.jsonl").write_text('{"id": "a", "text": "b"}\n')
     with pytest.raises(BadInput, match=r"cannot be a workload called 'code'"):
-        prompts.read_sets(["code", str(tmp_path / "code.jsonl")], None)
+        prompt_sets.read_sets(["code", str(tmp_path / "code.jsonl")], None)
 
 
 @pytest.mark.long

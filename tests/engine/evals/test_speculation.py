@@ -17,7 +17,7 @@ from engine.dflash.step import Step
 from engine.errors import BadInput
 from engine.evals.speculation import arms
 from engine.evals.speculation import bench as spec
-from engine.harness import cache_bytes, prompts, rows
+from engine.harness import cache_bytes, prompt_sets, rows
 from engine.harness import job as evals_job
 from engine.harness.arm import interleave
 from engine.mx import mx
@@ -29,7 +29,7 @@ installed = pytest.mark.skipif(importlib.util.find_spec("dflash") is None, reaso
 
 def benchmark(pair, some, plan):
     """Return the report of one workload, and what the engine's loop decoded wrongly, a line each."""
-    workloads = [prompts.Workload(spec.WORKLOAD, some, "code", "the test")]
+    workloads = [prompt_sets.Workload(spec.WORKLOAD, some, "code", "the test")]
     job, made = spec.speculation(pair, workloads, plan)
     report, _ = evals_job.run(job)
     return report, spec.faults(report["rows"], made)
@@ -48,8 +48,8 @@ def pair(walker):
 @pytest.fixture(scope="session")
 def asked():
     return [
-        prompts.Prompt("one", "def f(a):\n    return a"),
-        prompts.Prompt("two", "import os\n\nx = os.path"),
+        prompt_sets.Prompt("one", "def f(a):\n    return a"),
+        prompt_sets.Prompt("two", "import os\n\nx = os.path"),
     ]
 
 
@@ -181,7 +181,7 @@ def test_an_arm_without_patches_runs_in_mlx_lm_as_it_is_installed(pair):
 
 
 def test_a_baseline_over_a_cache_of_ours_is_refused(pair, asked):
-    workload = prompts.Workload("w", asked, "code", "the test")
+    workload = prompt_sets.Workload("w", asked, "code", "the test")
     with pytest.raises(BadInput, match=r"does not decode over e8v@4\.25 by itself"):
         spec.baseline(pair, workload, replace(PLAN, cache="e8v@4.25"))
 
@@ -189,7 +189,7 @@ def test_a_baseline_over_a_cache_of_ours_is_refused(pair, asked):
 @pytest.mark.long
 def test_an_interrupted_benchmark_goes_on_where_it_stopped(pair, asked, tmp_path, monkeypatch):
     plan = replace(PLAN, drafters=("lookup",), package=False, repeats=1, max_tokens=4)
-    job, _ = spec.speculation(pair, [prompts.Workload("w", asked, "code", "the test")], plan)
+    job, _ = spec.speculation(pair, [prompt_sets.Workload("w", asked, "code", "the test")], plan)
     calls, run = [], rows.decode
 
     def stopping(*args, **kwargs):
@@ -254,7 +254,7 @@ def _broken(pair, tokens, loop=arms.OUR_LOOP):
 
 @pytest.fixture
 def plain(pair, asked):
-    encoded = prompts.encode(asked[:1], pair.tokenizer, chat=False)
+    encoded = prompt_sets.encode(asked[:1], pair.tokenizer, chat=False)
     return encoded, _decoded(arms.native(pair, "raw"), encoded[0].ids, 12)["tokens"]
 
 
@@ -295,7 +295,7 @@ def test_a_near_tie_is_no_fault(walker, tmp_path, asked):
     """Two tokens with equal rows in the head have equal logits, whatever was read."""
     folder = shutil.copytree(walker, tmp_path / "tied")
     pair = models.load(folder, draft=False)
-    encoded = prompts.encode(asked[:1], pair.tokenizer, chat=False)
+    encoded = prompt_sets.encode(asked[:1], pair.tokenizer, chat=False)
     tokens = _decoded(arms.native(pair, "raw"), encoded[0].ids, 12)["tokens"]
     twin = 300
 
@@ -523,10 +523,10 @@ def test_nothing_is_claimed_of_rounds_where_every_answer_ends_with_its_first_tok
 
 
 def test_bundled_prompts_are_code_that_goes_on():
-    found = prompts.read()
+    found = prompt_sets.read()
     assert len(found) >= 8
     assert all(len(prompt.text) > 400 and prompt.text.endswith("\n") for prompt in found)
-    assert len(prompts.read(most=3)) == 3
+    assert len(prompt_sets.read(most=3)) == 3
 
 
 @pytest.mark.parametrize(
@@ -550,11 +550,11 @@ def test_prompts_that_are_none_are_refused(lines, words, tmp_path):
     if lines is not None:
         path.write_bytes(lines)
     with pytest.raises(BadInput, match=words):
-        prompts.read(path)
+        prompt_sets.read(path)
 
 
 def test_long_prompts_stand_in_a_report_by_their_ends():
-    section = prompts.Prompt("long", "a" * 3000 + "b" * 3000, (1, 2)).section("w")
+    section = prompt_sets.Prompt("long", "a" * 3000 + "b" * 3000, (1, 2)).section("w")
     assert (len(section["head"]), section["tail"][-1], section["n_tokens"]) == (1000, "b", 2)
     assert "text" not in section
 

@@ -7,7 +7,7 @@ from engine import blas, models
 from engine.errors import BadInput
 from engine.evals.speculation import bench
 from engine.harness import job as jobs
-from engine.harness import prompts, threads
+from engine.harness import prompt_sets, threads
 from engine.harness.journal import recorded_choices
 from engine.harness.threads import Threads, candidates, choose, fewest
 from engine.mx import mx
@@ -96,7 +96,7 @@ def test_without_openblas_nothing_is_set(pair, machine, monkeypatch):
 @pytest.mark.long
 def test_an_interrupted_run_keeps_the_number_that_it_began_with(pair, tmp_path):
     out, chosen = tmp_path / "out.json", Threads(2, "measured", {"1": 1.0, "2": 2.0})
-    workload = prompts.Workload("prompts", [prompts.Prompt("one", "def f(a):\n")], "code", "the test")
+    workload = prompt_sets.Workload("prompts", [prompt_sets.Prompt("one", "def f(a):\n")], "code", "the test")
     plan = bench.SpeculationPlan(max_tokens=4, repeats=1)
     job = bench.baseline(pair, workload, plan, threads=chosen)
     assert recorded_choices(out) == recorded_choices(None) == {}

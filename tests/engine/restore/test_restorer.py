@@ -9,7 +9,7 @@ from engine import models
 from engine.errors import BadInput
 from engine.evals import needles, restored
 from engine.evals.liveness import counters
-from engine.harness import cache_bytes, prompts
+from engine.harness import cache_bytes, prompt_sets
 from engine.models import registry
 from engine.mx import mx, tree
 from engine.restore import restored_caches
@@ -229,7 +229,7 @@ def report(tmp_path_factory):
 
 def test_the_shuffled_arm_reads_the_same_tokens_in_another_order(ids):
     target = small.qwen3()
-    needle = needles.Needle(prompts.Prompt("a", "", tuple(ids)), "X", LENGTH, 0.1, 2)
+    needle = needles.Needle(prompt_sets.Prompt("a", "", tuple(ids)), "X", LENGTH, 0.1, 2)
     arms = {arm.name: arm for arm in restored.arms_of(target, restored.RestoredPlan(), made(target))[0]}
     given = {}
     for name in ("restored learned", "shuffled"):

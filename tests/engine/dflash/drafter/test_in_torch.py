@@ -11,7 +11,7 @@ from engine.dflash.loop import stream_generate
 from engine.errors import BadInput
 from engine.evals.speculation import bench
 from engine.harness.job import run
-from engine.harness.prompts import Prompt, Workload
+from engine.harness.prompt_sets import Prompt, Workload
 from engine.mx import mx
 from tests.engine import folders
 

