@@ -126,7 +126,7 @@ class WaitTimeout(InfrastructureError):  # noqa: N818 - it is what happened, not
 
 
 class RefusedError(KakeyaError):
-    """A runner or a server refused, and had the right to."""
+    """A runner or a server refused the request, as its owner's rules demand."""
 
     exit_code = ExitCode.REFUSED
     kind = "refused"

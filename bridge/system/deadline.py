@@ -26,7 +26,7 @@ class Stop(Protocol):
     """Something that tells whether this process was asked to stop, such as a ``StopRequest``."""
 
     def is_set(self) -> bool:
-        """Return whether it was asked to stop."""
+        """Return whether this process was asked to stop."""
 
 
 class _Ending:

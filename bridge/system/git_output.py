@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def is_file(self) -> bool:
-        """Return whether it is a regular file, executable or not."""
+        """Return whether the entry is a regular file, executable or not."""
         return self.mode in ("100644", "100755")
 
 

@@ -177,7 +177,7 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Return whether it has not ended yet."""
+        """Return whether the program has not ended yet."""
         return self._child.poll() is None
 
     def ended(self, within: float) -> bool:

@@ -99,7 +99,9 @@ def stream_generate(
     proposer = Proposer(draft, target, _length(caches)) if draft is not None else None
     blocks = block_limits(proposer, lookup=lookup, size=block_size)
     if blocks[0] < 1:
-        raise BadInput(f"block_size is {block_size}", "1 decodes plainly, 2 and more verify drafts")
+        raise BadInput(
+            f"block_size is {block_size}", "a block of 1 decodes plainly, one of 2 and more verifies drafts"
+        )
     if caches is None:
         caches = make_caches(target, "raw")
     run = Run(

@@ -111,7 +111,7 @@ class Reconstruction:
     """One prompt in a restorer's form: for each evicted position, only one state is kept."""
 
     def __init__(self, restorer: Restorer, embed: Embed, ids: Sequence[int]) -> None:
-        # In a closure, because weights do not count as bytes of a cache.
+        # The weights are kept in closures, because they do not count as bytes of a cache.
         self._rows = lambda start, stop: normed(embed(mx.array(list(ids[start:stop]), mx.int32)[None]))
         self._restorer = lambda: restorer
         self.length = len(ids)

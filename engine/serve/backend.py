@@ -79,7 +79,7 @@ class Piece:
     index: int
     text: str  # the text that became final
     tokens: int  # number of committed tokens
-    # For each of these tokens (token, logprob, [(token, logprob), ...]); None if not requested.
+    # One entry a token: (token, logprob, the likeliest [(token, logprob), ...]); None if not requested.
     logprobs: list[tuple[int, float, list[tuple[int, float]]]] | None = None
     finish_reason: str | None = None  # only in the last piece
     report: dict[str, Any] = field(default_factory=dict)  # in the last piece, and in others if requested

@@ -50,14 +50,14 @@ class Address:
     password: str = ""
     # Without brackets.
     host: str = ""
-    # Whatever follows the host's colon: it may be no number.
+    # What follows the host's colon, which need not be a number.
     port: str = ""
     # Git compares schemes by case.
     is_lower: bool = True
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a folder on this machine."""
+        """Whether the address is a folder on this machine."""
         return self.scheme == "file" and self.kind is not Kind.HELPER
 
     @property

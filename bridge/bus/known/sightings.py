@@ -87,7 +87,7 @@ class _Known:
     born: float
     # Values before that, and when each was replaced.
     past: list[tuple[str, float]] = field(default_factory=list)
-    # When the primary refused a push upon the value or told of another one, as long as no reading shows that.
+    # When the primary contradicted the value, by refusing a push or naming another one, until a reading shows that.
     overtaken: float | None = None
     # When the primary was asked last, and when it last confirmed the value against a reading that contradicts it.
     asked_at: float = -math.inf

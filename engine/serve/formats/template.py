@@ -92,7 +92,7 @@ class Template:
 
     @cached_property
     def systems(self) -> bool:
-        """Whether it may begin with several."""
+        """Whether a conversation may begin with several system turns."""
         return self._shows([{"role": "system", "content": A}, {"role": "system", "content": B}, USER], A, B)
 
     @cached_property
@@ -117,17 +117,17 @@ class Template:
 
     @cached_property
     def tools(self) -> bool:
-        """Whether it shows the tools."""
+        """Whether the template writes the tools into the prompt."""
         return self._shows([USER], NAME, KEY, tools=[TOOL])
 
     @cached_property
     def bare_tools(self) -> bool:
-        """Whether it takes a function without description and parameters."""
+        """Whether the template takes a function without description and parameters."""
         return self._shows([USER], NAME, tools=[{"type": "function", "function": {"name": NAME}}])
 
     @cached_property
     def calls(self) -> Calls | None:
-        """The form of calls, or None if it does not show them."""
+        """The form in which the template writes calls, or None if it writes none."""
         for text in (False, True):
             for short in (False, True):
                 form = Calls(short, text)
