@@ -189,6 +189,16 @@ def test_what_has_no_number():
     assert mx.abs(out[3]).max().item() == 0
 
 
+@pytest.mark.usefixtures("encoder")
+def test_a_vector_is_zero_below_the_smallest_scale_and_coded_above():
+    codec = VoronoiCodec(128, 4.25, "fast")
+    x = mx.array(draw("gaussian", 4, 128, seed=0))
+    size = mx.array([[2.0**-126], [2.0**-125], [2.0**-100], [2.0**-99]])
+    out = codec.roundtrip(x * size)
+    assert not out[:2].any().item()
+    assert rel_errors(x[2:] * size[2:] * 2.0**90, out[2:] * 2.0**90).max().item() < 0.02
+
+
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16, mx.float32])
 def test_types(dtype):
     x = (mx.array(draw("gaussian", 30, 128, seed=0)) * 9000).astype(dtype)
