@@ -4,7 +4,7 @@ As text, advice has the words of a terminal, where most of it is read: commands 
 tools and arguments instead, a workflow has the Action's inputs, and a page in a browser only shows things.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Self
@@ -25,7 +25,7 @@ class Door(Enum):
 
 
 @dataclass(frozen=True)
-class Part:
+class Wording:
     """Words that differ between doors. A door without words of its own has those of a terminal."""
 
     terminal: str
@@ -43,10 +43,10 @@ class Advice(str):
     """Texts and parts in a row. ``instead`` has the whole text of a door for which another one fits better."""
 
     __slots__ = ("instead", "parts")
-    parts: tuple[str | Part, ...]
+    parts: tuple[str | Wording, ...]
     instead: Mapping[str, str]
 
-    def __new__(cls, *parts: str | Part, **instead: str) -> Self:
+    def __new__(cls, *parts: str | Wording, **instead: str) -> Self:
         """Return the advice as the text of a terminal, with its parts."""
         self = super().__new__(cls, "".join(_at(part, Door.TERMINAL) for part in parts))
         self.parts, self.instead = parts, instead
@@ -63,30 +63,30 @@ def printed(fix: str | None, door: Door) -> str | None:
 
 
 def changed(fix: str, change: Callable[[str], str]) -> str:
-    """Return a fix with each of its texts changed, at each door."""
-    if not isinstance(fix, Advice):
-        return change(fix)
-    parts = (
-        Part(*(change(part.at(door)) for door in _ORDER)) if isinstance(part, Part) else change(part)
-        for part in fix.parts
-    )
-    return Advice(*parts, **{door: change(text) for door, text in fix.instead.items()})
+    """Return a fix with its text changed at each door."""
+    return _at_each(lambda door: change(fix.at(door))) if isinstance(fix, Advice) else change(fix)
 
 
-_ORDER = (Door.TERMINAL, Door.MCP, Door.ACTION, Door.WEB)
+def joined(fixes: Sequence[str]) -> Advice:
+    """Return several fixes as one."""
+    return _at_each(lambda door: " ".join(printed(fix, door) or "" for fix in fixes))
 
 
-def _at(part: str | Part, door: Door) -> str:
-    return part.at(door) if isinstance(part, Part) else part
+def _at_each(text: Callable[[Door], str]) -> Advice:
+    return Advice(Wording(*map(text, (Door.TERMINAL, Door.MCP, Door.ACTION, Door.WEB))))
 
 
-def command(name: str, *arguments: str, bare: bool = False) -> Part:
+def _at(part: str | Wording, door: Door) -> str:
+    return part.at(door) if isinstance(part, Wording) else part
+
+
+def command(name: str, *arguments: str, bare: bool = False) -> Wording:
     """Return a command of ``kakeya``, or the tool that does the same; ``bare`` without backquotes in a terminal."""
     words = " ".join(("kakeya", name, *arguments))
     tool = (
         [_TOOLS[name], *(word for word in arguments if not word.startswith("-"))] if name in _TOOLS else None
     )
-    return Part(
+    return Wording(
         words if bare else f"`{words}`",
         mcp=" ".join(tool) if tool else None,
         action=f"`{words}` in a clone of the repository",
@@ -99,34 +99,34 @@ def step(what: str, name: str, *arguments: str) -> Advice:
     return Advice(f"{what}: ", command(name, *arguments, bare=True))
 
 
-def param(name: str) -> Part:
+def param(name: str) -> Wording:
     """Return how to give a parameter of a preset."""
     value = f"{name}=VALUE"
-    return Part(f"-p {value}", mcp=f"{value} to params", action=f"{value} to the input params")
+    return Wording(f"-p {value}", mcp=f"{value} to params", action=f"{value} to the input params")
 
 
-def _variable(terminal: str, name: str) -> Part:
-    return Part(
+def _variable(terminal: str, name: str) -> Wording:
+    return Wording(
         terminal, mcp=f"{name} in the server's environment", action=f"{name} in the job's environment"
     )
 
 
 PREFIX = _variable("--prefix of `kakeya run`, or KAKEYA_BRANCH_PREFIX", "KAKEYA_BRANCH_PREFIX")
 SUFFIX = _variable("--suffix=-b876", "KAKEYA_BRANCH_SUFFIX")
-EXPIRES = Part("--expires 24h", mcp="expires_s", action="the input wait")
-REF = Part("--ref", mcp="ref", action="the input ref")
-SNAPSHOT = Part("--snapshot", mcp="snapshot")
-OUT = Part("--out", mcp="out", action="the input folder")
-REMOTE = Part(
+EXPIRES = Wording("--expires 24h", mcp="expires_s", action="the input wait")
+REF = Wording("--ref", mcp="ref", action="the input ref")
+SNAPSHOT = Wording("--snapshot", mcp="snapshot")
+OUT = Wording("--out", mcp="out", action="the input folder")
+REMOTE = Wording(
     "--remote", mcp="the server's own option remote", action="the input remote",
     web="the option --remote of `kakeya web`",
 )  # fmt: skip
-KEY = Part(
+KEY = Wording(
     "--key FILE", mcp="the server's own option key", action="the input public-key",
     web="the option --key FILE of `kakeya web`",
 )  # fmt: skip
-TRY_AGAIN = Part("Try again", web="Reload the page")
-KEEP_WAITING = Part(
+TRY_AGAIN = Wording("Try again", web="Reload the page")
+KEEP_WAITING = Wording(
     "To keep waiting: `kakeya wait`", mcp="To keep waiting: kakeya_wait", action="To wait longer: the input wait",
     web="To keep waiting: `kakeya wait` in a terminal",
 )  # fmt: skip

@@ -7,6 +7,7 @@ from importlib import metadata
 from bridge.bus import branch_names
 from bridge.bus.wire import Result, Violation
 from bridge.checklist import SIGNATURE, Check
+from bridge.common.advice import joined
 from bridge.common.drawing.text import Cell, cut, printable, size
 from bridge.gate.codes import CODES
 from bridge.reports.readable import without_digests
@@ -105,7 +106,7 @@ def _evidence(source: Source, shown: Conclusion) -> Evidence:
     if shown.is_refused:
         failed = [check for check in source.checks if check.ok is False]
         message = "; ".join(f"{check.name}: {check.message}" for check in failed)
-        return Evidence("broken", message, " ".join(check.fix for check in failed if check.fix), table)
+        return Evidence("broken", message, joined([check.fix for check in failed if check.fix]), table)
     unknown = Check(SIGNATURE, ok=None, message="nothing is known of a signature")
     signature = next((check for check in source.checks if check.name == SIGNATURE), unknown)
     if shown.trust is not Trust.SIGNED:

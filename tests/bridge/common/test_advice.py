@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from bridge.common import advice, environment
-from bridge.common.advice import Advice, Door, changed, command, printed, step
+from bridge.common.advice import Advice, Door, changed, command, joined, printed, step
 from bridge.errors import KakeyaError, UsageError, one_line
 
 ROOT = Path(__file__).parents[3]
@@ -139,6 +139,13 @@ def test_advice_can_be_changed_copied_and_written_as_json():
         assert isinstance(one, Advice)
         assert one.at(Door.MCP) == fix.at(Door.MCP)
     assert json.loads(json.dumps({"fix": fix})) == {"fix": "On the machine of mac: kakeya status mac"}
+
+
+def test_several_fixes_become_one():
+    both = joined(["Run: git fetch.", advice.SEND_AGAIN])
+    assert both == "Run: git fetch. Send it again: kakeya run."
+    assert both.at(Door.ACTION) == "Run: git fetch. Run this workflow again."
+    assert joined([]) == ""
 
 
 def test_a_plain_fix_is_the_same_at_every_door():
