@@ -94,9 +94,9 @@ def command(name: str, *arguments: str, bare: bool = False) -> Wording:
     )
 
 
-def step(what: str, name: str, *arguments: str) -> Advice:
+def step(text: str, name: str, *arguments: str) -> Advice:
     """Return advice that ends with a command, which a terminal shows as it can be copied."""
-    return Advice(f"{what}: ", command(name, *arguments, bare=True))
+    return Advice(f"{text}: ", command(name, *arguments, bare=True))
 
 
 def param(name: str) -> Wording:

@@ -134,13 +134,13 @@ def for_service(*, is_own: bool) -> tuple[dict[str, str], list[str]]:
     Other users can read the file of a service, so an address that holds a user or a password is not among them.
     ``is_own`` says that the service runs as the user of this shell.
     """
-    given = outside() | {name: value for name in _PLACES if is_own and (value := get(name))}
-    left = [name for name in PROXIES if "@" in given.get(name, "")]
-    left += [name for name in _OF_THE_SHELL if get(name)]
+    variables = outside() | {name: value for name in _PLACES if is_own and (value := get(name))}
+    left_out = [name for name in PROXIES if "@" in variables.get(name, "")]
+    left_out += [name for name in _OF_THE_SHELL if get(name)]
     for name in (*_FILES, *_PLACES):
-        if name in given:
-            given[name] = str(expand(given[name]).absolute())
-    return {name: value for name, value in given.items() if name not in left}, left
+        if name in variables:
+            variables[name] = str(expand(variables[name]).absolute())
+    return {name: value for name, value in variables.items() if name not in left_out}, left_out
 
 
 def home() -> Path:
