@@ -22,14 +22,15 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks import results_speed
 from benchmarks.results_kept import KEY, ROOT, Kept, read, remember
 from benchmarks.results_page import of_pairs, page
 from benchmarks.results_runs import Run, runs
 from bridge.cli.measure import KEY_FOLDER
 from bridge.demo.walkthrough import MODELS
 from bridge.preset_run import run_preset
+from bridge.reports import kinds
 from bridge.verify.public_keys import find_pin
+from engine.cli.bench.show import show_decoding
 
 PAGE, PUBLISHED = ROOT / "docs" / "results.md", ROOT / "docs" / "results"
 
@@ -70,8 +71,8 @@ def main() -> int:
             whole = False
             continue
         print(f"{name}: {kept.said} in {time.monotonic() - began:.0f} s", flush=True)
-        if kept.measured["kind"] == results_speed.KIND:
-            results_speed.show(kept.measured)
+        if kept.measured["kind"] == kinds.SPEC_BENCH:
+            show_decoding(kept.measured)
     runs_kept = [kept for run in known.values() if (kept := read(folder, run.name, run.argv))]
     pairs = [run for run in runs_kept if of_pairs(run)]
     target.write_text(page([run for run in runs_kept if run not in pairs]), encoding="utf-8")
