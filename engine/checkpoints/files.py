@@ -37,8 +37,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / "config.json"
     if not path.is_file():
-        what, fix = formats.advice(folder, "give the folder of a model, with its weights beside it")
-        raise BadInput(f"{folder} has no config.json{what}", fix)
+        contents, fix = formats.advice(folder, "give the folder of a model, with its weights beside it")
+        raise BadInput(f"{folder} has no config.json{contents}", fix)
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -73,7 +73,7 @@ def weight_files(folder: Path) -> list[Path]:
         names = ", ".join(sorted(set(lacking.values())))
         raise BadInput(f"{folder} lacks {names}, which {INDEX} names for {min(lacking)}", AGAIN)
     if not files:
-        what, fix = formats.advice(folder, AGAIN)
+        contents, fix = formats.advice(folder, AGAIN)
         raise BadInput(f"{folder} holds no model*.safetensors{what}", fix)
     return files
 

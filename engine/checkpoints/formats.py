@@ -36,11 +36,11 @@ def advice(folder: Path, otherwise: str) -> tuple[str, str]:
     snapshot = next(iter(sorted(folder.glob("snapshots/*/config.json"))), None)
     if snapshot is not None:
         return "", f"give the folder {snapshot.parent}"
-    for patterns, what, fix in OTHERS:
+    for patterns, kind, fix in OTHERS:
         files = (path for pattern in patterns for path in sorted(folder.glob(pattern)))
-        found = next((path for path in files if not path.match("model*.safetensors")), None)
-        if found is not None:
-            return f"; {found.name} is {what}", fix
+        other = next((path for path in files if not path.match("model*.safetensors")), None)
+        if other is not None:
+            return f"; {other.name} is {kind}", fix
     return "", otherwise
 
 
