@@ -74,7 +74,7 @@ def weight_files(folder: Path) -> list[Path]:
         raise BadInput(f"{folder} lacks {names}, which {INDEX} names for {min(lacking)}", AGAIN)
     if not files:
         contents, fix = formats.advice(folder, AGAIN)
-        raise BadInput(f"{folder} holds no model*.safetensors{what}", fix)
+        raise BadInput(f"{folder} holds no model*.safetensors{contents}", fix)
     return files
 
 
