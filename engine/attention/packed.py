@@ -88,54 +88,64 @@ def attend(
     if sinks is None and softcap is None and decode.backend() and decode.fits(queries, keys, values, mask):
         out = decode.attend_rows(rotated, keys, values, causal=mask is not None)
         return values.codec.unrotate(out).astype(queries.dtype)
-    parts = _parts(rotated, mask, keys.shape[1], keys.shape[2])
-    states = _attend(parts, [_start(part, values.shape[-1], sinks) for part in parts], keys, values, softcap)
-    outs = [state.weighted().reshape(*part.shape, -1) for part, state in zip(parts, states, strict=True)]
+    row_groups = _row_groups(rotated, mask, keys.shape[1], keys.shape[2])
+    states = _attend(
+        row_groups, [_start(group, values.shape[-1], sinks) for group in row_groups], keys, values, softcap
+    )
+    outs = [
+        state.weighted().reshape(*group.shape, -1) for group, state in zip(row_groups, states, strict=True)
+    ]
     out = outs[0] if len(outs) == 1 else mx.concatenate(outs, axis=2)
     return values.codec.unrotate(out).astype(queries.dtype)
 
 
-def _parts(queries: mx.array, mask: mx.array | str | None, kv_heads: int, length: int) -> list[_QueryRows]:
+def _row_groups(
+    queries: mx.array, mask: mx.array | str | None, kv_heads: int, length: int
+) -> list[_QueryRows]:
     """Return the rows of ``[batch, query heads, rows, dim]``, about ROWS a key-value head at a time."""
     if isinstance(mask, str) and mask != "causal":
         raise ValueError(f"no mask {mask!r}")
     batch, heads, rows, dim = queries.shape
-    groups = heads // kv_heads
+    sharing = heads // kv_heads  # query heads of a key-value head
     full = None  # the mask with four axes, the last of them the cache's length
     if isinstance(mask, mx.array):
         full = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
         full = mx.broadcast_to(full, (*full.shape[:-1], length))
-    count = max(1, -(-rows * groups // ROWS))
+    count = max(1, -(-rows * sharing // ROWS))
     bounds = [rows * i // count for i in range(count + 1)]
-    parts = []
+    row_groups = []
     for start, stop in pairwise(bounds):
         some = queries[:, :, start:stop].reshape(batch, kv_heads, groups * (stop - start), dim)
         own = full if full is None or full.shape[2] == 1 else full[:, :, start:stop]
         position = length - rows + start if isinstance(mask, str) else None
-        parts.append(_QueryRows(some, (batch, heads, stop - start), own, position))
-    return parts
+        row_groups.append(_QueryRows(some, (batch, heads, stop - start), own, position))
+    return row_groups
 
 
 def _attend(
-    parts: list[_QueryRows], states: list[_State], keys: PackedView, values: PackedView, softcap: float | None
+    row_groups: list[_QueryRows],
+    states: list[_State],
+    keys: PackedView,
+    values: PackedView,
+    softcap: float | None,
 ) -> list[_State]:
-    """Return the states of all parts after all tiles."""
+    """Return the states of all groups after all tiles."""
     length = keys.shape[2]
-    tile = min(TILE, MANY_TILE) if max(part.queries.shape[2] for part in parts) > FEW else TILE
+    tile = min(TILE, MANY_TILE) if max(group.queries.shape[2] for group in row_groups) > FEW else TILE
     last = states[-1]
     for start in range(0, length, tile):
         stop = min(start + tile, length)
-        # Each tile waits for the one before it, so that only one tile and one part's scores exist at a time.
+        # Each tile waits for the one before it, so that only one tile and one group's scores exist at a time.
         tile_keys = _after(keys, last).rotated(start, stop).swapaxes(-1, -2)
         tile_values = _after(values, last).rotated(start, stop)
-        for i, part in enumerate(parts):
-            if not part.sees(start):
+        for i, group in enumerate(row_groups):
+            if not group.sees(start):
                 continue
-            queries, _ = mx.depends([part.queries, last.total], [last.values])
+            queries, _ = mx.depends([group.queries, last.total], [last.values])
             scores = queries @ tile_keys
             if softcap is not None:
                 scores = mx.tanh(scores / softcap) * softcap
-            states[i] = last = _add(states[i], part.masked(scores, start, stop), tile_values)
+            states[i] = last = _add(states[i], group.masked(scores, start, stop), tile_values)
     return states
 
 
@@ -145,12 +155,12 @@ def _after(view: PackedView, state: _State) -> PackedView:
     return PackedView(rows, view.codec, view.dtype)
 
 
-def _start(part: _QueryRows, dim: int, sinks: mx.array | None) -> _State:
-    grouped = part.queries.shape[:3]
+def _start(group: _QueryRows, dim: int, sinks: mx.array | None) -> _State:
+    grouped = group.queries.shape[:3]
     zeros = mx.zeros((*grouped, dim))
     if sinks is None:
         return _State(mx.full((*grouped, 1), LOWEST), mx.zeros((*grouped, 1)), zeros)
-    scores = mx.repeat(sinks.astype(mx.float32), part.shape[2]).reshape(1, grouped[1], -1, 1)
+    scores = mx.repeat(sinks.astype(mx.float32), group.shape[2]).reshape(1, grouped[1], -1, 1)
     return _State(mx.broadcast_to(scores, (*grouped, 1)), mx.ones((*grouped, 1)), zeros)
 
 
