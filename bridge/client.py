@@ -10,13 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge.bus import branch_names, history, presence
+from bridge.bus import branch_names, history, presence, wire
 from bridge.bus.branch_names import Namespace, age_sort_key, requested_at
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.bus.wire import Result, State
 from bridge.common import environment
-from bridge.errors import KakeyaError, UsageError
+from bridge.errors import KakeyaError, UsageError, VerificationError
 from bridge.presets import Preset, Presets, find_preset, find_presets
 from bridge.presets.announced import Offers
 from bridge.requests import request_commit, why_waiting
@@ -35,6 +35,7 @@ from bridge.verify.public_keys import Pin, find_pin
 from bridge.verify.signed_history import Reader
 
 if TYPE_CHECKING:
+    from bridge.reports.compared import Compared
     from bridge.verify.check import Report
     from bridge.verify.export import Fetched
 
@@ -374,6 +375,20 @@ class Client:
         request_branch = require_answer(self._known(branch))
         report = self._verify(request_branch)
         return report, read_answer(self.git, request_branch, report)
+
+    def comparison(self, branch: str) -> "Compared | None":
+        """Return what a comparison of two trees amounts to; None if the runner compared nothing.
+
+        Raises:
+            VerificationError: the answer does not hold.
+        """
+        from bridge.reports.compared import read_comparison  # noqa: PLC0415 - most answers have none
+
+        report, files = self.answer(branch)
+        if not report.holds:
+            raise VerificationError("the answer does not hold", fix=f"See: kakeya verify {branch}")
+        data = files.get(wire.COMPARISON)
+        return None if data is None else read_comparison(data)
 
     def cancel(self, branch: str, reason: str = "") -> Status:
         """Cancel a request with a commit on its branch. Returns its status after that."""

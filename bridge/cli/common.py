@@ -12,16 +12,17 @@ import click
 from bridge.bus.wire import State
 from bridge.client import Client, Run
 from bridge.common import sanitize
-from bridge.common.cli.commands import REFERENCE, Duration, flag, option
+from bridge.common.cli.commands import REFERENCE, Duration, Percentage, flag, option
 from bridge.common.cli.output import Colored, put_block, put_json, say
-from bridge.errors import UsageError
+from bridge.errors import ExitCode, UsageError
 from bridge.presets import Presets, find_presets
+from bridge.reports.compared import Compared
 from bridge.reports.readable import Readable
 from bridge.requests.liveness import shown
 from bridge.requests.status import Event, Status
 from bridge.show.forms.words import color
 from bridge.system.git import Git
-from bridge.verify.answer_checks import gaps
+from bridge.verify.answer_checks import gaps, is_comparison
 from bridge.verify.public_keys import Pin, ReportKeys, find_pin
 from bridge.verify.verdict import Conclusion, gate_lines, verified
 
@@ -225,18 +226,43 @@ _NEXT_STEP = {
 }
 
 
-def finish(run: Run, status: Status, *, as_json: bool) -> int:
-    """Verify the answer, print the result and the possible next steps, and return the exit code."""
-    code = _conclude(run, status, as_json=as_json)
+slower_option = option(
+    "--fail-if-slower slower", Percentage(), metavar="PERCENT",
+    help="Exit with 5 if a comparison is surely worse by more than this, such as 5%.",
+)  # fmt: skip
+
+
+def slowdown_code(compared: Compared | None, most: float, branch: str) -> int:
+    """Return the exit code of a comparison that holds: 5 if the candidate is worse by more than ``most``, and say so.
+
+    Raises:
+        UsageError: the answer compares nothing.
+    """
+    if compared is None:
+        fix = "Ask for a comparison: kakeya run PRESET --against REF"
+        raise UsageError(f"the answer of {branch} compares nothing, so it cannot be slower", fix=fix)
+    if not compared.is_worse_than(most):
+        return 0
+    say(f"--fail-if-slower: at least {compared.worse.low:.4f} times as slow; {1 + most:g} times are allowed")
+    return int(ExitCode.GATE_REJECTED)
+
+
+def finish(run: Run, status: Status, *, as_json: bool, slower: float | None = None) -> int:
+    """Verify the answer, print the result and the possible next steps, and return the exit code.
+
+    With ``slower``, a candidate that is worse by more than that share ends with the code of rejected reports.
+    """
+    code = _conclude(run, status, slower, as_json=as_json)
     if as_json:
         return code
-    step = "verify" if code != status.exit_code else _NEXT_STEP.get(status.state)
+    is_slow = slower is not None and code == ExitCode.GATE_REJECTED
+    step = "report" if is_slow else "verify" if code != status.exit_code else _NEXT_STEP.get(status.state)
     if step:
         say(f"next: kakeya {step} {status.branch}")
     return code
 
 
-def _conclude(run: Run, status: Status, *, as_json: bool) -> int:
+def _conclude(run: Run, status: Status, slower: float | None, *, as_json: bool) -> int:
     """Verify an answer, print the result, and return the exit code: 1 if the answer does not hold."""
     report = run.verify() if status.answered else None
     result = report.result if report else None
@@ -244,6 +270,9 @@ def _conclude(run: Run, status: Status, *, as_json: bool) -> int:
     shown = report.conclusion if report else status.shown
     gate = result.gate if result and (holds or not (result.gate and result.gate.accepted)) else None
     code = int(shown.exit_code or 0)
+    compared = run.client.comparison(run.branch) if result and holds and is_comparison(result) else None
+    if code == 0 and slower is not None:
+        code = slowdown_code(compared, slower, run.branch)
     text = verified(report) if report else "no runner had taken it, so there is no answer to verify"
     if as_json:
         put_json({
@@ -252,6 +281,7 @@ def _conclude(run: Run, status: Status, *, as_json: bool) -> int:
             "reason": result.reason.model_dump(mode="json") if result else None,
             "gate": gate.model_dump(mode="json") if gate else None, "conclusion": shown.as_dict(),
             **({"gaps": gaps(result) if result else []} if report else {}),
+            **({"comparison": compared.as_dict()} if compared else {}),
         })  # fmt: skip
         return code
     say(text)
@@ -260,4 +290,6 @@ def _conclude(run: Run, status: Status, *, as_json: bool) -> int:
     if gate and holds:
         for i, (kind, text) in enumerate(gate_lines(gate, shown)):
             say(f"gate: {kind}: {text}" if i == 0 else f"  {kind} {text}" if kind else f"    {text}")
+    if compared:
+        say(f"compared: {compared.text}")
     return code

@@ -15,6 +15,8 @@ from bridge.cli.common import (
     raw_option,
     request_argument,
     run_of,
+    slowdown_code,
+    slower_option,
     state_text,
     timeout_option,
     verdict_text,
@@ -67,10 +69,16 @@ def status_command(context: click.Context, request: str | None, *, as_json: bool
 @click.command()
 @request_argument
 @timeout_option
+@slower_option
 @json_option
 @click.pass_context
 def wait_command(
-    context: click.Context, request: str | None, timeout: timedelta | None, *, as_json: bool
+    context: click.Context,
+    request: str | None,
+    timeout: timedelta | None,
+    slower: float | None,
+    *,
+    as_json: bool,
 ) -> int:
     """Wait for an answer, verify it, and exit with its exit code.
 
@@ -80,7 +88,7 @@ def wait_command(
     """
     run = run_of(context, request)
     status = follow(run, timeout, as_json=as_json, logs=False)
-    return finish(run, status, as_json=as_json)
+    return finish(run, status, as_json=as_json, slower=slower)
 
 
 @click.command()
@@ -194,9 +202,12 @@ def _note(run: Run) -> str | None:
 @click.command()
 @request_argument
 @key_option
+@slower_option
 @json_option
 @click.pass_context
-def verify_command(context: click.Context, request: str | None, *, as_json: bool) -> int:
+def verify_command(
+    context: click.Context, request: str | None, slower: float | None, *, as_json: bool
+) -> int:
     """Verify an answer, from its branch and the runner's public key.
 
     The key must be pinned beforehand: with --key, KAKEYA_PUBLIC_KEY or `git config kakeya.publicKey`, or as
@@ -206,7 +217,8 @@ def verify_command(context: click.Context, request: str | None, *, as_json: bool
     REQUEST is a branch, a nonce or a part of either; by default the last request sent from this repository.
     Exits with 0 if the answer is valid, whatever the job's own outcome, otherwise with 1.
     """
-    report = run_of(context, request).verify()
+    run = run_of(context, request)
+    report = run.verify()
     if as_json:
         put_json(report.as_dict())
     else:
@@ -217,4 +229,6 @@ def verify_command(context: click.Context, request: str | None, *, as_json: bool
 
             show_gate(report.shown_gate, shown, has_runs=True)
         put(Colored(verified(report) if shown.is_refused else f"verified: {shown.text}", color(shown.grade)))
+    if report.holds and slower is not None:
+        return slowdown_code(run.client.comparison(run.branch), slower, run.branch)
     return ExitCode.SUCCEEDED if report.holds else ExitCode.FAILED

@@ -14,10 +14,11 @@ from bridge.cli.common import (
     presets_of,
     raw_option,
     remote_option,
+    slower_option,
 )
 from bridge.common.cli.commands import REFERENCE, Duration, flag, json_option, option
 from bridge.common.cli.output import put, put_json, say
-from bridge.errors import KakeyaError, one_line
+from bridge.errors import KakeyaError, UsageError, one_line
 from bridge.presets import split_params
 from bridge.requests import request_commit
 from bridge.requests.outbox import unseen_where_read
@@ -52,8 +53,9 @@ _NAMED = 5
 @option("--ref", REFERENCE, "HEAD", help="Commit for the job to work on.")
 @option(
     "--against", metavar="REF",
-    help="Compare with this commit, in one job that runs both trees in turn.",
+    help="Compare with this commit, in one job.",
 )  # fmt: skip
+@slower_option
 @flag("--sign", "Sign the request with your SSH key (git's user.signingkey).")
 @flag("--snapshot", "Send the uncommitted changes of tracked files too.")
 @click.option(
@@ -79,12 +81,15 @@ _NAMED = 5
 def command(
     context: click.Context, preset: str, params: tuple[str, ...], ref: str, wait: timedelta | None, expires: timedelta,
     labels: tuple[str, ...], requested_by: str | None, key: str | None, against: str | None, prefix: str | None,
-    suffix: str | None, *, sign: bool, snapshot: bool, quiet: bool, raw: bool, as_json: bool,
+    suffix: str | None, slower: float | None, *, sign: bool, snapshot: bool, quiet: bool, raw: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Request a job.
 
     Pushes one request branch and prints its name. Does not change your working tree, index, HEAD or branches.
     """
+    if slower is not None and (against is None or wait is None):
+        fix = f"Write: kakeya run {preset} --against REF --wait --fail-if-slower 5%"
+        raise UsageError("--fail-if-slower needs --against and --wait", fix=fix)
     limit = None if wait == timedelta.max else wait
     client = client_of(context, prefix=prefix, suffix=suffix)
     known = client.preset(preset)
@@ -110,7 +115,7 @@ def command(
         if wait is None:
             return 0
         status = follow(run, limit, as_json=as_json, logs=not quiet, raw=raw)
-        return finish(run, status, as_json=as_json)
+        return finish(run, status, as_json=as_json, slower=slower)
     except KakeyaError as error:
         error.sends_again = key is None
         raise

@@ -40,7 +40,7 @@ EXIT_MEANINGS = {
     ExitCode.USAGE: "usage error; nothing was sent",
     ExitCode.INFRASTRUCTURE: "infrastructure problem, retry later: the remote, the disk, or no runner in time",
     ExitCode.REFUSED: "the request was refused; the answer says why",
-    ExitCode.GATE_REJECTED: "the job ran, but the evidence gate rejected its reports",
+    ExitCode.GATE_REJECTED: "the gate rejected the job's reports, or --fail-if-slower applies",
     ExitCode.CANCELLED: "cancelled",
     ExitCode.GATE_INCOMPLETE: "the job ran, and its reports are incomplete or too uneven to judge: measure again",
     ExitCode.BUG: "a bug in this program",

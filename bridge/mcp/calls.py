@@ -103,7 +103,7 @@ def run(bus: BusClient, args: models.Ask) -> models.Sent:
     sent = client.run(
         args.preset, preset.read_params(split_params(args.params, preset.params)), ref=args.ref,
         snapshot=args.snapshot, lifetime=timedelta(seconds=args.expires_s), labels=args.labels,
-        idempotency_key=args.idempotency_key or None,
+        idempotency_key=args.idempotency_key or None, against=args.against or None,
     )  # fmt: skip
     return models.Sent(branch=sent.branch, existing=sent.existing)
 

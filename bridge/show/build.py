@@ -2,14 +2,17 @@
 
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import metadata
 
-from bridge.bus import branch_names
+from bridge.bus import branch_names, wire
 from bridge.bus.wire import Result, Violation
 from bridge.checklist import SIGNATURE, Check
 from bridge.common.advice import joined
 from bridge.common.drawing.text import Cell, cut, printable, size
+from bridge.errors import ManifestError
 from bridge.gate.codes import CODES
+from bridge.reports.compared import read_comparison
 from bridge.reports.readable import without_digests
 from bridge.reports.views.model import Table
 from bridge.reports.views.rows import flat, without_empty
@@ -65,7 +68,7 @@ def _run(source: Source) -> RunView:
             excerpt(log.path, source.files.get(log.path), cut_short=log.truncated) for log in result.logs
         ),
         files=Table("Files", ("file", "size", "SHA-256"), files),
-        reproduce=_reproduce(result),
+        reproduce=_reproduce(result, source.files.get(wire.COMPARISON)),
     )
 
 
@@ -168,13 +171,15 @@ def _lines(blocks: Sequence[bytes]) -> tuple[str, ...]:
     return tuple(cut(printable(text), MAX_LINE) for text in texts)
 
 
-def _reproduce(result: Result) -> tuple[str, ...]:
+def _reproduce(result: Result, comparison: bytes | None) -> tuple[str, ...]:
     if not result.preset or not branch_names.PRESET.fullmatch(result.preset):
         return ()
     argv = ["kakeya", "run", result.preset]
     for name, value in result.params.items():
         argv += ["-p", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
     argv += ["--ref", result.workload] if result.workload else []
+    with suppress(ManifestError):
+        argv += ["--against", read_comparison(comparison).baseline] if comparison else []
     again = shlex.join([*argv, "--wait"])
     check = shlex.join(["kakeya", "verify", result.branch])
     return (again, check) if branch_names.is_safe(result.branch) else (again,)

@@ -124,6 +124,21 @@ class Duration(click.ParamType[timedelta]):
         return timedelta(seconds=float(match[1]) * self._units[match[2]])
 
 
+class Percentage(click.ParamType[float]):
+    """A share such as 5% or 2.5%, read as 0.05 or 0.025."""
+
+    name = "percent"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read the share."""
+        if isinstance(value, float):
+            return value
+        match = re.fullmatch(r"([0-9]{1,4}(?:\.[0-9]{1,6})?)%", str(value), re.ASCII)
+        if not match:
+            self.fail(f"{value!r} is not a percentage: write 5% or 2.5%", param, ctx)
+        return float(match[1]) / 100
+
+
 class Text(click.ParamType[str]):
     """A text. An argument whose bytes are not UTF-8 is refused: what it is meant to say is unknown."""
 

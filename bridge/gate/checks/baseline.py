@@ -45,7 +45,7 @@ def baseline_is_unpatched(index: ReportIndex) -> Iterator[str]:
 
 @check("BASELINE_UNSTEADY", *kinds.DECODED)
 def baseline_repeats_itself(index: ReportIndex) -> Iterator[str]:
-    """Plain greedy decoding of one prompt gives the same tokens each time."""
+    """Plain greedy decoding repeats a prompt's tokens."""
     if index.report.config.temperature > 0:
         return
     for arm in index.arms_of("baseline", "verify1"):

@@ -45,7 +45,7 @@ def _vacuous(index: ReportIndex, prompt: Prompt) -> str | None:
 
 @check("POISON_MISSING", *NEEDLES)
 def poison_ran(index: ReportIndex) -> Iterator[str]:
-    """An arm with noise in place of keys and values ran."""
+    """An arm replaced keys and values by noise."""
     yield from _control_missing(index, "poison")
 
 
@@ -135,7 +135,7 @@ def rounds_are_counted(index: ReportIndex) -> Iterator[str]:
 
 @check("LIVENESS_MISSING", *NEEDLES)
 def injections_are_counted(index: ReportIndex) -> Iterator[str]:
-    """Every row of an arm that injects counts its injected positions."""
+    """Injecting arms count their injected positions in every row."""
     for arm in _injecting(index):
         if any(_COUNTER not in row.counters for row in index.rows_of(arm.name)):
             yield f"a row of {arm.name} has no counter {_COUNTER}"

@@ -21,7 +21,7 @@ def rows_list_their_arrays(index: ReportIndex) -> Iterator[str]:
 
 @check("MEMORY_MISMATCH", *DECODED, KV_QUANT)
 def bytes_are_those_of_arrays(index: ReportIndex) -> Iterator[str]:
-    """The bytes of a cache are the sum of its listed arrays."""
+    """A cache's bytes are the sum of its arrays."""
     known: dict[int, str | None] = {}
     for i, row in enumerate(index.rows):
         fault = _mismatch(row.memory, known) if row.memory else None
@@ -56,7 +56,7 @@ def buffer_bytes(array: Buffer) -> int:
 
 @check("MEMORY_MISMATCH", *DECODED, KV_QUANT)
 def compared_caches_have_equal_layers(index: ReportIndex) -> Iterator[str]:
-    """The caches of all arms have equally many layers on a prompt."""
+    """All arms' caches have equally many layers."""
     counts: dict[str, set[int]] = {}
     for row in index.rows:
         if row.memory:

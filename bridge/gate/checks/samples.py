@@ -149,7 +149,7 @@ def runs_are_warmed_up(index: ReportIndex) -> Iterator[str]:
 
 @check("ANSWERS_CUT", *kinds.NEEDLES)
 def answers_are_long_enough(index: ReportIndex) -> Iterator[str]:
-    """Answers that miss the needle are not cut off by max_tokens."""
+    """max_tokens cuts off no answer that misses the needle."""
     for arm in index.arms_of("baseline", "candidate"):
         cut = [
             row.prompt for row in index.rows_of(arm.name)

@@ -131,7 +131,7 @@ def passes_are_steady(index: ReportIndex) -> Iterator[str]:
 
 @check("LOW_POWER", *TIMED, VERIFY_L, RESTORED)
 def machine_ran_at_full_power(index: ReportIndex) -> Iterator[str]:
-    """The machine did not run on battery or in low-power mode."""
+    """The machine had mains power, without low-power mode."""
     power = index.report.identity.power
     if power.get("low_power") is True:
         yield "the machine was in low-power mode"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from bridge.bus import wire
+from bridge.bus.wire import State
+from bridge.cli import main
 from bridge.client import Client
 from bridge.errors import UsageError
 from tests.conftest import git
@@ -48,6 +51,22 @@ def client(clone, keyed, compared, monkeypatch):
     return Client(clone)
 
 
+@pytest.fixture
+def kakeya(clone, monkeypatch, capsys):
+    """Run the command line in this process; return its exit code and what it printed."""
+
+    def run(*args):
+        capsys.readouterr()
+        with monkeypatch.context() as patch:
+            patch.chdir(clone)
+            patch.setattr(sys, "argv", ["kakeya", *map(str, args)])
+            with pytest.raises(SystemExit) as ended:
+                main()
+        return int(ended.value.code or 0), "".join(capsys.readouterr())
+
+    return run
+
+
 def report_of(folder):
     return json.loads((folder / wire.COMPARISON_REPORT).read_text())
 
@@ -77,7 +96,7 @@ def test_two_commits_are_compared_in_one_job(clone, client, keyed, compared, tmp
 
 
 @pytest.mark.long
-def test_the_example_finds_a_slower_commit(clone, keyed, monkeypatch, tmp_path):
+def test_the_example_finds_a_slower_commit(kakeya, clone, keyed, monkeypatch, tmp_path):
     monkeypatch.setenv("KAKEYA_PRESETS", str(EXAMPLE / "presets"))
     monkeypatch.setenv("KAKEYA_PUBLIC_KEY", str(keyed.key()))
     shutil.copy(EXAMPLE / "count_words.py", clone)
@@ -85,12 +104,27 @@ def test_the_example_finds_a_slower_commit(clone, keyed, monkeypatch, tmp_path):
     slower = (clone / "count_words.py").read_text().replace("range(12)", "range(36)")
     commit(clone, **{"count_words.py": slower})
 
-    run = Client(clone).run("count-words", against="HEAD~1")
+    code, text = kakeya("run", "count-words", "--against", "HEAD~1")
+    assert code == 0, text
     keyed.handle(preset_folder=str(EXAMPLE / "presets"), trust=ALLOW)
 
-    assert run.verify().holds
-    run.fetch(tmp_path / "out")
+    code, text = kakeya("wait", "--fail-if-slower", "5%")
+    assert (code, "compared: regression: candidate over baseline" in text) == (5, True), text
+    assert "--fail-if-slower: at least" in text
+    assert "next: kakeya report" in text
+    code, text = kakeya("wait", "--fail-if-slower", "900%", "--json")
+    answer = json.loads(text.splitlines()[-1])
+    assert (code, answer["exit_code"], answer["comparison"]["change"]) == (0, 0, "regression")
+    assert kakeya("wait", "--fail-if-slower", "5%", "--json")[0] == 5
+    assert kakeya("verify", "--fail-if-slower", "5%")[0] == 5
+    assert kakeya("verify")[0] == 0
+    code, text = kakeya("fetch", "--out", tmp_path / "out")
     assert report_of(tmp_path / "out")["claims"][2]["name"] == "regression"
+    assert kakeya("gate", tmp_path / "out/results", "--kind", "kakeya.compare")[0] == 0
+    code, text = kakeya("report", "--markdown")
+    assert "| regression | candidate against baseline |" in text, text
+    assert len(text) < 60_000  # the limit of a comment on a pull request
+    assert f"--against {git(clone, 'rev-parse', 'HEAD~1')}" in text
 
 
 def test_what_cannot_be_compared_is_not_sent(clone, client, presets):
@@ -116,3 +150,123 @@ def test_uncommitted_changes_are_compared_with_a_commit(clone, client):
     request = json.loads(git(clone, "show", f"{sent.commit}:{wire.REQUEST}"))
     assert request["against"] == git(clone, "rev-parse", "HEAD")
     assert git(clone, "rev-parse", f"{sent.commit}^@").split() == [request["workload"], request["against"]]
+
+
+def test_a_limit_needs_a_comparison_and_an_answer(kakeya, client):
+    for args in (("--wait",), ("--against", "HEAD~1")):
+        code, text = kakeya("run", "number", *args, "--fail-if-slower", "5%")
+        assert (code, "--fail-if-slower needs --against and --wait" in text) == (2, True), text
+    code, text = kakeya("wait", "--fail-if-slower", "5")
+    assert (code, "'5' is not a percentage: write 5% or 2.5%" in text) == (2, True), text
+    assert client.list() == []
+
+
+# What a runner refuses, with the reason's code: the changes of an honest comparison's manifest, and of its parents.
+REFUSED = {
+    "no baseline among the parents": ({}, ("HEAD",), "workload_mismatch"),
+    "the parents in another order": ({}, ("HEAD~1", "HEAD"), "workload_mismatch"),
+    "one parent more": ({}, ("HEAD", "HEAD~1", "HEAD~2"), "workload_mismatch"),
+    "a baseline that is nowhere": ({"against": "1" * 40}, ("HEAD", "HEAD~1"), "workload_mismatch"),
+    "a name instead of a commit": ({"against": "main"}, ("HEAD", "HEAD~1"), "bad_manifest"),
+    "the workload itself": ({"against": "HEAD"}, ("HEAD", "HEAD"), "workload_mismatch"),
+    "a commit of the same tree": ({"against": "same"}, ("HEAD", "same"), "same_tree"),
+    "a preset that compares nothing": ({"preset": "plain"}, ("HEAD", "HEAD~1"), "not_comparable"),
+    "schema version 1": (
+        {"schema_version": 1, **dict.fromkeys(("workload", "created_at", "expires_at", "code"))},
+        ("HEAD", "HEAD~1"), "bad_manifest",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.rows(2)
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_forged_comparison_is_refused(name, clone, client, requester, keyed, compared, presets):
+    presets(plain={"code": "request", "steps": [{"argv": ["/bin/true"]}]})
+    changes, parents, code = REFUSED[name]
+    head, baseline = (git(clone, "rev-parse", each) for each in ("HEAD", "HEAD~1"))
+    git(clone, "tag", "same", git(clone, "commit-tree", "-m", "same", "HEAD^{tree}"))
+    named = {"HEAD": head, "same": git(clone, "rev-parse", "same")}
+    changes = {key: named.get(str(value), value) for key, value in changes.items()}
+    manifest = requester.manifest(**{
+        "preset": "number", "code": "request", "workload": head, "against": baseline, **changes,
+    })  # fmt: skip
+    commits = tuple(git(clone, "rev-parse", parent) for parent in parents)
+    branch = requester.send(manifest, parents=commits)
+
+    keyed.handle(preset_folder=str(compared), trust=ALLOW)
+
+    result = client.result(branch)
+    assert (result.state, result.reason.code) == (State.REFUSED, code), result.reason
+    assert result.commands == []
+
+
+def hostile(clone, name):
+    """Commit a tree that no runner writes, and then the tree before it; the first of them is the baseline."""
+    before = git(clone, "rev-parse", "HEAD")
+    entry = {
+        "a link out of the tree": "120000 blob " + hashed(clone, "../../elsewhere"),
+        "a name of git's": "100644 blob " + hashed(clone, "x"),
+    }[name]
+    path = "link" if "link" in name else ".git\u200b"
+    listed = git(clone, "ls-tree", "HEAD") + f"\n{entry}\t{path}\n"
+    tree = git(clone, "mktree", stdin=listed)
+    return git(clone, "commit-tree", "-p", before, "-m", "hostile", tree)
+
+
+def hashed(clone, text):
+    return git(clone, "hash-object", "-w", "--stdin", stdin=text)
+
+
+@pytest.mark.parametrize("name", ["a link out of the tree", "a name of git's"])
+def test_a_baseline_with_a_hostile_tree_is_refused(name, clone, client, keyed, compared):
+    run = client.run("number", against=hostile(clone, name))
+
+    keyed.handle(preset_folder=str(compared), trust=ALLOW)
+
+    result = client.result(run.branch)
+    assert (result.state, result.reason.code) == (State.REFUSED, "hostile_tree")
+    assert result.reason.message.startswith("in the baseline, the ")
+    assert run.verify().holds
+
+
+def test_a_step_that_fails_in_one_tree_ends_the_job_and_says_where(clone, client, keyed, compared):
+    baseline = commit(clone, number="1")
+    git(clone, "rm", "--quiet", "number")
+    git(clone, "commit", "--quiet", "-m", "No number")
+
+    run = client.run("number", ref=baseline, against="HEAD")
+    keyed.handle(preset_folder=str(compared), trust=ALLOW)
+
+    result = client.result(run.branch)
+    assert (result.state, result.reason.code) == (State.FAILED, "exit_code")
+    assert result.reason.message == "step 0 ended with 1, in the tree of the baseline"
+    assert "kakeya-compare" not in json.dumps([file.path for file in result.files])
+    assert run.verify().holds
+
+
+NO_NUMBER = {
+    "nothing": "",
+    "a text": '{"ns": "7"}',
+    "zero": '{"ns": 0}',
+    "true": '{"ns": true}',
+    "no JSON": "{ns: 7}",
+}
+
+
+@pytest.mark.rows(1)
+@pytest.mark.parametrize("printed", NO_NUMBER)
+def test_a_step_that_prints_no_number_ends_the_job(printed, clone, client, keyed, presets):
+    folder = presets(number={
+        "code": "request", "steps": [{"argv": ["/bin/cat", "out"]}], "compare": NUMBER,
+    })  # fmt: skip
+    commit(clone, out='{"ns": 5}')
+    commit(clone, out=NO_NUMBER[printed])
+
+    run = Client(clone).run("number", against="HEAD~1")
+    keyed.handle(preset_folder=str(folder), trust=ALLOW)
+
+    reason = client.result(run.branch).reason
+    assert reason.code == "no_sample"
+    assert reason.message == (
+        "step 0 printed no line with a JSON object that has a positive number at /ns, in the tree of the candidate"
+    )
