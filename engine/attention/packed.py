@@ -115,7 +115,7 @@ def _row_groups(
     bounds = [rows * i // count for i in range(count + 1)]
     row_groups = []
     for start, stop in pairwise(bounds):
-        some = queries[:, :, start:stop].reshape(batch, kv_heads, groups * (stop - start), dim)
+        some = queries[:, :, start:stop].reshape(batch, kv_heads, sharing * (stop - start), dim)
         own = full if full is None or full.shape[2] == 1 else full[:, :, start:stop]
         position = length - rows + start if isinstance(mask, str) else None
         row_groups.append(_QueryRows(some, (batch, heads, stop - start), own, position))
