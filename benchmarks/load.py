@@ -71,7 +71,7 @@ def flood(folder: Path, options: argparse.Namespace) -> None:
         # SQLite's connection belongs to this thread, so it is the client that gets one of its own.
         client = threading.Thread(target=_ask, args=(place.clone, options.runs, stop))
         client.start()
-        serve(replace(context, stop=stop))
+        serve(replace(context, process=replace(context.process, stop=stop)))
         client.join()
         began = time.perf_counter()
         swept = apply_retention(context, Retention(keep=1000))
@@ -102,7 +102,7 @@ def presence(folder: Path, options: argparse.Namespace) -> None:
         stop = threading.Event()
         timer = threading.Timer(INTERVALS * INTERVAL_S, stop.set)
         timer.start()
-        serve(replace(context, stop=stop))
+        serve(replace(context, process=replace(context.process, stop=stop)))
         idle = _own_pushes(context) - 2
     print(
         f"presence, idle: {idle} pushes in {INTERVALS} intervals, so {idle / INTERVALS * 3600 / usual:.1f} an hour "

@@ -44,7 +44,7 @@ def measure_all(folder: Path, runs: int) -> None:
     run = client.run("noop", sign=True)
     with open_runner(load_policy(policy), lambda _: None) as context:
         Poller(context).poll()
-        signer = context.signer
+        signer = context.keys.signer
         allowed = folder / "allowed"
         key = " ".join((folder / "id.pub").read_text(encoding="utf-8").split()[:2])
         allowed.write_text(f"bench@localhost {key}\n", encoding="utf-8")

@@ -49,37 +49,67 @@ _CLOCK_S = 60
 
 
 @dataclass(frozen=True)
+class Machine:
+    """This host, and what it can run."""
+
+    # What answers and reports say about the host.
+    facts: dict[str, Any]
+    # What was installed when the runner started.
+    versions: dict[str, str | None]
+    interpreter: Interpreter
+    fitness: Fitness
+    sandbox: Sandbox
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What this runner signs with, and whose signatures count."""
+
+    # Signs this runner's states and answers; None if it has no key.
+    signer: "Signer | None"
+    # All public keys that may have signed answers of this runner, the signer's first.
+    public: tuple[PublicKey, ...]
+    # Reads branches. If the policy lists the runners' keys, only states signed with one of them count.
+    reader: Reader
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What the operator of this runner reads and orders."""
+
+    tell: Callable[[str], None]
+    status_file: StatusFile
+    orders: Orders
+    observer: Observer = field(default_factory=Observer)
+
+
+@dataclass(frozen=True)
+class Process:
+    """This process: when it ends, and whether it may go on."""
+
+    stop: StopRequest
+    health: Health
+    # It does something only while the runner serves.
+    heartbeat: Heartbeat = field(default_factory=Heartbeat)
+
+
+@dataclass(frozen=True)
 class RunnerContext:
-    """Everything that one runner process works with."""
+    """What one runner process works with, in groups: a class that needs one of them takes that one alone."""
 
     policy: Policy
     bus: Bus
     ledger: Ledger
     presets: Presets
     identity: wire.Runner
-    host: dict[str, Any]
-    # What was installed when the runner started.
-    versions: dict[str, str | None]
-    interpreter: Interpreter
-    fitness: Fitness
     others: OtherRunners
-    health: Health
-    tell: Callable[[str], None]
-    sandbox: Sandbox
-    # Signs this runner's states and answers; None if it has no key.
-    signer: "Signer | None"
-    # All public keys that may have signed answers of this runner, the signer's first.
-    public_keys: tuple[PublicKey, ...]
-    # Reads branches. If the policy lists the runners' keys, only states signed with one of them count.
-    reader: Reader
     clock: Clock
-    stop: StopRequest
-    status_file: StatusFile
-    orders: Orders
-    # The announcer and the heartbeat do something only while the runner serves.
+    # The announcer does something only while the runner serves.
     announcer: Announcer
-    heartbeat: Heartbeat = field(default_factory=Heartbeat)
-    observer: Observer = field(default_factory=Observer)
+    machine: Machine
+    keys: Keys
+    operator: Operator
+    process: Process
 
     @property
     def secrets(self) -> list[str]:
@@ -88,8 +118,8 @@ class RunnerContext:
 
     def update_operator_mode(self) -> OperatorMode:
         """Return the operator's current order, and publish it in the status file and on the bus."""
-        order = self.orders.now()
-        self.status_file.set_mode(order.state, order.reason)
+        order = self.operator.orders.now()
+        self.operator.status_file.set_mode(order.state, order.reason)
         self.announcer.set_mode(order)
         return order
 
@@ -126,28 +156,20 @@ def open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[RunnerC
         fitness = Fitness(policy, presets, interpreter, Models(policy))
         witness = partial(times.request_times, bus.git, HEADS)
         stop = StopRequest()
+        versions = describe_versions(interpreter)
         context = RunnerContext(
             policy=policy,
             bus=bus,
             ledger=ledger,
             presets=presets,
             identity=identity,
-            host=host,
-            versions=describe_versions(interpreter),
-            interpreter=interpreter,
-            fitness=fitness,
             others=OtherRunners(policy.bus, state, reader.keys, instance),
-            health=Health(state, bus),
-            tell=tell,
-            sandbox=choose(policy, tell),
-            signer=signer,
-            public_keys=public_keys,
-            reader=reader,
             clock=Clock(max(_CLOCK_S, policy.limits.clock_skew_s), witness),
-            status_file=StatusFile(state),
-            orders=Orders(state),
             announcer=Announcer(bus, policy, fitness, identity, signer),
-            stop=stop,
+            machine=Machine(host, versions, interpreter, fitness, choose(policy, tell)),
+            keys=Keys(signer, public_keys, reader),
+            operator=Operator(tell, StatusFile(state), Orders(state)),
+            process=Process(stop, Health(state, bus)),
         )
         with stopped_by(stop):
             yield context

@@ -49,11 +49,11 @@ def serve_command(policy: Path | None, limit: int | None, *, keep_awake: bool) -
 
 def _serve(rules: Policy, limit: int | None, *, keep_awake: bool) -> int:
     with open_runner(rules, tell) as context:
-        stop_on_signals(context.stop)
-        context.heartbeat.begin(context.policy.state)
+        stop_on_signals(context.process.stop)
+        context.process.heartbeat.begin(context.policy.state)
         _warn_unsigned(context)
         tell(
-            f"serving {context.bus.url} as {context.identity.id}; sandbox: {context.sandbox.kind}"
+            f"serving {context.bus.url} as {context.identity.id}; sandbox: {context.machine.sandbox.kind}"
             f"; allowed presets: {', '.join(allowed_names(context.presets, context.policy)) or 'none'}"
         )
         if context.policy.trust.code_request == "signed" and (check := trust(context.policy)).ok is not True:
@@ -64,12 +64,12 @@ def _serve(rules: Policy, limit: int | None, *, keep_awake: bool) -> int:
             with _awake() if keep_awake else nullcontext():
                 return serve(context, limit=limit)
         finally:
-            context.heartbeat.end()
+            context.process.heartbeat.end()
 
 
 def _warn_unsigned(context: RunnerContext) -> None:
     """Say once that answers are not signed, if the runner has no key."""
-    if signing_key.must_warn(context.policy.state, signs=context.signer is not None):
+    if signing_key.must_warn(context.policy.state, signs=context.keys.signer is not None):
         tell(
             "answers are not signed, because this runner has no key: readers cannot tell who wrote them. "
             "Make one: kakeya-runner keygen, then restart the runner"
@@ -111,7 +111,7 @@ def once_command(policy: Path | None, branch: str, commit: str | None, results: 
     the policy's actions.models allows them.
     """
     with open_runner(with_workflow_models(load_policy(policy), tell), tell) as context:
-        stop_on_signals(context.stop)
+        stop_on_signals(context.process.stop)
         _warn_unsigned(context)
         state = once(context, branch, commit)
         if results:

@@ -26,7 +26,7 @@ def _load_models(context: RunnerContext) -> dict[Key, Mapping[str, Problem]]:
     needs = [(preset, need) for preset in allowed if (need := need_of(preset, context.policy))]
     # The largest set first: a target loaded with its drafter is not loaded again.
     for preset, need in sorted(needs, key=lambda pair: -len(pair[1].models)):
-        if need.key not in problems and not context.interpreter.problem_for(preset):
+        if need.key not in problems and not context.machine.interpreter.problem_for(preset):
             known = [earlier for key, earlier in problems.items() if {*need.key} <= {*key}]
             problems[need.key] = known[0] if known else _load(context, preset, need)
     return problems
@@ -46,7 +46,7 @@ def _load(context: RunnerContext, preset: Preset, need: Need) -> Mapping[str, Pr
 
 def _path_problem(preset: Preset, policy: Policy, context: RunnerContext | None) -> Problem | None:
     """Return which path a preset's jobs cannot use: as a job, with ``context``, or else from this process."""
-    if context is None or context.interpreter.problem():
+    if context is None or context.machine.interpreter.problem():
         return missing_path(preset, policy, None)
 
     def look(program: str, arguments: Sequence[str]) -> str:
@@ -71,8 +71,8 @@ def run_check(
     The sandbox is that of ``program``, by default the command's own.
     """
     with workspace(context.policy.state, "check") as space:
-        inside = context.sandbox.around([program or argv[0]], space, preset)
-        extra = context.sandbox.variables(extra or {}, space, preset) if preset else extra
+        inside = context.machine.sandbox.around([program or argv[0]], space, preset)
+        extra = context.machine.sandbox.variables(extra or {}, space, preset) if preset else extra
         interpreter = context.policy.interpreter
         return run_trial(argv, space, inside, interpreter=interpreter, extra=extra, timeout_s=timeout_s)
 

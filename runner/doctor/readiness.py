@@ -11,7 +11,8 @@ from bridge.errors import InfrastructureError, KakeyaError, one_line
 from bridge.system import engine_probe, git
 from bridge.system.process import run
 from runner.admit.signature import check_list, has_usable_signer
-from runner.context import RunnerContext, open_runner
+from runner.bus.bus import Bus
+from runner.context import Keys, Machine, RunnerContext, open_runner
 from runner.doctor.bus import advice, push_and_delete
 from runner.doctor.presets import check_presets, run_check
 from runner.doctor.visible import visible_files
@@ -50,10 +51,10 @@ def examine(path: Path | None) -> Iterator[Check]:
     try:
         with open_runner(policy, lambda _: None) as context:
             yield Check("state", ok=True, message=f"{policy.state}, instance {context.identity.instance}")
-            yield _evidence(context)
+            yield _evidence(context.keys)
             yield from _bus(context)
             yield _disk(policy)
-            yield _sandbox(context)
+            yield _sandbox(context.machine)
             yield from visible_files(context)
             yield _supervisor(context)
             yield from _engine(context)
@@ -94,11 +95,11 @@ def _signers(policy: Policy) -> Check:
     return Check("trust", ok=True, message=f"code runs if it is approved or signed with a key in {signers}")
 
 
-def _evidence(context: RunnerContext) -> Check:
-    if context.signer is None:
+def _evidence(keys: Keys) -> Check:
+    if keys.signer is None:
         fix = "Create a key: kakeya-runner keygen. Readers then pin its public key."
         return Check("evidence", ok=None, message="answers are not signed: this runner has no key", fix=fix)
-    keyid = context.signer.public_key.keyid
+    keyid = keys.signer.public_key.keyid
     return Check("evidence", ok=True, message=f"answers are signed with sha256:{keyid[:16]}")
 
 
@@ -115,23 +116,23 @@ def _bus(context: RunnerContext) -> Iterator[Check]:
         message = f"{late} of the {listed} request branches are not fetched yet: they come slowly, or cannot be sent"
         fix = "A serving runner goes on fetching them. If that does not end: git fsck in the repository of the bus."
         yield Check("branches", None, message, fix)
-    yield from _left_out(context)
-    way = _way_is_free(context)
+    yield from _left_out(context.bus)
+    way = _way_is_free(context.bus)
     if way.ok is not False:
         yield from push_and_delete(context)
     yield way
 
 
-def _left_out(context: RunnerContext) -> Iterator[Check]:
+def _left_out(bus: Bus) -> Iterator[Check]:
     """Yield a check for each branch that is left out for good; of many, only for the first few."""
-    listing, commits = context.bus.listing, context.bus.commits
+    listing, commits = bus.listing, bus.commits
     refused = {
         branch: reason for branch, reason in commits.reasons.items() if commits.has_refused_objects(branch)
     }
     reason = dict.fromkeys(listing.misnamed, "no request can have this name") | refused
     for branch in list(reason)[:_SHOWN]:
         # Anybody can choose the branch name, and this command is made to be pasted, so it is quoted.
-        command = shlex.join(["git", "push", context.bus.url, f":refs/heads/{branch}"])
+        command = shlex.join(["git", "push", bus.url, f":refs/heads/{branch}"])
         message = one_line(f"{branch} is left out: {reason[branch]}")
         yield Check("branch", None, message, f"If nobody needs it, delete it: {one_line(command)}")
     more = len(refused) + listing.misnamed_count - min(len(reason), _SHOWN)
@@ -145,8 +146,8 @@ def _disk(policy: Policy) -> Check:
     return Check("disk", free >= _LEAST_FREE_GB or None, f"{free:.0f} GB free at {policy.state}", fix)
 
 
-def _sandbox(context: RunnerContext) -> Check:
-    box = context.sandbox
+def _sandbox(machine: Machine) -> Check:
+    box = machine.sandbox
     if box.kind == "off":
         fix = "Install bubblewrap, and allow it user namespaces. `sandbox: require` makes this an error."
         return Check("sandbox", None, f"jobs are NOT confined: {box.why}", fix)
@@ -165,9 +166,9 @@ def _engine(context: RunnerContext) -> Iterator[Check]:
     """Report whether the engine computes correctly, and its BLAS, if presets use the engine and it is installed."""
     allowed = [preset for preset in context.presets.values() if context.policy.allows(preset.name)]
     uses = any("mlx.core" in preset.requires for preset in allowed)
-    if uses and context.interpreter.problem(("mlx.core", "engine")) is None:
+    if uses and context.machine.interpreter.problem(("mlx.core", "engine")) is None:
         env = job_environment(Path("/"), interpreter=context.policy.interpreter, extra={})
-        yield engine_probe.engine(context.interpreter.path, env, required=True)
+        yield engine_probe.engine(context.machine.interpreter.path, env, required=True)
 
 
 def _inventory(policy: Policy) -> Iterator[Check]:
@@ -211,10 +212,10 @@ def _is_pointer(file: Path) -> bool:
         return opened.read(len(_POINTER)) == _POINTER
 
 
-def _way_is_free(context: RunnerContext) -> Check:
+def _way_is_free(bus: Bus) -> Check:
     """Check whether a branch name on the bus blocks requests."""
     try:
-        conflicts = find_conflicts(context.bus)
+        conflicts = find_conflicts(bus)
     except InfrastructureError as error:
         return Check("squatting", None, error.message, "See the line `bus` above.")
     if conflicts.message:

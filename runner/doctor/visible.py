@@ -10,7 +10,7 @@ from runner.job.workspace import workspace
 
 def visible_files(context: RunnerContext) -> Iterator[Check]:
     """Yield what jobs can read and write, and notes on settings of which they see less than an operator may expect."""
-    box, policy = context.sandbox, context.policy
+    box, policy = context.machine.sandbox, context.policy
     if box.kind == "off":
         message = "jobs can read and write every file that this user can; nothing is hidden from them"
         yield Check("visible", None, message, "Set `sandbox: require` in the policy.")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from bridge.bus import history, objects, wire
 from bridge.bus.history import RequestBranch
@@ -13,15 +14,19 @@ from bridge.bus.wire import EXIT_CODES, CommandResult, FileDigest, Gate, LogDige
 from bridge.errors import InfrastructureError, one_line
 from bridge.manifest import Request, format_time
 from bridge.presets.params import Value
+from bridge.system.git import Git
 from bridge.verify import attestation
 from bridge.verify.state_signature import signed_message
 from runner.admit.admission import Admitted
-from runner.bus.bus import Pushed
+from runner.bus.bus import Bus, Pushed
 from runner.context import RunnerContext
 from runner.faults import why_not_writable
 from runner.serve.lease import Lease
 from runner.state.identity import WHO
 from runner.state.ledger import FENCED, Pending
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import Signer
 
 _FIRST_S = 0.5
 _LONGEST_S = 30.0
@@ -70,13 +75,13 @@ def answer(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | No
     if piece.data:
         # Add one more state, pushed together with the answer, so that followers see the end of the log.
         parent = lease.running_commit(piece, parent, writer=writer)
-    files = {**outcome.files, wire.SUMMARY: _summary(outcome, is_signed=context.signer is not None)}
+    files = {**outcome.files, wire.SUMMARY: _summary(outcome, is_signed=context.keys.signer is not None)}
     result = _result(lease, context, outcome, files)
     whole = {**files, wire.RESULT: result.to_bytes()}
-    if context.signer:
-        signed = _what_is_signed(context, lease, whole)
+    if context.keys.signer:
+        signed = _what_is_signed(context.bus.git, lease, whole)
         statement = attestation.make_statement(result, attestation.digests(signed), upon=lease.tip)
-        whole[wire.EVIDENCE] = attestation.sign(statement, context.signer)
+        whole[wire.EVIDENCE] = attestation.sign(statement, context.keys.signer)
     detail, title = outcome.reason.message, f"mac-bridge results: {lease.branch}"
     commit = lease.commit(outcome.state, whole, parent, detail=detail, title=title, writer=writer)
     writer.store()
@@ -120,7 +125,7 @@ def publish(context: RunnerContext, pending: Pending, *, is_new: bool = True) ->
             bus.unprotect(pending.answer)
             return ours.state
         tip = bus.tip(pending.branch)
-        branch = context.reader.read_branch(bus.git, pending.branch, tip) if tip else None
+        branch = context.keys.reader.read_branch(bus.git, pending.branch, tip) if tip else None
         if (
             branch
             and branch.state
@@ -136,7 +141,7 @@ def publish(context: RunnerContext, pending: Pending, *, is_new: bool = True) ->
             _drop(context, pending, "the branch is gone or another runner has it")
             return None
         expect = branch.tip
-        commit = _upon(context, pending, expect)
+        commit = _upon(bus, context.keys.signer, pending, expect)
         bus.protect(commit)
         ledger.record_answer(branch=pending.branch, state=ours.state, answer=commit, expect=expect)
     return None
@@ -152,7 +157,7 @@ def _note_given(context: RunnerContext, pending: Pending, *, is_new: bool) -> No
 
 def _drop(context: RunnerContext, pending: Pending, reason: str) -> None:
     """Drop an answer that can no longer be published."""
-    context.tell(f"{pending.branch}: {reason}; this answer is dropped")
+    context.operator.tell(f"{pending.branch}: {reason}; this answer is dropped")
     context.ledger.mark_settled(branch=pending.branch, state=FENCED)
     context.bus.unprotect(pending.answer)
 
@@ -165,20 +170,20 @@ def is_still_ours(context: RunnerContext, branch: RequestBranch, expect: str, to
     if branch.state and branch.token == token and context.ledger.has_written(branch.state.salt):
         # A heartbeat arrived although the reply to its push was lost.
         return True
-    if context.reader.has_keys:
+    if context.keys.reader.has_keys:
         return branch.state_commit is None or history.is_ancestor(git, branch.state_commit, expect)
     names = [f"{commit}:{wire.STATE}" for commit in (expect, branch.tip)]
     before, now = objects.read_many(git, names, max_bytes=wire.MAX_STATE)
     return before == now
 
 
-def _upon(context: RunnerContext, pending: Pending, parent: str) -> str:
+def _upon(bus: Bus, signer: "Signer | None", pending: Pending, parent: str) -> str:
     """Rebuild the answer's commit on another parent, and sign it again: a signature covers one place in the history."""
-    git = context.bus.git
+    git = bus.git
     tree = git.text("rev-parse", "--verify", f"{pending.answer}^{{tree}}")
     message = git.text("log", "-1", "--format=%B", pending.answer) + "\n"
-    message = signed_message(message, context.signer, branch=pending.branch, parent=parent, tree=tree)
-    return objects.commit(context.bus.durable_git, tree, [parent], message, WHO)
+    message = signed_message(message, signer, branch=pending.branch, parent=parent, tree=tree)
+    return objects.commit(bus.durable_git, tree, [parent], message, WHO)
 
 
 def _result(lease: Lease, context: RunnerContext, outcome: Outcome, files: Mapping[str, bytes]) -> Result:
@@ -203,8 +208,8 @@ def _result(lease: Lease, context: RunnerContext, outcome: Outcome, files: Mappi
         exit_code=int(EXIT_CODES[outcome.state]),
         token=lease.token,
         runner=context.identity,
-        host=context.host,
-        versions=outcome.versions or context.versions,
+        host=context.machine.facts,
+        versions=outcome.versions or context.machine.versions,
         started_at=format_time(outcome.started),
         finished_at=format_time(outcome.started + timedelta(seconds=seconds)),
         seconds=round(seconds, 3),
@@ -215,15 +220,15 @@ def _result(lease: Lease, context: RunnerContext, outcome: Outcome, files: Mappi
         ],
         skipped=outcome.skipped,
         gate=outcome.gate,
-        sandbox=context.sandbox.kind,
+        sandbox=context.machine.sandbox.kind,
     )
 
 
-def _what_is_signed(context: RunnerContext, lease: Lease, answer: Mapping[str, bytes]) -> Mapping[str, bytes]:
+def _what_is_signed(git: Git, lease: Lease, answer: Mapping[str, bytes]) -> Mapping[str, bytes]:
     """Return the answer's files, and the manifest of the request."""
     if lease.manifest is None:
         return answer
-    (manifest,) = objects.read_many(context.bus.git, [lease.manifest], max_bytes=wire.MAX_FILE)
+    (manifest,) = objects.read_many(git, [lease.manifest], max_bytes=wire.MAX_FILE)
     return answer if manifest is None else {**answer, wire.REQUEST: manifest}
 
 
@@ -261,15 +266,15 @@ def deliver(context: RunnerContext, lease: Lease, outcome: Outcome) -> State | N
         except (OSError, InfrastructureError):
             reason = why_not_writable(context.policy.state)
             attempts += reason is None
-            if attempts >= _ATTEMPTS or context.stop.is_set():
+            if attempts >= _ATTEMPTS or context.process.stop.is_set():
                 raise
             if reason and not warned:
                 warned = True
-                context.tell(
+                context.operator.tell(
                     f"{lease.branch}: the job has ended and its answer cannot be written to {context.policy.state}: "
                     f"{reason}. The answer is kept in memory until there is room: free some on this disk"
                 )
-        context.stop.wait(pause)
+        context.process.stop.wait(pause)
         pause = min(pause * 2, _LONGEST_S)
 
 
@@ -300,15 +305,19 @@ def tell_end(context: RunnerContext, lease: Lease, outcome: Outcome, published: 
         {answer.request for answer in context.ledger.unsent_answers()} if published is None else set[str]()
     )
     if published is None and lease.request not in pending:
-        context.tell(f"{lease.branch}: nothing is published ({outcome.reason.message})")
+        context.operator.tell(f"{lease.branch}: nothing is published ({outcome.reason.message})")
         return
     params = outcome.admitted.params if outcome.admitted else {}
     remark = describe(outcome.request, params) if outcome.request else ""
     sentence = f"{lease.branch}: {outcome.shown_state} ({outcome.reason.message}) after {seconds:.1f} s"
     sentence += f"; {remark}" if remark else ""
     unsent = f"; the answer is kept until the bus takes it ({context.bus.push_fault})"
-    context.tell(sentence if published else sentence + unsent)
-    reason, state, is_signed = outcome.reason.message, str(outcome.shown_state), context.signer is not None
-    context.status_file.record_answer(
+    context.operator.tell(sentence if published else sentence + unsent)
+    reason, state, is_signed = (
+        outcome.reason.message,
+        str(outcome.shown_state),
+        context.keys.signer is not None,
+    )
+    context.operator.status_file.record_answer(
         lease.branch, remark, state, reason, seconds, published=bool(published), signed=is_signed
     )

@@ -61,10 +61,10 @@ def apply(
     """
     branch = candidate.branch
     if action is Action.WAIT:
-        context.tell(f"{branch.name}: another runner holds it")
+        context.operator.tell(f"{branch.name}: another runner holds it")
         return None
     if answered := _kept_answer(context, branch):
-        context.tell(f"{branch.name}: the bus lost the answer; it is published again")
+        context.operator.tell(f"{branch.name}: the bus lost the answer; it is published again")
         return publish(context, answered, is_new=False)
     if not belongs(context.bus.git, branch):
         reason = Reason(code="history_rewritten", message="its request is not part of the branch")
@@ -108,7 +108,9 @@ def _turn_down(context: RunnerContext, branch: RequestBranch, refusal: Refusal) 
         # The reason is published on the branch, unless it is there already.
         is_new = branch.state is None or not branch.state.detail.startswith(WAITS)
         if is_new and Lease(context, branch).advance(State.REQUESTED, detail=refusal.message) is Pushed.DONE:
-            context.tell(f"{branch.name}: {refusal.message}; next: kakeya-runner approve {branch.request}")
+            context.operator.tell(
+                f"{branch.name}: {refusal.message}; next: kakeya-runner approve {branch.request}"
+            )
         return Waits(f"waits for approval: kakeya-runner approve {branch.request}")
     if refusal.code in OF_AGE and context.clock.is_doubtful():
         return Waits(CLOCK)
@@ -128,10 +130,10 @@ def _turn_down(context: RunnerContext, branch: RequestBranch, refusal: Refusal) 
 def _admit(context: RunnerContext, candidate: Candidate) -> Admitted:
     """Admit a request. If this host lacks the interpreter, packages or models for it, say who can install them."""
     admitted = admit(context.bus.git, candidate, context.presets, context.policy, context.ledger)
-    if fault := context.fitness.problem_for(admitted.preset):
+    if fault := context.machine.fitness.problem_for(admitted.preset):
         code, problem = fault
         where = f"The operator of the runner {context.identity.id} can fix it there"
-        is_new = context.fitness.could_run_before(admitted.preset)
+        is_new = context.machine.fitness.could_run_before(admitted.preset)
         raise Unable(code, f"{problem.message}. {where}: {problem.fix}", admitted.request, is_new=is_new)
     return admitted
 
@@ -140,7 +142,7 @@ def push_pending_answers(context: RunnerContext, backoff: Backoff) -> dict[str, 
     """Push the answers that a failure or a crash left in the ledger. Returns the remaining ones, by branch."""
     until = time.monotonic() + FLUSH_S
     for pending in context.ledger.unsent_answers():
-        context.heartbeat.touch()
+        context.process.heartbeat.touch()
         # A branch that failed is retried later, so the next poll reaches the others.
         if time.monotonic() > until:
             break
@@ -153,12 +155,12 @@ def push_pending_answers(context: RunnerContext, backoff: Backoff) -> dict[str, 
         try:
             published = publish(context, pending)
         except Exception as error:  # noqa: BLE001 - one answer that fails must not stop the others
-            context.tell(f"{pending.branch}: the answer waits: {type(error).__name__}: {error}")
+            context.operator.tell(f"{pending.branch}: the answer waits: {type(error).__name__}: {error}")
             published = None
         if published is None:
             backoff.failed(pending.answer)
         else:
-            context.tell(f"{pending.branch}: the answer that was waiting is published")
+            context.operator.tell(f"{pending.branch}: the answer that was waiting is published")
     return {pending.branch: pending.answer for pending in context.ledger.unsent_answers()}
 
 

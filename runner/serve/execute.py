@@ -56,16 +56,16 @@ def execute(context: RunnerContext, admitted: Admitted) -> State | None:
         if claimed is not Pushed.DONE:
             failed = f"the claim could not be pushed: {context.bus.push_fault}"
             reason = "another runner was faster" if claimed is Pushed.STALE else failed
-            context.tell(f"{lease.branch}: {reason}")
+            context.operator.tell(f"{lease.branch}: {reason}")
             return None
         description = describe(request, admitted.params)
-        context.tell(f"{lease.branch}: claimed; {description}")
-        context.status_file.record_job_start(lease.branch, description)
+        context.operator.tell(f"{lease.branch}: claimed; {description}")
+        context.operator.status_file.record_job_start(lease.branch, description)
         context.announcer.set_branch(lease.branch)
         try:
             return _ClaimedRun(context, lease, admitted, ready).run()
         finally:
-            context.status_file.record_job_end()
+            context.operator.status_file.record_job_end()
             context.announcer.set_branch(None)
 
 
@@ -80,7 +80,7 @@ class _ClaimedRun:
         ok = wire.Reason(code="ok", message="every step ended with 0")
         self._outcome = Outcome(State.SUCCEEDED, ok, admitted.request, admitted)
         if is_used_by(admitted.preset):  # its packages may have been upgraded since the runner started
-            self._outcome.versions = describe_versions(context.interpreter)
+            self._outcome.versions = describe_versions(context.machine.interpreter)
 
     def run(self) -> State | None:
         """Run the request and answer it. Returns the published state, if any."""
@@ -142,13 +142,15 @@ class _ClaimedRun:
     def _let_go(self, stop_reason: StopReason) -> None:
         lease, context = self._lease, self._context
         if stop_reason is StopReason.FENCED:
-            context.tell(f"{lease.branch}: another runner has taken it over; nothing is published here")
+            context.operator.tell(
+                f"{lease.branch}: another runner has taken it over; nothing is published here"
+            )
             context.ledger.mark_settled(branch=lease.branch, state=stop_reason.value)
         elif lease.hand_back("handed back: the runner was stopped", stop_reason.value):
-            context.tell(f"{lease.branch}: handed back")
+            context.operator.tell(f"{lease.branch}: handed back")
         else:
             later = "this runner resumes it once it is started again"
-            context.tell(f"{lease.branch}: could not be handed back; {later}")
+            context.operator.tell(f"{lease.branch}: could not be handed back; {later}")
 
     def _arms(self, space: Workspace) -> AbstractContextManager[Arms | None]:
         """Open the folders of the arms, if two trees are compared."""
@@ -240,8 +242,8 @@ class _ClaimedRun:
             gate.run_id(lease.branch, lease.request, lease.token),
             outcome.started,
             outcome.started + timedelta(seconds=time.monotonic() - outcome.began),
-            context.host,
-            outcome.versions or context.versions,
+            context.machine.facts,
+            outcome.versions or context.machine.versions,
             logs,
             requester_measured=admitted.preset.code == "request",
             argvs=tuple(map(tuple, admitted.commands)),

@@ -45,7 +45,7 @@ class Lease:
         self.tip = branch.tip
         self.token = wire.next_count(branch.token)
         # Output of the job that is not on the branch yet.
-        self.log = LogStream(context.observer.prints)
+        self.log = LogStream(context.operator.observer.prints)
         self.pace = Pace(context.policy.bus.lease_s, self._bus.budget)
         self._sequence = branch.sequence
         self._salts: set[str] = set()
@@ -133,7 +133,9 @@ class Lease:
         tree = objects.overlay(self._bus.git, f"{self.request}^{{tree}}", content, builder)
         # GitHub starts no workflow for a push whose head commit contains this, so an answer never triggers another run.
         message = f"{title or f'kakeya: {state}'}\n\nClaim {self.token} of {self.branch}\n\n[skip ci]\n"
-        message = signed_message(message, self._context.signer, branch=self.branch, parent=parent, tree=tree)
+        message = signed_message(
+            message, self._context.keys.signer, branch=self.branch, parent=parent, tree=tree
+        )
         commit = builder.commit(tree, [parent], message, WHO)
         if writer is None:
             builder.store()
@@ -159,7 +161,7 @@ class Lease:
             return None
         if tip is None:
             return RequestBranch(self.branch, "", self.request, None, None, has_foreign_commits=True)
-        return self._context.reader.read_branch(self._bus.git, self.branch, tip)
+        return self._context.keys.reader.read_branch(self._bus.git, self.branch, tip)
 
     def build_on(self, branch: RequestBranch) -> None:
         """Continue on top of the commit that the requester added to the branch."""
@@ -180,7 +182,9 @@ class Lease:
         if names and self.hand_back(
             context.others.note(self.request_branch, reason, context.identity.id), "handed_on"
         ):
-            context.tell(f"{self.branch}: handed on to {', '.join(names)}, because this runner cannot run it")
+            context.operator.tell(
+                f"{self.branch}: handed on to {', '.join(names)}, because this runner cannot run it"
+            )
         return bool(names)
 
     def hand_back(self, detail: str, state: str) -> bool:

@@ -33,22 +33,22 @@ def serve(context: RunnerContext, *, limit: int | None = None) -> int:
     Raises:
         InfrastructureError: this process may not go on, as ``Health.check`` says.
     """
-    box = context.sandbox
-    context.status_file.set_serving(
+    box = context.machine.sandbox
+    context.operator.status_file.set_serving(
         serving=True,
         sandbox={"kind": box.kind, "why": box.why},
-        key=context.public_keys[0].short if context.signer else None,
+        key=context.keys.public[0].short if context.keys.signer else None,
         id=context.identity.id,
         bus=context.bus.url,
     )
-    context.orders.begin()
+    context.operator.orders.begin()
     context.announcer.begin()
     # Announce before the first request, so that other runners leave alone what only this one can run.
     context.announcer.announce_if_due()
     try:
         return _serve(context, limit)
     finally:
-        context.status_file.set_serving(serving=False)
+        context.operator.status_file.set_serving(serving=False)
         context.announcer.end()
 
 
@@ -56,9 +56,9 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
     shortest, longest = context.policy.bus.poll
     poller, chores = Poller(context), Chores(context)
     pause, handled = shortest, 0
-    while not context.stop.is_set():
-        context.heartbeat.touch()
-        context.health.check()
+    while not context.process.stop.is_set():
+        context.process.heartbeat.touch()
+        context.process.health.check()
         try:
             order = context.update_operator_mode()
             if order.state is RunnerState.DRAINING:
@@ -68,14 +68,14 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
             _announce(context)
             chores.run_if_due()
         except Exception as error:  # noqa: BLE001 - a bug that one branch reaches must not end the service for all
-            if context.stop.is_set():
+            if context.process.stop.is_set():
                 break
             context.bus.is_suspect = True
-            context.tell(f"{explain(error)}; trying again")
-            context.status_file.record_failure(explain(error))
+            context.operator.tell(f"{explain(error)}; trying again")
+            context.operator.status_file.record_failure(explain(error))
             _announce(context)
             pause = min(max(pause, 1.0) * 2, LONGEST_TROUBLE_S)
-            context.stop.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads polls, guards nothing
+            context.process.stop.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads polls, guards nothing
             continue
         handled += worked
         if limit is not None and handled >= limit:
@@ -83,22 +83,22 @@ def _serve(context: RunnerContext, limit: int | None) -> int:
         is_busy = worked or poller.has_more
         pause = shortest if is_busy else min(pause * PAUSE_GROWTH, longest)
         if not is_busy:
-            context.stop.wait(pause * random.uniform(0.7, 1.3))  # noqa: S311 - spreads polls, guards nothing
+            context.process.stop.wait(pause * random.uniform(0.7, 1.3))  # noqa: S311 - spreads polls, guards nothing
     return handled
 
 
 def _drain(context: RunnerContext) -> None:
     unsent = push_pending_answers(context, Backoff())
     later = f"; {len(unsent)} answers are pushed at the next start" if unsent else ""
-    context.tell(f"drained: no job is running, and no other request is taken{later}")
+    context.operator.tell(f"drained: no job is running, and no other request is taken{later}")
 
 
 def _announce(context: RunnerContext) -> None:
     """Publish in the runner's record what keeps this runner from working, if anything does."""
-    context.announcer.set_fault(context.status_file.trouble)
+    context.announcer.set_fault(context.operator.status_file.trouble)
     context.announcer.announce_if_due()
     if news := context.announcer.news():
-        context.tell(news)
+        context.operator.tell(news)
 
 
 def once(context: RunnerContext, name: str, commit: str | None = None) -> State | None:
@@ -123,7 +123,7 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
     tip = bus.tip_with(name, commit) if commit else bus.tip(name, NETWORK_TIMEOUT)
     if tip is None:
         raise RefusedError(f"there is no branch {name} on the bus", code="no_such_request")
-    branch = context.reader.read_branch(context.bus.git, name, tip)
+    branch = context.keys.reader.read_branch(context.bus.git, name, tip)
     if branch.too_large:
         raise RefusedError(f"{name} cannot be read: {branch.too_large}", code="too_large")
     if commit is not None and branch.request != commit:
@@ -139,11 +139,11 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
         raise InfrastructureError(f"the answer of {name} cannot be pushed", fix="Try again.")
     candidate = read_candidate(context.bus.git, branch)
     if action is Action.TAKE and (reason := _why_left(context, candidate)):
-        context.tell(f"{name}: {reason}")
+        context.operator.tell(f"{name}: {reason}")
         return None
     published = apply(context, candidate, action)
     if isinstance(published, Waits):
-        context.tell(f"{name}: {published.reason}")
+        context.operator.tell(f"{name}: {published.reason}")
         published = State.REQUESTED
     record = context.ledger.entry(name)
     return _shown(context, record.published if record else None, published)
@@ -169,9 +169,9 @@ def keep_results(context: RunnerContext, name: str, folder: Path) -> None:
     """Write a branch's answer into a folder if it verifies. A failure is only reported: the answer is on the bus."""
     try:
         tip = context.bus.tip(name)
-        branch = context.reader.read_branch(context.bus.git, name, tip) if tip else None
+        branch = context.keys.reader.read_branch(context.bus.git, name, tip) if tip else None
         if branch and branch.current_state.is_final:
             report = verify(context.bus.git, branch, context.presets)
             write_answer(context.bus.git, branch, report, folder)
     except (KakeyaError, OSError) as error:
-        context.tell(f"{name}: its results were not written to {folder}: {error}")
+        context.operator.tell(f"{name}: its results were not written to {folder}: {error}")

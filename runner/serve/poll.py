@@ -22,7 +22,7 @@ class Poller:
 
     def __init__(self, context: RunnerContext) -> None:
         self._context = context
-        self._tracker = Tracker(context)
+        self._tracker = Tracker(context.bus, context.keys.reader, context.policy.state, context.operator.tell)
         self._scheduler = Scheduler(context, self._tracker)
         # Back-off for answers that could not be pushed.
         self._unsent = Backoff()
@@ -49,7 +49,7 @@ class Poller:
         tips = context.bus.fetch()
         self._tell_left_out()
         if news := context.clock.news():
-            context.tell(news)
+            context.operator.tell(news)
         tracker.see(tips)
         gone = tracker.note_unsent(unsent)
         worked = self._scheduler.has_more = False
@@ -93,11 +93,11 @@ class Poller:
         fault = next((reason for reason in reasons.values() if reason.startswith(_HOST_FAULTS)), "")
         if bus.push_fault and reasons:
             fault = f"cannot push to the bus: {bus.push_fault}"
-        self._context.status_file.record_poll({**unfetched, **reasons, **bus.commits.reasons}, fault)
+        self._context.operator.status_file.record_poll({**unfetched, **reasons, **bus.commits.reasons}, fault)
 
     def _tell_left_out(self) -> None:
         """Tell the operator, once for each branch, which branches cannot be fetched and why."""
-        bus, tell = self._context.bus, self._context.tell
+        bus, tell = self._context.bus, self._context.operator.tell
         reasons = bus.commits.reasons
         new = [branch for branch in reasons if branch not in self._left_out]
         for branch in new[:_SHOWN]:

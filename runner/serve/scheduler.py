@@ -27,7 +27,7 @@ class Scheduler:
     def __init__(self, context: RunnerContext, tracker: Tracker) -> None:
         self._context = context
         self._tracker = tracker
-        self._turns = FairQueue(context.bus.git, context.policy, context.ledger, context.tell)
+        self._turns = FairQueue(context.bus.git, context.policy, context.ledger, context.operator.tell)
         self._ran = False
         # Whether the last poll ran out of time and left work behind.
         self.has_more = False
@@ -99,12 +99,12 @@ class Scheduler:
         """
         until = time.monotonic() + BUDGET_S
         for i, request in enumerate(self._due(requests, runs=runs)):
-            if self._context.stop.is_set():
+            if self._context.process.stop.is_set():
                 return None
             if i and time.monotonic() > until:
                 self.has_more = True
                 break
-            self._context.heartbeat.touch()
+            self._context.process.heartbeat.touch()
             name = request.branch.name
             try:
                 is_done = self._process(request, runs=runs)
@@ -112,7 +112,7 @@ class Scheduler:
                 if isinstance(error, InfrastructureError) and error.code == "unreachable":
                     # Perhaps only this branch fails: others have their turn in the next poll.
                     request.retry.failed()
-                    self._context.tell(f"{name}: {error.message}; trying again")
+                    self._context.operator.tell(f"{name}: {error.message}; trying again")
                     return None
                 self._tracker.mark_failed(name, error)
                 continue
@@ -146,7 +146,7 @@ class Scheduler:
         """Tell the operator of a bug, unless it is the last one again."""
         if message != self._last_bug:
             self._last_bug = message
-            self._context.tell(message)
+            self._context.operator.tell(message)
 
     def _process(self, request: TrackedRequest, *, runs: bool) -> bool:
         """Handle one branch, and return whether it needed work. With ``runs``, only record requests that cannot run."""
@@ -166,7 +166,7 @@ class Scheduler:
             ledger.clear_attempts([tip])
         if isinstance(published, Waits):
             if request.note_wait(published.reason) and published.is_news:
-                self._context.tell(f"{request.branch.name}: {published.reason}")
+                self._context.operator.tell(f"{request.branch.name}: {published.reason}")
             return False
         # Usually this runner or a faster one has moved the branch by now. If not, the bus drops pushes.
         request.retry.failed()
@@ -202,7 +202,7 @@ class Scheduler:
         """Warn if a claim has this runner's id but was not made by it: a copy of this runner may run elsewhere."""
         if has_our_id(self._context, request.branch) and not request.is_double_told:
             request.is_double_told = True
-            self._context.tell(
+            self._context.operator.tell(
                 f"{request.branch.name} is held by another runner under this one's id, "
                 f"{self._context.identity.instance}; its lease is respected. Does a copy of this machine run? "
                 "Delete the file `instance` on one of them"

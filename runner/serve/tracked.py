@@ -5,8 +5,9 @@ A new commit on a branch makes a new record, and a branch that is gone drops its
 
 import math
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from bridge.bus.branch_names import Requester
 from bridge.bus.history import RequestBranch
@@ -14,9 +15,9 @@ from bridge.bus.wire import State
 from bridge.common import limits
 from bridge.errors import InfrastructureError
 from bridge.manifest import Request
+from bridge.verify.signed_history import Reader
 from runner.bus.backoff import Retry
-from runner.bus.bus import read_each
-from runner.context import RunnerContext
+from runner.bus.bus import Bus, read_each
 from runner.faults import why_not_writable
 from runner.refusal import Refusal
 from runner.serve.steps.step_runner import NOT_BEGUN
@@ -111,8 +112,11 @@ class TrackedRequest:
 class Tracker:
     """The records of all request branches."""
 
-    def __init__(self, context: RunnerContext) -> None:
-        self._context = context
+    def __init__(self, bus: Bus, reader: Reader, state_folder: Path, tell: Callable[[str], None]) -> None:
+        self._bus = bus
+        self._reader = reader
+        self._state_folder = state_folder
+        self._tell = tell
         self._requests: dict[str, TrackedRequest] = {}
         self._tips: Mapping[str, str] = {}
 
@@ -133,7 +137,7 @@ class Tracker:
 
     def note_unsent(self, unsent: Collection[str]) -> dict[str, str]:
         """Note which answers cannot be pushed, by branch. Returns the reason for branches that are not on the bus."""
-        reason = f"its answer is kept until the bus takes it: {self._context.bus.push_fault}"
+        reason = f"its answer is kept until the bus takes it: {self._bus.push_fault}"
         for name in unsent:
             if name in self._requests:
                 self._requests[name].why = reason
@@ -168,8 +172,7 @@ class Tracker:
     def read(self, requests: Sequence[TrackedRequest]) -> None:
         """Read branches. One that cannot be read is marked as failed, or left to the next poll."""
         tips = {request.branch.name: request.branch.tip for request in requests}
-        bus, reader = self._context.bus, self._context.reader
-        branches = read_each(bus.git, tips, self.mark_failed, reader, limits.UNSIGNED_A_POLL)
+        branches = read_each(self._bus.git, tips, self.mark_failed, self._reader, limits.UNSIGNED_A_POLL)
         for request in requests:
             request.is_harmless = True
             if branch := branches.get(request.branch.name):
@@ -202,14 +205,14 @@ class Tracker:
     def skip(self, request: TrackedRequest, reason: str) -> None:
         """Skip a branch until its tip changes."""
         request.settle()
-        self._context.tell(f"{request.branch.name} is left out: {reason}")
+        self._tell(f"{request.branch.name} is left out: {reason}")
 
     def mark_answered(self, request: TrackedRequest, published: State | None) -> None:
         """Back off if a branch needs one answer after another: the bus may store pushes elsewhere."""
         if published is None or not published.is_final:
             return
         if request.was_answered and request.repeat.failed() == _FAILURES:
-            self._context.tell(
+            self._tell(
                 f"{request.branch.name} needs one answer after another, so it is looked at less often: does somebody "
                 "push to it again and again, or is it another name of a branch on the bus?"
             )
@@ -217,13 +220,13 @@ class Tracker:
 
     def mark_failed(self, name: str, error: Exception) -> None:
         """Record that a branch could not be handled: it is never given up. A full disk is an InfrastructureError."""
-        folder = self._context.policy.state
+        folder = self._state_folder
         if reason := why_not_writable(folder):
             message = f"cannot write to {folder}: {reason}. Requests wait until there is room on this disk"
             raise InfrastructureError(message, code="no_room") from error
         is_ours = isinstance(error, InfrastructureError) and error.code == NOT_BEGUN
         request = self._requests[name]
         request.why = f"{CANNOT_BEGIN if is_ours else 'failed here'}: {error}"
-        self._context.tell(f"{name}: {type(error).__name__}: {error}")
+        self._tell(f"{name}: {type(error).__name__}: {error}")
         if request.fault.failed(_LONGEST_FAULT_S) == _FAILURES:
-            self._context.tell(f"{name}: tried less and less often from now on")
+            self._tell(f"{name}: tried less and less often from now on")

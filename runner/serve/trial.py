@@ -80,11 +80,12 @@ def try_preset(
         run = client.run(preset.name, preset.read_params(params), ref=ref)
         rules = _for_trial(policy, preset, bus, root / "state", presets)
         with open_runner(rules, note) as context:
-            stop(context.stop)
-            once(replace(context, observer=observer), run.branch)
-            if context.stop.is_set():
+            stop(context.process.stop)
+            operator = replace(context.operator, observer=observer)
+            once(replace(context, operator=operator), run.branch)
+            if context.process.stop.is_set():
                 raise KeyboardInterrupt
-            sandbox = context.sandbox.kind
+            sandbox = context.machine.sandbox.kind
         report, files = client.answer(run.branch) if run.status().answered else (None, {})
         if report is None or report.result is None:
             raise InfrastructureError(

@@ -53,18 +53,18 @@ def wait_for_end(
         keepalive.check(step)
         return
     last_note = last_obeyed = time.monotonic()
-    context.status_file.record_step(step)
+    context.operator.status_file.record_step(step)
     while command.poll(_TICK_S) is None:
         keepalive.check(step)
         now = time.monotonic()
         if now - last_obeyed >= _LOOK_S:
             # No order stops a running job, but the status file shows that the order was received.
             last_obeyed = now
-            context.health.check_lock()
+            context.process.health.check_lock()
             context.update_operator_mode()
         if now - last_note >= _NOTE_S:
             last_note = now
-            context.status_file.record_step(step)
+            context.operator.status_file.record_step(step)
 
 
 def _look(lease: Lease) -> StopReason | None:
@@ -99,8 +99,8 @@ class Keepalive:
     def check(self, step: int | None = None) -> None:
         """Push a heartbeat if it is time, and raise RunStopped if the request must end."""
         context = self._context
-        context.heartbeat.touch()
-        if context.stop.is_set() and context.policy.on_stop == "hand_back":
+        context.process.heartbeat.touch()
+        if context.process.stop.is_set() and context.policy.on_stop == "hand_back":
             raise RunStopped(StopReason.STOPPING)
         has_moved = self.beat(step) is Pushed.STALE
         if has_moved or time.monotonic() - self._last_look >= self._between_looks:

@@ -22,7 +22,7 @@ class Chores:
         self._context = context
         self._last: float | None = None
         self._is_due = False
-        self._tidier = StoreTidier(context)
+        self._tidier = StoreTidier(context.bus.git, context.ledger)
 
     def run_if_due(self) -> None:
         """Run the chores if they are due. Retention waits for a clock that is not in doubt, and for the push budget."""
@@ -39,12 +39,12 @@ class Chores:
         try:
             chore()
         except Exception as error:  # noqa: BLE001 - no chore is worth the service
-            self._context.tell(f"{explain(error)}; trying again in an hour")
+            self._context.operator.tell(f"{explain(error)}; trying again in an hour")
 
     def _look_for_squatters(self) -> None:
         conflicts = find_conflicts(self._context.bus)
         if conflicts.message:
-            self._context.tell(f"{conflicts.message}. {conflicts.fix}")
+            self._context.operator.tell(f"{conflicts.message}. {conflicts.fix}")
 
     def _apply_retention(self) -> None:
         rule = self._context.policy.retention
@@ -57,4 +57,6 @@ class Chores:
         if swept.deleted or swept.stayed:
             reason = f" ({self._context.bus.deletion_fault})" if self._context.bus.deletion_fault else ""
             stayed = f", {len(swept.stayed)} could not be deleted{reason}" if swept.stayed else ""
-            self._context.tell(f"retention: {len(swept.deleted)} answers are in {swept.archive}{stayed}")
+            self._context.operator.tell(
+                f"retention: {len(swept.deleted)} answers are in {swept.archive}{stayed}"
+            )

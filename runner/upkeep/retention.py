@@ -55,9 +55,9 @@ def apply_retention(
     archive, tips = context.policy.archive, context.bus.fetch()
 
     def failed(name: str, error: Exception) -> None:
-        context.tell(f"{name} cannot be read: {error}")
+        context.operator.tell(f"{name} cannot be read: {error}")
 
-    branches = read_each(context.bus.git, tips, failed, context.reader)
+    branches = read_each(context.bus.git, tips, failed, context.keys.reader)
     answered = {
         name
         for name, branch in branches.items()
@@ -72,10 +72,10 @@ def apply_retention(
     for i in range(0, len(pairs), BATCH_SIZE):
         portion = dict(pairs[i : i + BATCH_SIZE])
         # Each branch is archived before it is deleted, so a runner that is killed here continues later.
-        store(context.bus.git, archive, portion, context.tell)
+        store(context.bus.git, archive, portion, context.operator.tell)
         deleted += context.bus.delete(portion)
     if pairs and len(pairs) != most:
-        tidy(context)
+        tidy(context.bus.git, context.ledger)
     gone = dict.fromkeys(chosen if dry_run else deleted)
     stayed = [name for name in chosen if name not in gone]
     return Swept(len(answered), len(tips) - len(answered), list(gone), stayed, str(archive))

@@ -606,12 +606,13 @@ def strange(crowd: Crowd, faults: Faults, ago: int) -> None:
 
 def served(crowd: Crowd, context: RunnerContext, branch: str) -> None:
     """Serve until a request is answered."""
-    context, until = replace(context, stop=StopRequest()), time.monotonic() + 120
+    process = replace(context.process, stop=StopRequest())
+    context, until = replace(context, process=process), time.monotonic() + 120
 
     def look() -> None:
         while time.monotonic() < until and crowd.state(branch) is None:
             time.sleep(0.05)
-        context.stop.set()
+        context.process.stop.set()
 
     watcher = threading.Thread(target=look)
     watcher.start()

@@ -567,7 +567,7 @@ def test_row_55_a_forged_heartbeat_does_not_keep_the_claim_of_a_dead_runner_aliv
     short = {"bus": {"lease_s": 1.0}}
     other = {"trust": {"runners": [str(keyed.key()), str(keyed.key("two"))]}}
     with keyed.context(**short, **fleet) as context:
-        branch = context.reader.read_branch(context.bus.git, run.branch, context.bus.fetch()[run.branch])
+        branch = context.keys.reader.read_branch(context.bus.git, run.branch, context.bus.fetch()[run.branch])
         assert Lease(context, branch).advance(wire.State.CLAIMED) is Pushed.DONE
     with keyed.context("two", **short, **other) as context:
         poller = Poller(context)
@@ -619,7 +619,7 @@ def test_row_57_a_forged_final_state_does_not_keep_an_answer_from_being_publishe
     assert stands(forger, run) == (wire.State.SUCCEEDED, 1)
     assert objects.parents_of(forger.git, forger.tip(run.branch))[0] == forged[0]
     with keyed.context(**fleet) as context:
-        branch = context.reader.read_branch(context.bus.git, run.branch, context.bus.fetch()[run.branch])
+        branch = context.keys.reader.read_branch(context.bus.git, run.branch, context.bus.fetch()[run.branch])
     assert (branch.state_commit, branch.unsigned) == (forger.tip(run.branch), None)
     assert reader.verify(run.branch).signed
     assert reader.verify(run.branch).holds
@@ -663,7 +663,7 @@ def test_row_58_a_signature_moved_to_another_branch_is_none(client, keyed, forge
 def test_row_58_a_signature_moved_to_a_later_place_in_its_branch_is_none(client, keyed, forger, fleet):
     run = client.run("noop")
     with keyed.context(**fleet) as context:
-        branch = context.reader.read_branch(context.bus.git, run.branch, context.bus.fetch()[run.branch])
+        branch = context.keys.reader.read_branch(context.bus.git, run.branch, context.bus.fetch()[run.branch])
         lease = Lease(context, branch)
         assert lease.advance(wire.State.CLAIMED) is Pushed.DONE
         claim = lease.tip

@@ -124,7 +124,7 @@ class Comparison:
             "created_at": format_time(datetime.now(UTC)),
             "seconds": seconds,
             "run": {"id": gate.run_id(lease.branch, lease.request, lease.token)},
-            "host": self._context.host,
+            "host": self._context.machine.facts,
             "load": load,
             "config": {
                 "preset": admitted.preset.name,

@@ -86,7 +86,7 @@ class StepRunner:
             InfrastructureError: this host could not begin the step.
         """
         context = self._context
-        context.observer.begins(i, argv, self._env)
+        context.operator.observer.begins(i, argv, self._env)
         command = self._command(argv, sink)
         stopped = None
         try:
@@ -149,9 +149,9 @@ class StepRunner:
         extra = {name: policy.env[name] for name in preset.pass_env if name in policy.env}
         pins = PINNED in preset.pass_env and PINNED not in extra
         extra |= {**preset.env, RUN_ID: gate.run_id(lease.branch, lease.request, lease.token)}
-        if pins and self._context.signer:  # the job accepts signatures of this runner
-            extra[PINNED] = "".join(key.text for key in self._context.public_keys)
-        extra = self._context.sandbox.variables(extra, self._space, preset)
+        if pins and self._context.keys.signer:  # the job accepts signatures of this runner
+            extra[PINNED] = "".join(key.text for key in self._context.keys.public)
+        extra = self._context.machine.sandbox.variables(extra, self._space, preset)
         return job_environment(self._space.home, interpreter=policy.interpreter, extra=extra)
 
     def _command(self, argv: list[str], sink: Sink) -> Command:
@@ -163,7 +163,7 @@ class StepRunner:
             timeout_s=max(0.1, self._deadline - time.monotonic()),
             grace_s=limits.grace_s,
             sink=sink,
-            inside=self._context.sandbox.around(argv, self._space, preset),
+            inside=self._context.machine.sandbox.around(argv, self._space, preset),
             limits={
                 "RLIMIT_CORE": NO_CORE,
                 "RLIMIT_FSIZE": preset.limits.file_mb << 20,
@@ -180,7 +180,7 @@ class StepRunner:
             return ended.error
         if inside and not os.access(inside[0], os.X_OK):
             return f"cannot run {inside[0]}"
-        problem = self._context.fitness.problem_for(self._admitted.preset)
+        problem = self._context.machine.fitness.problem_for(self._admitted.preset)
         return problem[1].message if problem else None
 
 

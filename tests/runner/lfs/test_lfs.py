@@ -509,7 +509,7 @@ class TestAttendant:
 
     def test_a_runner_that_stops_hands_the_job_back(self, attended):
         context, _, beat = attended
-        context.stop.set()
+        context.process.stop.set()
         with pytest.raises(watch_job.RunStopped) as caught:
             beat()
         assert caught.value.reason is watch_job.StopReason.STOPPING

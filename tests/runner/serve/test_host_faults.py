@@ -44,12 +44,13 @@ def test_an_interpreter_that_was_away_is_waited_for(host, requester, wait_for, u
             first = requester.send(requester.manifest("use"))
             wait_for(lambda: poller.poll() and host.result(first))
         else:
-            context.fitness.check()
+            context.machine.fitness.check()
         python.rename(away)
         branch = requester.send(requester.manifest("use"))
         assert not poller.poll()
         assert any(
-            "waits until this host can run it again" in one["why"] for one in context.status_file.facts.queue
+            "waits until this host can run it again" in one["why"]
+            for one in context.operator.status_file.facts.queue
         )
         away.rename(python)
         wait_for(lambda: poller.poll() and host.result(branch))

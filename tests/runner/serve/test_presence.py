@@ -285,7 +285,7 @@ class TestPushes:
             if taken_back == "fault":
                 context.announcer.set_fault("cannot run python")
             elif taken_back == "presets":
-                monkeypatch.setattr(type(context.fitness), "presets", {})
+                monkeypatch.setattr(type(context.machine.fitness), "presets", {})
             elif taken_back != "stopped":
                 context.announcer.set_mode(OperatorMode(RunnerState(taken_back)))
             context.announcer.announce_if_due()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -69,7 +70,7 @@ def said(run, **more):
 
 def look(context, run):
     """Read a branch as the runner does."""
-    return context.reader.read_branch(context.bus.git, run.branch, context.bus.tip(run.branch))
+    return context.keys.reader.read_branch(context.bus.git, run.branch, context.bus.tip(run.branch))
 
 
 def claim(context, run):
@@ -207,7 +208,7 @@ def test_the_search_ends_at_its_limit(context, run, forger, monkeypatch):
     assert look(context, run).state_commit == lease.tip
 
     monkeypatch.setattr(limits, "UNSIGNED", 7)
-    branch = Reader(context.reader.keys).read_branch(context.bus.git, run.branch, forger.tip(run.branch))
+    branch = Reader(context.keys.reader.keys).read_branch(context.bus.git, run.branch, forger.tip(run.branch))
 
     assert (branch.state_commit, branch.state, branch.request) == (None, None, forger.tip(run.branch))
 
@@ -217,7 +218,7 @@ def test_a_branch_that_cannot_be_read_stays_so(context, run, forger, monkeypatch
     monkeypatch.setattr(limits, "TREE_BYTES", 1)
     monkeypatch.setitem(lookup.MAX_BYTES_BY_KIND, "tree", 1)
 
-    assert context.reader.read_branch(context.bus.git, run.branch, tip).too_large
+    assert context.keys.reader.read_branch(context.bus.git, run.branch, tip).too_large
 
 
 def test_a_signature_is_verified_once_for_each_commit(context, run, monkeypatch):
@@ -270,7 +271,10 @@ def test_a_poll_bounds_the_search_and_serves_new_requests_meanwhile(context, cli
 
     assert poller.poll()
     assert new.status().state is State.SUCCEEDED
-    assert {"branch": buried.branch, "why": "its history is being read"} in context.status_file.facts.queue
+    assert {
+        "branch": buried.branch,
+        "why": "its history is being read",
+    } in context.operator.status_file.facts.queue
     assert not poller.poll()
     monkeypatch.setattr(limits, "UNSIGNED_A_POLL", 100)
     assert poller.poll()
@@ -280,7 +284,7 @@ def test_a_poll_bounds_the_search_and_serves_new_requests_meanwhile(context, cli
 def test_an_unsigned_state_does_not_renew_a_lease(monkeypatch):
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(deciding.time, "monotonic", lambda: clock.now)
-    tracker = Tracker(SimpleNamespace())
+    tracker = Tracker(None, None, Path(), print)
     tracker.see({"b": "claim"})
     (request,) = tracker
     assert request.unchanged_s("claim") == 0
@@ -341,7 +345,7 @@ def test_an_unsigned_answer_is_left_alone_if_it_is_ours_or_too_old(published, da
 def test_a_ledger_that_is_made_anew_learns_nothing_from_unsigned_states(context, run, forger, tmp_path):
     put(forger, run, {wire.STATE: said(run, state="succeeded")})
     context.bus.fetch()
-    for reader, known in ((Reader(), True), (context.reader, False)):
+    for reader, known in ((Reader(), True), (context.keys.reader, False)):
         path = tmp_path / f"{known}.sqlite"
         ledger = open_ledger(path, context.bus.git, tmp_path / "none.git", lambda _: None, reader)
         assert (ledger.entry(run.branch) is not None) is known

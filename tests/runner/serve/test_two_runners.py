@@ -223,8 +223,8 @@ def test_a_presence_record_lists_what_the_runner_would_take(host, presets, polic
     )
     ours = {"touch", "count", "where", "needs-setting", "elsewhere", "absent", "snake"}
     with host.context(**policy) as context:
-        context.fitness.check()
-        assert ours - context.fitness.presets.keys() == absent
+        context.machine.fitness.check()
+        assert ours - context.machine.fitness.presets.keys() == absent
 
 
 def test_a_module_that_is_installed_meanwhile_is_listed_again(host, presets, tmp_path):
@@ -232,11 +232,11 @@ def test_a_module_that_is_installed_meanwhile_is_listed_again(host, presets, tmp
     venv.create(tmp_path / "venv", symlinks=True, with_pip=False)
     (packages,) = (tmp_path / "venv").glob("lib/*/site-packages")
     with host.context(interpreter=str(tmp_path / "venv" / "bin" / "python3")) as context:
-        context.fitness.check()
-        assert "snake" not in context.fitness.presets
+        context.machine.fitness.check()
+        assert "snake" not in context.machine.fitness.presets
         (packages / "comes.py").touch()
-        context.fitness.check()
-        assert "snake" in context.fitness.presets
+        context.machine.fitness.check()
+        assert "snake" in context.machine.fitness.presets
 
 
 @pytest.mark.long

@@ -57,7 +57,7 @@ def test_a_key_that_was_put_in_place_by_hand_is_listed_once_it_is_used(host, key
     other = signing_key.make_key(state.parent / "elsewhere")
     (state.parent / "elsewhere" / "runner.key").replace(state / "runner.key")
     with keyed.context() as context:
-        assert context.public_keys[:2] == (other, first)
+        assert context.keys.public[:2] == (other, first)
     assert listed(state)[:2] == [other, first]
 
 
@@ -184,7 +184,7 @@ def test_a_runner_knows_its_own_answers_again_after_its_key_was_replaced(client,
     others.write_text(signing_key.make_key(state.parent / "other").text)
     signing_key.make_key(state, force=True)
     with keyed.context(trust={"runners": [str(others)]}) as context:
-        branch = context.reader.read_branch(context.bus.git, run.branch, context.bus.fetch()[run.branch])
+        branch = context.keys.reader.read_branch(context.bus.git, run.branch, context.bus.fetch()[run.branch])
     assert branch.current_state.is_final
     assert branch.unsigned is None
 
