@@ -251,7 +251,7 @@ def _promise(request: WaitingRequest, sighting: RunnerSighting, now: float, *, s
     if availability is Availability.FAULT:
         message = f"{record.id} reports a fault, and may not take it"
     elif is_late:
-        message = f"{record.id} announced itself, but it has not taken it for {span(waited_s)}"
+        message = f"{record.id} announced itself, but has not taken the request for {span(waited_s)}"
     else:
         message = f"{record.id} takes it if it still runs; {sighting.last_seen(now)}"
         fix = ""

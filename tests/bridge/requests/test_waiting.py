@@ -46,7 +46,7 @@ def test_a_free_runner_takes_it_soon():
     ("fault", "waited_s", "code", "text"),
     [
         ("", 59.0, Code.SOON, "mac is free and takes it at its next poll"),
-        ("", 61.0, Code.DOUBT, "mac announced itself, but it has not taken it for 61 s"),
+        ("", 61.0, Code.DOUBT, "mac announced itself, but has not taken the request for 61 s"),
         ("cannot push", 0.0, Code.DOUBT, "mac reports a fault, and may not take it (cannot push)"),
     ],
 )
