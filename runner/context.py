@@ -1,5 +1,6 @@
 """One runner process: its lock, store, ledger, presets and identity."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 # Smaller corrections of the clock are normal and are ignored.
 _CLOCK_S = 60
+# The oldest answers to be noted are dropped if there are more.
+_MOST_TO_NOTE = 100
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,8 @@ class RunnerContext:
     keys: Keys
     operator: Operator
     process: Process
+    # Branches whose answers are to be noted on the bus.
+    to_note: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_TO_NOTE))
 
     @property
     def secrets(self) -> list[str]:

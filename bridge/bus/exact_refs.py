@@ -58,6 +58,11 @@ def find_head(git: Git, address: str, timeout: float = NETWORK_TIMEOUT) -> tuple
     return (head[0].removeprefix(HEADS) or "HEAD", head[1]) if head else None
 
 
+def find_ref(git: Git, address: str, ref: str, timeout: float = NETWORK_TIMEOUT) -> str | None:
+    """Return the object id of a reference of a server, given by its whole name, or None if there is no such one."""
+    return dict(pair for pair in each_ref(git, address, timeout=timeout) if pair[0] == ref).get(ref)
+
+
 def find_branch(git: Git, address: str, branch: str, timeout: float = NETWORK_TIMEOUT) -> str | None:
     """Return the id of a branch's commit on a server, or None if it has no such branch."""
     return find_branches(git, address, branch.__eq__, timeout).get(branch)
@@ -140,16 +145,16 @@ def ask_primary(git: Git, address: str, known: Mapping[str, str]) -> dict[str, s
     whole = replace(git, options=(*git.options, "-c", "core.abbrev=40"))
     commits = {HEADS + branch: commit for branch, commit in known.items()}
     try:
-        told = push(whole, address, commits, {}, "--dry-run", "--no-quiet", timeout=limits.TIP_S).stdout
+        output = push(whole, address, commits, {}, "--dry-run", "--no-quiet", timeout=limits.TIP_S).stdout
     except PushError:
         return {}
-    found: dict[str, str | None] = {}
-    for ref, (flag, summary) in git_output.push_statuses(told).items():
+    tips: dict[str, str | None] = {}
+    for ref, (flag, summary) in git_output.push_statuses(output).items():
         if flag in " +":
-            found[ref] = summary.partition(".")[0]
+            tips[ref] = summary.partition(".")[0]
         elif flag in "=*":
-            found[ref] = commits[ref] if flag == "=" else None
-    return {ref.removeprefix(HEADS): oid for ref, oid in found.items()}
+            tips[ref] = commits[ref] if flag == "=" else None
+    return {ref.removeprefix(HEADS): oid for ref, oid in tips.items()}
 
 
 def delete(

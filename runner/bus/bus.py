@@ -9,9 +9,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
-from bridge.bus import exact_refs, history
+from bridge.bus import exact_refs, history, lookup
 from bridge.bus.history import RequestBranch
 from bridge.bus.hosts.push_end import PushEnd, PushError
+from bridge.common import limits
 from bridge.errors import GitError, InfrastructureError
 from bridge.system import git_output
 from bridge.system.git import Git
@@ -96,7 +97,39 @@ class Bus(Fetcher):
         """Push a piggyback commit alone, and return whether it arrived."""
         return self._push({}, {}, commit) is None
 
-    def _push(self, refs: dict[str, str], expect: dict[str, str], along: str | None) -> PushError | None:
+    def fetch_reference(self, ref: str) -> str | None:
+        """Fetch the commit of a reference outside of the branches to the same name here; None if the bus has none.
+
+        Raises:
+            InfrastructureError: it cannot be fetched in time, or a commit below it is too large.
+        """
+        tip = exact_refs.find_ref(self.git, self.url, ref, limits.TIP_S)
+        if tip is None:
+            self.git.delete_refs([ref])
+            return None
+        self.git("update-ref", "-d", ref)
+        self._transfer.fetch([tip], limits.TIP_S, at=ref)
+        if lookup.oversized_tips(self.git, [tip], but=ref, timeout=limits.TIP_S):
+            self.git("update-ref", "-d", ref)
+            raise InfrastructureError("a commit on the bus is too large")
+        return tip
+
+    def push_reference(self, ref: str, commit: str, *, expect: str | None) -> bool:
+        """Set a reference to a commit if it still is at ``expect`` (None: it does not exist). Returns whether it was.
+
+        Raises:
+            InfrastructureError: the bus refuses it, or cannot be reached.
+        """
+        error = self._push({ref: commit}, {ref: expect}, None)
+        if error is None or error.end(ref) is PushEnd.ACCEPTED:
+            return True
+        if error.is_overtaken(ref):
+            return False
+        raise InfrastructureError(error.summary())
+
+    def _push(
+        self, refs: dict[str, str], expect: Mapping[str, str | None], along: str | None
+    ) -> PushError | None:
         """Push references and a piggyback commit. Returns the error, if any."""
         piggyback = self.piggyback if along else None
         if piggyback and along:

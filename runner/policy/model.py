@@ -72,6 +72,8 @@ class Bus(_Section):
     lease_s: Annotated[float, Field(ge=1, le=86_400)] = 120.0
     max_lease_s: Annotated[float, Field(ge=1, le=86_400)] | None = None
 
+    # Whether answers are noted beside their commits, at refs/notes/kakeya.
+    notes: bool = False
     presence_s: Annotated[float, Field(ge=1, le=7200)] | None = 300.0
 
     @field_validator("patterns")

@@ -105,6 +105,8 @@ class _ClaimedRun:
             # An approval is for one run. Withdraw it now: the ledger, which prevents replays, may be lost later.
             Approvals(context.policy.state).withdraw(lease.branch, lease.request)
         tell_end(context, lease, outcome, published)
+        if published and context.policy.bus.notes:
+            context.to_note.append(lease.branch)
         return published
 
     def _work(self, space: Workspace, arms: Arms | None) -> StopReason | None:

@@ -19,6 +19,7 @@ from runner.serve.dispatch import Waits, apply, is_for_others, push_pending_answ
 from runner.serve.next_action import Action, decide
 from runner.serve.poll import Poller
 from runner.serve.tracked import TrackedRequest
+from runner.upkeep.answer_notes import AnswerNotes
 from runner.upkeep.chores import Chores
 
 PAUSE_GROWTH = 1.5
@@ -142,6 +143,7 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
         context.operator.tell(f"{name}: {reason}")
         return None
     published = apply(context, candidate, action)
+    AnswerNotes(context).push_if_due()
     if isinstance(published, Waits):
         context.operator.tell(f"{name}: {published.reason}")
         published = State.REQUESTED

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from runner.context import RunnerContext
 from runner.faults import explain
+from runner.upkeep.answer_notes import AnswerNotes
 from runner.upkeep.name_conflicts import find_conflicts
 from runner.upkeep.retention import apply_retention
 from runner.upkeep.tidy import StoreTidier
@@ -23,6 +24,7 @@ class Chores:
         self._last: float | None = None
         self._is_due = False
         self._tidier = StoreTidier(context.bus.git, context.ledger)
+        self._notes = AnswerNotes(context)
 
     def run_if_due(self) -> None:
         """Run the chores if they are due. Retention waits for a clock that is not in doubt, and for the push budget."""
@@ -34,6 +36,7 @@ class Chores:
             self._is_due = False
             self._do(self._apply_retention)
         self._do(self._tidier.run_if_due)
+        self._do(self._notes.push_if_due)
 
     def _do(self, chore: Callable[[], None]) -> None:
         try:

@@ -1,0 +1,80 @@
+"""Adds answers to the bus's notes, ``refs/notes/kakeya``, beside the commits that their jobs were about.
+
+The policy allows it with ``bus.notes``. The reference is changed by compare-and-swap, upon what the bus has: what
+others wrote stays, and several runners can share it. Anyone who may push can write there, so readers verify the answer.
+"""
+
+from functools import partial
+
+from bridge.bus import objects
+from bridge.bus.notes import REF, change_note
+from bridge.errors import InfrastructureError, KakeyaError
+from bridge.verify.public_keys import Pin
+from runner.bus.backoff import Retry
+from runner.context import RunnerContext
+from runner.state.identity import WHO
+
+_ATTEMPTS = 5
+
+
+class AnswerNotes:
+    """Pushes the notes of the answers that wait for it, together, if the push budget has room."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        self._context = context
+        self._retry = Retry()
+
+    def push_if_due(self) -> None:
+        """Push what waits. If that fails, it is retried less and less often."""
+        context = self._context
+        if not context.to_note or not context.bus.budget.has_spare() or not self._retry.is_due:
+            return
+        names = [*context.to_note]
+        try:
+            self._push({name: note for name in names if (note := self._note(name))})
+        except KakeyaError as error:
+            self._retry.failed()
+            context.operator.tell(f"{REF} cannot be changed: {error.message}; trying again later")
+            return
+        self._retry.succeeded()
+        for name in names:
+            context.to_note.remove(name)
+
+    def _push(self, notes: dict[str, tuple[str, str]]) -> None:
+        from bridge.show.forms.note import merged  # noqa: PLC0415 - few runners need what shows reports
+
+        bus = self._context.bus
+        for _ in range(_ATTEMPTS if notes else 0):
+            tip = bus.fetch_reference(REF)
+            for commit, text in notes.values():
+                change_note(bus.git, commit, WHO, partial(merged, new=text))
+            new = objects.resolve(bus.git, REF)
+            if new in (None, tip) or bus.push_reference(REF, new, expect=tip):
+                return
+        if notes:
+            raise InfrastructureError("others change it faster")
+
+    def _note(self, name: str) -> tuple[str, str] | None:
+        """Return the commit that an answer is about, and what a note says of the answer; None if there is no commit."""
+        from bridge.show.forms.note import paragraph  # noqa: PLC0415 - likewise
+        from bridge.show.source import Source  # noqa: PLC0415
+        from bridge.verify.check import verify  # noqa: PLC0415
+        from bridge.verify.export import read_answer  # noqa: PLC0415
+
+        context = self._context
+        record = context.ledger.entry(name)
+        if record is None or record.published is None:
+            return None
+        git = context.bus.git
+        branch = context.keys.reader.read_branch(git, name, record.published)
+        pin = Pin(context.keys.public, "this runner's key") if context.keys.signer else None
+        report = verify(git, branch, context.presets, pin)
+        result = report.result
+        if (
+            result is None
+            or not report.holds
+            or result.workload not in objects.parents_of(git, result.request)
+        ):
+            return None
+        source = Source(name, result, report.checks, read_answer(git, branch, report))
+        return str(result.workload), paragraph(source)
