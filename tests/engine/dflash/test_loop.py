@@ -23,6 +23,7 @@ from engine.lm import generate_step
 from engine.mx import mx
 from tests.engine import drafts
 from tests.engine import small_models as models
+from tests.engine.dflash.test_stops import TOKENIZER
 from tests.engine.oracle import Oracle
 
 TARGETS = {"qwen3": models.qwen3(layers=4), "gemma3": models.gemma3()}
@@ -42,9 +43,9 @@ def plain(target, prompt, n, caches=None):
     return tokens_of(stream_generate(target, None, None, prompt, max_tokens=n, block_size=1, caches=caches))
 
 
-def fixed(target, draft, prompt, n, **options):
+def fixed(target, draft, prompt, n, tokenizer=None, **options):
     options = {"adaptive": False, "lookup": False, **options}
-    return list(stream_generate(target, draft, None, prompt, max_tokens=n, **options))
+    return list(stream_generate(target, draft, tokenizer, prompt, max_tokens=n, **options))
 
 
 def goes_on_as_plain(target, prompt, given, caches):
@@ -255,6 +256,18 @@ def test_a_stop_inside_a_block_ends_tokens_and_caches(target, adaptive, block):
         assert [step.finish_reason for step in steps] == [None] * (len(steps) - 1) + ["stop"]
         assert all(0 <= step.accepted <= len(step.tokens) for step in steps)
         assert goes_on_as_plain(target, prompt, known[: end + 1], caches)
+
+
+@pytest.mark.parametrize("block", [1, 8])
+def test_text_that_may_begin_a_stop_string_comes_with_the_last_token(block):
+    target, prompt = TARGETS["qwen3"], prompt_of(SHORT)
+    known = plain(target, prompt, 12)
+    text = TOKENIZER.decode(known)
+
+    steps = fixed(target, None, prompt, 12, tokenizer=TOKENIZER, block_size=block, stop=[f"{text[-1]}never"])
+
+    assert (tokens_of(steps), steps[-1].finish_reason) == (known, "length")
+    assert "".join(step.text for step in steps) == text
 
 
 @pytest.mark.rows(1)

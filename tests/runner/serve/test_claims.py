@@ -179,6 +179,20 @@ class TestRace:
 
         assert len(made) == 5
 
+    def test_a_state_of_another_runner_fences_a_claim_that_has_the_same_token(self, host, requester):
+        name = requester.send(requester.manifest())
+        with host.context("one") as one, host.context("two") as two:
+            ours = Lease(one, history.read_branch(one.bus.git, name, one.bus.fetch()[name]))
+            assert ours.advance(State.CLAIMED) is Pushed.DONE
+            theirs = Lease(two, history.read_branch(two.bus.git, name, two.bus.fetch()[name]))
+            theirs.token = ours.token
+            assert theirs.advance(State.CLAIMED) is Pushed.DONE
+
+            moved = ours.fetch_changes()
+
+            assert moved is not None
+            assert ours.is_fenced(moved)
+
     def test_a_claim_upon_an_older_tip_is_stale(self, host, requester):
         name = requester.send(requester.manifest())
         with host.context() as context:
