@@ -4,14 +4,16 @@ Parsing has no side effect and needs no preset. The runner judges later whether 
 """
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from bridge.bus import branch_names
 from bridge.common import strict_json
-from bridge.common.validation import describe
+from bridge.common.validation import describe, near
 from bridge.errors import ManifestError
 
 VERSIONS = (1, 2)
@@ -137,16 +139,23 @@ def parse_manifest(text: str | bytes) -> "Request":
         raise ManifestError(f"the manifest is not a JSON object{hint}", code="bad_manifest")
     version = value.get("schema_version")
     if type(version) is not int or version not in VERSIONS:
-        known = " and ".join(map(str, VERSIONS))
-        raise ManifestError(
-            f"schema_version is {version!r}; this program knows {known}", code="unknown_schema_version"
-        )
+        raise ManifestError(_about_version(value), code="unknown_schema_version")
     try:
         return Request.model_validate(value)
     except ValidationError as error:
         message, field = describe(error, Request, value)
         code = "bad_nonce" if field == "nonce" else "bad_manifest"
         raise ManifestError(f"the manifest is not valid: {message}", code=code) from error
+
+
+def _about_version(manifest: Mapping[str, Any]) -> str:
+    if "schema_version" not in manifest:
+        unknown = [name for name in islice(manifest, MAX_PARAMS) if name not in Request.model_fields]
+        for name in unknown:
+            if remark := near(name, ["schema_version"]):
+                return f"the manifest is not valid: {name} is not a known field{remark}"
+    known = " and ".join(map(str, VERSIONS))
+    return f"schema_version is {manifest.get('schema_version')!r}; this program knows {known}"
 
 
 def parse_time(text: str) -> datetime:

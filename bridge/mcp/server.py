@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
 from bridge.common.cli.output import say
-from bridge.common.validation import describe
+from bridge.common.validation import describe, near
 from bridge.errors import UsageError, as_kakeya_error
 from bridge.mcp.bounds import error_fields, text_of, to_dict
 from bridge.mcp.models import Answer, Arguments
@@ -47,7 +47,8 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         tool = TOOLS.get(params.name)
         if tool is None:
-            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:100]!r}")
+            remark = near(params.name, TOOLS)
+            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:100]!r}{remark}")
         try:
             args = _read(tool, params.name, params.arguments or {})
             return _result(await _call(tool, args, context))

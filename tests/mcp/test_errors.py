@@ -131,9 +131,13 @@ def test_an_unknown_tool_is_an_error_of_the_protocol(door):
     async def scene(agent):
         with pytest.raises(mcp.MCPError) as caught:
             await agent.client.call_tool("kakeya_shell", {})
-        return caught.value
+        with pytest.raises(mcp.MCPError) as misspelt:
+            await agent.client.call_tool("kakeya_rn", {})
+        return str(caught.value), str(misspelt.value)
 
-    assert "there is no tool 'kakeya_shell'" in str(door.play(scene))
+    unknown, misspelt = door.play(scene)
+    assert "there is no tool 'kakeya_shell'" in unknown
+    assert "there is no tool 'kakeya_rn' (did you mean kakeya_run?)" in misspelt
 
 
 def test_without_the_extra_the_command_to_install_it_is_told(monkeypatch):

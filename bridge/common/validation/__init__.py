@@ -40,16 +40,25 @@ def describe_all(
         document: what was validated.
         also: further names that are known in a model's location, by model.
     """
-    sentences = [_sentence(fault, model, document, also or {}) for fault in _faults(error)]
-    meant = {sentence.meant for sentence in sentences}
-    chosen = [each for each in sentences if not (each.words == "is missing" and each.location in meant)]
-    return "; ".join(dict.fromkeys(_written(each) for each in _merged(chosen)))
+    return "; ".join(dict.fromkeys(_written(each) for each in _sentences(error, model, document, also or {})))
 
 
 def describe(error: ValidationError, model: Any, document: object) -> tuple[str, str]:
-    """Return a sentence about the first fault that pydantic reports, and the field that it concerns."""
-    sentences = _merged([_sentence(fault, model, document, {}) for fault in _faults(error)])
-    return _written(sentences[0]), sentences[0].location
+    """Return a sentence about one fault, and the field that it concerns: a misspelt name, or else the first fault."""
+    sentences = _sentences(error, model, document, {})
+    chosen = next((each for each in sentences if each.meant), sentences[0])
+    return _written(chosen), chosen.meant or chosen.location
+
+
+def _sentences(
+    error: ValidationError, model: Any, document: object, also: Mapping[Any, Iterable[str]]
+) -> list[_Sentence]:
+    """Return a sentence about each fault. A field is not missing if its name was misspelt."""
+    sentences = [_sentence(fault, model, document, also) for fault in _faults(error)]
+    meant = {sentence.meant for sentence in sentences}
+    return _merged(
+        [each for each in sentences if not (each.words == "is missing" and each.location in meant)]
+    )
 
 
 def place_of(fault: Mapping[str, Any], model: Any, document: object) -> list[str]:

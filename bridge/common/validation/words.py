@@ -65,8 +65,9 @@ _SHOWN = 60
 
 def near(word: object, known: Iterable[str]) -> str:
     """Return the most similar known word as a remark in parentheses; nothing if none is similar."""
-    similar = difflib.get_close_matches(str(word)[:200], [*known], n=1)
-    return f" (did you mean {similar[0]}?)" if similar else ""
+    lower = {name.lower(): name for name in known}
+    similar = difflib.get_close_matches(str(word)[:200].lower(), lower, n=1)
+    return f" (did you mean {lower[similar[0]]}?)" if similar else ""
 
 
 def kind_of(value: object) -> str:

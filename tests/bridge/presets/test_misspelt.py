@@ -36,6 +36,24 @@ COMPARED: dict[str, Any] = {
     "steps": [{"argv": ["/bin/echo"]}],
     "compare": {"measure": "printed", "pointer": "/ns", "unit": "ns", "better": "lower", "rounds": 6},
 }  # fmt: skip
+OWN: dict[str, Any] = {
+    "name": "mine", "description": "One of mine.", "code": "installed", "timeout_s": 30,
+    "steps": [{"argv": ["/bin/echo"]}], "collect": ["results/research/x.json"], "gate": "mine",
+    "reports": {
+        "mine": {
+            "schema": {
+                "type": "object", "required": ["kind"], "additionalProperties": False,
+                "properties": {"kind": {"const": "mine"}, "samples": {"items": {"minimum": 0}, "maxItems": 9}},
+            },
+            "claims": [
+                {
+                    "name": "gain", "pointer": "/gain", "unit": "x", "better": "higher", "derive": "ratio",
+                    "samples": "/samples", "against": "/others", "min_samples": 3,
+                },
+            ],
+        },
+    },
+}  # fmt: skip
 POLICY: dict[str, Any] = {
     "schema_version": 1, "id": "one", "labels": ["fast"], "state": "state", "presets": ["*"],
     "bus": {
@@ -60,7 +78,7 @@ POLICY: dict[str, Any] = {
     },
 }  # fmt: skip
 # Names below these are the author's own.
-FREE = {"params", "env", "priority"}
+FREE = {"params", "env", "priority", "reports", "properties"}
 LIBRARY = re.compile(
     r"\bInput|should|[Ee]xtra|permitted|\btag\b|dictionary|instance|Traceback|constrained|valid (?:int|str|bool)"
 )
