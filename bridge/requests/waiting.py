@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from bridge.bus import wire
 from bridge.bus.presence import Presence, RunnerState
 from bridge.common.advice import SEND_AGAIN, Door, printed
 from bridge.requests.sighting import Availability, RunnerSighting, span
@@ -20,6 +21,8 @@ class Code(StrEnum):
 
     CANCELLED = "cancelled"
     EXPIRED = "expired"
+    # The branch was created, and its manifest is still to come: by a host's API these are two calls.
+    MANIFEST = "manifest"
     APPROVAL = "approval"
     # No runner has announced itself on this bus. Earlier versions and GitHub Actions mode never do.
     UNKNOWN = "unknown"
@@ -65,6 +68,8 @@ class WaitingRequest:
     held_by: str = ""
     # The instance ids of runners that leave the request to others.
     declined_by: frozenset[str] = frozenset()
+    # Whether its commit has the file at all.
+    has_manifest: bool = True
 
 
 @dataclass(frozen=True)
@@ -153,6 +158,11 @@ def _without_records(request: WaitingRequest, runners: Sequence[RunnerSighting],
     if request.expires_at is not None and request.expires_at < now:
         message = f"it expired {span(now - request.expires_at)} ago, before a runner took it, and none will"
         return Reason(Code.EXPIRED, message, SEND_AGAIN)
+    if not request.has_manifest:
+        message = (
+            f"its file {wire.REQUEST} is not there, and a runner refuses it after ten minutes without one"
+        )
+        return Reason(Code.MANIFEST, message, "Put the file on the branch.")
     if request.held:
         fix = f"On the machine of {request.held_by or 'the runner'}: kakeya-runner approve {request.commit}"
         return Reason(Code.APPROVAL, request.held, fix, request.held_by or None)

@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
-from bridge.bus import branch_names, objects, wire
+from bridge.bus import branch_names, lookup, objects, wire
 from bridge.bus.branch_names import Requester, age_sort_key
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
@@ -15,6 +16,7 @@ from bridge.presets import Preset
 from bridge.requests.sighting import RunnerSighting
 from bridge.requests.waiting import QueuePosition, Reason, WaitingRequest, explain_wait
 from bridge.system.git import Git
+from bridge.system.git_output import ObjectInfo
 
 # How many manifests are in memory at once.
 _AT_ONCE = 100
@@ -48,6 +50,10 @@ def reasons(
     }
     places = _places([name for name in waiting if not branches[name].cancel], started, who)
     requests = {name: _waiting_request(branches[name], manifests[name], presets) for name in waiting}
+    requests |= {
+        name: replace(requests[name], has_manifest=False)
+        for name in _without_file(git, [branches[name] for name in waiting if manifests[name] is None])
+    }
     anywhere = QueuePosition(len(waiting))
     return {
         name: explain_wait(request, runners, places.get(name, anywhere), now)
@@ -95,6 +101,14 @@ def _waiting_request(
         held_by=state.runner.id if state and needs_approval else "",
         declined_by=frozenset(wire.declined_by(state)),
     )
+
+
+def _without_file(git: Git, branches: Sequence[RequestBranch]) -> list[str]:
+    """Return the names of the branches whose request has no manifest at all."""
+    paths = {branch.name: f"{branch.request}:{wire.REQUEST}" for branch in branches}
+    too_large: dict[str, ObjectInfo] = {}
+    there = lookup.locate(git, paths.values(), too_large)
+    return [name for name, path in paths.items() if path not in there and path not in too_large]
 
 
 def _read(git: Git, branches: Sequence[RequestBranch]) -> dict[str, Request | None]:

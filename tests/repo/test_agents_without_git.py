@@ -109,7 +109,12 @@ def test_the_page_s_mcp_calls_ask(api, keyed: Keyed, tool, client):
     tools.call(first["name"], first["arguments"])
     # A runner that looks between the two calls leaves the branch alone.
     keyed.handle()
-    assert client.status(branch).state == "requested"
+    status = client.status(branch)
+    assert (status.state, status.reason.code) == ("requested", "manifest")
+    assert status.reason.text() == (
+        "its file .mac-bridge/request.json is not there, and a runner refuses it after ten minutes without one. "
+        "Put the file on the branch."
+    )
     tools.call(tool, second["arguments"])
 
     keyed.handle()

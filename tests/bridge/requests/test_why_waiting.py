@@ -68,6 +68,12 @@ def test_labels_of_manifest_and_preset_count(client, reasons, presets):
 def test_a_manifest_that_is_none_waits_too(client, reasons, git, clone):
     branch = "mac-bridge/noop-1795000000-abcdef"
     git(clone, "push", "--quiet", "origin", f"HEAD:refs/heads/{branch}")
+    assert reasons(runner())[branch].code is Code.MANIFEST
+    (clone / ".mac-bridge").mkdir()
+    (clone / ".mac-bridge" / "request.json").write_text("{")
+    git(clone, "add", "--force", ".mac-bridge")
+    git(clone, "commit", "--quiet", "-m", "A request")
+    git(clone, "push", "--quiet", "origin", f"HEAD:refs/heads/{branch}")
     assert reasons(runner())[branch].code is Code.SOON
     assert reasons() == {branch: reasons()[branch]}
     assert reasons()[branch].code is Code.UNKNOWN
