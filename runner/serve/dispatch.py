@@ -44,7 +44,8 @@ def try_admit(context: RunnerContext, candidate: Candidate) -> Admitted | None:
     branch = candidate.branch
     record = context.ledger.entry(branch.name)
     has_answer = record is not None and record.published is not None
-    if has_answer or context.others.has_declined(branch) or not belongs(context.bus.git, branch):
+    is_left = branch.state is not None and context.others.has_declined(branch)
+    if has_answer or is_left or not belongs(context.bus.git, branch):
         return None
     try:
         return _admit(context, candidate)

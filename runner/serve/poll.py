@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from bridge.common import limits
 from runner.bus.backoff import Backoff
+from runner.bus.bus import read_each
 from runner.context import RunnerContext
 from runner.serve.dispatch import CLOCK, UNFIT, push_pending_answers
 from runner.serve.scheduler import Scheduler
@@ -22,7 +23,7 @@ class Poller:
 
     def __init__(self, context: RunnerContext) -> None:
         self._context = context
-        self._tracker = Tracker(context.bus, context.keys.reader, context.policy.state, context.operator.tell)
+        self._tracker = Tracker(context.policy.state, context.operator.tell)
         self._scheduler = Scheduler(context, self._tracker)
         # Back-off for answers that could not be pushed.
         self._unsent = Backoff()
@@ -51,7 +52,7 @@ class Poller:
         if news := context.clock.news():
             context.operator.tell(news)
         tracker.see(tips)
-        gone = tracker.note_unsent(unsent)
+        gone = tracker.note_unsent(unsent, context.bus.push_fault)
         worked = self._scheduler.has_more = False
         if not order.takes_requests:
             tracker.pause(str(order.state))
@@ -79,12 +80,18 @@ class Poller:
 
     def _read_counted(self, requests: Sequence[TrackedRequest]) -> None:
         """Read branches. New commits are counted before, so that the next process knows of one that kills this one."""
-        ledger, new = self._context.ledger, {each.branch.tip for each in requests if not each.is_harmless}
+        context, new = self._context, {each.branch.tip for each in requests if not each.is_harmless}
         if new:
-            ledger.record_attempt(new)
-        self._tracker.read(requests)
+            context.ledger.record_attempt(new)
+        tips = {each.branch.name: each.branch.tip for each in requests}
+        failed, reader = self._tracker.mark_failed, context.keys.reader
+        branches = read_each(context.bus.git, tips, failed, reader, limits.UNSIGNED_A_POLL)
+        for request in requests:
+            request.is_harmless = True
+            if branch := branches.get(request.branch.name):
+                request.branch, request.is_read = branch, True
         if new:
-            ledger.clear_attempts(new)
+            context.ledger.clear_attempts(new)
 
     def _report(self, reasons: Mapping[str, str]) -> None:
         """Publish why each request waits, and which fault of this host or of the bus keeps requests waiting, if any."""

@@ -71,13 +71,14 @@ class FairQueue:
             if has_quota and count[requester] <= self._quota.waiting:
                 allowed.append(request)
         self._alert(count)
-        return self._preferred(take_turns(allowed, who.__getitem__, self._last))
+        fair = take_turns(allowed, who.__getitem__, self._last)
+        return self._preferred(fair, self._priority_of) if self._priority_of else fair
 
-    def _preferred(self, fair: list[TrackedRequest]) -> list[TrackedRequest]:
+    def _preferred(self, fair: list[TrackedRequest], priority: Callable[[str], int]) -> list[TrackedRequest]:
         """Put requests for presets of a higher priority first, three turns of four."""
-        if self._priority_of is None or self._turn % _FAIR_TURN == _FAIR_TURN - 1:
+        if self._turn % _FAIR_TURN == _FAIR_TURN - 1:
             return fair
-        priority_of = lru_cache(None)(self._priority_of)
+        priority_of = lru_cache(None)(priority)
 
         def rank(request: TrackedRequest) -> int:
             parsed = branch_names.parse_branch(request.branch.name)

@@ -17,6 +17,8 @@ from runner.serve.tracked import TrackedRequest, Tracker
 
 # How long a poll looks for a request to run, and how long it answers other requests, before the next poll.
 BUDGET_S = 1.0
+# How soon a request that waits for a decision is checked again.
+APPROVAL_RECHECK_S = 2.0
 # For how long a branch may be without its manifest: two calls of a host's API create a branch and put a file on it.
 UNFINISHED_S = 600.0
 
@@ -56,9 +58,9 @@ class Scheduler:
         for request in requests:
             try:
                 branch = request.branch
-                if branch.current_state.is_taken or request.is_held_back:
+                if branch.current_state.is_taken or request.is_unadmitted or request.checked_reason:
                     blocked.add(request)
-                if (branch.name, branch.request) in approved and request.checked_at:
+                if (branch.name, branch.request) in approved and request.checked_reason:
                     request.check_again()
                 (answered if branch.current_state.is_final else waiting).append(request)
             except Exception as error:  # noqa: BLE001 - whatever a stranger pushed
@@ -129,7 +131,9 @@ class Scheduler:
         due: list[TrackedRequest] = []
         for request in requests:
             try:
-                if request.is_unadmitted is not runs and not request.was_just_checked():
+                request.why = request.checked_reason or request.why
+                is_due = time.monotonic() - request.checked_at >= APPROVAL_RECHECK_S
+                if is_due and request.is_unadmitted is not runs:
                     due.append(request)
             except Exception as error:  # noqa: BLE001 - one branch does not stop the others
                 self._tracker.mark_failed(request.branch.name, error)
@@ -188,11 +192,13 @@ class Scheduler:
             self._warn_of_double(request)
             return None, action
         candidate = read_candidate(git, branch, request.manifest)
-        remaining_s = UNFINISHED_S - request.unchanged_s()
-        if action is Action.TAKE and remaining_s > 0 and is_unfinished(git, candidate):
+        takes = action is Action.TAKE
+        may_lack_file = takes and not candidate.fits_branch
+        remaining_s = UNFINISHED_S - request.unchanged_s() if may_lack_file else 0.0
+        if remaining_s > 0 and is_unfinished(git, candidate):
             request.settle(time.time() + remaining_s, UNFINISHED)
             return None, action
-        if action is Action.TAKE and is_for_others(self._context, candidate):
+        if takes and is_for_others(self._context, candidate):
             deadline = start_deadline(candidate.require_request())
             request.settle(deadline, "asks for labels that this runner lacks")
             return None, action

@@ -12,17 +12,13 @@ from pathlib import Path
 from bridge.bus.branch_names import Requester
 from bridge.bus.history import RequestBranch
 from bridge.bus.wire import State
-from bridge.common import limits
 from bridge.errors import InfrastructureError
 from bridge.manifest import Request
-from bridge.verify.signed_history import Reader
 from runner.bus.backoff import Retry
-from runner.bus.bus import Bus, read_each
 from runner.faults import why_not_writable
 from runner.refusal import Refusal
 from runner.serve.steps.step_runner import NOT_BEGUN
 
-APPROVAL_RECHECK_S = 2.0
 _FAILURES = 3
 _LONGEST_FAULT_S = 600.0
 CANNOT_BEGIN = "cannot be begun here"
@@ -59,8 +55,8 @@ class TrackedRequest:
     turn: float = math.inf
     # The commit of the last state that counts, and since when it is the last one. Other commits do not restart this.
     last_state: tuple[str, float] | None = None
-    # When a request that waits for an approval or for another runner was checked (0: never), and why it waits.
-    checked_at: float = 0.0
+    # When a request that waits for an approval or for another runner was checked, and why it waits.
+    checked_at: float = -math.inf
     checked_reason: str = ""
     # Back-off while this host cannot handle the branch, and while it needs one answer after another.
     fault: Retry = field(default_factory=Retry)
@@ -86,21 +82,9 @@ class TrackedRequest:
         """Note that the branch needs no work until its tip changes or a time has come, and why its request waits."""
         self.settled_until, self.why = until, reason
 
-    @property
-    def is_held_back(self) -> bool:
-        """Whether the request was not admitted, or waits for an approval or for another runner."""
-        return self.is_unadmitted or self.checked_at > 0
-
     def check_again(self) -> None:
         """Let a request that waited for a decision be checked again at once."""
-        self.is_unadmitted, self.checked_at, self.checked_reason = False, 0.0, ""
-
-    def was_just_checked(self) -> bool:
-        """Return whether the request waits for a decision and was checked a moment ago."""
-        if not self.checked_at:
-            return False
-        self.why = self.checked_reason
-        return time.monotonic() - self.checked_at < APPROVAL_RECHECK_S
+        self.is_unadmitted, self.checked_at, self.checked_reason = False, -math.inf, ""
 
     def note_wait(self, reason: str) -> bool:
         """Record why the request waits for a decision. Returns whether the reason is new."""
@@ -112,9 +96,7 @@ class TrackedRequest:
 class Tracker:
     """The records of all request branches."""
 
-    def __init__(self, bus: Bus, reader: Reader, state_folder: Path, tell: Callable[[str], None]) -> None:
-        self._bus = bus
-        self._reader = reader
+    def __init__(self, state_folder: Path, tell: Callable[[str], None]) -> None:
         self._state_folder = state_folder
         self._tell = tell
         self._requests: dict[str, TrackedRequest] = {}
@@ -135,9 +117,9 @@ class Tracker:
                 known = TrackedRequest(RequestBranch(name, tip, tip), **stays)
             self._requests[name] = known
 
-    def note_unsent(self, unsent: Collection[str]) -> dict[str, str]:
+    def note_unsent(self, unsent: Collection[str], push_fault: str) -> dict[str, str]:
         """Note which answers cannot be pushed, by branch. Returns the reason for branches that are not on the bus."""
-        reason = f"its answer is kept until the bus takes it: {self._bus.push_fault}"
+        reason = f"its answer is kept until the bus takes it: {push_fault}"
         for name in unsent:
             if name in self._requests:
                 self._requests[name].why = reason
@@ -165,18 +147,9 @@ class Tracker:
             if may_retry and request.settled_until < now and request.branch.name not in unsent:
                 due.append(request)
             else:
-                request.checked_at, request.checked_reason, request.is_unadmitted = 0.0, "", False
+                request.checked_at, request.checked_reason, request.is_unadmitted = -math.inf, "", False
                 request.manifest, request.manifest_bytes = None, 0
         return due
-
-    def read(self, requests: Sequence[TrackedRequest]) -> None:
-        """Read branches. One that cannot be read is marked as failed, or left to the next poll."""
-        tips = {request.branch.name: request.branch.tip for request in requests}
-        branches = read_each(self._bus.git, tips, self.mark_failed, self._reader, limits.UNSIGNED_A_POLL)
-        for request in requests:
-            request.is_harmless = True
-            if branch := branches.get(request.branch.name):
-                request.branch, request.is_read = branch, True
 
     def forget_states(self, requests: Iterable[TrackedRequest]) -> None:
         """Forget what was read of branches, unless they have neither a state nor a cancellation."""

@@ -353,7 +353,7 @@ def test_where_code_is_denied_there_is_nothing_to_approve(trusting):
 
 @pytest.mark.long
 def test_a_request_that_is_held_waits_once_and_runs_when_it_is_approved(trusting, monkeypatch):
-    monkeypatch.setattr("runner.serve.tracked.APPROVAL_RECHECK_S", 0.0)
+    monkeypatch.setattr("runner.serve.scheduler.APPROVAL_RECHECK_S", 0.0)
     run = trusting.ask()
     another = trusting.ask(preset="installed")
     hold = {"unapproved": "hold"}
@@ -388,7 +388,7 @@ def test_a_request_that_is_held_can_be_cancelled(trusting):
 def test_a_request_that_is_held_expires(trusting, monkeypatch):
     run = trusting.ask()
     trusting.answer(run, unapproved="hold")
-    monkeypatch.setattr("runner.serve.tracked.APPROVAL_RECHECK_S", 0.0)
+    monkeypatch.setattr("runner.serve.scheduler.APPROVAL_RECHECK_S", 0.0)
     rules = trusting.policy(unapproved="hold") | {"limits": {"max_age_s": 60, "clock_skew_s": 0}}
     monkeypatch.setattr("runner.admit.admission.datetime", Later)
 

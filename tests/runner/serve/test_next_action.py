@@ -112,7 +112,7 @@ def test_a_lease_lapses_by_what_this_runner_saw_and_not_before_it_looked(context
 
 
 def test_a_heartbeat_begins_the_lease_anew(clock):
-    tracker = Tracker(None, None, Path(), print)
+    tracker = Tracker(Path(), print)
     tracker.see({"b": "1"})
     clock.now += 5
     tracker.see({"b": "1"})
@@ -124,7 +124,7 @@ def test_a_heartbeat_begins_the_lease_anew(clock):
 
 
 def test_a_branch_that_was_gone_is_seen_anew(clock):
-    tracker = Tracker(None, None, Path(), print)
+    tracker = Tracker(Path(), print)
     tracker.see({"b": "1"})
     clock.now += 5
     tracker.see({})

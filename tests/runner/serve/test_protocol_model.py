@@ -63,7 +63,7 @@ class Protocol(RuleBasedStateMachine):
         self.requests: dict[str, str] = {}
         self.holds: dict[str, Lease | None] = {"one": None, "two": None}
         # Each runner's last poll, which may be out of date, and the branches whose leases it believes to have lapsed.
-        self.seen = {name: Tracker(None, None, Path(), print) for name in ("one", "two")}
+        self.seen = {name: Tracker(Path(), print) for name in ("one", "two")}
         self.lapsed: dict[str, set[tuple[str, str]]] = {"one": set(), "two": set()}
         self.claims: dict[str, list[int]] = defaultdict(list)
 
@@ -166,7 +166,7 @@ class Protocol(RuleBasedStateMachine):
         context, lease = self.world.sessions[name], self.holds[name]
         self.holds[name] = None
         if how == "crash":
-            self.seen[name], self.lapsed[name] = Tracker(None, None, Path(), print), set()
+            self.seen[name], self.lapsed[name] = Tracker(Path(), print), set()
             push_pending_answers(context, Backoff())
         elif lease and how == "answer":
             lease.log.add(b"the end\n" * chunk)

@@ -284,7 +284,7 @@ def test_a_poll_bounds_the_search_and_serves_new_requests_meanwhile(context, cli
 def test_an_unsigned_state_does_not_renew_a_lease(monkeypatch):
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(deciding.time, "monotonic", lambda: clock.now)
-    tracker = Tracker(None, None, Path(), print)
+    tracker = Tracker(Path(), print)
     tracker.see({"b": "claim"})
     (request,) = tracker
     assert request.unchanged_s("claim") == 0
