@@ -83,9 +83,9 @@ class Marks:
         inside = text in inner and text not in WORDS
         if len(text) < 2 or not self._signs.search(text):  # noqa: PLR2004 - no piece of a mark that counts is shorter
             return SEPARATOR + text + SEPARATOR if inside else text
-        found = 1
-        while found:  # marks that overlap others are found once those are set apart
-            text, found = self._pattern.subn(lambda mark: mark[0][0] + SEPARATOR + mark[0][1:], text)
+        count = 1
+        while count:  # marks that overlap others are found once those are set apart
+            text, count = self._pattern.subn(lambda mark: mark[0][0] + SEPARATOR + mark[0][1:], text)
         before = inside or any(text[:n] in ends for n in range(2, self._longest))
         behind = inside or any(text[-n:] in begins for n in range(2, self._longest))
         return SEPARATOR * before + text + SEPARATOR * behind
@@ -117,10 +117,10 @@ class Marks:
         backend = self._tokenizer.backend_tokenizer
         backend.no_truncation()
         backend.no_padding()
-        found = backend.encode(text, add_special_tokens=False)
+        encoding = backend.encode(text, add_special_tokens=False)
         return any(
             token in self.ids and text[start:end].strip() != self.ids[token].strip()
-            for token, (start, end) in zip(found.ids, found.offsets, strict=True)
+            for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
         )
 
     def _apart_from_marks(self, text: str) -> list[int]:
@@ -164,15 +164,17 @@ class Marks:
 
         backend, marks = self._tokenizer.backend_tokenizer, set(self.ids.values())
         state = json.loads(backend.to_str()) | {"truncation": None, "padding": None, "post_processor": None}
-        kept = [token for token in state["added_tokens"] if token["content"] not in marks]
+        others = [token for token in state["added_tokens"] if token["content"] not in marks]
         vocabulary = state["model"]["vocab"]
         if isinstance(vocabulary, dict):  # which may have gaps, into which new tokens would fall
-            vocabulary |= {token["content"]: token["id"] for token in kept}
+            vocabulary |= {token["content"]: token["id"] for token in others}
             vocabulary[SEPARATOR] = max(*vocabulary.values(), *self.ids) + 1
         tokenizer = Tokenizer.from_str(json.dumps({**state, "added_tokens": []}))
-        tokenizer.add_tokens([AddedToken(**{k: v for k, v in each.items() if k != "id"}) for each in kept])
+        tokenizer.add_tokens([AddedToken(**{k: v for k, v in each.items() if k != "id"}) for each in others])
         tokenizer.add_tokens([AddedToken(SEPARATOR, normalized=False)])
-        numbers: dict[Any, int | None] = {tokenizer.token_to_id(each["content"]): each["id"] for each in kept}
+        numbers: dict[Any, int | None] = {
+            tokenizer.token_to_id(each["content"]): each["id"] for each in others
+        }
         return tokenizer, numbers | {tokenizer.token_to_id(SEPARATOR): None}
 
     @cached_property

@@ -32,13 +32,13 @@ class StopStrings:
         if starts:
             self.matched = next(s for s in self.strings if self._waiting.startswith(s, min(starts)))
         final = min(starts) if starts else len(self._waiting) - hopeful(self._waiting, self.strings)
-        given, self._waiting = self._waiting[:final], "" if starts else self._waiting[final:]
-        return given
+        safe, self._waiting = self._waiting[:final], "" if starts else self._waiting[final:]
+        return safe
 
     def flush(self) -> str:
         """At the end of the text, return what was held back."""
-        given, self._waiting = self._waiting, ""
-        return given
+        safe, self._waiting = self._waiting, ""
+        return safe
 
 
 def hopeful(text: str, marks: Iterable[str]) -> int:

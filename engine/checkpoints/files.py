@@ -65,10 +65,10 @@ def weight_files(folder: Path) -> list[Path]:
         BadInput: there is none, one in the index is missing, or one is truncated or not a safetensors file.
     """
     files = sorted(folder.glob("model*.safetensors"))
-    held = {name for path in files for name in read_header(path)}
+    present = {name for path in files for name in read_header(path)}
     index = _index(folder)
     there = {path.name for path in files}
-    lacking = {tensor: file for tensor, file in index.items() if file not in there and tensor not in held}
+    lacking = {tensor: file for tensor, file in index.items() if file not in there and tensor not in present}
     if lacking and (not files or there.intersection(index.values())):
         names = ", ".join(sorted(set(lacking.values())))
         raise BadInput(f"{folder} lacks {names}, which {INDEX} names for {min(lacking)}", AGAIN)

@@ -31,9 +31,9 @@ def folder_of(reference: str | Path, *, download: bool = True) -> Path:
         if folder.is_dir():
             return folder
         if folder.exists():
-            what, fix = formats.advice(folder.parent, "")
+            instead, fix = formats.advice(folder.parent, "")
             if folder.suffix in (".gguf", ".bin", ".npz", ".pt", ".pth", ".onnx"):
-                raise BadInput(f"{folder} is not a folder{what}", fix)
+                raise BadInput(f"{folder} is not a folder{instead}", fix)
             raise BadInput(f"{folder} is not a folder", "give the folder with config.json in it")
     except OSError as error:
         raise BadInput(

@@ -199,11 +199,11 @@ def parse(kind: type[AnyBody], body: bytes) -> AnyBody:
 def translated(kind: type[AnyBody], request: Body, body: dict[str, Any]) -> AnyBody:
     """Check a body that was translated from a request of another API; ApiError 400 for an invalid value."""
     try:
-        made = kind.model_validate(body)
+        chat = kind.model_validate(body)
     except ValidationError as error:
         raise _refusal(error, 400) from error
-    made.ignored.extend(request.ignored)
-    return made
+    chat.ignored.extend(request.ignored)
+    return chat
 
 
 def overrides(values: Any) -> Overrides:

@@ -29,12 +29,12 @@ class TrainedWeights(Learner, Generic[S]):
         )
         self.value_and_grad = nn.value_and_grad(model, loss)
 
-    def step(self, number: int, *given: object) -> list[float]:
+    def step(self, number: int, *batch: object) -> list[float]:
         """Take step ``number`` of the plan; return the loss and the figures before the step."""
         factor = self.plan.rate(number)
         for optimizer, rate in zip(self.optimizer.optimizers, self.plan.rates, strict=True):
             optimizer.learning_rate = rate * factor
-        losses, gradients = self.value_and_grad(*given)
+        losses, gradients = self.value_and_grad(*batch)
         gradients, _ = optimizers.clip_grad_norm(gradients, self.plan.clip)
         self.optimizer.update(self.model, gradients)
         mx.eval(losses, self.model.trainable_parameters(), self.optimizer.state)

@@ -79,9 +79,9 @@ def opened(text: str, resident: Model, extra: dict[str, Any]) -> str:
         return start
     with suppress(Exception):  # the thought's first words may follow
         options = {**extra, "tools": None}
-        asked = [{"role": "user", "content": "x"}]
-        before = resident.template.render(asked, **{**options, "add_generation_prompt": False})
-        own = resident.template.render(asked, **options).removeprefix(before)
+        turns = [{"role": "user", "content": "x"}]
+        before = resident.template.render(turns, **{**options, "add_generation_prompt": False})
+        own = resident.template.render(turns, **options).removeprefix(before)
         if start in own and text.endswith(own):
             return own[own.rfind(start) :]
     return ""

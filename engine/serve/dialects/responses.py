@@ -113,8 +113,8 @@ def _turn(item: dict[str, Any]) -> dict[str, Any] | None:
         return {"role": "assistant", "tool_calls": [call]}
     if kind == "function_call_output":
         failed = item.get("status") in FAILED or bool(item.get("error")) or item.get("is_error") is True
-        told = {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
-        return {**told, "is_error": True} if failed else told
+        turn = {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
+        return {**turn, "is_error": True} if failed else turn
     if kind == "reasoning":
         parts = [*(item.get("content") or ()), *(item.get("summary") or ())]
         values = (part.get("text") for part in parts if isinstance(part, dict))

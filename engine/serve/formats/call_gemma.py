@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from engine.serve.formats import calls
-from engine.serve.formats.call_text import Chars, Held, NoCallError, Sink, after_blank, one_of, until
+from engine.serve.formats.call_text import Chars, NoCallError, PendingValue, Sink, after_blank, one_of, until
 from engine.stop_strings import hopeful
 
 QUOTES = {"gemma4": '<|"|>', "function_gemma": "<escape>"}  # by the module of mlx-lm's parser
@@ -51,23 +51,23 @@ def _text(sink: Sink, key: str, quote: str) -> Chars[None]:
     """Give out text up to the mark behind it."""
     sink.key(key)
     sink.write('"')
-    held = ""
-    while held != quote:
+    pending = ""
+    while pending != quote:
         character = yield
         if not character:
             raise NoCallError(key)
-        held += character
-        size = len(held) - (hopeful(held, (quote,)) if held != quote else len(quote))
+        pending += character
+        size = len(pending) - (hopeful(pending, (quote,)) if pending != quote else len(quote))
         if size:
-            sink.write(json.dumps(held[:size], ensure_ascii=False)[1:-1])
-            held = held[size:]
+            sink.write(json.dumps(pending[:size], ensure_ascii=False)[1:-1])
+            pending = pending[size:]
     sink.write('"')
 
 
 def _value(first: str, quote: str) -> Chars[tuple[str, str]]:
     """Return any value as it is written, and the character behind it. The mark before text was read already."""
-    held, quoted, depth = Held(), first == quote[0], 0
-    held(quote if quoted else first)
+    pending, quoted, depth = PendingValue(), first == quote[0], 0
+    pending(quote if quoted else first)
     depth += first in ("{", "[")
     tail = ""
     while True:
@@ -75,8 +75,8 @@ def _value(first: str, quote: str) -> Chars[tuple[str, str]]:
         if not character:
             raise NoCallError(first)
         if not quoted and not depth and character in ",}":
-            return held.text, character
-        held(character)
+            return pending.text, character
+        pending(character)
         tail = (tail + character)[-len(quote) :]
         if tail == quote:
             quoted, tail = not quoted, ""

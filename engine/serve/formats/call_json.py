@@ -11,8 +11,8 @@ from typing import Any
 
 from engine.serve.formats.call_text import (
     Chars,
-    Held,
     NoCallError,
+    PendingValue,
     Sink,
     UnknownFormError,
     after_blank,
@@ -66,7 +66,7 @@ def _objects(sink: Sink, character: str) -> Chars[None]:
 
 def _object(sink: Sink, character: str) -> Chars[str]:
     _require(character, "{")
-    name, call_id, given = "", None, False
+    name, call_id, has_arguments = "", None, False
     character = yield from after_blank((yield))
     while True:
         key = yield from _quoted(character)
@@ -76,20 +76,20 @@ def _object(sink: Sink, character: str) -> Chars[str]:
             name = yield from _quoted(character)
             sink.require(name)
             character = yield
-        elif key in ARGUMENTS and not given:
+        elif key in ARGUMENTS and not has_arguments:
             if not name:  # it follows
                 raise UnknownFormError(key)
-            character, given = (yield from arguments(sink, name, character, call_id)), True
+            character, has_arguments = (yield from arguments(sink, name, character, call_id)), True
         else:
-            held = Held()
-            character = yield from _value(character, held)
-            call_id = json.loads(held.text) if key == "id" and held.text.startswith('"') else call_id
+            pending = PendingValue()
+            character = yield from _value(character, pending)
+            call_id = json.loads(pending.text) if key == "id" and pending.text.startswith('"') else call_id
         character = yield from after_blank(character)
         if character == "}":
             break
         _require(character, ",")
         character = yield from after_blank((yield))
-    if not given:
+    if not has_arguments:
         sink.begin(name, call_id)
         sink.close()
     return (yield)
@@ -157,9 +157,9 @@ def arguments(sink: Sink, name: str, character: str, call_id: str | None = None)
     """Read a function's arguments, an object; return the character behind it."""
     sink.require(name)
     if character != "{":  # JSON in a string, or nothing
-        held = Held()
-        character = yield from _value(character, held)
-        value = json.loads(held.text)
+        pending = PendingValue()
+        character = yield from _value(character, pending)
+        value = json.loads(pending.text)
         if isinstance(value, str) and value.strip():
             value = json.loads(value)
         if not isinstance(value or {}, dict):
@@ -193,11 +193,11 @@ def _argument(sink: Sink, name: str, key: str, character: str) -> Chars[str]:
         character = yield from _value(character, string)
         if string.decided:
             return character
-        held = string.held
+        pending = string.pending
     else:
-        held = Held()
-        character = yield from _value(character, held)
-    sink.give(sink.functions.typed(name, {key: json.loads(held.text)}))
+        pending = PendingValue()
+        character = yield from _value(character, pending)
+    sink.give(sink.functions.typed(name, {key: json.loads(pending.text)}))
     return character
 
 
@@ -205,7 +205,7 @@ class _String:
     """Takes the text of a string, and gives it out as soon as it is certain to be one."""
 
     def __init__(self, sink: Sink, key: str, *, decided: bool) -> None:
-        self._sink, self._key, self.decided, self.held = sink, key, decided, Held()
+        self._sink, self._key, self.decided, self.pending = sink, key, decided, PendingValue()
         if decided:
             sink.key(key)
 
@@ -213,15 +213,15 @@ class _String:
         if self.decided:
             self._sink.write(text)
             return
-        self.held(text)
-        content = self.held.text[1:]
+        self.pending(text)
+        content = self.pending.text[1:]
         while content.startswith(("\\n", "\\r", "\\t")) or content[:1].isspace():
             content = content[1:] if content[0].isspace() else content[2:]
         closed = content.startswith('"')
         if len(content) > UNDECIDED or (content and not closed and content[0] not in PERHAPS_NO_TEXT):
             self.decided = True
             self._sink.key(self._key)
-            self._sink.write(self.held.text)
+            self._sink.write(self.pending.text)
 
 
 def _value(character: str, put: Put, depth: int = 0) -> Chars[str]:
@@ -304,9 +304,9 @@ def _code() -> Chars[str]:
 def _quoted(character: str) -> Chars[str]:
     """Return the text of a string that begins with this character."""
     _require(character, '"')
-    held = Held()
-    yield from _string(held)
-    text: str = json.loads(held.text)
+    pending = PendingValue()
+    yield from _string(pending)
+    text: str = json.loads(pending.text)
     return text
 
 

@@ -37,7 +37,7 @@ class Sink:
         self.functions = functions
         self.events: list[Event] = []
         self.open = False  # whether a call is incomplete
-        self.given = False  # whether there is more than brackets of an argument
+        self.has_content = False  # whether there is more than brackets of an argument
         self._separator = ""
 
     def begin(self, name: str, call_id: str | None = None) -> None:
@@ -59,7 +59,7 @@ class Sink:
 
     def write(self, text: str) -> None:
         """Add JSON text to the arguments."""
-        self.given = self.given or bool(text.strip(f"{BLANK}[{{"))
+        self.has_content = self.has_content or bool(text.strip(f"{BLANK}[{{"))
         self.events.append(("arguments", text))
 
     def give(self, arguments: dict[str, Any]) -> None:
@@ -116,7 +116,7 @@ class CallText:
             if not self.begun:
                 self._raw += character
                 self.begun = bool(self._sink.events) and len(self._raw) > (
-                    SHORT if self._sink.given else LONG
+                    SHORT if self._sink.has_content else LONG
                 )
         return self._events() if self.begun else []
 
@@ -157,9 +157,9 @@ class CallText:
 
     def _events(self) -> list[Event]:
         """Return what was found since the last time, with the arguments in one piece."""
-        found, self._sink.events = self._sink.events, []
+        fresh, self._sink.events = self._sink.events, []
         events: list[Event] = []
-        for kind, value in found:
+        for kind, value in fresh:
             if kind == "arguments" and events and events[-1][0] == kind:
                 events[-1] = kind, events[-1][1] + value
             else:
@@ -179,12 +179,12 @@ def after_blank(character: str, put: Callable[[str], Any] | None = None) -> Char
 def until(marks: Sequence[str], first: str = "") -> Chars[str]:
     """Return the text before the first of these marks; NoCallError if it is long."""
     text = first
-    while not (found := next((mark for mark in marks if text.endswith(mark)), "")):
+    while not (mark_found := next((mark for mark in marks if text.endswith(mark)), "")):
         character = yield
         text += character
         if not character or len(text) > LONGEST >> 6:
             raise NoCallError(text[:SHORT])
-    return text.removesuffix(found)
+    return text.removesuffix(mark_found)
 
 
 def one_of(marks: Sequence[str], character: str) -> Chars[str]:
@@ -198,7 +198,7 @@ def one_of(marks: Sequence[str], character: str) -> Chars[str]:
     return text
 
 
-class Held:
+class PendingValue:
     """Collects text that can only be converted as a whole."""
 
     def __init__(self) -> None:

@@ -138,24 +138,24 @@ class _Call:
         before = f"{form.key}{head}{form.keyed}{form.value}"
         types = self._sink.functions.types(self._name, key)
         streams = types == frozenset({"string"}) and (not form.key_in or 'type="string"' in head)
-        held, given = "", False
-        while not held.endswith(form.valued):
+        pending, streamed = "", False
+        while not pending.endswith(form.valued):
             character = yield
-            held += character
-            if not character or len(held) > LONGEST:
+            pending += character
+            if not character or len(pending) > LONGEST:
                 raise NoCallError(key)
-            if streams and not given and len(held) > SHORT:
-                streams = given = not held.lstrip().startswith(CDATA)
-                if given:
-                    held = self._trimmed(held)
+            if streams and not streamed and len(pending) > SHORT:
+                streams = streamed = not pending.lstrip().startswith(CDATA)
+                if streamed:
+                    pending = self._trimmed(pending)
                     self._sink.key(key)
                     self._sink.write('"')
-            if given:
-                text = self._certain(held)
+            if streamed:
+                text = self._certain(pending)
                 self._write(text)
-                held = held[len(text) :]
-        value = held.removesuffix(form.valued)
-        if given:
+                pending = pending[len(text) :]
+        value = pending.removesuffix(form.valued)
+        if streamed:
             self._write(value.removesuffix("\n") if form.lines else value.rstrip())
             self._sink.write('"')
             return
@@ -178,8 +178,8 @@ class _Call:
 def _name(head: str, attribute: str) -> str:
     """Return a name between marks, or in one of their attributes."""
     if attribute:
-        found = re.search(QUOTED.pattern.format(attribute), head)
-        return found[1].replace("&quot;", '"').replace("&amp;", "&") if found else ""
+        match = re.search(QUOTED.pattern.format(attribute), head)
+        return match[1].replace("&quot;", '"').replace("&amp;", "&") if match else ""
     return head.strip().strip("\"'")
 
 

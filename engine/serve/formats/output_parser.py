@@ -108,21 +108,21 @@ class OutputParser:
 
     def _before_stop(self, deltas: list[Delta], *, last: bool) -> list[Delta]:
         """Cut the content at a stop string, which cannot begin before a thought or a call and end behind it."""
-        given: list[Delta] = []
+        final: list[Delta] = []
         for delta in deltas:
             if (content := delta.get("content")) is None:
-                given += self._held()
-                given.append(delta)
+                final += self._flushed()
+                final.append(delta)
                 continue
             if text := self._stop.add(content):
-                given.append({"content": text})
+                final.append({"content": text})
             if self.stopped is not None:
-                return given
-        return given + (self._held() if last else [])
+                return final
+        return final + (self._flushed() if last else [])
 
-    def _held(self) -> list[Delta]:
-        held = self._stop.flush()
-        return [{"content": held}] if held else []
+    def _flushed(self) -> list[Delta]:
+        text = self._stop.flush()
+        return [{"content": text}] if text else []
 
     def _split(self, text: str, *, last: bool = False, cut: bool = False) -> list[Delta]:
         self._buffer += text
@@ -195,7 +195,7 @@ class OutputParser:
         if self._state != "call" or self._call is None:
             return []
         call, self._call = self._call, None
-        deltas = self._told(call.end(cut=cut))
+        deltas = self._deltas_of(call.end(cut=cut))
         self.broken = self.broken or call.broken
         self._gap = self._gap or not call.refuted
         return deltas
@@ -210,7 +210,7 @@ class OutputParser:
             events = self._call.add(text)
             if self._call.rest and self._marks["call"]:
                 events.append(("text", self._call.rest))
-            return self._told(events)
+            return self._deltas_of(events)
         if self._gap:  # templates put empty lines after thoughts and calls, which are not part of the answer
             text = text.lstrip("\n")
             self._gap = not text
@@ -221,7 +221,7 @@ class OutputParser:
         self._texted = self._texted or bool(text)
         return [{"content": text}] if text else []
 
-    def _told(self, events: Sequence[tuple[str, Any]]) -> list[Delta]:
+    def _deltas_of(self, events: Sequence[tuple[str, Any]]) -> list[Delta]:
         """Return the deltas for what a call's reader has found."""
         deltas: list[Delta] = []
         for kind, value in events:

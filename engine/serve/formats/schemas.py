@@ -43,12 +43,12 @@ class WrittenFloat(float):
 class Budget:
     """The steps that are left for a walk."""
 
-    left: int
+    remaining: int
 
     def spend(self, steps: int = 1) -> bool:
         """Take some steps. Returns whether there were as many."""
-        self.left -= steps
-        return self.left >= 0
+        self.remaining -= steps
+        return self.remaining >= 0
 
 
 def type_of(value: Any) -> str:
@@ -73,8 +73,8 @@ class ArgumentTypes:
 
     def of(self, name: str) -> frozenset[str]:
         """Return the types of an argument; all types if the schema does not say, or once the budget is used up."""
-        found = self._types(properties_of(self._root).get(name), DEEPEST)
-        return found if self._budget.left >= 0 else TYPES
+        types = self._types(properties_of(self._root).get(name), DEEPEST)
+        return types if self._budget.remaining >= 0 else TYPES
 
     def _types(self, schema: Any, depth: int) -> frozenset[str]:
         if not self._budget.spend() or not isinstance(schema, dict) or not depth:
@@ -99,7 +99,7 @@ class ArgumentTypes:
     def _each(self, schemas: list[Any], depth: int) -> Iterator[frozenset[str]]:
         for each in schemas:
             yield self._types(each, depth)
-            if self._budget.left < 0:
+            if self._budget.remaining < 0:
                 yield TYPES
                 return
 
@@ -165,9 +165,9 @@ def _is_exact(value: Any, keyword: str, owner: dict[str, Any]) -> bool:
 
 def _is_held(value: float) -> bool:
     """Return whether a double is the number that was written."""
-    held = Decimal(value if abs(value) >= DENSE else repr(float(value)))
+    as_double = Decimal(value if abs(value) >= DENSE else repr(float(value)))
     try:
-        stated = Decimal(value.text) if isinstance(value, WrittenFloat) else held
+        stated = Decimal(value.text) if isinstance(value, WrittenFloat) else as_double
     except ArithmeticError:  # its exponent is too long even for decimal numbers
         return False
-    return math.isfinite(value) and stated == held
+    return math.isfinite(value) and stated == as_double

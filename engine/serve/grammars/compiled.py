@@ -26,7 +26,7 @@ from engine.serve.grammars.grammar import Mark
 from engine.serve.grammars.position import GrammarState
 from engine.tokens import Tokenizer
 
-KEPT = 16  # compiled grammars to keep for later requests
+MOST_KEPT = 16  # compiled grammars to keep for later requests
 KEPT_BYTES = 256 << 20  # the most bytes of these
 MOST_BYTES = 1 << 30  # the most bytes of all compiled grammars, also those of waiting answers
 # Llguidance's messages about missing features, and the names of these features here.
@@ -127,16 +127,16 @@ class Grammars:
         if matcher.is_error():
             raise _refusal(matcher.get_error(), param)
         _ = self.vocabulary.candidates  # found here once, and not in the engine's thread
-        made = Compiled(text, tried.nbytes, self.vocabulary, matcher)
+        grammar = Compiled(text, tried.nbytes, self.vocabulary, matcher)
         with self._lock:
-            self._live[text] = made
-            self._keep(made)
-        return made
+            self._live[text] = grammar
+            self._keep(grammar)
+        return grammar
 
     def _keep(self, grammar: Compiled) -> None:
         self._kept[grammar.text] = grammar
         self._kept.move_to_end(grammar.text)
-        while len(self._kept) > KEPT or sum(each.nbytes for each in self._kept.values()) > KEPT_BYTES:
+        while len(self._kept) > MOST_KEPT or sum(each.nbytes for each in self._kept.values()) > KEPT_BYTES:
             self._kept.popitem(last=False)
 
     def marks(self) -> tuple[Mark, Mark]:

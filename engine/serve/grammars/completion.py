@@ -120,15 +120,15 @@ class _Search:
 
     def run(self, matcher: llguidance.LLMatcher, context: Context) -> list[int] | None:
         end = time.thread_time() + MOST_SECONDS
-        found = self._reach(matcher.deep_copy(), [], context, 0)
+        reached = self._reach(matcher.deep_copy(), [], context, 0)
         for _ in range(MOST_POSITIONS):
-            if found is not None or not self._waiting or time.thread_time() > end:
+            if reached is not None or not self._waiting or time.thread_time() > end:
                 break
             _, _, choices, before, path, here = heappop(self._waiting)
             ahead = before.deep_copy()
             if ahead.consume_token(path[-1]):
-                found = self._reach(ahead, path, here, choices)
-        return found
+                reached = self._reach(ahead, path, here, choices)
+        return reached
 
     def _reach(
         self, ahead: llguidance.LLMatcher, path: list[int], here: Context, choices: int

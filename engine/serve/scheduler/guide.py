@@ -61,10 +61,10 @@ class Guide:
         """
         if self.grammar is None:
             return tokens
-        kept = tokens[: self.grammar.length(tokens)]
-        written = [token for token in kept if token not in self.stops]
+        inside = tokens[: self.grammar.length(tokens)]
+        written = [token for token in inside if token not in self.stops]
         fitting = self.grammar.fit(written, room, min(self.stops, default=None))
-        return kept if fitting == written else fitting
+        return inside if fitting == written else fitting
 
     def shape(self, logits: mx.array, drafts: list[int]) -> mx.array:
         """Return the changed logits, ``[1, drafts + 1, vocabulary]``, from which tokens are chosen.

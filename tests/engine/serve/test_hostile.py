@@ -205,9 +205,9 @@ def test_grammar_is_compiled_before_the_engine_begins_the_answer(resident, monke
 
 
 def test_compiled_grammars_are_few(resident, monkeypatch):
-    monkeypatch.setattr(compiled, "KEPT", 3)
+    monkeypatch.setattr(compiled, "MOST_KEPT", 3)
     grammars = Grammars(resident.pair.tokenizer, resident.vocabulary)
-    made = [schema_grammar({"const": i}) for i in range(compiled.KEPT + 5)]
+    made = [schema_grammar({"const": i}) for i in range(compiled.MOST_KEPT + 5)]
     for each in made:
         grammars.compiled(each, "tools")
     compile_one, seen = compiled.llguidance.LLMatcher, []
