@@ -24,8 +24,8 @@ HEAD = """\
 
 Written by `make docs` from the programs' own help (`-h` or `--help`); `--version` shows a program's version and commit.
 Shared options are described once, under their program, and named in each command. Square brackets at the end hold an
-option's default and its range. Of the commands that measure, generate, serve and train, the page only names the options, which
-manual pages (`man kakeya-engine-serve`) describe.
+option's default and its range. Of the commands that measure, generate, serve and train, the page only names the
+options, which manual pages (`man kakeya-engine-serve`) describe.
 REQUEST and RUN are a branch, a nonce or a part of either; by default the last request sent from this repository. With
 `--json`, data is on standard output and messages are on standard error; several objects are printed one per line.
 
