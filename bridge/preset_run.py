@@ -13,7 +13,7 @@ from bridge.client import Client
 from bridge.errors import UsageError
 from bridge.presets import find_preset, load_presets
 from bridge.requests.status import Event
-from bridge.verify.run_file import SUFFIX, make_run_file
+from bridge.verify.run_file import SUFFIX, make_run_file, parts_of
 from bridge.verify.verdict import Conclusion
 
 RUNNER = "local-runner"
@@ -76,8 +76,7 @@ def _keep_reports(folder: Path, result: Result, out: Path) -> list[Path]:
     paths = [file.path for file in result.files if file.path.startswith(f"{wire.REPORTS}/")]
     if not any(path.endswith(".json") for path in paths):
         return []
-    needed = [wire.RESULT, wire.EVIDENCE, *(log.path for log in result.logs)]
-    run_file = make_run_file({path: (folder / path).read_bytes() for path in needed})
+    run_file = make_run_file({path: (folder / path).read_bytes() for path in parts_of(result)})
     reports = []
     try:
         for path in paths:

@@ -40,6 +40,12 @@ _PARTS = {"result": wire.RESULT, "evidence": wire.EVIDENCE}
 _MORE_PARTS = {"kinds": wire.KINDS}
 
 
+def parts_of(result: Result) -> list[str]:
+    """Return the paths of an answer's files that its run file holds."""
+    more = [file.path for file in result.files if file.path in _MORE_PARTS.values()]
+    return [*_PARTS.values(), *(log.path for log in result.logs), *more]
+
+
 def make_run_file(files: Files) -> bytes:
     """Return the run file for the reports of an answer, from the answer's files."""
     result = wire.parse_result(files[wire.RESULT])

@@ -172,3 +172,33 @@ def test_each_place_names_the_voucher(places, trust, gate):
 
 def test_the_words_of_the_table_are_those_of_the_wire():
     assert {*MEANINGS} == {*Gate.model_fields["verdict"].annotation.__args__}
+
+
+# Each file that reads a verdict's word, and who is named beside it.
+READERS = {
+    "bridge/bus/wire.py": "nobody: it prints nothing",
+    "bridge/cli/gate.py": "the answer's voucher, or the rules installed here",
+    "bridge/demo/tables.py": "nobody: it chooses what to show",
+    "bridge/mcp/calls.py": "the field `voucher`",
+    "bridge/show/build.py": "the conclusion of the same run",
+    "bridge/show/forms/templates/run.html": "the answer's voucher",
+    "bridge/show/trends.py": "the conclusion of the same value",
+    "bridge/verify/answer_checks.py": "the rules installed here, or a check that failed",
+    "bridge/verify/attestation.py": "the signature of the statement that it is part of",
+    "bridge/verify/verdict.py": "the answer's voucher",
+    "runner/serve/execute.py": "nobody: it writes the answer",
+    ".github/actions/run/action.yml": "the output `voucher`",
+}
+
+
+def test_each_reader_of_a_verdict_is_known():
+    root = Path(__file__).parents[3]
+    sources = [
+        path for top in ("bridge", "runner", "engine", ".github") for path in (root / top).rglob("*")
+        if path.suffix in (".py", ".html", ".yml", ".js") and path.is_file()
+    ]  # fmt: skip
+    reads = re.compile(r"(?<!bridge\.verify)\.verdict\b(?!\()")
+
+    assert {
+        str(path.relative_to(root)) for path in sources if reads.search(path.read_text(encoding="utf-8"))
+    } == READERS.keys()

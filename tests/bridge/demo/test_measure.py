@@ -95,3 +95,44 @@ def test_a_preset_of_ones_own_is_found_and_what_it_leaves_is_written_to_a_folder
     assert ran.returncode == 0, ran.stderr
     assert "wrote results/x.json and x.run" in ran.stdout
     assert "next: kakeya gate results --key key/runner.pub" in ran.stderr
+
+
+@pytest.mark.long
+def test_a_report_of_ones_own_kind_keeps_its_kind_beside_it(tmp_path):
+    code = (
+        "import hashlib, json, os; p = 'results/research/x.json'; "
+        "open(p, 'w').write(json.dumps(dict(kind='mine', wall_s=2, samples=[1, 2, 3]))); "
+        "print('kakeya-file', os.environ['KAKEYA_RUN_ID'], hashlib.sha256(open(p, 'rb').read()).hexdigest())"
+    )
+    claim = {"name": "wall_s", "pointer": "/wall_s", "unit": "s", "better": "lower", "samples": "/samples"}
+    mine = {
+        "name": "mine", "description": "Time it.", "code": "installed", "timeout_s": 30, "gate": "mine",
+        "steps": [{"argv": ["${ENV:KAKEYA_MAC_PYTHON}", "-c", code]}], "collect": ["results/research/x.json"],
+        "reports": {"mine": {"schema": "mine.json", "claims": [claim]}},
+    }  # fmt: skip
+    (tmp_path / "presets").mkdir()
+    (tmp_path / "presets/mine.yaml").write_text(json.dumps(mine))
+    (tmp_path / "presets/mine.json").write_text('{"type": "object", "required": ["samples"]}')
+
+    def kakeya(*args):
+        argv = [sys.executable, "-P", "-m", "bridge", *args]
+        env = {**os.environ, "KAKEYA_PRESETS": "presets"}
+        return subprocess.run(
+            argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120
+        )
+
+    measured = kakeya("measure", "mine", "--out", "out", "--key-folder", "key", "--json")
+    judged = kakeya("gate", "out", "--key", "key/runner.pub")
+    other = kakeya("gate", "out", "--json")
+
+    assert measured.returncode == 0, measured.stderr
+    assert (
+        json.loads(measured.stdout)["conclusion"]["text"]
+        == "succeeded, ACCEPTED, signed by local-runner's key"
+    )
+    assert judged.stdout.startswith("ACCEPTED, signed by local-runner's key: no reason"), judged.stdout
+    # Who does not pin the key reads that alone, as of a report of the engine's.
+    assert (other.returncode, [each["code"] for each in json.loads(other.stdout)["violations"]]) == (
+        7,
+        ["OTHER_SIGNER"],
+    )
