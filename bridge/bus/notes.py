@@ -36,6 +36,9 @@ def change_note(git: Git, commit: str, who: Identity, change: Callable[[str], st
         after = change(before).strip()
         if after == before or _replace(own, commit, after, tip):
             return
+        if objects.resolve(git, REF) == tip:
+            fix = f"See what is in its way: git for-each-ref {REF}"
+            raise InfrastructureError(f"{REF} cannot be written", fix=fix)
     raise InfrastructureError(f"{REF} changed faster than a note could be added", fix=Advice(TRY_AGAIN, "."))
 
 

@@ -104,9 +104,9 @@ def _show(preset: Preset, presets: Presets) -> None:
         facts.add_row("reads", f"*{preset.inputs.ending} below {preset.inputs.under} of the request, as data")
     facts.add_row("time limit", f"{preset.timeout_s} s")
     kinds = ", ".join(preset.kinds) or "reports of any known kind"
-    facts.add_row("leaves", ", ".join(preset.collect) or "its log")
+    facts.add_row("collects", ", ".join(preset.collect) or "its log")
     if preset.leaves:
-        facts.add_row("must leave", Text(", ".join(preset.leaves)))
+        facts.add_row("leaves", Text(", ".join(preset.leaves)))
     facts.add_row("gate", f"{kinds}, checked on the machine that measured them" if preset.gated else "none")
     if preset.cannot_show:
         facts.add_row("cannot show", Text(one_line(preset.cannot_show)))

@@ -500,3 +500,16 @@ def test_each_exit_code_says_whether_to_repeat():
 
     assert codes == [ExitCode.INFRASTRUCTURE]
     assert not safe_to_retry(ExitCode.INFRASTRUCTURE, sends_again=True)
+
+
+def test_a_preset_is_shown_with_what_it_must_leave(clone, presets, capsys, monkeypatch):
+    folder = presets(mine={"steps": [{"argv": ["/bin/true"]}], "leaves": ["out/*.txt", "x"]})
+    monkeypatch.setenv("KAKEYA_PRESETS", str(folder))
+
+    for words in (["mine"], ["mine", "--json"]):
+        with pytest.raises(SystemExit):
+            run_program(cli, "kakeya", ["-C", str(clone), "presets", *words])
+
+    shown = capsys.readouterr().out
+    assert re.search(r"^leaves +out/\*\.txt, x *$", shown, re.MULTILINE)
+    assert json.loads(shown.splitlines()[-1])["leaves"] == ["out/*.txt", "x"]

@@ -120,6 +120,16 @@ def test_two_writers_both_keep_their_notes(clone, user_git, git):
     assert git(clone, "for-each-ref", "refs/notes/").count("\n") == 0
 
 
+@pytest.mark.parametrize("name", [f"{REF}/x", REF])
+def test_a_reference_in_the_way_is_named(clone, user_git, git, name):
+    blob = git(clone, "hash-object", "-w", "--stdin", stdin="x")
+    git(clone, "update-ref", name, blob)
+
+    with pytest.raises(InfrastructureError, match="cannot be written") as caught:
+        change_note(user_git, git(clone, "rev-parse", "HEAD"), WHO, lambda _: "Mine.")
+    assert caught.value.fix == f"See what is in its way: git for-each-ref {REF}"
+
+
 def test_what_cannot_be_noted_is_an_error(clone, user_git: Git, git):
     with pytest.raises(UsageError, match="is not in this clone"):
         change_note(user_git, "0" * 40, WHO, str)
