@@ -193,6 +193,20 @@ class TestRace:
             assert moved is not None
             assert ours.is_fenced(moved)
 
+    def test_a_claim_with_a_lost_reply_is_known_as_its_own(self, host, requester, monkeypatch):
+        name = requester.send(requester.manifest())
+        with host.context() as context:
+            lease = Lease(context, history.read_branch(context.bus.git, name, context.bus.fetch()[name]))
+            real = context.bus.push
+            with monkeypatch.context() as patch:
+                patch.setattr(
+                    context.bus, "push", lambda *args, **more: real(*args, **more) and Pushed.FAILED
+                )
+                assert lease.advance(State.CLAIMED) is Pushed.FAILED
+
+            assert lease.fetch_changes() is None
+            assert lease.advance(State.RUNNING) is Pushed.DONE
+
     def test_a_claim_upon_an_older_tip_is_stale(self, host, requester):
         name = requester.send(requester.manifest())
         with host.context() as context:
