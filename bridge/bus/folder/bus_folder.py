@@ -143,7 +143,7 @@ def _tracked(git: Git, name: str) -> FolderCopy | None:
 
 
 def _read_commit(remote: Remote, branch: str, commit: str, known: FolderCopy | None) -> FolderCopy:
-    if known and known.commit == commit:
+    if known and known.commit == commit and known.has_schemas:
         return known.model_copy(update={"branch": branch, "seen_at": time.time()})
     if objects.resolve(remote.git, commit):
         return _content(remote.git, branch, commit, time.time())

@@ -28,6 +28,8 @@ class FolderCopy(BaseModel):
     seen_at: float
     files: Annotated[dict[str, str], Field(max_length=limits.BUS_FILES)]
     unread: Annotated[dict[str, str], Field(max_length=limits.BUS_FILES)]
+    # Whether schemas beside presets were read too. Earlier versions left them out.
+    has_schemas: bool = False
 
     @classmethod
     def of(
@@ -37,7 +39,13 @@ class FolderCopy(BaseModel):
         """Return the copy of these files."""
         texts = {path: content.decode("latin-1") for path, content in files.items()}
         return cls(
-            branch=branch, commit=commit, made_at=made_at, seen_at=seen_at, files=texts, unread=dict(unread)
+            branch=branch,
+            commit=commit,
+            made_at=made_at,
+            seen_at=seen_at,
+            files=texts,
+            unread=dict(unread),
+            has_schemas=True,
         )
 
     @property

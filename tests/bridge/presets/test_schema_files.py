@@ -181,4 +181,13 @@ def test_it_travels_on_the_default_branch_behind_the_presets(folder, clone, git)
 
     assert presets.sources["job"] == f"{SHARED} on origin/main"
     assert presets["job"] == here
+
+    # A version before left the schema out of what it stored of the same commit.
+    (stored,) = (clone / ".git").glob("kakeya-bus-*.json")
+    copy = json.loads(stored.read_text())
+    del copy["files"]["presets/mine.json"], copy["has_schemas"]
+    stored.write_text(json.dumps(copy))
+    bus_folder.forget()
+    assert "job" in find_presets(Git.of_user(clone), "origin", ask=False).broken
+    assert find_presets(Git.of_user(clone), "origin")["job"] == here
     bus_folder.forget()
