@@ -60,9 +60,11 @@ class Comparison:
     def run(self) -> None:
         """Run all steps until one fails, and add the report to the outcome's files if none does."""
         began, load = time.monotonic(), os.getloadavg()
+        before = {}
         for arm in ARMS:
             self._arms.activate(arm)
             self._steps.set_up_home()
+            before[arm] = self._steps.find_left_files()
         *preparing, measured = enumerate(self._admitted.commands)
         for i, argv in preparing:
             if self._run_slots(i, argv, [Slot(0, n, arm) for n, arm in enumerate(ARMS)]) is None:
@@ -70,6 +72,12 @@ class Comparison:
         rows = self._run_slots(*measured, schedule(self._compare.rounds), is_measured=True)
         if rows is None:
             return
+        for arm in ARMS:
+            self._arms.activate(arm)
+            if lack := self._steps.lack_of_files(before[arm]):
+                state, code, message = lack
+                self._steps.end((state, code, f"{message}, in the tree of {_WHOSE[arm]}"))
+                return
         report = self._report(rows, time.monotonic() - began, [*load, *os.getloadavg()])
         data = canonical(report)
         self._outcome.files |= {wire.COMPARISON: data, wire.COMPARISON_REPORT: data}

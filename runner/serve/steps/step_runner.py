@@ -52,8 +52,7 @@ class StepRunner:
     def run(self) -> None:
         """Run the steps in order until one fails."""
         self.set_up_home()
-        demanded = self._admitted.preset.leaves
-        before = leaves.find_files(demanded, self._space.tree)
+        before = self.find_left_files()
         for i, argv in enumerate(self._admitted.commands):
             sink = self.open_log()
             ended, stopped = self.run_step(i, argv, sink)
@@ -63,11 +62,22 @@ class StepRunner:
             if failure := self.failure(ended, i):
                 self.end(failure)
                 return
-        if absent := leaves.missing(demanded, self._space.tree, before):
-            more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
-            shown = ", ".join(absent[:_NAMED]) + more
-            message = f"step {len(self._admitted.commands) - 1} ended with 0, but left no new file {shown}"
-            self._outcome.end(State.FAILED, "no_file_left", message)
+        if lack := self.lack_of_files(before):
+            self.end(lack)
+
+    def find_left_files(self) -> leaves.Matches:
+        """Return the files that the preset's ``leaves`` match now."""
+        return leaves.find_files(self._admitted.preset.leaves, self._space.tree)
+
+    def lack_of_files(self, before: leaves.Matches) -> "Failure | None":
+        """Return why the last step failed although it ended with 0: it left no new file for some of ``leaves``."""
+        absent = leaves.missing(self._admitted.preset.leaves, self._space.tree, before)
+        if not absent:
+            return None
+        more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
+        shown = ", ".join(absent[:_NAMED]) + more
+        message = f"step {len(self._admitted.commands) - 1} ended with 0, but left no new file {shown}"
+        return State.FAILED, "no_file_left", message
 
     def open_log(self) -> LogSink:
         """Return the log of a step."""

@@ -270,3 +270,28 @@ def test_a_step_that_prints_no_number_ends_the_job(printed, clone, client, keyed
     assert reason.message == (
         "step 0 printed no line with a JSON object that has a positive number at /ns, in the tree of the candidate"
     )
+
+
+@pytest.mark.long
+def test_each_tree_must_have_what_a_job_leaves(clone, client, keyed, presets):
+    steps = [
+        {
+            "argv": [
+                "/bin/sh",
+                "-c",
+                '[ "$(cat number)" = 200 ] || echo > left; echo "{\\"ns\\": $(cat number)}"',
+            ]
+        }
+    ]
+    folder = presets(leaving={"code": "request", "steps": steps, "compare": NUMBER, "leaves": ["left"]})
+    run = client.run("leaving", against="HEAD~1")
+
+    keyed.handle(preset_folder=str(folder), trust=ALLOW)
+
+    result = client.result(run.branch)
+    message = "step 0 ended with 0, but left no new file left, in the tree of the baseline"
+    assert (result.state, result.reason.code, result.reason.message) == (
+        State.FAILED,
+        "no_file_left",
+        message,
+    )
