@@ -55,7 +55,7 @@ class Watch:
         self._presets_at = time.monotonic()
         self._offers: tuple[object, Offers] = None, Offers()
         self.patterns = client.patterns
-        self.snapshot = Snapshot()
+        self.snapshot = Snapshot(presets=self.presets)
         own = replace(client.remote.git, own_session=True)
         self._remote = replace(client.remote, git=own, private=PRIVATE)
         self.address = self._remote.url

@@ -72,7 +72,7 @@ def test_each_preset_has_its_place_and_its_runners(clone, jobs, announce, share)
     known = client.all_presets()
     assert [*shown] == [*known]
     for name, cells in shown.items():
-        assert cells[2:] == [known.sources[name], runners_of(known, name) or "no runner that is there now"]
+        assert cells[2:] == [known.sources[name], runners_of(known, name) or "no runner offers it now"]
     assert shown["mine"][0] == "Say it."
     assert shown["mine"][1] == "n n: a whole number from 1 to 3; default 1; how many"
     assert shown["mine"][2] == "announced by mac, an unknown runner: no pinned key signed this"
@@ -98,6 +98,17 @@ def test_what_is_new_on_the_bus_is_shown_within_a_minute(clone, announce, share)
     assert "broken cannot be used (.kakeya/presets on origin/main)" in after.text
     assert "did you mean timeout_s?" in after.text
     assert web.ask("/presets", if_none_match=after.headers["etag"]).status_code == 304
+
+
+def test_without_the_bus_the_presets_here_are_shown(clone, bus):
+    bus.rename(bus.with_name("away.git"))
+    web = Web(Client(clone))
+
+    page = web.page("/presets")
+
+    assert rows(page)["noop"][2:] == ["built-in", "no runner offers it now"]
+    assert "the presets on the bus are those that were last seen" in page
+    assert "The bus could not be read" in page
 
 
 def test_row_147_an_announcement_cannot_control_a_page(clone, announce, tmp_path):
