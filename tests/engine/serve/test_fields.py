@@ -188,6 +188,13 @@ def test_a_limit_under_another_name_counts_if_the_own_one_is_missing():
     assert asked("messages/count_tokens", **dict.fromkeys(LIMITS, 7)).ignored == []
 
 
+@pytest.mark.parametrize(("field", "off", "value"), [("typical_p", 1, True), ("do_sample", True, 1)])
+def test_true_is_not_the_number_one(field, off, value):
+    assert asked("chat/completions", **{field: off}).ignored == []
+    with pytest.raises(ApiError):
+        asked("chat/completions", **{field: value})
+
+
 @pytest.mark.parametrize("route", ROUTES)
 def test_what_clients_send_without_effect_passes(route):
     request = asked(route, **HARMLESS)
