@@ -29,7 +29,7 @@ def compared(presets):
     prepare = "[ ! -e .mac-bridge ] && [ ! -e prepared ] && cp number prepared && pwd > $HOME/place"
     measure = '[ "$(cat $HOME/place)" = "$PWD" ] && echo noise && echo "{\\"ns\\": $(cat prepared)}"'
     steps = [{"argv": ["/bin/sh", "-c", prepare]}, {"argv": ["/bin/sh", "-c", measure]}]
-    return presets(number={"code": "request", "steps": steps, "compare": NUMBER})
+    return presets(number={"code": "request", "timeout_s": 900, "steps": steps, "compare": NUMBER})
 
 
 def commit(clone, **files):
@@ -83,10 +83,9 @@ def test_two_commits_are_compared_in_one_job(clone, client, keyed, compared, tmp
     fetched = run.fetch(tmp_path / "out")
     report = report_of(tmp_path / "out")
     assert [claim["name"] for claim in report["claims"]] == ["ratio", "ratio", "improvement"]
-    assert report["claims"][2] | {"definition": ""} == {
-        "name": "improvement", "value": 2.0, "arm": "candidate", "against": "baseline", "interval": [2.0, 2.0],
-        "definition": "",
-    }  # fmt: skip
+    change = report["claims"][2]
+    assert (change["arm"], change["against"]) == ("candidate", "baseline")
+    assert [change["value"], *change["interval"]] == pytest.approx([2.0] * 3)
     trees = [git(clone, "rev-parse", f"{name}^{{tree}}") for name in ("HEAD", "HEAD~1")]
     assert [report["config"][arm]["tree"] for arm in ("candidate", "baseline")] == trees
     # One log and one result for each step, as without a comparison.
@@ -269,6 +268,120 @@ def test_a_step_that_prints_no_number_ends_the_job(printed, clone, client, keyed
     assert reason.code == "no_sample"
     assert reason.message == (
         "step 0 printed no line with a JSON object that has a positive number at /ns, in the tree of the candidate"
+    )
+
+
+def answer(keyed, clone, presets, compare=None, baseline=None, **preset):
+    """Compare two commits under a preset of this body. Returns the run and its answer."""
+    body = {"code": "request", "timeout_s": 900, "compare": compare or NUMBER, **preset}
+    folder = presets(job=body)
+    run = Client(clone).run("job", against=baseline or "HEAD~1")
+    keyed.handle(preset_folder=str(folder), trust=ALLOW, sandbox="auto")
+    return run, run.client.result(run.branch)
+
+
+def shell(*scripts):
+    return [{"argv": ["/bin/sh", "-c", script]} for script in scripts]
+
+
+FORGE = f"""
+ls ../.. | wc -l >seen && ls .. | wc -l >>seen && [ "$(tr '\n' ' ' <seen)" = "1 2 " ] || exit 9
+mkdir -p results/research .mac-bridge
+for file in {wire.COMPARISON} {wire.COMPARISON_REPORT} results/research/other.json; do echo '{{}}' >$file; done
+printf '{{"ns": %s}}\\n' "$(cat number)"
+"""
+
+
+@pytest.mark.long
+def test_row_156_a_step_reaches_neither_the_other_tree_nor_the_report(
+    clone, client, keyed, presets, tmp_path
+):
+    """It looks for the other arms, and leaves a report of its own where the runner's would be."""
+    commit(clone, number="200", **{"forge.sh": FORGE})
+    commit(clone, number="100")
+
+    run, result = answer(keyed, clone, presets, steps=FORGED, collect=["results/research/*.json"])
+
+    assert result.state is State.SUCCEEDED, (result.reason, run.logs())
+    assert run.verify().holds
+    run.fetch(tmp_path / "out")
+    assert report_of(tmp_path / "out")["claims"][2]["value"] == pytest.approx(2.0)
+    assert sorted(file.path for file in result.files if not file.path.endswith(".log")) == [
+        wire.COMPARISON, f"{wire.LOGS}/summary.json", wire.COMPARISON_REPORT,
+    ]  # fmt: skip
+
+
+FORGED = [{"argv": ["/bin/sh", "forge.sh"]}]
+VOUCHED = f"""
+mkdir -p results/research
+printf '{{"kind": "kakeya.compare", "run": {{"id": "%s"}}}}' "$KAKEYA_RUN_ID" >{wire.COMPARISON_REPORT}
+echo kakeya-file "$KAKEYA_RUN_ID" "$(sha256sum <{wire.COMPARISON_REPORT} | cut -c -64)"
+"""
+
+
+def test_row_156_a_job_alone_makes_no_comparison(clone, client, keyed, presets):
+    """A report of that kind, and the line by which jobs vouch for files, count only if the runner compared."""
+    commit(clone, **{"forge.sh": VOUCHED})
+    collect = {"collect": ["results/research/*.json"], "gate": "reports"}
+    folder = presets(job={"code": "request", "steps": FORGED, "compare": NUMBER, **collect})
+
+    run = Client(clone).run("job")
+    keyed.handle(preset_folder=str(folder), trust=ALLOW)
+
+    result = client.result(run.branch)
+    assert result.gate, result.reason
+    assert "NOT_THIS_RUN" in {violation.code for violation in result.gate.violations}
+    assert run.client.comparison(run.branch) is None
+
+
+def test_a_comparison_that_takes_too_long_is_ended(clone, client, keyed, presets):
+    run, result = answer(keyed, clone, presets, {"measure": "wall"}, steps=shell("sleep 30"), timeout_s=2)
+
+    assert (result.state, result.reason.code) == (State.TIMED_OUT, "timeout")
+    assert "in the tree of the candidate" in result.reason.message
+    assert run.verify().holds
+
+
+def test_a_comparison_can_be_cancelled(clone, client, keyed, presets, runners, wait_for):
+    folder = presets(job={"code": "request", "steps": shell("sleep 1"), "compare": {"measure": "wall"}})
+    keyed.key()
+    runners.start(preset_folder=str(folder), trust=ALLOW)
+    run = Client(clone).run("job", against="HEAD~1")
+    wait_for(lambda: run.status().state is State.RUNNING)
+
+    run.cancel("enough")
+
+    assert run.wait(120).state is State.CANCELLED
+    result = client.result(run.branch)
+    assert result.reason.message == "the requester cancelled it: enough"
+    assert run.verify().holds
+
+
+def test_a_baseline_of_pointers_to_large_files_is_not_measured(clone, client, keyed, presets):
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 12345\n"
+    commit(clone, **{"number": pointer, ".gitattributes": "number filter=lfs diff=lfs merge=lfs -text\n"})
+    baseline = git(clone, "rev-parse", "HEAD")
+    git(clone, "rm", "--quiet", ".gitattributes")
+    commit(clone, number="7")
+
+    _, result = answer(keyed, clone, presets, baseline=baseline, steps=shell("cat number"))
+
+    assert (result.state, result.reason.code) == (State.FAILED, "lfs_pointers")
+    assert result.commands == []
+
+
+def test_attributes_of_the_baseline_change_no_file(clone, client, keyed, presets, tmp_path):
+    """Each arm has the bytes of its commit, whatever filters and line ends a tree asks for."""
+    commit(clone, number="5\n", **{".gitattributes": "* text eol=crlf ident export-ignore filter=evil\n"})
+    git(clone, "rm", "--quiet", ".gitattributes")
+    git(clone, "commit", "--quiet", "-m", "Without attributes")
+    same = "test $(wc -c < number) = 2 && exit 3; exit 4"
+
+    _, result = answer(keyed, clone, presets, NUMBER | {"rounds": 6}, steps=shell(same))
+
+    assert (result.reason.code, result.reason.message) == (
+        "exit_code",
+        "step 0 ended with 3, in the tree of the candidate",
     )
 
 
