@@ -26,7 +26,7 @@ _DRAFTED = "rounds_dflash"
 
 @check("PROVENANCE_MISSING", *ALL)
 def models_are_named(index: ReportIndex) -> Iterator[str]:
-    """The report names its code, and its models with their tokenizer."""
+    """The report names its code, models and tokenizer."""
     code = index.report.identity.code
     if code.commit is not None and code.dirty is None:
         yield "identity.code names a commit and does not say whether it was dirty"

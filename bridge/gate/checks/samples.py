@@ -23,7 +23,7 @@ def _list(index: ReportIndex, name: str) -> list[object]:
 
 @check("NOT_COVERED", *kinds.DECODED, kinds.KV_QUANT, kinds.SOLUTIONS)
 def arms_ran_equally_often(index: ReportIndex) -> Iterator[str]:
-    """Every arm ran on every prompt, as often as the others."""
+    """Every arm ran equally often on every prompt."""
     arms = [arm.name for arm in index.all_arms]
     for prompt in index.prompts:
         counts = {arm: len(index.rows_of(arm, prompt)) for arm in arms}
