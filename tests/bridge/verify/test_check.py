@@ -301,6 +301,18 @@ def test_rewritten_history_is_noticed(answer):
     assert "history" in answer.failed()
 
 
+def test_an_answer_upon_the_state_of_a_later_claim_is_noticed(answer):
+    git = answer.client.git
+    answer.client.remote.fetch(answer.branch)
+    before = git.text("rev-parse", f"{answer.tip}^")
+    state = json.loads(git.text("show", f"{before}:{wire.STATE}"))
+    later = json.dumps(state | {"token": state["token"] + 1, "salt": "0" * 16}).encode()
+    tree = objects.overlay(git, f"{before}^{{tree}}", {wire.STATE: later})
+    answer.rewrite({}, parents=[objects.commit(git, tree, [before], "A later claim\n", Identity("x", "x@y"))])
+
+    assert answer.failed() == ["history"]
+
+
 def test_the_answer_of_another_request_is_noticed(answer):
     other = answer.client.run("job", {"n": 3}).branch
     answer.rewrite({}, branch=other, parents=[other_tip := answer.client.view(other).tip])
