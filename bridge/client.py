@@ -16,6 +16,7 @@ from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.bus.wire import Result, State
 from bridge.common import environment
+from bridge.common.advice import step
 from bridge.errors import KakeyaError, UsageError, VerificationError
 from bridge.presets import Preset, Presets, find_preset, find_presets
 from bridge.presets.announced import Offers
@@ -386,7 +387,7 @@ class Client:
 
         report, files = self.answer(branch)
         if not report.holds:
-            raise VerificationError("the answer does not hold", fix=f"See: kakeya verify {branch}")
+            raise VerificationError("the answer does not hold", fix=step("See", "verify", branch))
         data = files.get(wire.COMPARISON)
         return None if data is None else read_comparison(data)
 

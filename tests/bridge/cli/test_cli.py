@@ -147,7 +147,7 @@ def test_an_error_is_data_with_json(kakeya, clone):
     assert done.returncode == 2
     assert error_of(done) == {
         "error": "there is no preset 'nop'", "code": "unknown_preset", "fix": "Did you mean noop?",
-        "exit_code": 2,
+        "exit_code": 2, "safe_to_retry": False,
     }  # fmt: skip
 
 
