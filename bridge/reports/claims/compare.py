@@ -22,7 +22,7 @@ RATIO = (
 )
 _CHANGE = (
     "how many times {} the candidate is than the baseline, by their ratio; claimed only if the ratio's whole interval "
-    "is farther from 1 than the null arm's"
+    "is outside of the null arm's interval, and farther from 1 than the null arm's ratio"
 )
 IMPROVEMENT, REGRESSION = "improvement", "regression"
 DEFINITIONS = {IMPROVEMENT: _CHANGE.format("better"), REGRESSION: _CHANGE.format("worse")}
@@ -36,9 +36,9 @@ class Interval(NamedTuple):
     high: float
 
     @property
-    def reach(self) -> float:
-        """How far the interval reaches from 1, as the logarithm of a factor."""
-        return max(abs(math.log(self.low)), abs(math.log(self.high)))
+    def distance(self) -> float:
+        """How far the estimate is from 1, as the logarithm of a factor."""
+        return abs(math.log(self.value))
 
     @property
     def gap(self) -> float:
@@ -57,8 +57,9 @@ class Ratios(NamedTuple):
 
     @property
     def is_change(self) -> bool:
-        """Whether the candidate's whole interval is farther from 1 than the null arm's."""
-        return self.candidate.gap > self.null.reach
+        """Whether the candidate's whole interval is outside of the null arm's, and farther from 1 than its ratio."""
+        is_outside = self.candidate.low > self.null.high or self.candidate.high < self.null.low
+        return is_outside and self.candidate.gap > self.null.distance
 
     def __str__(self) -> str:
         return f"candidate over baseline {self.candidate}, baseline over itself {self.null}"
