@@ -342,6 +342,7 @@ def test_a_comparison_that_takes_too_long_is_ended(clone, client, keyed, presets
     assert run.verify().holds
 
 
+@pytest.mark.long
 def test_a_comparison_can_be_cancelled(clone, client, keyed, presets, runners, wait_for):
     folder = presets(job={"code": "request", "steps": shell("sleep 1"), "compare": {"measure": "wall"}})
     keyed.key()
@@ -370,6 +371,7 @@ def test_a_baseline_of_pointers_to_large_files_is_not_measured(clone, client, ke
     assert result.commands == []
 
 
+@pytest.mark.long
 def test_attributes_of_the_baseline_change_no_file(clone, client, keyed, presets, tmp_path):
     """Each arm has the bytes of its commit, whatever filters and line ends a tree asks for."""
     commit(clone, number="5\n", **{".gitattributes": "* text eol=crlf ident export-ignore filter=evil\n"})
