@@ -194,3 +194,13 @@ def test_empty_lines_behind_a_thought_are_no_content():
 
 def test_empty_lines_before_any_thought_stay():
     assert OutputParser(thinking=("<think>", "</think>")).add("\n\na", last=True) == [{"content": "\n\na"}]
+
+
+def test_text_that_may_begin_a_stop_string_comes_before_the_call_behind_it():
+    parser = OutputParser(calling=CALLING, call_text=READER, stop=("STOP",))
+
+    deltas = parser.add(f"so ST{CALL}</tool_call>", last=True)
+
+    kinds = ["call" if "tool_calls" in delta else "text" for delta in deltas]
+    assert kinds == sorted(kinds, reverse=True)
+    assert "".join(delta.get("content") or "" for delta in deltas) == "so ST"
