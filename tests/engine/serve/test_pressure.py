@@ -9,6 +9,7 @@ from engine.serve.backend import Failed, Job, Options, Piece
 from engine.serve.metrics import Metrics
 from engine.serve.resident import expected_weights, load_resident
 from engine.serve.scheduler import thread
+from engine.serve.scheduler.residents import Residents
 from engine.serve.settings import Settings
 from tests.engine.serve.world import serving
 
@@ -79,6 +80,17 @@ def test_requests_that_load_different_models_at_once_load_each_once(monkeypatch)
         assert engine.residents.unloaded["pressure"] == 1
     finally:
         assert engine.stop(60)
+
+
+def test_room_is_made_of_idle_models_alone():
+    residents = Residents(Settings(models=("tiny", "tiny-hybrid"), dtype="float32"), lambda _: None)
+    for name in ("tiny", "tiny-hybrid"):
+        residents.get(name)
+
+    freed = residents.make_room(1 << 40, {"tiny"})
+
+    assert freed > 0
+    assert [*residents.by_name] == ["tiny"]
 
 
 def told(ended):
