@@ -23,6 +23,7 @@ from bridge.presets.announced import Offers
 from bridge.requests import request_commit, why_waiting
 from bridge.requests.follow import follow
 from bridge.requests.liveness import BranchAges, last_line, liveness_of, queue_of
+from bridge.requests.on_branch.carry import Carriers, not_forwarded
 from bridge.requests.outbox import Sent, find_branch, no_such_request, require_answer
 from bridge.requests.runners import read_offers, read_runners, with_jobs
 from bridge.requests.send import cancel, send
@@ -55,6 +56,8 @@ class Run:
     commit: str | None = None
     # Whether an earlier call under the same idempotency key had sent it.
     existing: bool = False
+    # The branch of the session that it was sent on, for a runner to forward.
+    session: str | None = None
 
     def status(self) -> Status:
         """Return the request's current status."""
@@ -116,6 +119,11 @@ class Client:
     def sent(self) -> Sent:
         """The record of the requests sent from here."""
         return Sent(self.git)
+
+    @property
+    def carriers(self) -> Carriers:
+        """The record of the requests that were sent on a branch of the user's own."""
+        return Carriers(self.git)
 
     @cached_property
     def branch_ages(self) -> BranchAges:
@@ -205,11 +213,14 @@ class Client:
         sign: bool = False,
         idempotency_key: str | None = None,
         against: str | None = None,
+        on_branch: str | None = None,
     ) -> Run:
         """Request a preset by pushing a request branch. With ``sign``, its commit is signed with the user's SSH key.
 
         With ``against``, the job runs the tree of that commit too, in turn, and compares the two.
         A second call with the same ``idempotency_key`` returns the request of the first one and sends nothing.
+        With ``on_branch`` (empty: the branch that is checked out), the request goes onto a branch of the user's own,
+        from where a runner forwards it: for those who may push to no other one.
 
         Raises:
             UsageError: the preset is unknown, or a parameter does not fit. Nothing was sent.
@@ -222,11 +233,14 @@ class Client:
         known = self.preset(preset)
         values = known.check_params(params or {})
         draft = request_commit.Draft(known, values, ref, snapshot, lifetime, labels, requested_by, against)
-        branch, commit, existing = send(
-            self.git, self.remote, self.sent, draft, namespace=namespace,
-            patterns=branch_names.lookup_patterns(namespace), sign=sign, idempotency_key=idempotency_key,
+        if on_branch is not None and idempotency_key is not None:
+            fix = "Leave one of them out: a request with a key needs a branch of its own."
+            raise UsageError("a request upon your own branch cannot have an idempotency key", fix=fix)
+        delivery = send(
+            self.git, self.remote, self.sent, draft, namespace=namespace, sign=sign, idempotency_key=idempotency_key,
+            patterns=branch_names.lookup_patterns(namespace), on_branch=on_branch,
         )  # fmt: skip
-        return Run(self, branch, commit, existing)
+        return Run(self, *delivery)
 
     def find(self, name: str | None = None) -> Run:
         """Return a request by its branch, its nonce or a part of either; by default the last one sent from here.
@@ -243,6 +257,10 @@ class Client:
             UsageError: it does not exist.
         """
         tip = self.remote.fetch(branch).get(branch)
+        if tip:
+            self.carriers.mark_forwarded(branch)
+        elif self.carriers.is_unforwarded(branch):
+            tip = self.sent.commit_of(branch)
         if tip is None:
             raise no_such_request(branch, self.remote)
         if self._last_read is None or (self._last_read.name, self._last_read.tip) != (branch, tip):
@@ -277,6 +295,9 @@ class Client:
             return replace(status, life=life, last_line=last_line(self.git, request_branch))
         if status.waits_for == "approval":
             return replace(status, reason=why_waiting.needs_approval(request_branch))
+        if status.waits_for == "runner" and self.carriers.is_unforwarded(request_branch.name):
+            carried = self.carriers.request(request_branch.name)
+            return replace(status, reason=not_forwarded(carried.session if carried else "your branch"))
         if status.waits_for == "runner" and not request_branch.cancel:
             # If the other branches cannot be read, the status is still shown.
             with suppress(KakeyaError):

@@ -35,6 +35,7 @@ from runner.policy import Policy
 from runner.state import archive, signing_key
 from runner.state.activity import StatusFile
 from runner.state.announcer import Announcer
+from runner.state.forwarding import Forwarder
 from runner.state.health import Health
 from runner.state.heartbeat import Heartbeat
 from runner.state.identity import instance_of
@@ -102,6 +103,7 @@ class RunnerContext:
 
     policy: Policy
     bus: Bus
+    forwarder: Forwarder
     ledger: Ledger
     presets: Presets
     identity: wire.Runner
@@ -165,6 +167,7 @@ def open_runner(policy: Policy, tell: Callable[[str], None]) -> Iterator[RunnerC
         context = RunnerContext(
             policy=policy,
             bus=bus,
+            forwarder=Forwarder(bus, state, tell),
             ledger=ledger,
             presets=presets,
             identity=identity,

@@ -292,10 +292,11 @@ class Remote:
         self.git.delete_refs(self.private + branch for branch in blocking)
         return bool(blocking)
 
-    def push(self, branch: str, commit: str, *, expect: str | None) -> bool:
+    def push(self, branch: str, commit: str, *, expect: str | None, is_own: bool = False) -> bool:
         """Set a branch to a commit if it still is at ``expect`` (None: does not exist). Returns whether it was set.
 
-        If the server's reply is lost, the branch is fetched to find out whether the push succeeded.
+        If the server's reply is lost, the branch is fetched to find out whether the push succeeded. ``is_own``: the
+        branch is one of the user's, so git's record of it in ``git branch -r`` stays.
 
         Raises:
             RefusedError: the server refuses the push.
@@ -309,7 +310,7 @@ class Remote:
                 return False
         self._wrote(branch, commit)
         # After a push to a named remote, git shows the branch in `git branch -r`, which the user should not see.
-        self._set_private(branch, commit, f"delete refs/remotes/{self.name}/{branch}\n")
+        self._set_private(branch, commit, "" if is_own else f"delete refs/remotes/{self.name}/{branch}\n")
         return True
 
     def _set_private(self, branch: str, commit: str, more: str = "") -> None:

@@ -16,7 +16,7 @@ from bridge.cli.common import (
     remote_option,
     slower_option,
 )
-from bridge.common.cli.commands import REFERENCE, Duration, flag, json_option, option
+from bridge.common.cli.commands import REFERENCE, TEXT, Duration, flag, json_option, option
 from bridge.common.cli.output import put, put_json, say
 from bridge.errors import KakeyaError, UsageError, one_line
 from bridge.presets import split_params
@@ -56,6 +56,10 @@ _NAMED = 5
     help="Compare with this commit, in one job.",
 )  # fmt: skip
 @slower_option
+@click.option(
+    "--on-branch", type=TEXT, is_flag=False, flag_value="", default=None, metavar="[BRANCH]",
+    help="Send it on your own branch, the only one that you may push to.",
+)  # fmt: skip
 @flag("--sign", "Sign the request with your SSH key (git's user.signingkey).")
 @flag("--snapshot", "Send the uncommitted changes of tracked files too.")
 @click.option(
@@ -80,8 +84,9 @@ _NAMED = 5
 @click.pass_context
 def command(
     context: click.Context, preset: str, params: tuple[str, ...], ref: str, wait: timedelta | None, expires: timedelta,
-    labels: tuple[str, ...], requested_by: str | None, key: str | None, against: str | None, prefix: str | None,
-    suffix: str | None, slower: float | None, *, sign: bool, snapshot: bool, quiet: bool, raw: bool, as_json: bool,
+    labels: tuple[str, ...], requested_by: str | None, key: str | None, against: str | None, on_branch: str | None,
+    prefix: str | None, suffix: str | None, slower: float | None, *, sign: bool, snapshot: bool, quiet: bool,
+    raw: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Request a job.
 
@@ -96,16 +101,21 @@ def command(
     run = client.run(
         preset, known.read_params(split_params(params, known.params)), ref=ref, snapshot=snapshot, lifetime=expires,
         labels=labels, requested_by=requested_by, sign=sign, idempotency_key=key, against=against,
+        on_branch=on_branch,
     )  # fmt: skip
     try:
         if snapshot and (left_out := request_commit.untracked(client.git)):
             more = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
             some = one_line(", ".join(left_out[:_NAMED])) + more
             say(f"note: untracked files were not sent: {some}. To send a file, `git add` it first")
-        if places := unseen_where_read(client.remote, run.branch):
+        if run.session:
+            say(f"note: it is on {run.session}, from where a runner forwards it")
+        elif places := unseen_where_read(client.remote, run.branch):
             say(f"note: {places}, where the request is not seen. Both must be the same repository")
         if as_json:
             sent = {"branch": run.branch, "request": run.commit, "preset": preset, "existing": run.existing}
+            if run.session:
+                sent["session"] = run.session
             put_json({"event": "sent", **sent})
         elif wait is None:
             put(run.branch)

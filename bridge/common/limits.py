@@ -76,6 +76,12 @@ BUS_FILE_BYTES = 64 * KIB
 BUS_FOLDER_BYTES = 1 * MIB
 BUS_FOLDER_S = 10.0
 
+# Sessions' branches from which requests are forwarded: how many new commits of each are looked at, how many requests a
+# poll forwards, and how many are remembered.
+SESSION_COMMITS = 200
+FORWARDED_A_POLL = 20
+FORWARDED = 20_000
+
 # Files of one answer, as its result lists them. A preset may collect 1,000 reports, and has at most 16 logs.
 ANSWER_FILES = 2_000
 # Other lists of one answer: its steps, each with one log; the arguments of a step; notes (skipped files,

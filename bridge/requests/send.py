@@ -2,19 +2,23 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import NamedTuple
 
 from bridge.bus import history, objects, wire
 from bridge.bus.branch_names import Namespace
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.bus.wire import CancelFile
-from bridge.common.advice import TRY_AGAIN, Advice, step
-from bridge.errors import InfrastructureError, KakeyaError
+from bridge.common.advice import TRY_AGAIN, Advice
+from bridge.errors import InfrastructureError, KakeyaError, RefusedError
 from bridge.manifest import format_time
 from bridge.requests import idempotency, request_commit
 from bridge.requests.binding import Binding, repository_name
+from bridge.requests.on_branch import carry
+from bridge.requests.on_branch.carrier import CarriedCancel
 from bridge.requests.outbox import Sent
 from bridge.requests.request_commit import Draft, Prepared
 from bridge.system.git import Git
@@ -22,6 +26,17 @@ from bridge.system.git import Git
 _ATTEMPTS = 20
 # How long a cancellation is tried. After each refused push it waits until the newer commit can be read.
 _CANCEL_S = 120.0
+
+
+class Delivery(NamedTuple):
+    """A request that was sent."""
+
+    branch: str
+    commit: str
+    # Whether an earlier call with the same key had sent it.
+    existing: bool = False
+    # The session's branch that it is on, for a runner to forward; None if it has its own branch already.
+    session: str | None = None
 
 
 def send(
@@ -34,11 +49,12 @@ def send(
     patterns: tuple[str, ...],
     sign: bool,
     idempotency_key: str | None,
-) -> tuple[str, str, bool]:
-    """Push a request branch, and record it in ``sent``.
+    on_branch: str | None = None,
+) -> Delivery:
+    """Push a request branch, and record it in ``sent``. Raises the errors of ``Client.run``.
 
-    Returns the branch, the request's commit, and whether an earlier call with the same key had sent it. Raises the
-    errors of ``Client.run``.
+    With ``on_branch``, the request goes onto that branch of the session (empty: the one that is checked out). It also
+    does if the remote refuses new branches, now or in an earlier call.
     """
 
     def bind(branch: str) -> Binding:
@@ -60,8 +76,13 @@ def send(
             }
             key = idempotency.Key.of(idempotency_key, who, content, idempotency.read_secret(git))
             sender = idempotency.IdempotentSender(git, remote, sent, patterns)
-            return sender.send(key, lambda nonce: make(nonce=nonce, prove=key.proof))
-        return (*_send_new(remote, sent, make()), False)
+            return Delivery(*sender.send(key, lambda nonce: make(nonce=nonce, prove=key.proof)))
+        if on_branch is not None:
+            return _send_on(git, remote, sent, make(), carry.session_branch(git, remote, on_branch))
+        session = carry.remembered_session(git, remote)
+        return (
+            _send_on(git, remote, sent, make(), session) if session else _send_new(git, remote, sent, make())
+        )
     except InfrastructureError as error:
         error.sends_again = error.code == "unsure" and idempotency_key is None
         if error.code == "unsure" and idempotency_key is not None:
@@ -69,20 +90,43 @@ def send(
         raise
 
 
-def _send_new(remote: Remote, sent: Sent, prepared: Prepared) -> tuple[str, str]:
+def _send_new(git: Git, remote: Remote, sent: Sent, prepared: Prepared) -> Delivery:
     """Push a request. It is recorded first, so that it is known here even if the reply to the push is lost."""
     branch, commit = prepared.branch, prepared.commit
     sent.add(branch, commit)
     try:
         if not remote.push(branch, commit, expect=None):
-            raise InfrastructureError(f"{branch} exists on the remote already", fix=Advice(TRY_AGAIN, "."))
+            raise InfrastructureError(f"{branch} exists on the remote already", fix="Try again.")
+    except RefusedError as refusal:
+        sent.forget(branch)
+        session = None if refusal.code == "squatted" else carry.usable_session(git, remote)
+        if session is None:
+            raise
+        try:
+            delivery = _send_on(git, remote, sent, prepared, session)
+        except KakeyaError:
+            raise refusal from None
+        carry.remember(git, remote)
+        return delivery
     except KakeyaError as error:
         if error.code == "unsure":
-            error.fix = step("Look before you send it again, or it may run twice", "status", branch)
+            error.fix = f"Look before you send it again, or it may run twice: kakeya status {branch}"
         else:
             sent.forget(branch)
         raise
-    return branch, commit
+    return Delivery(branch, commit)
+
+
+def _send_on(git: Git, remote: Remote, sent: Sent, prepared: Prepared, session: str) -> Delivery:
+    """Push a request upon a session's branch."""
+    sent.add(prepared.branch, prepared.commit)
+    try:
+        carry.send_on_branch(git, remote, session, prepared)
+    except KakeyaError as error:
+        if error.code != "unsure":
+            sent.forget(prepared.branch)
+        raise
+    return Delivery(prepared.branch, prepared.commit, session=session)
 
 
 def cancel(git: Git, remote: Remote, look: Callable[[], RequestBranch], reason: str) -> RequestBranch:
@@ -101,6 +145,9 @@ def cancel(git: Git, remote: Remote, look: Callable[[], RequestBranch], reason: 
         note = CancelFile(
             schema_version=2, branch=name, request=branch.request, by=by, at=at, reason=reason[:500]
         )
+        if carried := carry.Carriers(git).request(name):
+            carry.cancel_on_branch(git, remote, CarriedCancel(carried.session, note))
+            return replace(branch, cancel=note)
         tree = objects.overlay(git, f"{branch.tip}^{{tree}}", {wire.CANCEL: note.to_bytes()})
         commit = objects.commit(git, tree, [branch.tip], f"Cancel {name}\n\n[skip ci]\n", who)
         if remote.push(name, commit, expect=branch.tip):

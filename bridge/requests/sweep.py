@@ -8,6 +8,7 @@ from bridge.bus import times
 from bridge.bus.branch_names import requested_at
 from bridge.bus.remote import Remote
 from bridge.requests.liveness import is_expired
+from bridge.requests.on_branch.carry import Carriers
 from bridge.requests.outbox import Sent
 from bridge.system.git import Git
 from bridge.verify.signed_history import Reader
@@ -76,6 +77,7 @@ def sweep(
     if not dry_run:
         for name in mine:
             sent.forget(name)
+            Carriers(git).forget(name)
         if on_remote:
             deletable = [b for b in deletable if remote.delete(b, expect=old[b])]
     young = {name for name in (*known, *(listed if on_remote else ())) if requested_at(name) >= before}

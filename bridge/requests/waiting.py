@@ -30,6 +30,8 @@ class Code(StrEnum):
     BRANCH = "branch"
     LABELS = "labels"
     PRESET = "preset"
+    # It is on a session's branch, and no runner has created its request branch yet.
+    FORWARD = "forward"
     MAINTENANCE = "maintenance"
     DRAINING = "draining"
     QUOTA = "quota"

@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
-from bridge.bus import exact_refs, history, lookup
+from bridge.bus import branch_names, exact_refs, history, lookup
 from bridge.bus.history import RequestBranch
 from bridge.bus.hosts.push_end import PushEnd, PushError
 from bridge.common import limits
@@ -58,7 +58,13 @@ class Bus(Fetcher):
     def __init__(self, settings: policy.Bus, state_folder: Path) -> None:
         self._secret = token_of(settings)
         opened = open_store(settings, state_folder / "store.git", self._secret)
-        super().__init__(replace(opened, on_failure=self._suspect), settings.url, tuple(settings.patterns))
+        self.request_patterns = tuple(settings.patterns)
+        patterns = (*self.request_patterns, *settings.forward)
+        super().__init__(replace(opened, on_failure=self._suspect), settings.url, patterns)
+        # The tips of the sessions' branches from which requests are forwarded, as of the last fetch.
+        self.sessions: Mapping[str, str] = {}
+        self._all_tips: Mapping[str, str] = {}
+        self._request_tips: dict[str, str] = {}
         self.budget = Budget(settings.budget, lambda: self.sightings.lag_s)
         self.piggyback: PiggybackRef | None = None
         # Set by each failure of git: the store may be damaged.
@@ -78,6 +84,35 @@ class Bus(Fetcher):
     def secrets(self) -> list[str]:
         """Texts that must never appear in a log."""
         return [self._secret] if self._secret else []
+
+    def fetch(self) -> dict[str, str]:
+        """Fetch new branches and return the tips of all request branches, as ``Fetcher.fetch`` does."""
+        tips = super().fetch()
+        if len(self.patterns) == len(self.request_patterns):
+            return tips
+        if tips is not self._all_tips:
+            self._all_tips = tips
+            self._request_tips = {
+                name: tip for name, tip in tips.items() if branch_names.matches(name, self.request_patterns)
+            }
+            self.sessions = {name: tip for name, tip in tips.items() if name not in self._request_tips}
+        return self._request_tips
+
+    def create(self, commits: Mapping[str, str]) -> dict[str, Pushed]:
+        """Create branches, given as ``{branch: commit id}``, with one push. STALE: the branch exists already."""
+        if not commits:
+            return {}
+        refs = {f"refs/heads/{branch}": commit for branch, commit in commits.items()}
+        error = self._push(refs, dict.fromkeys(refs), None)
+        ends = {}
+        for branch, commit in commits.items():
+            ref = f"refs/heads/{branch}"
+            if error is None or error.end(ref) is PushEnd.ACCEPTED:
+                ends[branch] = Pushed.DONE
+                self._see({branch: commit}, own=True)
+            else:
+                ends[branch] = Pushed.STALE if error.is_overtaken(ref) else Pushed.FAILED
+        return ends
 
     def push(self, branch: str, commit: str, *, expect: str) -> Pushed:
         """Move a branch from ``expect`` to its descendant ``commit`` in one compare-and-swap.

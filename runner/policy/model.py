@@ -64,6 +64,8 @@ class Bus(_Section):
 
     url: Annotated[str, Field(min_length=1)]
     patterns: Annotated[list[str], Field(min_length=1)] = list(branch_names.DEFAULT_PATTERNS)
+    # Branches of agents' sessions, such as claude/*, from which requests are forwarded.
+    forward: Annotated[list[str], Field(max_length=32)] = []
     # File with the token for an HTTPS remote. The token is passed only to git, in its environment.
     token_file: _File | None = None
     poll_s: Annotated[float, Field(ge=0.05, le=3600)] | None = None
@@ -76,7 +78,7 @@ class Bus(_Section):
     notes: bool = False
     presence_s: Annotated[float, Field(ge=1, le=7200)] | None = 300.0
 
-    @field_validator("patterns")
+    @field_validator("patterns", "forward")
     @classmethod
     def _patterns_are_prefixes(cls, value: list[str]) -> list[str]:
         for pattern in value:

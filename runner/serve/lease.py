@@ -5,6 +5,7 @@ later claim has a higher fencing token, so a runner that was suspended can no lo
 """
 
 import secrets
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from bridge.bus import objects, wire
@@ -167,6 +168,10 @@ class Lease:
         """Continue on top of the commit that the requester added to the branch."""
         self.request_branch = branch
         self.tip = branch.tip or self.tip
+
+    def cancel(self, note: CancelFile) -> None:
+        """Let the next states hold a cancellation that came on another branch."""
+        self.request_branch = replace(self.request_branch, cancel=note)
 
     def owns_state(self, branch: RequestBranch) -> bool:
         """Return whether the last state is still this runner's, with only unsigned states on top of it."""

@@ -110,8 +110,8 @@ def once(context: RunnerContext, name: str, commit: str | None = None) -> State 
     Raises:
         RefusedError: this runner does not serve the branch or the branch does not exist.
     """
-    if not branch_names.is_safe(name) or not branch_names.matches(name, context.bus.patterns):
-        message = f"{name!r} is not served here: the policy accepts {', '.join(context.bus.patterns)}"
+    if not branch_names.is_safe(name) or not branch_names.matches(name, context.bus.request_patterns):
+        message = f"{name!r} is not served here: the policy accepts {', '.join(context.bus.request_patterns)}"
         raise RefusedError(message, code="branch_not_served")
     order = context.update_operator_mode()
     if not order.takes_requests:

@@ -48,6 +48,8 @@ class Poller:
         unsent = push_pending_answers(context, self._unsent)
         self._unsent.forget_all_but(unsent.values())
         tips = context.bus.fetch()
+        if order.takes_requests and context.forwarder.see(context.bus.sessions, tips):
+            tips = context.bus.fetch()
         self._tell_left_out()
         if news := context.clock.news():
             context.operator.tell(news)

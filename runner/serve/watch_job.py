@@ -107,6 +107,9 @@ class Keepalive:
             self._last_look = time.monotonic()
             if reason := _look(self._lease):
                 raise RunStopped(reason)
+            if cancel := context.forwarder.cancellation(self._lease.branch, self._lease.request):
+                self._lease.cancel(cancel)
+                raise RunStopped(StopReason.CANCELLED)
 
     def beat(self, step: int | None = None) -> Pushed | None:
         """Push a heartbeat if it is time. Returns the push's result, or None if no push was tried."""

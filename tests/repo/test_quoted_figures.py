@@ -168,12 +168,6 @@ QUOTED: list[tuple[str, str, list[Figure]]] = [
      [over_plain(TINY, ADAPTIVE), over_plain(HYBRID, ADAPTIVE)]),
     (JOURNEY, "3.1 to 3.2 before, {:.1f} in the last report", [tau(TINY, ADAPTIVE)]),
     (JOURNEY, "drafter alone {:.2f} and {:.2f} |", [speedup(TINY, DRAFTER), speedup(HYBRID, DRAFTER)]),
-    *((JOURNEY, f"{older} | {{:.2f}} |", [speedup(pair, arm)]) for pair, arm, older in (
-        (TINY, ADAPTIVE, "1.33 to 1.91"), (TINY, LOOKUP, "1.45 to 2.10"), (TINY, DRAFTER, "0.91 to 1.11"),
-        (HYBRID, ADAPTIVE, "1.38 to 1.80"), (HYBRID, LOOKUP, "1.36 to 1.77"), (HYBRID, DRAFTER, "0.85 to 1.00"),
-    )),
-    (JOURNEY, "[`tiny`](results-tiny.md#spec-tiny), worst prompt {:.2f}", [worst(TINY, ADAPTIVE)]),
-    (JOURNEY, "[`tiny-hybrid`](results-tiny.md#spec-tiny-hybrid), worst prompt {:.2f}", [worst(HYBRID, ADAPTIVE)]),
     (BROWSER, "verify(8) costs {:.1f} to {:.1f} times verify(1) on a CPU", [least(*EIGHT), most(*EIGHT)]),
     (BROWSER, "With tau of {:.1f} to {:.1f} and verify(8) at 2 times verify(1)", [least(*TAUS), most(*TAUS)]),
     (BROWSER, "a draft of half a plain step gives {:.2f} to {:.2f}", [at_two(least(*TAUS)), at_two(most(*TAUS))]),

@@ -1,0 +1,162 @@
+"""Puts requests and cancellations onto a session's own branch, for a runner to forward.
+
+The branch that is checked out moves to the new commit if git's own next push needs that. The commit has the same files
+as the one before, so working tree and index stay as they are.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from bridge.bus import exact_refs, history, objects
+from bridge.bus.remote import Remote
+from bridge.common import limits
+from bridge.common.advice import SNAPSHOT, Advice
+from bridge.errors import InfrastructureError, KakeyaError, UsageError
+from bridge.requests import request_commit
+from bridge.requests.on_branch import carrier
+from bridge.requests.on_branch.carrier import CarriedCancel, CarriedRequest
+from bridge.requests.request_commit import Prepared
+from bridge.requests.waiting import Code, Reason
+from bridge.system.git import Git
+
+# The commit that carries each request, and whether its request branch has not been seen yet.
+_CARRIERS = "refs/kakeya-carriers/"
+_UNFORWARDED = "refs/kakeya-unforwarded/"
+_TRIES = 20
+
+
+@dataclass(frozen=True)
+class Carriers:
+    """The records of requests that were sent on a session's branch."""
+
+    git: Git
+
+    def add(self, branch: str, commit: str) -> None:
+        """Record the commit that carries the request of a branch."""
+        self.git("update-ref", _CARRIERS + branch, commit)
+        self.git("update-ref", _UNFORWARDED + branch, commit)
+
+    def request(self, branch: str) -> CarriedRequest | None:
+        """Return the request of a branch as it was sent; None if it was not sent on a session's branch."""
+        commit = objects.resolve(self.git, _CARRIERS + branch)
+        if commit is None:
+            return None
+        (raw,) = objects.read_many(self.git, [commit], max_bytes=limits.COMMIT_BYTES, kind="commit")
+        carried = carrier.read_carrier(raw or b"")
+        return carried if isinstance(carried, CarriedRequest) else None
+
+    def is_unforwarded(self, branch: str) -> bool:
+        """Return whether no runner was seen to have created the request branch yet."""
+        return objects.resolve(self.git, _UNFORWARDED + branch) is not None
+
+    def mark_forwarded(self, branch: str) -> None:
+        """Record that the request branch exists."""
+        self.git("update-ref", "-d", _UNFORWARDED + branch)
+
+    def forget(self, branch: str) -> None:
+        """Remove a record."""
+        self.git.delete_refs([_CARRIERS + branch, _UNFORWARDED + branch])
+
+
+def session_branch(git: Git, remote: Remote, name: str | None) -> str:
+    """Return the branch that may carry requests: ``name``, or the one that is checked out.
+
+    Raises:
+        UsageError: there is none, or it is the remote's default branch.
+    """
+    branch = name or request_commit.current_branch(git)
+    if branch is None:
+        raise UsageError("no branch is checked out", fix="Name it: --on-branch=BRANCH")
+    head = exact_refs.find_head(git, remote.name)
+    if head and head[0] == branch:
+        fix = "Name the branch of your session: --on-branch=BRANCH"
+        raise UsageError(
+            f"{branch} is the default branch of {remote.name}, which carries no requests", fix=fix
+        )
+    return branch
+
+
+def usable_session(git: Git, remote: Remote) -> str | None:
+    """Return the branch that is checked out if it may carry requests, and is on the remote already."""
+    try:
+        branch = session_branch(git, remote, None)
+        return branch if exact_refs.find_branch(git, remote.name, branch) else None
+    except KakeyaError:
+        return None
+
+
+def remember(git: Git, remote: Remote) -> None:
+    """Record in this clone that the remote takes no new branches."""
+    if remote.name in git.text("remote").split("\n"):
+        git("config", _setting(remote), "true", ok=range(256))
+
+
+def remembered_session(git: Git, remote: Remote) -> str | None:
+    """Return the branch to send on if the remote is known to take no new branches."""
+    known = git.maybe("config", "--type=bool", _setting(remote)) == "true"
+    return usable_session(git, remote) if known else None
+
+
+def _setting(remote: Remote) -> str:
+    return f"remote.{remote.name}.kakeyaOnBranch"
+
+
+def send_on_branch(git: Git, remote: Remote, session: str, prepared: Prepared) -> None:
+    """Push a request upon the session's branch. Raises the errors of ``Client.run``."""
+    (raw,) = objects.read_many(git, [prepared.commit], max_bytes=limits.COMMIT_BYTES, kind="commit")
+    manifest = prepared.request.to_json().encode()
+    carried = CarriedRequest(session, prepared.branch, manifest, raw or b"")
+    message = carrier.request_message(carried, prepared.request.preset)
+    commit = _push_upon(git, remote, session, message, objects.parents_of(git, prepared.commit))
+    Carriers(git).add(prepared.branch, commit)
+
+
+def cancel_on_branch(git: Git, remote: Remote, carried: CarriedCancel) -> None:
+    """Push a cancellation upon the session's branch. Raises the errors of ``Client.cancel``."""
+    _push_upon(git, remote, carried.session, carrier.cancel_message(carried), ())
+
+
+def _push_upon(git: Git, remote: Remote, session: str, message: str, needed: Collection[str]) -> str:
+    """Push an empty commit upon a branch, which must hold the commits that are needed, and return its id."""
+    who = request_commit.identity(git)
+    for _ in range(_TRIES):
+        there = remote.fetch(session).get(session)
+        here = objects.resolve(git, f"refs/heads/{session}")
+        base = _base(git, remote, session, here, there)
+        for commit in needed:
+            if not history.is_ancestor(git, commit, base):
+                fix = Advice(
+                    f"Commit your work on {session}, and leave out ", SNAPSHOT, " and other commits."
+                )
+                raise UsageError(
+                    f"the commit {commit[:12]} is not on {session}, which carries the request", fix=fix
+                )
+        commit = objects.commit(git, git.text("rev-parse", f"{base}^{{tree}}"), [base], message, who)
+        if remote.push(session, commit, expect=there, is_own=True):
+            if base == here:
+                git("update-ref", "-m", "kakeya: request", f"refs/heads/{session}", commit, here, ok=(0, 128))
+            return commit
+    raise InfrastructureError(f"{session} changed faster than it could be pushed to", fix="Try again.")
+
+
+def _base(git: Git, remote: Remote, session: str, here: str | None, there: str | None) -> str:
+    """Return the newer one of a branch's commits here and on the remote."""
+    if here is None and there is None:
+        raise UsageError(
+            f"there is no branch {session} here or on {remote.name}", fix="Name one that exists."
+        )
+    if here is None or there is None:
+        return str(here or there)
+    if history.is_ancestor(git, there, here):
+        return here
+    if history.is_ancestor(git, here, there):
+        return there
+    fix = f"Run: git pull --rebase {remote.name} {session}"
+    raise UsageError(f"{session} here and on {remote.name} have diverged", fix=fix)
+
+
+def not_forwarded(session: str) -> Reason:
+    """Return why a request waits on a session's branch."""
+    pattern = f"{session.rpartition('/')[0] or session}/*"
+    fix = f"A runner takes it from there if its policy lists the branch under bus.forward, such as {pattern}."
+    return Reason(Code.FORWARD, f"no runner has forwarded it from {session} yet", fix)

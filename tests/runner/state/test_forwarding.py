@@ -1,0 +1,382 @@
+"""An agent that may push to one branch only: its requests go on that branch, and a runner forwards them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from bridge.bus import branch_names, objects, wire
+from bridge.bus.wire import State
+from bridge.client import Client
+from bridge.common import limits
+from bridge.errors import KakeyaError, UsageError
+from bridge.requests.on_branch import carrier
+from bridge.requests.on_branch.carrier import CarriedRequest
+from bridge.system.git import Git
+from runner.serve.poll import Poller
+from tests.conftest import git
+
+pytestmark = pytest.mark.bus
+
+SESSION = "claude/session-1"
+FORWARD = {"bus": {"forward": ["claude/*"]}}
+HOOK = """#!/bin/sh
+[ -n "$AGENT$REMOTE_USER$SSH_CONNECTION" ] || exit 0
+[ "$1" = "refs/heads/claude/session-1" ] && exit 0
+echo "this session may push to claude/session-1 only" >&2
+exit 1
+"""
+
+
+def confine(bus, clone, monkeypatch):
+    """Let the agent in the clone push to its session's branch alone."""
+    git(clone, "checkout", "--quiet", "-b", SESSION)
+    git(clone, "push", "--quiet", "--set-upstream", "origin", SESSION)
+    (bus / "hooks").mkdir(exist_ok=True)
+    (bus / "hooks" / "update").write_text(HOOK)
+    (bus / "hooks" / "update").chmod(0o755)
+    monkeypatch.setenv("AGENT", "yes")
+
+
+@pytest.fixture
+def agent(bus, clone, touching, monkeypatch):
+    """A client that may push to its session's branch alone, and knows the host's presets."""
+    confine(bus, clone, monkeypatch)
+    monkeypatch.setenv("KAKEYA_PRESETS", str(touching))
+    return Client(clone)
+
+
+@pytest.fixture
+def handle(host, monkeypatch):
+    """Let a runner handle what there is, with its own right to push."""
+
+    def run(name="one", **policy):
+        with monkeypatch.context() as patch:
+            patch.delenv("AGENT", raising=False)
+            host.handle(name, **{**FORWARD, **policy})
+
+    return run
+
+
+def refs(bus):
+    """Return the branches of the bus."""
+    return git(bus, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").splitlines()
+
+
+def carried(session=SESSION, branch=None, manifest=b"{}", commit=b""):
+    branch = branch or f"mac-bridge/touch-{branch_names.new_nonce()}"
+    return CarriedRequest(session, branch, manifest, commit)
+
+
+def put(clone, message, upon=SESSION, branch=SESSION):
+    """Push an empty commit with a message of one's own upon a branch, and return it."""
+    repo = Git.of_user(clone)
+    tip = repo.text("rev-parse", upon)
+    who = objects.Identity("A Stranger", "stranger@example.invalid")
+    commit = objects.commit(repo, repo.text("rev-parse", f"{tip}^{{tree}}"), [tip], message, who)
+    git(clone, "push", "--quiet", "--force", "origin", f"{commit}:refs/heads/{branch}")
+    return commit
+
+
+class TestTheAgent:
+    def test_a_refused_branch_makes_the_request_go_on_the_session_s_own(self, agent, clone, handle, ran):
+        head, files = git(clone, "rev-parse", "HEAD"), git(clone, "status", "--porcelain")
+        run = agent.run("touch")
+        assert run.session == SESSION
+        assert git(clone, "rev-parse", "HEAD^") == head
+        assert git(clone, "diff", "HEAD", head) == ""
+        assert git(clone, "status", "--porcelain") == files
+        assert git(clone, "rev-parse", "@{upstream}") == git(clone, "rev-parse", "HEAD")
+
+        status = run.status()
+        assert (status.state, status.reason.code) == (State.REQUESTED, "forward")
+        assert SESSION in status.reason.message
+
+        handle()
+        assert run.status().state is State.SUCCEEDED
+        assert ran.exists()
+        assert run.verify().holds
+        assert run.logs() is not None
+
+    def test_the_refusal_is_remembered(self, agent, clone, http_bus):
+        git(clone, "remote", "set-url", "origin", http_bus.url)
+
+        def pushes():
+            agent.run("touch")
+            count = sum(path.endswith("/git-receive-pack") for _, path, _ in http_bus.requests)
+            http_bus.requests.clear()
+            return count
+
+        assert (pushes(), pushes()) == (2, 1)
+
+    @pytest.mark.long
+    def test_ten_requests_with_own_commits_between(self, agent, bus, clone, handle):
+        runs = []
+        for number in range(10):
+            runs.append(agent.run("count", {"n": number + 1}))
+            if number % 3 == 0:
+                (clone / "work.txt").write_text(str(number))
+                git(clone, "add", "--all")
+                git(clone, "commit", "--quiet", "-m", "Work")
+                git(clone, "push", "--quiet")
+        handle()
+        assert [run.status().state for run in runs] == [State.SUCCEEDED] * 10
+        assert sum("/mac-bridge-count-" in name for name in refs(bus)) == 10
+        assert git(clone, "log", "--format=", "--name-only", "main..").split() == ["work.txt"] * 4
+
+    @pytest.mark.long
+    def test_a_named_branch_need_not_be_checked_out(self, agent, clone, handle):
+        git(clone, "checkout", "--quiet", "--detach", "main")
+        run = agent.run("touch", on_branch=SESSION)
+        handle()
+        assert run.status().state is State.SUCCEEDED
+
+    @pytest.mark.long
+    def test_a_signed_request_stays_signed(self, agent, clone, handle, signers):
+        trust = {"trust": {"code_request": "signed", "allowed_signers": str(signers.allow("ann"))}}
+        git(clone, "config", "user.signingkey", str(signers.key("ann")))
+        git(clone, "config", "user.email", "ann@example.invalid")
+        unsigned, signed = (agent.run("where", {"path": "tests"}, sign=sign) for sign in (False, True))
+        handle(**trust)
+        assert unsigned.status().state is State.REFUSED
+        assert signed.status().state is State.SUCCEEDED
+
+    def test_cancelled_before_it_is_forwarded(self, agent, handle, ran):
+        run = agent.run("touch")
+        assert run.cancel("a mistake").state is State.CANCELLED
+        handle()
+        assert run.status().state is State.CANCELLED
+        assert not ran.exists()
+
+    @pytest.mark.long
+    def test_cancelled_while_it_waits(self, agent, handle):
+        run = agent.run("elsewhere", labels=["nowhere"])
+        handle()
+        run.cancel()
+        handle()
+        assert run.status().state is State.CANCELLED
+
+    @pytest.mark.parametrize(
+        ("how", "says"),
+        [
+            ({"on_branch": "main"}, "default branch"),
+            ({"on_branch": "claude/nothing"}, "no branch claude/nothing"),
+            ({"on_branch": "", "snapshot": True}, "is not on"),
+            ({"on_branch": "", "idempotency_key": "k"}, "idempotency key"),
+        ],
+    )
+    def test_what_cannot_be_sent_on_a_branch(self, agent, clone, bus, how, says):
+        (clone / "readme.txt").write_text("changed\n")
+        before = git(bus, "rev-parse", SESSION)
+        with pytest.raises(UsageError, match=says):
+            agent.run("touch", **how)
+        assert git(bus, "rev-parse", SESSION) == before
+        assert agent.sent.branches() == []
+
+    def test_diverged_branches_are_left_alone(self, agent, clone):
+        put(clone, "Somebody else's\n", upon="main")
+        git(clone, "commit", "--quiet", "--allow-empty", "-m", "Mine")
+        with pytest.raises(UsageError, match="have diverged"):
+            agent.run("touch", on_branch="")
+
+    def test_work_of_others_on_the_branch_is_kept(self, agent, clone, bus, handle):
+        theirs = put(clone, "Somebody else's\n")
+        run = agent.run("touch", on_branch="")
+        assert git(bus, "rev-parse", f"{SESSION}^") == theirs
+        assert git(clone, "rev-parse", "HEAD") == git(clone, "rev-parse", f"{theirs}^")
+        handle()
+        assert run.status().state is State.SUCCEEDED
+
+
+class TestTheRunner:
+    def test_forwards_nothing_unless_its_policy_says_so(self, agent, bus, handle):
+        agent.run("touch")
+        handle(bus={})
+        assert sorted(refs(bus)) == [SESSION, "main"]
+
+    def test_forwards_once(self, agent, bus, handle, ran):
+        """Also after a restart, for another runner, and once the answered branch is gone."""
+        run = agent.run("touch")
+        handle()
+        ran.unlink()
+        handle()
+        handle("two")
+        git(bus, "update-ref", "-d", f"refs/heads/{run.branch}")
+        handle()
+        handle("two")
+        assert not ran.exists()
+        assert run.branch not in refs(bus)
+
+    def test_two_that_race_make_one_request_branch(self, agent, host, bus, monkeypatch):
+        run = agent.run("touch")
+        monkeypatch.delenv("AGENT")
+        with host.context("one", **FORWARD) as one, host.context("two", **FORWARD) as two:
+            for context in (one, two):
+                context.bus.fetch()
+            assert one.forwarder.see(one.bus.sessions, {})
+            two.forwarder.see(two.bus.sessions, {})
+            assert git(bus, "rev-parse", run.branch) == run.commit
+            for context in (one, two):
+                Poller(context).poll()
+        assert run.status().state is State.SUCCEEDED
+        assert int(git(bus, "rev-list", "--count", "--grep=claimed", run.branch)) == 1
+
+    def test_a_force_push_withdraws_only_what_was_not_forwarded(self, agent, bus, clone, handle):
+        first = agent.run("touch")
+        handle()
+        second = agent.run("touch")
+        git(clone, "reset", "--quiet", "--hard", "main")
+        git(clone, "push", "--quiet", "--force", "origin", SESSION)
+        handle()
+        assert first.status().state is State.SUCCEEDED
+        assert second.branch not in refs(bus)
+        assert second.status().state is State.REQUESTED
+
+    def test_another_session_s_branch_made_from_it_is_no_second_request(self, agent, bus, handle):
+        agent.run("touch")
+        git(bus, "update-ref", "refs/heads/claude/session-2", f"refs/heads/{SESSION}")
+        git(bus, "update-ref", "-d", f"refs/heads/{SESSION}")
+        handle()
+        assert sorted(refs(bus)) == ["claude/session-2", "main"]
+
+    @pytest.mark.long
+    def test_row_144_another_session_cannot_cancel(self, agent, bus, handle):
+        run = agent.run("elsewhere", labels=["nowhere"])
+        handle()
+        note = wire.CancelFile(
+            schema_version=2, branch=run.branch, request=run.commit, by="x", at="2026-01-31T12:00:00Z"
+        )
+        for session in ("claude/session-2", SESSION):
+            message = carrier.cancel_message(carrier.CarriedCancel(session, note))
+            git(bus, "update-ref", "refs/heads/claude/session-2", "refs/heads/main")
+            tree = git(bus, "rev-parse", "main^{tree}")
+            commit = objects.commit(Git.isolated(bus), tree, ["main"], message, objects.Identity("x", "x@x"))
+            git(bus, "update-ref", "refs/heads/claude/session-2", commit)
+            handle()
+            assert run.status().state is State.REQUESTED
+
+    @pytest.mark.rows(3)
+    @pytest.mark.parametrize(
+        "message",
+        [
+            "Kakeya-Request: {",
+            "Kakeya-Request: []",
+            "Kakeya-Request: " + "[" * 5000,
+            "Kakeya-Cancel: {}",
+            "Kakeya-Request: " + "x" * (carrier.MAX_BYTES + 10),
+            carrier.request_message(carried(), "touch"),
+            carrier.request_message(carried(commit=b"tree x\nparent y\n\n"), "touch"),
+            carrier.request_message(carried(branch="main"), "touch"),
+            carrier.request_message(carried(branch="refs/heads/main"), "touch"),
+            carrier.request_message(carried(branch=f"elsewhere/touch-{branch_names.new_nonce()}"), "touch"),
+            carrier.request_message(
+                carried(branch=f"mac-bridge/touch-{branch_names.new_nonce(time.time() - 40 * 86400)}"), "touch"
+            ),
+            carrier.request_message(
+                carried(branch=f"mac-bridge/touch-{branch_names.new_nonce(time.time() + 86400)}"), "touch"
+            ),
+        ],
+        ids=range(12),
+    )  # fmt: skip
+    def test_row_144_what_carries_nothing_changes_nothing(self, agent, bus, clone, handle, message):
+        put(clone, f"Hello\n\n{message}\n")
+        handle()
+        assert sorted(refs(bus)) == [SESSION, "main"]
+        git(clone, "fetch", "--quiet")
+        git(clone, "reset", "--quiet", "--hard", f"origin/{SESSION}")
+        run = agent.run("touch")
+        handle()
+        assert run.status().state is State.SUCCEEDED
+
+    def test_row_157_a_request_upon_commits_of_another_branch_is_not_forwarded(
+        self, agent, bus, clone, handle
+    ):
+        """Somebody who may read only their own branch does not get others' files run by naming their commits."""
+        git(clone, "checkout", "--quiet", "-b", "private", "main")
+        git(clone, "commit", "--quiet", "--allow-empty", "-m", "Private")
+        git(bus, "fetch", "--quiet", str(clone), "private:refs/heads/claude/private")
+        git(clone, "checkout", "--quiet", SESSION)
+        repo = agent.git
+        tip = repo.text("rev-parse", "private")
+        manifest = b"{}"
+        tree = objects.overlay(repo, f"{tip}^{{tree}}", {wire.REQUEST: manifest})
+        commit = objects.commit(repo, tree, [tip], "x", objects.Identity("x", "x@x"))
+        (raw,) = objects.read_many(repo, [commit], max_bytes=limits.COMMIT_BYTES, kind="commit")
+        put(clone, carrier.request_message(carried(manifest=manifest, commit=raw), "touch"))
+        handle()
+        assert sorted(refs(bus)) == ["claude/private", SESSION, "main"]
+
+    def test_row_157_a_commit_that_is_not_its_manifest_s_is_not_forwarded(self, agent, bus, clone, handle):
+        repo = agent.git
+        tip = repo.text("rev-parse", "HEAD")
+        tree = objects.overlay(repo, f"{tip}^{{tree}}", {wire.REQUEST: b"{}", "evil": b"x"})
+        commit = objects.commit(repo, tree, [tip], "x", objects.Identity("x", "x@x"))
+        (raw,) = objects.read_many(repo, [commit], max_bytes=limits.COMMIT_BYTES, kind="commit")
+        put(clone, carrier.request_message(carried(manifest=b"{}", commit=raw), "touch"))
+        handle()
+        assert sorted(refs(bus)) == [SESSION, "main"]
+
+    def test_an_invalid_manifest_gets_its_answer(self, agent, clone, handle):
+        repo = agent.git
+        tip = repo.text("rev-parse", "HEAD")
+        tree = objects.overlay(repo, f"{tip}^{{tree}}", {wire.FOLDER: None, wire.REQUEST: b"{}"})
+        commit = objects.commit(repo, tree, [tip], "x", objects.Identity("x", "x@x"))
+        (raw,) = objects.read_many(repo, [commit], max_bytes=limits.COMMIT_BYTES, kind="commit")
+        request = carried(manifest=b"{}", commit=raw)
+        put(clone, carrier.request_message(request, "touch"))
+        handle()
+        assert agent.status(request.branch).state is State.REFUSED
+
+    @pytest.mark.long
+    def test_more_than_a_poll_forwards_come_in_the_next_one(self, agent, handle, monkeypatch):
+        monkeypatch.setattr(limits, "FORWARDED_A_POLL", 2)
+        runs = [agent.run("touch") for _ in range(5)]
+        for _ in range(3):
+            handle()
+        assert [run.status().state for run in runs] == [State.SUCCEEDED] * 5
+
+
+@pytest.mark.long
+class TestARealRunner:
+    """A process that serves, with the right to push; the agent's pushes have none but to its session's branch."""
+
+    @pytest.fixture
+    def far(self, agent, clone, http_bus, runners, presets, monkeypatch):
+        """The agent over HTTP, and a runner on the bus itself."""
+        folder = presets(long={"steps": [{"argv": ["/bin/sh", "-c", "echo begun; sleep 60"]}]})
+        monkeypatch.delenv("AGENT")
+        runners.start(bus={"forward": ["claude/*"]}, preset_folder=str(folder))
+        git(clone, "remote", "set-url", "origin", http_bus.url)
+        return agent
+
+    def test_over_http(self, far):
+        run = far.run("touch")
+        assert run.wait(timeout=120).state is State.SUCCEEDED
+        assert run.fetch() is not None
+        assert run.verify().holds
+
+    def test_a_running_job_is_cancelled_from_the_branch(self, far):
+        run = far.run("long")
+        log = next(event.log for event in run.follow(timeout=120) if "begun" in event.log)
+        assert "begun" in log
+        run.cancel("enough")
+        status = run.wait(timeout=120)
+        assert status.state is State.CANCELLED
+        assert "enough" in status.detail or "enough" in run.client.result(run.branch).reason.message
+
+    @pytest.mark.parametrize("lags", [(1.5,), (0, 1.5)])
+    def test_behind_readers_that_lag(self, far, http_bus, lags):
+        with http_bus.lagging(*lags):
+            run = far.run("touch")
+            assert run.wait(timeout=180).state is State.SUCCEEDED
+            again = far.run("touch")
+            assert again.wait(timeout=180).state is State.SUCCEEDED
+
+
+@pytest.mark.parametrize("pattern", ["*", "main", "claude", "../x/*", "claude/**", "-x"])
+def test_a_policy_s_pattern_is_a_prefix(runners, pattern):
+    from runner.policy import load_policy  # noqa: PLC0415
+
+    with pytest.raises(KakeyaError):
+        load_policy(runners.policy(bus={"forward": [pattern]}))
