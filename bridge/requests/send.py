@@ -12,7 +12,7 @@ from bridge.bus.branch_names import Namespace
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.bus.wire import CancelFile
-from bridge.common.advice import TRY_AGAIN, Advice
+from bridge.common.advice import TRY_AGAIN, Advice, joined, step
 from bridge.errors import InfrastructureError, KakeyaError, RefusedError
 from bridge.manifest import format_time
 from bridge.requests import idempotency, request_commit
@@ -24,6 +24,7 @@ from bridge.requests.request_commit import Draft, Prepared
 from bridge.system.git import Git
 
 _ATTEMPTS = 20
+PUSH_FIRST = "If you may push to one branch only, push your commits to it: then the request goes on it."
 # How long a cancellation is tried. After each refused push it waits until the newer commit can be read.
 _CANCEL_S = 120.0
 
@@ -96,11 +97,14 @@ def _send_new(git: Git, remote: Remote, sent: Sent, prepared: Prepared) -> Deliv
     sent.add(branch, commit)
     try:
         if not remote.push(branch, commit, expect=None):
-            raise InfrastructureError(f"{branch} exists on the remote already", fix="Try again.")
+            raise InfrastructureError(f"{branch} exists on the remote already", fix=Advice(TRY_AGAIN, "."))
     except RefusedError as refusal:
         sent.forget(branch)
-        session = None if refusal.code == "squatted" else carry.usable_session(git, remote)
+        if refusal.code == "squatted":
+            raise
+        session = carry.usable_session(git, remote)
         if session is None:
+            refusal.fix = joined([refusal.fix or "", PUSH_FIRST])
             raise
         try:
             delivery = _send_on(git, remote, sent, prepared, session)
@@ -110,7 +114,7 @@ def _send_new(git: Git, remote: Remote, sent: Sent, prepared: Prepared) -> Deliv
         return delivery
     except KakeyaError as error:
         if error.code == "unsure":
-            error.fix = f"Look before you send it again, or it may run twice: kakeya status {branch}"
+            error.fix = step("Look before you send it again, or it may run twice", "status", branch)
         else:
             sent.forget(branch)
         raise

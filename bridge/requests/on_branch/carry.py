@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bridge.bus import exact_refs, history, objects
 from bridge.bus.remote import Remote
 from bridge.common import limits
-from bridge.common.advice import SNAPSHOT, Advice
+from bridge.common.advice import SNAPSHOT, TRY_AGAIN, Advice
 from bridge.errors import InfrastructureError, KakeyaError, UsageError
 from bridge.requests import request_commit
 from bridge.requests.on_branch import carrier
@@ -66,10 +66,10 @@ def session_branch(git: Git, remote: Remote, name: str | None) -> str:
     """
     branch = name or request_commit.current_branch(git)
     if branch is None:
-        raise UsageError("no branch is checked out", fix="Name it: --on-branch=BRANCH")
+        raise UsageError("no branch is checked out", fix="Check out the branch of your session.")
     head = exact_refs.find_head(git, remote.name)
     if head and head[0] == branch:
-        fix = "Name the branch of your session: --on-branch=BRANCH"
+        fix = "Check out the branch of your session."
         raise UsageError(
             f"{branch} is the default branch of {remote.name}, which carries no requests", fix=fix
         )
@@ -77,12 +77,17 @@ def session_branch(git: Git, remote: Remote, name: str | None) -> str:
 
 
 def usable_session(git: Git, remote: Remote) -> str | None:
-    """Return the branch that is checked out if it may carry requests, and is on the remote already."""
+    """Return the branch that is checked out if it may carry requests without being asked for.
+
+    It must be on the remote with all its commits: what its owner has not pushed is never pushed with a request unasked.
+    """
     try:
         branch = session_branch(git, remote, None)
-        return branch if exact_refs.find_branch(git, remote.name, branch) else None
+        there = remote.fetch(branch).get(branch)
+        here = objects.resolve(git, f"refs/heads/{branch}")
     except KakeyaError:
         return None
+    return branch if there and here and history.is_ancestor(git, here, there) else None
 
 
 def remember(git: Git, remote: Remote) -> None:
@@ -126,7 +131,7 @@ def _push_upon(git: Git, remote: Remote, session: str, message: str, needed: Col
         for commit in needed:
             if not history.is_ancestor(git, commit, base):
                 fix = Advice(
-                    f"Commit your work on {session}, and leave out ", SNAPSHOT, " and other commits."
+                    "Commit your work on your branch, and leave out ", SNAPSHOT, " and other commits."
                 )
                 raise UsageError(
                     f"the commit {commit[:12]} is not on {session}, which carries the request", fix=fix
@@ -136,7 +141,9 @@ def _push_upon(git: Git, remote: Remote, session: str, message: str, needed: Col
             if base == here:
                 git("update-ref", "-m", "kakeya: request", f"refs/heads/{session}", commit, here, ok=(0, 128))
             return commit
-    raise InfrastructureError(f"{session} changed faster than it could be pushed to", fix="Try again.")
+    raise InfrastructureError(
+        f"{session} changed faster than it could be pushed to", fix=Advice(TRY_AGAIN, ".")
+    )
 
 
 def _base(git: Git, remote: Remote, session: str, here: str | None, there: str | None) -> str:

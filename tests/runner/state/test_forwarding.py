@@ -10,7 +10,7 @@ from bridge.bus import branch_names, objects, wire
 from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.common import limits
-from bridge.errors import KakeyaError, UsageError
+from bridge.errors import KakeyaError, RefusedError, UsageError
 from bridge.requests.on_branch import carrier
 from bridge.requests.on_branch.carrier import CarriedRequest
 from bridge.system.git import Git
@@ -98,6 +98,16 @@ class TestTheAgent:
         assert ran.exists()
         assert run.verify().holds
         assert run.logs() is not None
+
+    def test_commits_that_were_not_pushed_are_not_pushed_unasked(self, agent, clone, bus):
+        git(clone, "commit", "--quiet", "--allow-empty", "-m", "Not for others yet")
+        before = git(bus, "rev-parse", SESSION)
+        with pytest.raises(RefusedError, match="does not let you push") as error:
+            agent.run("touch")
+        assert "push your commits" in error.value.fix
+        assert git(bus, "rev-parse", SESSION) == before
+        agent.run("touch", on_branch="")
+        assert git(bus, "rev-parse", f"{SESSION}~2") == before
 
     def test_the_refusal_is_remembered(self, agent, clone, http_bus):
         git(clone, "remote", "set-url", "origin", http_bus.url)
