@@ -8,7 +8,7 @@ _BOUND = "Let the job use less, or ask the operator of the runner {runner} to ra
 # Where to take the next step, for reasons whose message does not name a machine.
 _WHERE = {
     **dict.fromkeys(("expired", "replayed", "branch_mismatch", "workload_mismatch", "code_mismatch"), _AGAIN),
-    **dict.fromkeys(("history_rewritten", "no_manifest"), _AGAIN),
+    **dict.fromkeys(("history_rewritten", "no_manifest", "same_tree"), _AGAIN),
     **dict.fromkeys(("hostile_tree", "bad_inputs", "inputs_too_large", "no_such_path", "path_escape"), _TREE),
     **dict.fromkeys(("memory", "processes", "disk", "files", "timeout", "tree_too_large"), _BOUND),
     "free": "The operator of the runner {runner} has to make room on its disk",

@@ -57,8 +57,8 @@ OWN: dict[str, Any] = {
 POLICY: dict[str, Any] = {
     "schema_version": 1, "id": "one", "labels": ["fast"], "state": "state", "presets": ["*"],
     "bus": {
-        "url": "bus", "patterns": ["a/*"], "token_file": "t", "poll_s": 1, "idle_poll_s": 1, "pushes_per_minute": 1,
-        "lease_s": 9, "max_lease_s": 9, "presence_s": 9, "notes": False,
+        "url": "bus", "patterns": ["a/*"], "forward": ["b/*"], "token_file": "t", "poll_s": 1, "idle_poll_s": 1,
+        "pushes_per_minute": 1, "lease_s": 9, "max_lease_s": 9, "presence_s": 9, "notes": False,
     },
     "preset_folder": "/p", "interpreter": "/bin/python", "interpreter_version": "3.11", "env": {"SOME_NAME": "x"},
     "trust": {
