@@ -18,9 +18,10 @@ from bridge.checklist import Check
 from bridge.client import Client
 from bridge.common import environment, install
 from bridge.common.advice import SNAPSHOT, Advice, command
-from bridge.errors import KakeyaError, ProcessError, one_line
+from bridge.errors import KakeyaError, ProcessError, RefusedError, one_line
 from bridge.presets import Preset, Presets
 from bridge.presets.load import INSTALLED
+from bridge.requests.on_branch import carry
 from bridge.requests.request_commit import identity
 from bridge.requests.runners import with_jobs
 from bridge.requests.sighting import Availability, RunnerSighting
@@ -260,6 +261,12 @@ def _push_right(client: Client) -> Check:
     try:
         commit = objects.commit(repo, repo.text("mktree", stdin=""), [], "Nothing\n", identity(repo))
         client.remote.try_push(branch, commit)
+    except RefusedError as error:
+        session = carry.usable_session(repo, client.remote)
+        if session is None:
+            return Check.failed("push", error)
+        fix = "A runner takes them from there if its policy lists the branch under bus.forward."
+        return Check("push", None, f"{error.message}; requests go on {session} instead", fix)
     except KakeyaError as error:
         return Check.failed("push", error)
     message = f"a dry run to {branch} succeeded (the server's own rules may still refuse a real push)"

@@ -110,8 +110,12 @@ def _bus(context: RunnerContext) -> Iterator[Check]:
         fix = "Check bus.url in the policy, and the SSH key or bus.token_file of the runner's user on this machine."
         yield Check("bus", ok=False, message=error.message, fix=advice(context, error) or fix)
         return
-    listed = len(context.bus.listing.tips)
+    sessions = len(context.bus.sessions)
+    listed = len(context.bus.listing.tips) - sessions
     yield Check("bus", ok=True, message=f"{context.bus.url}: reached, {listed} request branches")
+    if forward := context.policy.bus.forward:
+        message = f"requests are forwarded from {', '.join(forward)}: {sessions} branches now"
+        yield Check("forward", ok=True, message=message)
     if late := listed - len(tips) - context.bus.commits.hostile_count:
         message = f"{late} of the {listed} request branches are not fetched yet: they come slowly, or cannot be sent"
         fix = "A serving runner goes on fetching them. If that does not end: git fsck in the repository of the bus."

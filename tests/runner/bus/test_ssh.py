@@ -167,3 +167,25 @@ def test_a_pack_that_is_damaged_on_its_way_is_fetched_again(
     assert client.verify(large).holds
     assert len(count.read_text().splitlines()) == 2
     assert runner.stop() == 0
+
+
+@pytest.mark.long
+def test_requests_on_the_only_branch_that_may_be_pushed_are_forwarded(ssh, bus, clone, runners, client):
+    """The server lets the agent, who comes over SSH, push to the session's branch alone."""
+    session = "claude/session-1"
+    subprocess.run(["git", "checkout", "--quiet", "-b", session], cwd=clone, check=True)
+    subprocess.run(["git", "push", "--quiet", "origin", session], cwd=clone, check=True)
+    hook = bus / "hooks" / "update"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f'#!/bin/sh\n[ -z "$SSH_CONNECTION$AGENT" ] || [ "$1" = refs/heads/{session} ]\n')
+    hook.chmod(0o755)
+    if not can_serve():
+        pytest.skip("no SSH server can be started here")
+    runners.start(bus={"forward": ["claude/*"]})
+    far = Client(client.git.directory, ssh.url)
+
+    run = far.run("noop")
+
+    assert run.session == session
+    assert run.wait(timeout=120).state is State.SUCCEEDED
+    assert far.verify(run.branch).holds

@@ -14,6 +14,7 @@ from bridge.errors import KakeyaError, RefusedError, UsageError
 from bridge.requests.on_branch import carrier
 from bridge.requests.on_branch.carrier import CarriedRequest
 from bridge.system.git import Git
+from runner.doctor.readiness import examine
 from runner.serve.poll import Poller
 from tests.conftest import git
 
@@ -217,6 +218,14 @@ class TestTheRunner:
         handle("two")
         assert not ran.exists()
         assert run.branch not in refs(bus)
+
+    def test_check_counts_a_session_s_branch_as_no_request(self, agent, host, monkeypatch):
+        agent.run("touch")
+        monkeypatch.delenv("AGENT")
+        said = [check.message for check in examine(host.policy("one", **FORWARD))]
+        assert "requests are forwarded from claude/*: 1 branches now" in said
+        assert any(message.endswith("reached, 0 request branches") for message in said)
+        assert not any("not fetched yet" in message for message in said)
 
     def test_two_that_race_make_one_request_branch(self, agent, host, bus, monkeypatch):
         run = agent.run("touch")
