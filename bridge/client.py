@@ -21,6 +21,7 @@ from bridge.errors import KakeyaError, UsageError, VerificationError
 from bridge.presets import Preset, Presets, find_preset, find_presets
 from bridge.presets.announced import Offers
 from bridge.requests import request_commit, why_waiting
+from bridge.requests.answered.sweep import Swept, sweep
 from bridge.requests.follow import follow
 from bridge.requests.liveness import BranchAges, last_line, liveness_of, queue_of
 from bridge.requests.on_branch.carry import Carriers, not_forwarded
@@ -29,7 +30,6 @@ from bridge.requests.runners import read_offers, read_runners, with_jobs
 from bridge.requests.send import cancel, send
 from bridge.requests.sighting import RunnerSighting
 from bridge.requests.status import REWRITTEN, Event, Status, kept_log, mark_unsigned, status_of, streamed_log
-from bridge.requests.sweep import Swept, sweep
 from bridge.requests.waiting import Reason
 from bridge.system.git import Git, open_repository
 from bridge.verify.answer_files import read_result
@@ -38,6 +38,7 @@ from bridge.verify.signed_history import Reader
 
 if TYPE_CHECKING:
     from bridge.reports.compared import Compared
+    from bridge.requests.answered.reuse import Reused
     from bridge.verify.check import Report
     from bridge.verify.export import Fetched
 
@@ -241,6 +242,40 @@ class Client:
             patterns=branch_names.lookup_patterns(namespace), on_branch=on_branch,
         )  # fmt: skip
         return Run(self, *delivery)
+
+    def find_answer(
+        self,
+        preset: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        ref: str = "HEAD",
+        snapshot: bool = False,
+        against: str | None = None,
+    ) -> "tuple[Run, Reused] | None":
+        """Return the newest answer to the same question, and what it is; None if there is none.
+
+        Only an answer that a pinned key signed counts, of a runner that still serves, for the same definition of the
+        preset, the same parameters and the same files.
+
+        Raises:
+            UsageError: the preset is unknown, or a parameter or commit does not fit.
+            InfrastructureError: the remote cannot be reached.
+        """
+        from bridge.requests.answered.reuse import find_answer  # noqa: PLC0415 - verifying is slow to import
+
+        known = self.preset(preset)
+        values = known.check_params(params or {})
+        draft = request_commit.Draft(
+            known, values, ref, snapshot, request_commit.DEFAULT_LIFETIME, (), None, against
+        )
+        now = time.time()
+        serving = {each.record.instance for each in self.runners() if each.is_alive(now)}
+        known_answer = find_answer(self.git, self.remote, draft, self.patterns, serving, self._verify)
+        return (
+            (Run(self, known_answer.branch, known_answer.request, True), known_answer)
+            if known_answer
+            else None
+        )
 
     def find(self, name: str | None = None) -> Run:
         """Return a request by its branch, its nonce or a part of either; by default the last one sent from here.

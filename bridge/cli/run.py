@@ -2,6 +2,7 @@
 
 import difflib
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,6 +23,11 @@ from bridge.errors import KakeyaError, UsageError, one_line
 from bridge.presets import split_params
 from bridge.requests import request_commit
 from bridge.requests.outbox import unseen_where_read
+from bridge.show.forms.words import ago
+
+if TYPE_CHECKING:
+    from bridge.client import Run
+    from bridge.requests.answered.reuse import Reused
 
 
 class _Limit(Duration):
@@ -60,6 +66,7 @@ _NAMED = 5
     "--on-branch", type=TEXT, is_flag=False, flag_value="", default=None, metavar="[BRANCH]",
     help="Send it on your own branch, the only one that you may push to.",
 )  # fmt: skip
+@flag("--reuse", "Take the newest signed answer to the same question, if there is one.")
 @flag("--sign", "Sign the request with your SSH key (git's user.signingkey).")
 @flag("--snapshot", "Send the uncommitted changes of tracked files too.")
 @click.option(
@@ -85,8 +92,8 @@ _NAMED = 5
 def command(
     context: click.Context, preset: str, params: tuple[str, ...], ref: str, wait: timedelta | None, expires: timedelta,
     labels: tuple[str, ...], requested_by: str | None, key: str | None, against: str | None, on_branch: str | None,
-    prefix: str | None, suffix: str | None, slower: float | None, *, sign: bool, snapshot: bool, quiet: bool,
-    raw: bool, as_json: bool,
+    prefix: str | None, suffix: str | None, slower: float | None, *, reuse: bool, sign: bool, snapshot: bool,
+    quiet: bool, raw: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Request a job.
 
@@ -98,28 +105,24 @@ def command(
     limit = None if wait == timedelta.max else wait
     client = client_of(context, prefix=prefix, suffix=suffix)
     known = client.preset(preset)
-    run = client.run(
-        preset, known.read_params(split_params(params, known.params)), ref=ref, snapshot=snapshot, lifetime=expires,
+    values = known.read_params(split_params(params, known.params))
+    earlier = (
+        client.find_answer(preset, values, ref=ref, snapshot=snapshot, against=against) if reuse else None
+    )
+    run = earlier[0] if earlier else client.run(
+        preset, values, ref=ref, snapshot=snapshot, lifetime=expires,
         labels=labels, requested_by=requested_by, sign=sign, idempotency_key=key, against=against,
         on_branch=on_branch,
     )  # fmt: skip
     try:
-        if snapshot and (left_out := request_commit.untracked(client.git)):
-            more = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
-            some = one_line(", ".join(left_out[:_NAMED])) + more
-            say(f"note: untracked files were not sent: {some}. To send a file, `git add` it first")
-        if run.session:
-            say(f"note: it is on {run.session}, from where a runner forwards it")
-        elif places := unseen_where_read(client.remote, run.branch):
-            say(f"note: {places}, where the request is not seen. Both must be the same repository")
+        _tell(run, earlier[1] if earlier else None, snapshot=snapshot)
         if as_json:
             sent = {"branch": run.branch, "request": run.commit, "preset": preset, "existing": run.existing}
-            if run.session:
-                sent["session"] = run.session
-            put_json({"event": "sent", **sent})
+            more = {"session": run.session, "answered_at": earlier and earlier[1].ended_at}
+            put_json({"event": "sent", **sent, **{name: value for name, value in more.items() if value}})
         elif wait is None:
             put(run.branch)
-            say(f"next: kakeya wait {run.branch}")
+            say(f"next: kakeya {'fetch' if earlier else 'wait'} {run.branch}")
         else:
             say(run.branch)
         if wait is None:
@@ -129,3 +132,18 @@ def command(
     except KakeyaError as error:
         error.sends_again = key is None
         raise
+
+
+def _tell(run: "Run", earlier: "Reused | None", *, snapshot: bool) -> None:
+    """Say what the user should know of a request that was sent, or of the earlier answer in its place."""
+    if earlier:
+        say(f"note: answered {ago(earlier.ended_at)} ago: {earlier.text}")
+        return
+    if snapshot and (left_out := request_commit.untracked(run.client.git)):
+        more = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
+        some = one_line(", ".join(left_out[:_NAMED])) + more
+        say(f"note: untracked files were not sent: {some}. To send a file, `git add` it first")
+    if run.session:
+        say(f"note: it is on {run.session}, from where a runner forwards it")
+    elif places := unseen_where_read(run.client.remote, run.branch):
+        say(f"note: {places}, where the request is not seen. Both must be the same repository")

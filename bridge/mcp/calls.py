@@ -100,10 +100,17 @@ def run(bus: BusClient, args: models.Ask) -> models.Sent:
     """Request a job."""
     client = bus.client()
     preset = client.preset(args.preset)
+    params, against = preset.read_params(split_params(args.params, preset.params)), args.against or None
+    if args.reuse and (
+        earlier := client.find_answer(
+            args.preset, params, ref=args.ref, snapshot=args.snapshot, against=against
+        )
+    ):
+        return models.Sent(branch=earlier[0].branch, existing=True)
     sent = client.run(
-        args.preset, preset.read_params(split_params(args.params, preset.params)), ref=args.ref,
+        args.preset, params, ref=args.ref,
         snapshot=args.snapshot, lifetime=timedelta(seconds=args.expires_s), labels=args.labels,
-        idempotency_key=args.idempotency_key or None, against=args.against or None,
+        idempotency_key=args.idempotency_key or None, against=against,
     )  # fmt: skip
     return models.Sent(branch=sent.branch, existing=sent.existing)
 

@@ -68,6 +68,9 @@ class Ask(Arguments):
     params: Annotated[list[str], BeforeValidator(_as_texts), Field(description="NAME=VALUE each")] = []
     ref: Annotated[str, Field(description="Commit or branch to run on", max_length=255)] = "HEAD"
     against: Annotated[str, Field(description="Commit to compare with, in one job", max_length=255)] = ""
+    reuse: Annotated[bool, Field(description="Take a signed answer to the same question if there is one")] = (
+        False
+    )
     snapshot: Annotated[bool, Field(description="Send the uncommitted changes of tracked files too")] = False
     labels: Annotated[list[str], Field(description="Labels that the runner must have")] = []
     expires_s: Annotated[

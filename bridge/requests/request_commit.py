@@ -72,13 +72,7 @@ def prepare(
     Raises:
         UsageError: ``draft.ref`` is not a commit, or the user has no key to sign with.
     """
-    workload = _snapshot(git) if draft.snapshot else objects.resolve(git, draft.ref)
-    if workload is None:
-        is_empty = draft.ref == "HEAD" and not git.maybe("rev-list", "-n1", "--all")
-        other = Advice("Name a branch, a tag or a commit that exists here with ", REF, ".")
-        fix = "Make a first commit." if is_empty else other
-        raise UsageError(f"{draft.ref!r} is not a commit in this repository", fix=fix)
-    baseline = _baseline(git, draft, workload) if draft.against is not None else None
+    workload, baseline = resolve(git, draft)
     if not timedelta(seconds=1) <= draft.lifetime <= MAX_LIFETIME:
         message = f"a request must expire within {MAX_LIFETIME.days} days, and not at once"
         raise UsageError(message, fix=Advice("Say how long it may wait for a runner, such as ", EXPIRES, "."))
@@ -110,6 +104,17 @@ def prepare(
     # The baseline is a parent, so that the request branch brings its files to the runner.
     parents = [workload, baseline] if baseline else [workload]
     return Prepared(branch, make(git, tree, parents, message, who), request)
+
+
+def resolve(git: Git, draft: Draft) -> tuple[str, str | None]:
+    """Return the workload's commit and that of the baseline, if there is one. Raises UsageError as ``prepare`` does."""
+    workload = _snapshot(git) if draft.snapshot else objects.resolve(git, draft.ref)
+    if workload is None:
+        is_empty = draft.ref == "HEAD" and not git.maybe("rev-list", "-n1", "--all")
+        other = Advice("Name a branch, a tag or a commit that exists here with ", REF, ".")
+        fix = "Make a first commit." if is_empty else other
+        raise UsageError(f"{draft.ref!r} is not a commit in this repository", fix=fix)
+    return workload, _baseline(git, draft, workload) if draft.against is not None else None
 
 
 def _baseline(git: Git, draft: Draft, workload: str) -> str:

@@ -96,7 +96,7 @@ def test_a_clock_that_is_ahead_deletes_nothing_that_may_still_run(client, reques
             return datetime.now(tz) + timedelta(days=400)
 
     with monkeypatch.context() as patch:
-        patch.setattr("bridge.requests.sweep.datetime", Ahead)
+        patch.setattr("bridge.requests.answered.sweep.datetime", Ahead)
         real = time.time
         patch.setattr(time, "time", lambda: real() + 400 * 86_400)
         swept = client.sweep(timedelta(hours=1), remote=True)

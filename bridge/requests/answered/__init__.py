@@ -1,0 +1,1 @@
+"""Requests that have their answers: used again, or removed."""
