@@ -67,6 +67,7 @@ _MORE = {
     "kakeya web": "show a clone's bus in a browser at http://127.0.0.1:1340 (docs/web.md)",
     "kakeya-engine serve": "chat with the bundled model at http://127.0.0.1:1339 (docs/server.md)",
     "kakeya demo --keep DIR": "repeat this and keep the bus, the clone and the results in DIR",
+    "kakeya run PRESET --against REF": "compare two commits in one job (docs/requester.md)",
 }
 
 
