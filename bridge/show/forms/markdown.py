@@ -40,7 +40,9 @@ def escape(text: str) -> str:
     shown = printable(" ".join(text.splitlines()))
     shown = _MEANS_SOMETHING.sub(r"\\\1", _NAMES.sub(rf"\1{_NOTHING}", shown))
     shown = _LISTS.sub(r"\1\\\2", shown)
-    return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    # A terminal shows the character itself as an escape.
+    return shown.replace(_NOTHING, "&ZeroWidthSpace;")
 
 
 def fenced(lines: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ from bridge.reports.kinds import LEGACY
 from bridge.reports.views import codec, rows
 from bridge.reports.views.model import Claim
 from bridge.show.build import view_of
-from bridge.show.forms.markdown import markdown
+from bridge.show.forms.markdown import escape, markdown
 from bridge.show.forms.templates import page
 from bridge.show.forms.terminal import show
 from bridge.show.report_view import report_view
@@ -506,3 +506,7 @@ def test_a_browser_applies_the_page_s_style_and_stops_a_script(tmp_path):
     assert len(stopped) == 1
     assert "script" in stopped[0]
     assert "<title>ran" not in done.stdout
+
+
+def test_a_name_that_is_cut_has_no_character_that_a_terminal_escapes():
+    assert escape("someone@example.invalid") == "someone@&ZeroWidthSpace;example.invalid"
