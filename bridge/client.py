@@ -234,9 +234,6 @@ class Client:
         known = self.preset(preset)
         values = known.check_params(params or {})
         draft = request_commit.Draft(known, values, ref, snapshot, lifetime, labels, requested_by, against)
-        if on_branch is not None and idempotency_key is not None:
-            fix = "Leave one of them out: a request with a key needs a branch of its own."
-            raise UsageError("a request upon your own branch cannot have an idempotency key", fix=fix)
         delivery = send(
             self.git, self.remote, self.sent, draft, namespace=namespace, sign=sign, idempotency_key=idempotency_key,
             patterns=branch_names.lookup_patterns(namespace), on_branch=on_branch,

@@ -159,6 +159,8 @@ class IdempotentSender:
     remote: Remote
     sent: Sent
     patterns: tuple[str, ...]
+    # Pushes a request commit to its branch, and returns False if the branch exists already.
+    push: Callable[[str, str], bool]
 
     def send(self, key: Key, prepare: Callable[[str], Prepared]) -> tuple[str, str, bool]:
         """Send the request that ``prepare`` builds for a nonce, unless an earlier call with the key sent it.
@@ -190,7 +192,7 @@ class IdempotentSender:
             key.check(branch)
             if known := self.sent.commit_of(branch):
                 return branch, known, True
-            if self.remote.push(branch, commit, expect=None):
+            if self.push(branch, commit):
                 self.sent.add(branch, commit)
                 return branch, commit, existing
             if earlier := self._made_here(key, [branch]):

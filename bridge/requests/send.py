@@ -12,19 +12,19 @@ from bridge.bus.branch_names import Namespace
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
 from bridge.bus.wire import CancelFile
-from bridge.common.advice import TRY_AGAIN, Advice, joined, step
-from bridge.errors import InfrastructureError, KakeyaError, RefusedError
+from bridge.common.advice import TRY_AGAIN, Advice, step
+from bridge.errors import InfrastructureError, KakeyaError
 from bridge.manifest import format_time
 from bridge.requests import idempotency, request_commit
 from bridge.requests.binding import Binding, repository_name
 from bridge.requests.on_branch import carry
 from bridge.requests.on_branch.carrier import CarriedCancel
+from bridge.requests.on_branch.carry import Courier
 from bridge.requests.outbox import Sent
 from bridge.requests.request_commit import Draft, Prepared
 from bridge.system.git import Git
 
 _ATTEMPTS = 20
-PUSH_FIRST = "If you may push to one branch only, push your commits to it: then the request goes on it."
 # How long a cancellation is tried. After each refused push it waits until the newer commit can be read.
 _CANCEL_S = 120.0
 
@@ -64,6 +64,12 @@ def send(
         return Binding(branch, repository_name(remote.url, top), draft.preset.digest)
 
     make = partial(request_commit.prepare, git, draft, namespace, bind=bind if sign else None)
+    session = (
+        carry.remembered_session(git, remote)
+        if on_branch is None
+        else carry.session_branch(git, remote, on_branch)
+    )
+    courier = Courier(git, remote, session)
     try:
         if idempotency_key is not None:
             who = draft.requested_by or request_commit.identity(git).email
@@ -76,14 +82,11 @@ def send(
                 **({"against": draft.against} if draft.against is not None else {}),
             }
             key = idempotency.Key.of(idempotency_key, who, content, idempotency.read_secret(git))
-            sender = idempotency.IdempotentSender(git, remote, sent, patterns)
-            return Delivery(*sender.send(key, lambda nonce: make(nonce=nonce, prove=key.proof)))
-        if on_branch is not None:
-            return _send_on(git, remote, sent, make(), carry.session_branch(git, remote, on_branch))
-        session = carry.remembered_session(git, remote)
-        return (
-            _send_on(git, remote, sent, make(), session) if session else _send_new(git, remote, sent, make())
-        )
+            sender = idempotency.IdempotentSender(git, remote, sent, patterns, courier.push)
+            return Delivery(
+                *sender.send(key, lambda nonce: make(nonce=nonce, prove=key.proof)), courier.session
+            )
+        return _send_new(courier, sent, make())
     except InfrastructureError as error:
         error.sends_again = error.code == "unsure" and idempotency_key is None
         if error.code == "unsure" and idempotency_key is not None:
@@ -91,46 +94,20 @@ def send(
         raise
 
 
-def _send_new(git: Git, remote: Remote, sent: Sent, prepared: Prepared) -> Delivery:
+def _send_new(courier: Courier, sent: Sent, prepared: Prepared) -> Delivery:
     """Push a request. It is recorded first, so that it is known here even if the reply to the push is lost."""
     branch, commit = prepared.branch, prepared.commit
     sent.add(branch, commit)
     try:
-        if not remote.push(branch, commit, expect=None):
+        if not courier.push(branch, commit):
             raise InfrastructureError(f"{branch} exists on the remote already", fix=Advice(TRY_AGAIN, "."))
-    except RefusedError as refusal:
-        sent.forget(branch)
-        if refusal.code == "squatted":
-            raise
-        session = carry.usable_session(git, remote)
-        if session is None:
-            refusal.fix = joined([refusal.fix or "", PUSH_FIRST])
-            raise
-        try:
-            delivery = _send_on(git, remote, sent, prepared, session)
-        except KakeyaError:
-            raise refusal from None
-        carry.remember(git, remote)
-        return delivery
     except KakeyaError as error:
         if error.code == "unsure":
             error.fix = step("Look before you send it again, or it may run twice", "status", branch)
         else:
             sent.forget(branch)
         raise
-    return Delivery(branch, commit)
-
-
-def _send_on(git: Git, remote: Remote, sent: Sent, prepared: Prepared, session: str) -> Delivery:
-    """Push a request upon a session's branch."""
-    sent.add(prepared.branch, prepared.commit)
-    try:
-        carry.send_on_branch(git, remote, session, prepared)
-    except KakeyaError as error:
-        if error.code != "unsure":
-            sent.forget(prepared.branch)
-        raise
-    return Delivery(prepared.branch, prepared.commit, session=session)
+    return Delivery(branch, commit, session=courier.session)
 
 
 def cancel(git: Git, remote: Remote, look: Callable[[], RequestBranch], reason: str) -> RequestBranch:

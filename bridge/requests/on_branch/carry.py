@@ -7,15 +7,14 @@ as the one before, so working tree and index stay as they are.
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from bridge.bus import exact_refs, history, objects
+from bridge.bus import branch_names, exact_refs, history, objects, wire
 from bridge.bus.remote import Remote
-from bridge.common import limits
-from bridge.common.advice import SNAPSHOT, TRY_AGAIN, Advice
-from bridge.errors import InfrastructureError, KakeyaError, UsageError
+from bridge.common import limits, strict_json
+from bridge.common.advice import SNAPSHOT, TRY_AGAIN, Advice, joined
+from bridge.errors import InfrastructureError, KakeyaError, RefusedError, UsageError
 from bridge.requests import request_commit
 from bridge.requests.on_branch import carrier
 from bridge.requests.on_branch.carrier import CarriedCancel, CarriedRequest
-from bridge.requests.request_commit import Prepared
 from bridge.requests.waiting import Code, Reason
 from bridge.system.git import Git
 
@@ -23,6 +22,7 @@ from bridge.system.git import Git
 _CARRIERS = "refs/kakeya-carriers/"
 _UNFORWARDED = "refs/kakeya-unforwarded/"
 _TRIES = 20
+_PUSH_FIRST = "If you may push to one branch only, push your commits to it: then the request goes on it."
 
 
 @dataclass(frozen=True)
@@ -106,14 +106,45 @@ def _setting(remote: Remote) -> str:
     return f"remote.{remote.name}.kakeyaOnBranch"
 
 
-def send_on_branch(git: Git, remote: Remote, session: str, prepared: Prepared) -> None:
-    """Push a request upon the session's branch. Raises the errors of ``Client.run``."""
-    (raw,) = objects.read_many(git, [prepared.commit], max_bytes=limits.COMMIT_BYTES, kind="commit")
-    manifest = prepared.request.to_json().encode()
-    carried = CarriedRequest(session, prepared.branch, manifest, raw or b"")
-    message = carrier.request_message(carried, prepared.request.preset)
-    commit = _push_upon(git, remote, session, message, objects.parents_of(git, prepared.commit))
-    Carriers(git).add(prepared.branch, commit)
+@dataclass
+class Courier:
+    """Pushes requests: each to a branch of its own, or all upon ``session``, which is set if the remote wants that."""
+
+    git: Git
+    remote: Remote
+    session: str | None
+
+    def push(self, branch: str, commit: str) -> bool:
+        """Push a request commit. Returns False if its branch exists already. Raises the errors of ``Client.run``."""
+        if self.session is not None:
+            send_on_branch(self.git, self.remote, self.session, branch, commit)
+            return True
+        try:
+            return self.remote.push(branch, commit, expect=None)
+        except RefusedError as refusal:
+            if refusal.code == "squatted":
+                raise
+            session = usable_session(self.git, self.remote)
+            if session is None:
+                refusal.fix = joined([refusal.fix or "", _PUSH_FIRST])
+                raise
+            try:
+                send_on_branch(self.git, self.remote, session, branch, commit)
+            except KakeyaError:
+                raise refusal from None
+        remember(self.git, self.remote)
+        self.session = session
+        return True
+
+
+def send_on_branch(git: Git, remote: Remote, session: str, branch: str, commit: str) -> None:
+    """Push the request commit of a branch upon the session's branch. Raises the errors of ``Client.run``."""
+    (raw,) = objects.read_many(git, [commit], max_bytes=limits.COMMIT_BYTES, kind="commit")
+    manifest = objects.read_blob(git, commit, wire.REQUEST, max_bytes=strict_json.MAX_BYTES)
+    carried = CarriedRequest(session, branch, manifest or b"", raw or b"")
+    parsed = branch_names.parse_branch(branch)
+    message = carrier.request_message(carried, parsed.preset if parsed else branch)
+    Carriers(git).add(branch, _push_upon(git, remote, session, message, objects.parents_of(git, commit)))
 
 
 def cancel_on_branch(git: Git, remote: Remote, carried: CarriedCancel) -> None:

@@ -121,6 +121,15 @@ class TestTheAgent:
 
         assert (pushes(), pushes()) == (2, 1)
 
+    def test_one_key_sends_one_request(self, agent, clone, handle):
+        first, again = (agent.run("touch", idempotency_key="task") for _ in range(2))
+        assert (first.branch, first.commit, again.existing) == (again.branch, again.commit, True)
+        assert git(clone, "rev-list", "--count", "main..") == "1"
+        handle()
+        assert agent.run("touch", idempotency_key="task").status().state is State.SUCCEEDED
+        with pytest.raises(UsageError, match="another request"):
+            agent.run("count", {"n": 2}, idempotency_key="task")
+
     @pytest.mark.long
     def test_ten_requests_with_own_commits_between(self, agent, bus, clone, handle):
         runs = []
@@ -174,7 +183,6 @@ class TestTheAgent:
             ({"on_branch": "main"}, "default branch"),
             ({"on_branch": "claude/nothing"}, "no branch claude/nothing"),
             ({"on_branch": "", "snapshot": True}, "is not on"),
-            ({"on_branch": "", "idempotency_key": "k"}, "idempotency key"),
         ],
     )
     def test_what_cannot_be_sent_on_a_branch(self, agent, clone, bus, how, says):
