@@ -75,7 +75,7 @@ def verify_folder(
     """
     content = read_regular(folder / wire.RESULT, wire.MAX_RESULT)
     if content is None:
-        fix = Advice("Name a folder that ", command("fetch", "--out", "DIR"), " wrote.")
+        fix = Advice("Name a folder that ", command("fetch"), " wrote.")
         raise UsageError(f"{folder} holds no answer", fix=fix)
     result = wire.parse_result(content)
     files = FolderFiles.of(folder)

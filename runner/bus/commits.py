@@ -99,6 +99,11 @@ class Commits:
             state.missing = f"{error.message}; trying again"
             state.retry.failed()
 
+    def may_be_on_its_way(self, branch: str) -> bool:
+        """Return whether a branch is left out only because one copy of the bus lists what another does not have yet."""
+        state = self._states.get(self._tips.get(branch, ""))
+        return state is not None and "not our ref" in state.missing and state.retry.failures == 1
+
     def has_refused_objects(self, branch: str) -> bool:
         """Return whether the branch's commit is refused."""
         state = self._states.get(self._tips.get(branch, ""))

@@ -107,7 +107,8 @@ class Poller:
     def _tell_left_out(self) -> None:
         """Tell the operator, once for each branch, which branches cannot be fetched and why."""
         bus, tell = self._context.bus, self._context.operator.tell
-        reasons = bus.commits.reasons
+        commits = bus.commits
+        reasons = {name: why for name, why in commits.reasons.items() if not commits.may_be_on_its_way(name)}
         new = [branch for branch in reasons if branch not in self._left_out]
         for branch in new[:_SHOWN]:
             tell(f"{branch} is left out: {reasons[branch]}")

@@ -16,6 +16,7 @@ from bridge.requests import request_commit
 from bridge.requests.on_branch import carrier
 from bridge.requests.on_branch.carrier import CarriedCancel, CarriedRequest
 from bridge.requests.waiting import Code, Reason
+from bridge.system import git_output
 from bridge.system.git import Git
 
 # The commit that carries each request, and whether its request branch has not been seen yet.
@@ -92,7 +93,7 @@ def usable_session(git: Git, remote: Remote) -> str | None:
 
 def remember(git: Git, remote: Remote) -> None:
     """Record in this clone that the remote takes no new branches."""
-    if remote.name in git.text("remote").split("\n"):
+    if remote.name in git_output.lines(git("remote").stdout):
         git("config", _setting(remote), "true", ok=range(256))
 
 
