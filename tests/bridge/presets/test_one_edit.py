@@ -42,7 +42,7 @@ ARGUMENTS = {
     "kakeya_doctor": {"offset": 0}, "kakeya_presets": {"offset": 0, "name": "noop"},
     "kakeya_run": {
         "preset": "noop", "params": ["n=1"], "ref": "HEAD", "snapshot": False, "labels": ["a"], "expires_s": 9,
-        "idempotency_key": "k", "against": "HEAD",
+        "idempotency_key": "k", "against": "HEAD", "reuse": False,
     },
     "kakeya_wait": {"request": "x", "seconds": 1}, "kakeya_status": {"request": "x"},
     "kakeya_logs": {"request": "x", "offset": 0, "limit": 5},
