@@ -97,6 +97,7 @@ def test_anthropic(chatting):
     assert client.messages.create(**{**asked, "messages": turns}, tools=[tool]).stop_reason
     with pytest.raises(anthropic.NotFoundError):
         client.messages.create(**{**asked, "model": "claude"})
+    client.close()
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])

@@ -100,8 +100,9 @@ def server(tmp_path_factory):
         options += ["--model", str(folder / f"parrot{i}")]
     with serving(folder, *options) as running:
         anthropic = import_module("anthropic")
-        running.claude = anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0)
-        yield running
+        # A client that is left open is a warning in whichever test it is collected.
+        with anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0) as running.claude:
+            yield running
 
 
 class Chat:
