@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bridge.bus import lookup, objects, wire
+from bridge.bus.objects import Identity
 from bridge.bus.wire import CancelFile, State, StateFile
 from bridge.common import limits
 from bridge.errors import InfrastructureError
@@ -127,6 +128,12 @@ def _branch(
         cancel = None
     request = state.request if state else cancel.request if cancel else tip
     return RequestBranch(branch, tip, request, state, cancel, has_foreign_commits=bool(state) and not changed)
+
+
+def commit_cancel(git: Git, branch: RequestBranch, note: CancelFile, who: Identity) -> str:
+    """Commit a cancellation upon a request branch, and return the commit's id."""
+    tree = objects.overlay(git, f"{branch.tip}^{{tree}}", {wire.CANCEL: note.to_bytes()})
+    return objects.commit(git, tree, [branch.tip], f"Cancel {branch.name}\n\n[skip ci]\n", who)
 
 
 def commits_between(git: Git, after: str | None, tip: str) -> list[str]:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
 
-from bridge.bus import history, objects, wire
+from bridge.bus import history
 from bridge.bus.branch_names import Namespace
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
@@ -129,8 +129,7 @@ def cancel(git: Git, remote: Remote, look: Callable[[], RequestBranch], reason: 
         if carried := carry.Carriers(git).request(name):
             carry.cancel_on_branch(git, remote, CarriedCancel(carried.session, note))
             return replace(branch, cancel=note)
-        tree = objects.overlay(git, f"{branch.tip}^{{tree}}", {wire.CANCEL: note.to_bytes()})
-        commit = objects.commit(git, tree, [branch.tip], f"Cancel {name}\n\n[skip ci]\n", who)
+        commit = history.commit_cancel(git, branch, note, who)
         if remote.push(name, commit, expect=branch.tip):
             return history.read_branch(git, name, commit)
         if i and time.monotonic() > ends:

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-from bridge.bus import branch_names, history, objects, wire
+from bridge.bus import branch_names, history, objects
 from bridge.bus.wire import CancelFile
 from bridge.common import limits
 from bridge.common.whole_files import atomic_write
@@ -32,18 +31,11 @@ _AT_ONCE = 16
 
 @dataclass
 class _Forwarded:
-    """A request that was forwarded, here or by another runner: its session's branch, its commit, its cancellation."""
+    """A request on a session's branch: that branch, the request's commit (empty: none can be), its cancellation."""
 
     session: str
     request: str
     cancel: CancelFile | None = None
-
-
-class _New(NamedTuple):
-    """A request to forward: its session's branch, and its commit."""
-
-    session: str
-    commit: str
 
 
 class Forwarder:
@@ -76,9 +68,9 @@ class Forwarder:
 
     def _read_new(
         self, sessions: Mapping[str, str], requests: Mapping[str, str]
-    ) -> tuple[dict[str, _New], list[CarriedCancel]]:
+    ) -> tuple[dict[str, _Forwarded], list[CarriedCancel]]:
         """Return the requests to forward, by branch, and all new cancellations."""
-        new: dict[str, _New] = {}
+        new: dict[str, _Forwarded] = {}
         cancels: list[CarriedCancel] = []
         # In another order each time, so that nobody is always first.
         for session in random.sample(sorted(sessions), len(sessions)):
@@ -86,14 +78,15 @@ class Forwarder:
             for each in self._carried(session, tip):
                 if isinstance(each, CarriedCancel):
                     cancels.append(each)
-                elif each.branch in self._known or each.branch in new or not self._may_forward(each):
                     continue
-                elif each.branch in requests:
-                    self._known[each.branch] = _Forwarded(session, requests[each.branch])
-                elif max(len(new) / limits.FORWARDED_A_POLL, len(self._known) / limits.FORWARDED) >= 1:
+                is_known = each.branch in self._known or each.branch in new
+                is_full = len(new) >= limits.FORWARDED_A_POLL or len(self._known) >= limits.FORWARDED
+                if is_known or is_full or not self._may_forward(each):
                     continue
-                elif commit := self._restore(each, tip):
-                    new[each.branch] = _New(session, commit)
+                request = self._restore(each, tip)
+                # Another runner may have created its branch already, and may have moved it since.
+                target = self._known if request is None or each.branch in requests else new
+                target[each.branch] = _Forwarded(session, request or "")
         return new, cancels
 
     def cancellation(self, branch: str, request: str) -> CancelFile | None:
@@ -141,19 +134,18 @@ class Forwarder:
             if commit:
                 return commit
         self._tell(f"{carried.session}: the request {carried.branch} is not made of commits of that branch")
-        self._known[carried.branch] = _Forwarded(carried.session, "")
         return None
 
-    def _forward(self, new: Mapping[str, _New]) -> dict[str, str]:
+    def _forward(self, new: Mapping[str, _Forwarded]) -> dict[str, str]:
         """Create request branches, and return those that this runner created."""
         created = {}
-        for name, pushed in self._bus.create({name: each.commit for name, each in new.items()}).items():
+        for name, pushed in self._bus.create({name: each.request for name, each in new.items()}).items():
             if pushed is Pushed.FAILED:
                 continue
             # STALE: another runner was quicker, or somebody else has used the name.
-            self._known[name] = _Forwarded(*new[name])
+            self._known[name] = new[name]
             if pushed is Pushed.DONE:
-                created[name] = new[name].commit
+                created[name] = new[name].request
                 self._tell(f"{name} is forwarded from {new[name].session}")
         return created
 
@@ -172,9 +164,7 @@ class Forwarder:
             if branch.current_state.is_final or branch.cancel or branch.request != known.request:
                 known.cancel = None
                 continue
-            git, files = self._bus.git, {wire.CANCEL: known.cancel.to_bytes()}
-            tree = objects.overlay(git, f"{branch.tip}^{{tree}}", files)
-            commit = objects.commit(git, tree, [branch.tip], f"Cancel {name}\n\n[skip ci]\n", WHO)
+            commit = history.commit_cancel(self._bus.git, branch, known.cancel, WHO)
             moved |= self._bus.push(name, commit, expect=branch.tip) is Pushed.DONE
         return moved
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bridge.bus import branch_names, objects, wire
+from bridge.bus import branch_names, history, objects, wire
 from bridge.bus.wire import State
 from bridge.client import Client
 from bridge.common import limits
@@ -14,7 +14,9 @@ from bridge.errors import KakeyaError, RefusedError, UsageError
 from bridge.requests.on_branch import carrier
 from bridge.requests.on_branch.carrier import CarriedRequest
 from bridge.system.git import Git
+from runner.bus.bus import Pushed
 from runner.doctor.readiness import examine
+from runner.serve.lease import Lease
 from runner.serve.poll import Poller
 from tests.conftest import git
 
@@ -226,6 +228,24 @@ class TestTheRunner:
         handle("two")
         assert not ran.exists()
         assert run.branch not in refs(bus)
+
+    def test_a_runner_that_forwarded_nothing_itself_hears_the_cancellation(self, agent, host, monkeypatch):
+        """Also if it sees the request's branch only after another runner has added a state to it."""
+        run = agent.run("touch")
+        with monkeypatch.context() as patch:
+            patch.delenv("AGENT")
+            with host.context("one", **FORWARD) as one:
+                one.bus.fetch()
+                one.forwarder.see(one.bus.sessions, {})
+                lease = Lease(one, history.read_branch(one.bus.git, run.branch, run.commit))
+                assert lease.advance(State.REQUESTED) is Pushed.DONE
+            with host.context("two", **FORWARD) as two:
+                tips = two.bus.fetch()
+                two.forwarder.see(two.bus.sessions, tips)
+                patch.setenv("AGENT", "yes")
+                run.cancel("enough")
+                patch.delenv("AGENT")
+                assert two.forwarder.cancellation(run.branch, run.commit).reason == "enough"
 
     def test_check_counts_a_session_s_branch_as_no_request(self, agent, host, monkeypatch):
         agent.run("touch")
