@@ -289,14 +289,15 @@ class Client:
             UsageError: it does not exist.
         """
         tip = self.remote.fetch(branch).get(branch)
-        if tip:
-            self.carriers.mark_forwarded(branch)
-        elif self.carriers.is_unforwarded(branch):
+        is_on_remote = tip is not None
+        if not is_on_remote and self.carriers.is_unforwarded(branch):
             tip = self.sent.commit_of(branch)
         if tip is None:
             raise no_such_request(branch, self.remote)
         if self._last_read is None or (self._last_read.name, self._last_read.tip) != (branch, tip):
             self._last_read = history.read_branch(self.git, branch, tip)
+            if is_on_remote:
+                self.carriers.mark_forwarded(branch)
         return self._last_read
 
     def _known(self, branch: str) -> RequestBranch:

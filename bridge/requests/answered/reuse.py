@@ -57,16 +57,18 @@ def find_answer(
         branch = branches.get(name)
         if branch is None or branch.current_state is not State.SUCCEEDED:
             continue
+        request = _request(git, branch.request)
+        # To verify an answer takes far longer than to compare the trees.
+        if request is None or trees != [_tree(git, commit) for commit in (request.workload, request.against)]:
+            continue
         report = verify(branch)
         result, conclusion = report.result, report.conclusion
         if result is None or not report.holds or conclusion.trust is not Trust.SIGNED:
             continue
         is_accepted = result.gate.accepted if result.gate else not draft.preset.gated
         is_same = result.preset_digest == draft.preset.digest and result.params == dict(draft.params)
-        if not (is_accepted and is_same) or (serving and result.runner.instance not in serving):
-            continue
-        request = _request(git, branch.request)
-        if request and trees == [_tree(git, commit) for commit in (request.workload, request.against)]:
+        is_serving = not serving or result.runner.instance in serving
+        if is_accepted and is_same and is_serving:
             return Reused(name, branch.request, parse_time(result.finished_at).timestamp(), conclusion.text)
     return None
 
