@@ -42,6 +42,11 @@ def change_note(git: Git, commit: str, who: Identity, change: Callable[[str], st
     raise InfrastructureError(f"{REF} changed faster than a note could be added", fix=Advice(TRY_AGAIN, "."))
 
 
+def subject_of(git: Git, request: str, workload: str | None) -> str | None:
+    """Return the commit that a note about a job belongs to: its workload, if the request's commit is made upon it."""
+    return workload if workload in objects.parents_of(git, request) else None
+
+
 def _read(git: Git, commit: str) -> str:
     """Return the text of a commit's note; empty if it has none."""
     blob = git.maybe("notes", f"--ref={REF}", "list", commit)

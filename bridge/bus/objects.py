@@ -206,9 +206,15 @@ def is_commit(git: Git, name: str) -> bool:
     return entry is not None and entry.kind == "commit" and entry.oid == name
 
 
+def read_commit(git: Git, commit_id: str | None) -> bytes | None:
+    """Return a commit as git stores it; None if it is missing, too large, or no commit."""
+    (raw,) = read_many(git, [commit_id or ""], max_bytes=limits.COMMIT_BYTES, kind="commit")
+    return raw
+
+
 def parents_of(git: Git, commit_id: str) -> list[str]:
     """Return a commit's parents, also in a shallow clone. If it is missing or too large: an InfrastructureError."""
-    (raw,) = read_many(git, [commit_id], max_bytes=limits.COMMIT_BYTES, kind="commit")
+    raw = read_commit(git, commit_id)
     if raw is None:
         message = f"{commit_id[:12]} is no commit of up to {limits.COMMIT_BYTES} bytes"
         raise InfrastructureError(message, code="too_large")

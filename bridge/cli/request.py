@@ -4,8 +4,7 @@ from datetime import timedelta
 
 import click
 
-from bridge.bus import objects
-from bridge.bus.notes import change_note
+from bridge.bus.notes import change_note, subject_of
 from bridge.bus.wire import EXIT_CODES
 from bridge.checklist import show
 from bridge.cli.common import (
@@ -192,10 +191,9 @@ def _note(run: Run) -> str | None:
     from bridge.show.source import from_branch  # noqa: PLC0415
 
     git, source = run.client.git, from_branch(run.client, run.branch)
-    commit = source.result.workload
-    if commit not in objects.parents_of(git, source.result.request):
-        return None
-    change_note(git, commit, identity(git), lambda before: merged(before, paragraph(source)))
+    commit = subject_of(git, source.result.request, source.result.workload)
+    if commit:
+        change_note(git, commit, identity(git), lambda before: merged(before, paragraph(source)))
     return commit
 
 

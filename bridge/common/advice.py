@@ -26,7 +26,7 @@ class Door(Enum):
 
 @dataclass(frozen=True)
 class Wording:
-    """Words that differ between doors. A door without words of its own has those of a terminal."""
+    """Words that differ between doors. A door without its own words uses the terminal's."""
 
     terminal: str
     mcp: str | None = None

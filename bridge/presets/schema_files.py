@@ -23,7 +23,7 @@ _MAX_DEPTH = 32
 def with_schemas(reports: Any, files: Mapping[str, Path | bytes | PresetError]) -> Any:
     """Return a preset's ``reports`` with the content of each file that a ``schema`` names in the place of its name.
 
-    What is malformed stays as it is. ``files`` are those of the preset's folder, by their names.
+    A malformed entry stays unchanged. ``files`` are the files of the preset's folder, by name.
 
     Raises:
         PresetError: a schema's file is missing, leads out of the folder, is too large, or is no JSON object.

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from bridge.common.errors import ManifestError
-from bridge.reports.claims.compare import Interval, Ratios, ratios
+from bridge.reports.claims.compare import REGRESSION, Interval, Ratios, ratios
 from bridge.reports.models import Compare
 from bridge.reports.reading import parse_report
 
@@ -27,18 +27,16 @@ class Compared:
     def worse(self) -> Interval:
         """How many times worse the candidate is: below 1 if it is better. ``low`` is the end that is least bad."""
         ratio = self.ratios.candidate
-        return ratio if self.better == "lower" else Interval(1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
+        return ratio if self.better == "lower" else ratio.inverse
 
     @property
     def change(self) -> str:
         """``improvement``, ``regression``, or ``none`` if the null arm explains the difference."""
-        if not self.ratios.is_change:
-            return "none"
-        return "regression" if self.worse.value > 1 else "improvement"
+        return self.ratios.change(self.better) or "none"
 
     def is_worse_than(self, share: float) -> bool:
         """Return whether the candidate is worse by more than a share of 1, whatever the noise was."""
-        return self.change == "regression" and self.worse.low > 1 + share
+        return self.change == REGRESSION and self.worse.low > 1 + share
 
     @property
     def text(self) -> str:
@@ -64,7 +62,7 @@ def read_comparison(data: bytes) -> Compared:
     """Read a comparison's report.
 
     Raises:
-        ManifestError: it is none.
+        ManifestError: the data is no comparison's report.
     """
     report: Mapping[str, Any] = parse_report(data)
     try:

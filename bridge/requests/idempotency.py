@@ -25,7 +25,7 @@ from bridge.bus import branch_names, history, objects
 from bridge.bus.branch_names import age_sort_key
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
-from bridge.common import limits, strict_json
+from bridge.common import strict_json
 from bridge.common.advice import TRY_AGAIN, Advice
 from bridge.common.validation import weakness
 from bridge.errors import InfrastructureError, UsageError
@@ -238,7 +238,7 @@ class IdempotentSender:
         return None
 
     def _proves(self, key: Key, branch: str, commit: str) -> bool:
-        (raw,) = objects.read_many(self.git, [commit], max_bytes=limits.COMMIT_BYTES, kind="commit")
+        raw = objects.read_commit(self.git, commit)
         return raw is not None and key.proves(branch, raw)
 
 

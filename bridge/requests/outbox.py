@@ -13,7 +13,6 @@ from bridge.bus import branch_names, exact_refs, objects
 from bridge.bus.branch_names import age_sort_key
 from bridge.bus.history import RequestBranch
 from bridge.bus.remote import Remote
-from bridge.common import limits
 from bridge.common.advice import Advice, command, step
 from bridge.errors import GitError, InfrastructureError, UsageError
 from bridge.requests.binding import repository_name
@@ -62,7 +61,7 @@ class Sent:
         """Return branch and commit of a key's request, pushed or not; no branch if the commit is no request."""
         commit = objects.resolve(self.git, KEYS + key)
         # Do not use `git log`: the user's settings for signatures, encodings and trailers change its output.
-        (raw,) = objects.read_many(self.git, [commit or ""], max_bytes=limits.COMMIT_BYTES, kind="commit")
+        raw = objects.read_commit(self.git, commit)
         match = _BRANCH.findall(git_output.last_paragraph(raw or b""))
         branch = git_output.decode(match[0]) if len(match) == 1 else ""
         return (branch if branch_names.parse_branch(branch) else "", commit) if commit else None

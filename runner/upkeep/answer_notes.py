@@ -7,7 +7,7 @@ others wrote stays, and several runners can share it. Anyone who may push can wr
 from functools import partial
 
 from bridge.bus import objects
-from bridge.bus.notes import REF, change_note
+from bridge.bus.notes import REF, change_note, subject_of
 from bridge.errors import InfrastructureError, KakeyaError
 from bridge.verify.public_keys import Pin
 from runner.bus.backoff import Retry
@@ -70,11 +70,8 @@ class AnswerNotes:
         pin = Pin(context.keys.public, "this runner's key") if context.keys.signer else None
         report = verify(git, branch, context.presets, pin)
         result = report.result
-        if (
-            result is None
-            or not report.holds
-            or result.workload not in objects.parents_of(git, result.request)
-        ):
+        commit = subject_of(git, result.request, result.workload) if result and report.holds else None
+        if result is None or commit is None:
             return None
         source = Source(name, result, report.checks, read_answer(git, branch, report))
-        return str(result.workload), paragraph(source)
+        return commit, paragraph(source)

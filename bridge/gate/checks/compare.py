@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from bridge.gate.index import ReportIndex, check
 from bridge.reports.claims.compare import IMPROVEMENT, REGRESSION, ratios, schedule
+from bridge.reports.counted import counted
 from bridge.reports.kinds import COMPARE
 
 # Seconds by which times are rounded.
@@ -21,7 +22,7 @@ def trees_differ(index: ReportIndex) -> Iterator[str]:
 @check("NOT_COVERED", COMPARE)
 def all_rounds_ran(index: ReportIndex) -> Iterator[str]:
     """All configured rounds ran."""
-    ran, rounds = len({row.round for row in index.rows if not row.warmup}), index.report.config.rounds
+    ran, rounds = len({row.round for row in counted(index.rows)}), index.report.config.rounds
     if ran < rounds:
         yield f"{ran} of {rounds} rounds were measured"
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any, NamedTuple
 
+from bridge.reports.counted import counted
 from bridge.reports.statistics import signed_rank_interval
 
 CANDIDATE, BASELINE, AGAIN = ARMS = ("candidate", "baseline", "again")
@@ -45,6 +46,11 @@ class Interval(NamedTuple):
         """How far the whole interval is from 1, as the logarithm of a factor; 0 if it contains 1."""
         return max(0.0, math.log(self.low), -math.log(self.high))
 
+    @property
+    def inverse(self) -> "Interval":
+        """The estimate of the inverse."""
+        return Interval(1 / self.value, 1 / self.high, 1 / self.low)
+
     def __str__(self) -> str:
         return f"{self.value:.4f} ({self.low:.4f} to {self.high:.4f})"
 
@@ -60,6 +66,12 @@ class Ratios(NamedTuple):
         """Whether the candidate's whole interval is outside of the null arm's, and farther from 1 than its ratio."""
         is_outside = self.candidate.low > self.null.high or self.candidate.high < self.null.low
         return is_outside and self.candidate.gap > self.null.distance
+
+    def change(self, better: str) -> str | None:
+        """Return what the candidate is, by which ratios are better (lower or higher); None within the noise."""
+        if not self.is_change:
+            return None
+        return IMPROVEMENT if (self.candidate.value < 1) == (better == "lower") else REGRESSION
 
     def __str__(self) -> str:
         return f"candidate over baseline {self.candidate}, baseline over itself {self.null}"
@@ -94,10 +106,8 @@ def compare_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
         return []
     ratio, null = both
     claims = [_claim("ratio", arm, estimate, RATIO) for arm, estimate in ((CANDIDATE, ratio), (AGAIN, null))]
-    if both.is_change:
-        is_better = (ratio.value < 1) == (report["config"]["better"] == "lower")
-        name = IMPROVEMENT if is_better else REGRESSION
-        estimate = ratio if ratio.value > 1 else Interval(1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
+    if name := both.change(report["config"]["better"]):
+        estimate = ratio if ratio.value > 1 else ratio.inverse
         claims.append(_claim(name, CANDIDATE, estimate, DEFINITIONS[name]))
     return claims
 
@@ -118,9 +128,8 @@ def _ratio(rounds: Sequence[Mapping[str, float]], arm: str) -> Interval:
 def _whole_rounds(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, float]]:
     """Yield the mean logarithm of each arm's runs in each round that has all arms."""
     logs: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        if not row.get("warmup"):
-            logs[row["round"]][row["arm"]].append(math.log(row["value"]))
+    for row in counted(rows):
+        logs[row["round"]][row["arm"]].append(math.log(row["value"]))
     for arms in logs.values():
         if all(arm in arms for arm in ARMS):
             yield {arm: math.fsum(values) / len(values) for arm, values in arms.items()}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bridge.bus import branch_names, exact_refs, history, objects, wire
 from bridge.bus.remote import Remote
-from bridge.common import limits, strict_json
+from bridge.common import strict_json
 from bridge.common.advice import SNAPSHOT, TRY_AGAIN, Advice, joined
 from bridge.errors import InfrastructureError, KakeyaError, RefusedError, UsageError
 from bridge.requests import request_commit
@@ -38,11 +38,8 @@ class Carriers:
         self.git("update-ref", _UNFORWARDED + branch, commit)
 
     def request(self, branch: str) -> CarriedRequest | None:
-        """Return the request of a branch as it was sent; None if it was not sent on a session's branch."""
-        commit = objects.resolve(self.git, _CARRIERS + branch)
-        if commit is None:
-            return None
-        (raw,) = objects.read_many(self.git, [commit], max_bytes=limits.COMMIT_BYTES, kind="commit")
+        """Return the request of a branch as it was sent; None if it went to its own branch at once."""
+        raw = objects.read_commit(self.git, objects.resolve(self.git, _CARRIERS + branch))
         carried = carrier.read_carrier(raw or b"")
         return carried if isinstance(carried, CarriedRequest) else None
 
@@ -140,7 +137,7 @@ class Courier:
 
 def send_on_branch(git: Git, remote: Remote, session: str, branch: str, commit: str) -> None:
     """Push the request commit of a branch upon the session's branch. Raises the errors of ``Client.run``."""
-    (raw,) = objects.read_many(git, [commit], max_bytes=limits.COMMIT_BYTES, kind="commit")
+    raw = objects.read_commit(git, commit)
     manifest = objects.read_blob(git, commit, wire.REQUEST, max_bytes=strict_json.MAX_BYTES)
     carried = CarriedRequest(session, branch, manifest or b"", raw or b"")
     parsed = branch_names.parse_branch(branch)
