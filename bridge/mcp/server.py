@@ -50,7 +50,7 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
             remark = near(params.name, TOOLS)
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:100]!r}{remark}")
         try:
-            args = _read(tool, params.name, params.arguments or {})
+            args = read_arguments(tool, params.name, params.arguments or {})
             return _result(await _call(tool, args, context))
         except Exception as error:  # noqa: BLE001 - the agent gets an error for a bug, and the server goes on
             return _failed(error, may_run_again=tool.call == "run" and not _has_key(params.arguments or {}))
@@ -81,7 +81,7 @@ def make_server(repo: str, remote: str, public_key: str | None = None) -> Server
     )  # fmt: skip
 
 
-def _read(tool: Tool, name: str, arguments: dict[str, Any]) -> Arguments:
+def read_arguments(tool: Tool, name: str, arguments: dict[str, Any]) -> Arguments:
     """Return a call's validated arguments; UsageError if they do not fit the tool."""
     # Hosts with strict schemas send null for what they leave out.
     named = {name: value for name, value in arguments.items() if value is not None}

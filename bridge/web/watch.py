@@ -32,7 +32,7 @@ from bridge.web.snapshot import Row, Snapshot
 PRIVATE = "refs/kakeya-web/"
 
 # How often presets are read again.
-_PRESETS_S = 60.0
+PRESETS_S = 60.0
 # How many branches are read at once, to bound the memory.
 _AT_ONCE = 500
 # The last line of output is shown for at most this many running jobs, the oldest ones.
@@ -128,7 +128,7 @@ class Watch:
     def _runners(self) -> tuple[Mapping[str, str] | None, list[RunnerSighting]]:
         """Return the runners of the bus with their references.
 
-        If their records cannot be fetched now, the runners are those of the last poll, without references.
+        If their records cannot be fetched now, the runners of the last poll are returned, without references.
         """
         try:
             refs = self._remote.fetch_presences()
@@ -138,7 +138,7 @@ class Watch:
 
     def _offered(self, refs: Mapping[str, str] | None, runners: Sequence[RunnerSighting]) -> Presets:
         """Return what can be asked for. Files and the bus's folder are read once a minute, offers if they changed."""
-        if time.monotonic() - self._presets_at >= _PRESETS_S:
+        if time.monotonic() - self._presets_at >= PRESETS_S:
             self._presets_at = time.monotonic()
             with suppress(KakeyaError):
                 self.presets = self.client.read_presets(self.git)

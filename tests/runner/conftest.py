@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -172,6 +173,33 @@ def host(runners: Any, touching: Path, ran: Path, bus: Path) -> Host:
         return runners.policy(name, **{"preset_folder": str(touching), **overrides})
 
     return Host(ran, policy, bus)
+
+
+@pytest.fixture
+def kakeya(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """Run the command line in this process; return its exit code and what it printed."""
+
+    def run(*args: object) -> tuple[int, str]:
+        from bridge.cli import main  # noqa: PLC0415 - few tests need it
+
+        capsys.readouterr()
+        with monkeypatch.context() as patch:
+            patch.chdir(clone)
+            patch.setattr(sys, "argv", ["kakeya", *map(str, args)])
+            with pytest.raises(SystemExit) as ended:
+                main()
+        return int(ended.value.code or 0), "".join(capsys.readouterr())
+
+    return run
+
+
+def run_check(policy: Path, cwd: Path | None = None) -> tuple[int, dict[str, Any]]:
+    """Run `kakeya-runner check --json`, and return its exit code and its report."""
+    argv = [sys.executable, "-P", "-m", "runner", "--policy", str(policy), "check", "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=cwd)
+    return done.returncode, json.loads(done.stdout)
 
 
 @pytest.fixture

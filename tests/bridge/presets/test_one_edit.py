@@ -12,7 +12,7 @@ pytest.importorskip("mcp", reason="needs the extra [mcp]")
 
 from bridge.errors import ManifestError, UsageError
 from bridge.manifest import Request, parse_manifest
-from bridge.mcp.server import _read
+from bridge.mcp.server import read_arguments
 from bridge.mcp.tools import TOOLS
 from bridge.reports.own import OwnClaim
 from tests.bridge.presets.test_misspelt import (
@@ -60,7 +60,7 @@ def manifest_error(_folder, document) -> str:
 def call_error(tool):
     def error(_folder, document) -> str:
         with pytest.raises(UsageError) as caught:
-            _read(TOOLS[tool], tool, document)
+            read_arguments(TOOLS[tool], tool, document)
         return caught.value.message
 
     return error

@@ -80,7 +80,7 @@ def test_each_preset_has_its_place_and_its_runners(clone, jobs, announce, share)
     assert shown["noop"][3] == "mac (defined differently there)"
 
 
-def test_what_is_new_on_the_bus_is_shown_within_a_minute(clone, announce, share):
+def test_what_is_new_on_the_bus_is_shown_within_a_minute(clone, announce, share, monkeypatch):
     web = Web(Client(clone))
     web.page()
     before = web.ask("/presets")
@@ -91,7 +91,7 @@ def test_what_is_new_on_the_bus_is_shown_within_a_minute(clone, announce, share)
     announce(preset())
     web.page()
     assert {"mine"} == rows(web.page("/presets")).keys() - rows(before.text).keys()
-    web.watch._presets_at -= watch._PRESETS_S
+    monkeypatch.setattr(watch, "PRESETS_S", 0.0)
     web.page()
     after = web.ask("/presets", if_none_match=before.headers["etag"])
     assert {"mine", "shared"} == rows(after.text).keys() - rows(before.text).keys()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 
 import pytest
+
+from tests.runner.conftest import run_check
 
 pytestmark = pytest.mark.bus
 
@@ -17,18 +16,8 @@ def check(runners, bus):
     """Run the check and return its lines by name."""
 
     def run(**policy: object) -> dict[str, dict[str, object]]:
-        argv = [
-            sys.executable,
-            "-P",
-            "-m",
-            "runner",
-            "--policy",
-            str(runners.policy("one", **policy)),
-            "check",
-            "--json",
-        ]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        return {line["name"]: line for line in json.loads(done.stdout)["checks"]}
+        _, report = run_check(runners.policy("one", **policy))
+        return {line["name"]: line for line in report["checks"]}
 
     return run
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from runner.cli.looking import next_step
 from runner.doctor.presets import allowed_names
 from runner.doctor.readiness import examine
 from runner.policy import load_policy
+from tests.runner.conftest import run_check
 
 NEEDS_ENGINE = pytest.mark.skipif(
     importlib.util.find_spec("mlx_lm") is None, reason="the engine is not installed"
@@ -31,19 +31,8 @@ MODELS = {"KAKEYA_MAC_VERIFIER_PATH": "tiny", "KAKEYA_MAC_DRAFTER_ID": "tiny"}
 @pytest.fixture
 def check(runners, tmp_path):
     def run(**policy: object) -> dict[str, list[dict[str, object]]]:
-        argv = [
-            sys.executable,
-            "-P",
-            "-m",
-            "runner",
-            "--policy",
-            str(runners.policy("one", **policy)),
-            "check",
-            "--json",
-        ]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
-        report = json.loads(done.stdout)
-        assert done.returncode == (0 if report["ready"] else 1)
+        code, report = run_check(runners.policy("one", **policy), tmp_path)
+        assert code == (0 if report["ready"] else 1)
         found: dict[str, list[dict[str, object]]] = {}
         for line in report["checks"]:
             found.setdefault(line["name"], []).append(line)

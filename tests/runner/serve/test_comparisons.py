@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from bridge.bus import wire
 from bridge.bus.wire import State
-from bridge.cli import main
 from bridge.client import Client
 from bridge.errors import UsageError
 from tests.conftest import git
@@ -49,22 +47,6 @@ def client(clone, keyed, compared, monkeypatch):
     commit(clone, number="200")
     commit(clone, number="100")
     return Client(clone)
-
-
-@pytest.fixture
-def kakeya(clone, monkeypatch, capsys):
-    """Run the command line in this process; return its exit code and what it printed."""
-
-    def run(*args):
-        capsys.readouterr()
-        with monkeypatch.context() as patch:
-            patch.chdir(clone)
-            patch.setattr(sys, "argv", ["kakeya", *map(str, args)])
-            with pytest.raises(SystemExit) as ended:
-                main()
-        return int(ended.value.code or 0), "".join(capsys.readouterr())
-
-    return run
 
 
 def report_of(folder):

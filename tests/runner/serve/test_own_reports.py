@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from bridge.bus import wire
-from bridge.cli import main
 from bridge.client import Client
 
 pytestmark = pytest.mark.bus
@@ -26,22 +25,6 @@ CHECKED = (
     "file vouched for by the run"
 )
 REPORT = "results/research/compile-time.json"
-
-
-@pytest.fixture
-def kakeya(clone, monkeypatch, capsys):
-    """Run the command line in this process; return its exit code and what it printed."""
-
-    def run(*args):
-        capsys.readouterr()
-        with monkeypatch.context() as patch:
-            patch.chdir(clone)
-            patch.setattr(sys, "argv", ["kakeya", *map(str, args)])
-            with pytest.raises(SystemExit) as ended:
-                main()
-        return int(ended.value.code or 0), "".join(capsys.readouterr())
-
-    return run
 
 
 def answer(clone, keyed, folder, monkeypatch, **params):
