@@ -24,8 +24,8 @@ HEAD = """\
 
 Written by `make docs` from the programs' own help (`-h` or `--help`); `--version` shows a program's version and commit.
 Shared options are described once, under their program, and named in each command. Square brackets at the end hold an
-option's default and its range. Of the commands that measure, generate, serve and train, the page only names the
-options, which manual pages (`man kakeya-engine-serve`) describe.
+option's default and its range. Of the commands of `kakeya-engine`, the page has the purpose and the names of the
+options; `--help` and manual pages (`man kakeya-engine-serve`) have the rest.
 REQUEST and RUN are a branch, a nonce or a part of either; by default the last request sent from this repository. With
 `--json`, data is on standard output and messages are on standard error; several objects are printed one per line.
 
@@ -47,8 +47,8 @@ REPEATED = re.compile(
 )
 
 
-# Commands with many options, which matter only to somebody who runs them: their help is at hand.
-NAMED_ONLY = re.compile(r"kakeya-engine (bench|codec|eval|generate|serve|train) ")
+# The program whose commands have many options, which matter only to somebody who runs them and so has their help.
+NAMED_ONLY = "kakeya-engine"
 
 
 def main() -> None:
@@ -70,6 +70,10 @@ def describe_program(program: click.Group, context: click.Context) -> Iterator[s
     # Of options with the same name and different texts, the most frequent is shared.
     shared = {name: record for (name, record), count in reversed(counts.most_common()) if count > 1}
     yield section(text_of(program, context, ()), level=2)
+    if context.info_name == NAMED_ONLY:
+        for command, inner in commands:
+            yield section(purpose_of(command, inner), level=3)
+        return
     formatter = context.make_formatter()
     with formatter.section("Shared options"):
         formatter.write_dl([record for _, record in counts if record in shared.values()])
@@ -111,23 +115,36 @@ def long_name(option: click.Parameter) -> str:
 def text_of(command: click.Command, context: click.Context, shared: Collection[tuple[str, str]]) -> str:
     """Return the help of a command, with only the names of the shared options."""
     records = list(options(command, context))
+    formatter = introduced(command, context, command.help or "")
+    if own := [record for _, record in records if record not in shared]:
+        with formatter.section("Options"):
+            formatter.write_dl(own)
+    named(formatter, "Shared", [option for option, record in records if record in shared])
+    return plain(formatter.getvalue())
+
+
+def purpose_of(command: click.Command, context: click.Context) -> str:
+    """Return the first paragraph of a command's help, and the names of its options."""
+    formatter = introduced(command, context, (command.help or "").strip().split("\n\n")[0])
+    named(formatter, "Options", [option for option, _ in options(command, context)])
+    return plain(formatter.getvalue())
+
+
+def introduced(command: click.Command, context: click.Context, text: str) -> click.HelpFormatter:
+    """Return a formatter with a command's usage and the text of its help."""
     described = copy.copy(command)
-    described.help = REPEATED.sub("", command.help or "").strip()
+    described.help = REPEATED.sub("", text).strip()
     formatter = context.make_formatter()
     described.format_usage(context, formatter)
     described.format_help_text(context, formatter)
-    own = [record for _, record in records if record not in shared]
-    if own and NAMED_ONLY.match(f"{context.command_path} "):
+    return formatter
+
+
+def named(formatter: click.HelpFormatter, title: str, listed: list[click.Parameter]) -> None:
+    """Write the names of options, if there are any, as a paragraph."""
+    if listed:
         formatter.write_paragraph()
-        names = [long_name(option) for option, record in records if record in own]
-        formatter.write_text(f"Options: {', '.join(names)}.")
-    elif own:
-        with formatter.section("Options"):
-            formatter.write_dl(own)
-    if names := [long_name(option) for option, record in records if record in shared]:
-        formatter.write_paragraph()
-        formatter.write_text(f"Shared: {', '.join(names)}.")
-    return plain(formatter.getvalue())
+        formatter.write_text(f"{title}: {', '.join(map(long_name, listed))}.")
 
 
 def plain(text: str) -> str:
