@@ -2,6 +2,7 @@
 
 import errno
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -33,6 +34,31 @@ def atomic_write(path: Path) -> Iterator[Path]:
             raise
         # NumPy, MLX and torch give no errno, and Python no file name, if writing fails after the file was opened.
         raise OSError(number or errno.EIO, reason or f"cannot be written: {error}", str(path)) from error
+
+
+def create_private(path: Path, text: str, *, replace: bool = False) -> None:
+    """Write a new file that only this user can read. A file that is already there stays, unless it is to be replaced.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        if replace:
+            draft.rename(path)
+            return
+        try:
+            path.hardlink_to(draft)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links
+            draft.rename(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 @contextmanager

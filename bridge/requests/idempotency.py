@@ -13,7 +13,6 @@ branch yet.
 
 import hashlib
 import hmac
-import os
 import re
 import secrets
 import time
@@ -28,6 +27,7 @@ from bridge.bus.remote import Remote
 from bridge.common import strict_json
 from bridge.common.advice import TRY_AGAIN, Advice
 from bridge.common.validation import weakness
+from bridge.common.whole_files import create_private
 from bridge.errors import InfrastructureError, UsageError
 from bridge.requests.liveness import is_expired
 from bridge.requests.outbox import Sent
@@ -69,31 +69,13 @@ def read_secret(git: Git) -> bytes:
     file = Path(git.text("rev-parse", "--path-format=absolute", "--git-common-dir")) / FILE_NAME
     try:
         if not file.exists():
-            _make_secret(file)
+            create_private(file, secrets.token_hex(_SECRET_BYTES))
         secret = read_regular(file, _MAX_SECRET)
     except OSError as error:
         raise InfrastructureError(f"cannot write {file}: {error.strerror}") from error
     if not secret or len(secret) < _SECRET_BYTES:
         raise InfrastructureError(f"{file} holds no secret", fix="Remove it: a new one is made.")
     return secret
-
-
-def _make_secret(file: Path) -> None:
-    """Write a new secret that only this user can read, unless another process has made one meanwhile."""
-    draft = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
-            opened.write(secrets.token_hex(_SECRET_BYTES))
-            opened.flush()
-            os.fsync(opened.fileno())
-        try:
-            file.hardlink_to(draft)
-        except FileExistsError:
-            pass
-        except OSError:  # a file system without hard links
-            draft.rename(file)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from bridge.common.cli.commands import EXISTING_FILE, FOLDER, REFERENCE, flag, option
+from bridge.common.cli.commands import EXISTING_FILE, FILE, FOLDER, REFERENCE, flag, option
 from engine.cli.types import CACHE_SPEC, DTYPES
 
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(i?b)?", re.IGNORECASE)
@@ -49,6 +49,7 @@ class Size(click.ParamType[int]):
     "--dtype", click.Choice(DTYPES), help="Type to compute in.  [default: float32 on the CPU, else as stored]"
 )
 @option("--api-key-file", EXISTING_FILE, help="File with the API key; required for any address but loopback.")
+@option("--token-file", FILE, help="As --api-key-file, but a key is written to it if it is absent or empty.")
 @option(
     "--allow-origin origins", multiple=True, metavar="ORIGIN",
     help="Web origin whose pages may call the server; may be repeated.",
@@ -94,6 +95,8 @@ class Size(click.ParamType[int]):
     "--drain drain_seconds", click.FloatRange(0), 60.0,
     help="Seconds that running requests may go on after SIGTERM; the process ends at most 10 s later.",
 )  # fmt: skip
+@option("--parent-pid", click.IntRange(1, (1 << 31) - 1), help="Process with which the server ends.")
+@flag("--print-ready", "Print address, port, pid and token_file as JSON as soon as requests are answered.")
 @flag("--prewarm", "Load the first model at the start.")
 @option("--device", click.Choice(["cpu", "gpu"]), help="MLX device.  [default: MLX's own]")
 @flag("--enable-dflash", "The same as --draft dflash.")
@@ -103,16 +106,16 @@ def command(
     prewarm: bool,
     enable_dflash: bool,
     api_key_file: Path | None,
+    token_file: Path | None,
     **options: Any,
 ) -> None:
     """Serve models over OpenAI's HTTP API.
 
-    A client is pointed at http://HOST:PORT/v1 with any API key, unless --api-key-file asks for one. The first line
-    on standard output is the address.
+    Clients use http://HOST:PORT/v1 and any API key, unless a file has one. The first line on standard output is the
+    address, or --print-ready's JSON.
 
-    After SIGTERM or ^C the server lets running requests finish, within --drain. A second signal ends it at once. Exit
-    codes: 0 after SIGTERM, 130 after ^C or a second signal, 1 if the engine failed or did not stop within 10 s of the
-    drain.
+    After SIGTERM or ^C, running requests may finish within --drain. A second signal ends the server at once. Exit
+    codes: 0 after SIGTERM, 130 after ^C or a second signal, 1 if the engine failed or did not stop in time.
     """
     if enable_dflash:
         if options["draft"] not in ("auto", "dflash"):
@@ -120,7 +123,7 @@ def command(
         options["draft"] = "dflash"
     if not models:  # the bundled chat model has no drafter
         models = (DEFAULT,) if options["draft"] in WITHOUT_DRAFTER else (DRAFTING,)
-    key = _key(api_key_file)
+    key = _key(api_key_file, token_file)
     from bridge.reports.cache_spec import parse
     from engine.serve.http.guard import is_loopback
     from engine.serve.settings import Settings
@@ -130,14 +133,20 @@ def command(
         raise click.UsageError(f"--host {options['host']} is not loopback: give --api-key-file too")
     from engine.serve.main import run
 
-    run(Settings(models=tuple(dict.fromkeys(models)), api_key=key, **options), prewarm=prewarm)
+    settings = Settings(tuple(dict.fromkeys(models)), api_key=key, token_file=token_file, **options)
+    run(settings, prewarm=prewarm)
 
 
-def _key(path: Path | None) -> str | None:
+def _key(key_file: Path | None, token_file: Path | None) -> str | None:
+    path = key_file or token_file
     if path is None:
         return None
+    if key_file and token_file:
+        raise click.UsageError("--api-key-file and --token-file exclude each other")
+    from engine.serve.hosting.token_file import read_or_create
+
     try:
-        key = path.read_text(encoding="utf-8").strip()
+        key = read_or_create(path) if token_file else path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"the API key cannot be read from {path}: {error}") from error
     from bridge.common.validation import weakness

@@ -12,6 +12,8 @@ from engine.errors import BadInput, EngineError
 from engine.models import registry
 from engine.mx import mx
 from engine.serve.app import make_app
+from engine.serve.hosting.parent import Parent
+from engine.serve.hosting.ready import address_of
 from engine.serve.scheduler.thread import EngineThread
 from engine.serve.server import Server
 from engine.serve.settings import Settings, drafter_of
@@ -23,6 +25,7 @@ log = logging.getLogger("engine.serve")
 def run(settings: Settings, *, prewarm: bool) -> NoReturn:
     """Serve until SIGTERM or Ctrl-C, then let running requests finish. Ends the process."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    parent = None if settings.parent_pid is None else Parent(settings.parent_pid)
     _check(settings)
     try:
         bound = listen(settings.host, settings.port)
@@ -33,9 +36,9 @@ def run(settings: Settings, *, prewarm: bool) -> NoReturn:
     config = configure(make_app(server))
     if prewarm:
         server.engine.load(settings.models[0]).add_done_callback(_warmed)
-    host, port = bound.getsockname()[:2]
-    click.echo(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    GracefulServer(config, server.engine, settings).until_signal(bound)
+    if not settings.print_ready:
+        click.echo(address_of(bound))
+    GracefulServer(config, server.engine, settings, parent).until_signal(bound)
 
 
 def _check(settings: Settings) -> None:

@@ -36,6 +36,11 @@ class Settings:
     prefix_cache: int = 256 * MB  # maximum size of the prefix cache; 0 disables it
     prefix_store: Path | None = None  # folder in which prefixes are also stored
     prefix_store_bytes: int = 4096 * MB  # maximum size of its files
+    token_file: Path | None = None  # where api_key stands, if a host program shares it with the server
+    parent_pid: int | None = None  # the process with which the server ends
+    print_ready: bool = (
+        False  # say on standard output when requests are answered, instead of the address at the start
+    )
     idle_seconds: float = 0.0  # a model without requests for this time is unloaded; 0 for never
 
 

@@ -4,6 +4,8 @@ The engine's thread may be in the middle of work that nothing can interrupt: loa
 long prompt. So waits for it have a time limit. The process always ends without Python's own cleanup, which waits for
 threads without a limit, and during which MLX's threads can abort the process.
 
+It also ends, without waiting for running requests, once the process has ended that ``--parent-pid`` names.
+
 If the engine's thread has ended by itself, or that thread or the event loop is stuck for good, the process ends with a
 reason and an exit code that has its service restart it.
 """
@@ -18,10 +20,13 @@ import time
 from types import FrameType
 from typing import NoReturn
 
+import click
 import uvicorn
 
 from bridge.common.errors import ExitCode
 from engine.serve.backend import ENDING, STUCK, Backend
+from engine.serve.hosting.parent import Parent
+from engine.serve.hosting.ready import ready_line
 from engine.serve.settings import Settings
 
 log = logging.getLogger("engine.serve")
@@ -32,10 +37,12 @@ DELIVERY = 5  # seconds after the drain for clients to read how their answers en
 class GracefulServer(uvicorn.Server):
     """uvicorn's server. After a signal it ends within ``drain`` and ``ENDING`` seconds."""
 
-    def __init__(self, config: uvicorn.Config, engine: Backend, settings: Settings) -> None:
+    def __init__(
+        self, config: uvicorn.Config, engine: Backend, settings: Settings, parent: Parent | None
+    ) -> None:
         config.timeout_graceful_shutdown = math.ceil(settings.drain_seconds) + DELIVERY
         super().__init__(config)
-        self._engine, self._settings = engine, settings
+        self._engine, self._settings, self._parent = engine, settings, parent
         self._signal: int | None = None
         self._reason = ""  # the reason for ending without a signal
         self._ticks = 0  # signs of life of the event loop
@@ -43,6 +50,8 @@ class GracefulServer(uvicorn.Server):
     def until_signal(self, listening: socket.socket) -> NoReturn:
         """Serve until a signal, then end the process."""
         threading.Thread(target=self._supervise, name="supervisor", daemon=True).start()
+        if self._parent is not None:
+            threading.Thread(target=self._end_with, args=(self._parent,), name="parent", daemon=True).start()
         if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # uvicorn handles the other ending signals
             signal.signal(signal.SIGHUP, self.handle_exit)
         self.run(sockets=[listening])
@@ -58,6 +67,15 @@ class GracefulServer(uvicorn.Server):
             _leave(ExitCode.INTERRUPTED, "ended by a second signal")
         self._signal, self.should_exit = sig, True
         threading.Thread(target=self._watch, name="ending", daemon=True).start()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept requests, and then say so if that was asked for."""
+        await super().startup(sockets)
+        if self._settings.print_ready and sockets and not self.should_exit:
+            try:
+                click.echo(ready_line(sockets[0], self._settings.token_file))
+            except OSError as error:
+                _leave(ExitCode.FAILED, f"nobody reads the line of --print-ready: {error.strerror}")
 
     async def on_tick(self, counter: int) -> bool:
         """Give a sign of life. Called by uvicorn in the event loop, ten times a second."""
@@ -88,8 +106,19 @@ class GracefulServer(uvicorn.Server):
         time.sleep(DELIVERY)
         _leave(ExitCode.FAILED)
 
+    def _end_with(self, parent: Parent) -> None:
+        """End the process once its parent has ended. Nobody is left to read answers, so there is no drain."""
+        while not parent.has_ended:
+            time.sleep(LOOK)
+        log.warning("process %d of --parent-pid has ended; the server ends", parent.pid)
+        self.should_exit = True
+        self._close()
+
     def _watch(self) -> None:
         time.sleep(self._settings.drain_seconds)
+        self._close()
+
+    def _close(self) -> None:
         self._engine.close()
         time.sleep(ENDING)
         _leave(ExitCode.FAILED, "the engine or a request did not end in time")
