@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 # How many of the newest requests are read to explain why one of them waits.
 _QUEUE = 200
-# For how long a list verifies answers. Those after that are shown as not verified.
+# How long a list verifies answers. The answers that are left are shown as not verified.
 LIST_VERIFY_S = 3.0
 
 
@@ -55,9 +55,9 @@ class Run:
     client: "Client" = field(repr=False)
     branch: str
     commit: str | None = None
-    # Whether an earlier call under the same idempotency key had sent it.
+    # Whether an earlier call with the same idempotency key had sent the request.
     existing: bool = False
-    # The branch of the session that it was sent on, for a runner to forward.
+    # The branch of the session on which the request was sent, for a runner to forward.
     session: str | None = None
 
     def status(self) -> Status:
@@ -463,7 +463,7 @@ class Client:
         )  # fmt: skip
 
     def _verify(self, request_branch: RequestBranch) -> "Report":
-        # Slow to import, and a request is sent without it.
+        # This import is slow, and sending a request does not need it.
         from bridge.verify.check import KnownAnswers, verify  # noqa: PLC0415
 
         report = verify(
@@ -471,7 +471,7 @@ class Client:
         )
         return KnownAnswers(self.git).compare(report)
 
-    # No annotation after this method may name the builtin that it hides.
+    # This method hides the builtin `list`, so no annotation after it may use that name.
     def list(self, limit: int = 50, *, verified: bool = True) -> list[Status]:
         """Return the newest requests on the remote, newest first. Answers are verified, for ``LIST_VERIFY_S`` at most.
 

@@ -29,11 +29,11 @@ from bridge.requests.waiting import QueuePosition, WaitingRequest, explain_wait
 from bridge.system import engine_probe, git, gitpython
 from bridge.verify.public_keys import HOW_TO_PIN
 
-# How many runners are listed.
+# At most this many runners are listed.
 _SHOWN = 5
 # The states of this many requests are read to find the runner that wrote last.
 _LOOKED_AT = 50
-# How many remotes are listed.
+# At most this many remotes are listed.
 _NAMED = 5
 
 

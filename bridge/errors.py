@@ -39,12 +39,13 @@ _MAX_LINES = 4
 _MAX_WORDS = 500
 # How many bytes of a program's output are searched for the reason of its failure.
 _MAX_PRINTED = 256 << 10
-# Sentences that git adds after ssh or the server gave the reason. They are kept only if there is nothing else.
+# Sentences that git adds after ssh or the server gave the reason. A message keeps these sentences only if
+# there is nothing else.
 _ADDED = re.compile(
     r"fatal: Could not read from remote repository\.|Please make sure you have the correct access rights"
     r"|and the repository exists\.|error: failed to push some refs to .*|hint: .*|To .*|!\s.*"
     r"|Warning: Permanently added .*|remote:"
-    # Advice of git: it has no effect on a runner.
+    # Git's advice, which has no effect on a runner.
     r"|To add an exception for this directory, call:|git config --global --add safe\.directory .*"
 )
 _DECLINED = re.compile(r"\[remote rejected\][^(\n]*\(([^)\n]*)\)")

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-# Three letters that occur together in no language. Template filters do not change or escape them. Other people's text
-# loses them, and nobody would gain anything by writing them.
+# Three letters that occur together in no language. Template filters neither change nor escape them. They are
+# removed from other people's text.
 SEPARATOR = "\ua518\ua5d9\ua606"
 ESCAPED = re.compile(re.escape(json.dumps(SEPARATOR)[1:-1]), re.IGNORECASE)  # by JSON in ASCII
 BRACKETS = "<>[](){}|/\uff5c"
@@ -25,7 +25,7 @@ HTML = frozenset({
     "img", "li", "ol", "p", "pre", "s", "span", "strong", "sub", "sup", "table", "tbody", "td", "tfoot", "th",
     "thead", "tr", "u", "ul",
 })  # fmt: skip
-# Words of JSON schemas. Templates compare them, and they cannot be other people's text.
+# Words of JSON schemas. Templates compare these words with constants, and no stranger chooses them.
 WORDS = frozenset({
     "type", "string", "number", "integer", "boolean", "object", "array", "null", "properties", "required", "items",
     "enum", "description", "title", "default", "function", "name", "parameters", "arguments", "id",

@@ -56,9 +56,9 @@ _MOST_TO_NOTE = 100
 class Machine:
     """This host, and what it can run."""
 
-    # What answers and reports say about the host.
+    # Facts about the host for answers and reports.
     facts: dict[str, Any]
-    # What was installed when the runner started.
+    # Versions of the software that was installed when the runner started.
     versions: dict[str, str | None]
     interpreter: Interpreter
     fitness: Fitness
@@ -69,7 +69,7 @@ class Machine:
 class Keys:
     """What this runner signs with, and whose signatures count."""
 
-    # Signs this runner's states and answers; None if it has no key.
+    # Signs this runner's states and answers; None if the runner has no key.
     signer: "Signer | None"
     # All public keys that may have signed answers of this runner, the signer's first.
     public: tuple[PublicKey, ...]
@@ -93,7 +93,7 @@ class Process:
 
     stop: StopRequest
     health: Health
-    # It does something only while the runner serves.
+    # The heartbeat does something only while the runner serves.
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
 
 

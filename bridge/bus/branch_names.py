@@ -87,7 +87,7 @@ def detect_namespace(
     here = current_branch or ""
     agent, slash, _ = here.partition("/")
     if prefix is not None:
-        # It replaces the detected namespace and its suffix.
+        # A prefix that was given replaces the detected namespace and its suffix.
         namespace = Namespace(prefix)
     elif memory := _AGENT_MEMORY.fullmatch(here):
         namespace = Namespace("AgentMemory/mac-bridge-", memory["suffix"])

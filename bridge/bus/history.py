@@ -78,7 +78,7 @@ def read_branches(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True
     there = lookup.locate(git, [file for files in places.values() for file in files], oversized, known)
     wanted = {name: [_readable(there.get(file)) for file in files] for name, files in places.items()}
     read = [oid for state, _, cancel in wanted.values() for oid in (state, cancel) if oid]
-    # The files are in memory one at a time.
+    # Only one file's content is in memory at a time.
     contents = objects.each_content(git, read)
     for name, (state, before, cancel) in wanted.items():
         state_blob = next(contents)[1] if state else None

@@ -18,10 +18,10 @@ from bridge.common import limits
 # One reference for each state folder of a runner, named by that folder's id.
 REFS = "refs/kakeya-runners/"
 FILE = "runner.json"
-# What was added later: older readers refuse a ``runner.json`` with fields that they do not know.
+# Fields that were added later: older readers refuse a ``runner.json`` with fields that they do not know.
 DETAILS = "details.json"
 DETAILS_BYTES = 4096
-# The definitions of presets that requesters may lack. It is missing if there are none.
+# The definitions of presets that requesters may lack. The file is missing if there are none.
 PRESETS = "presets.json"
 
 # A record counts for this many intervals between records, so that a runner may lose one record.
@@ -71,18 +71,19 @@ class Presence(WireFile):
 
     schema_version: Literal[1]
     id: Name
-    # The id of its state folder, which is also the last part of the reference.
+    # The id of the runner's state folder, which is also the last part of the reference.
     instance: Annotated[str, StringConstraints(pattern=rf"^{_INSTANCE.pattern}$")]
     version: Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z.+_-]{1,32}$")]
     state: Annotated[RunnerState, Field(strict=False)]
-    # The operator's reason, if the runner is not serving; if it is, the fault that keeps it from working.
+    # The operator's reason, if the runner is not serving; if the runner serves, the fault that keeps it from
+    # working.
     reason: Annotated[Sentence, Field(max_length=limits.PRESENCE_REASON)] = ""
     # The request that the runner works on.
     busy_with: Annotated[str, AfterValidator(_is_branch)] | None = None
     labels: Annotated[list[Name], Field(max_length=limits.PRESENCE_LABELS)] = Field(default_factory=list)
-    # The presets that its policy allows, with their digests. None: too many to list.
+    # The presets that the runner's policy allows, with their digests. None: too many to list.
     presets: Annotated[dict[PresetName, _Digest], Field(max_length=limits.PRESENCE_PRESETS)] | None = None
-    # The branches that it serves. None: too many patterns to list.
+    # Patterns of the branches that the runner serves. None: too many to list.
     patterns: Annotated[list[_Pattern], Field(max_length=limits.PRESENCE_LABELS)] | None = None
     quota: Quota | None = None
     at: Annotated[str, Field(max_length=20), AfterValidator(_is_time)]
@@ -111,7 +112,7 @@ class Details(WireFile):
 
     # The longest pause between two polls, in seconds.
     poll_s: Annotated[float, Field(gt=0, le=limits.PRESENCE_VALID_S)]
-    # Whether some presets come before others.
+    # Whether the runner gives some presets priority over others.
     has_priorities: bool = False
 
 

@@ -50,7 +50,7 @@ class Remote:
     name: str
     # Where fetched branches are recorded. Two processes that write the same references disturb each other.
     private: str = PRIVATE
-    # Git found that the file system of this clone ignores case, as on macOS.
+    # Whether git found that the file system of this clone ignores case, as on macOS.
     ignores_case: bool = False
 
     @classmethod
@@ -181,7 +181,8 @@ class Remote:
         self.unfetched.difference_update(tips)
         unfetched = wanted.keys() - tips.keys() - late.keys()
         self.unfetched.update(unfetched)
-        # One copy of the bus may list what another one does not have yet: then what is known is shown.
+        # One copy of the bus may list a commit that another copy does not have yet: then show the last known
+        # commit.
         known = {branch: tip for branch in unfetched if (tip := self.sightings.tip(branch))}
         older = {branch: tip for branch, tip in known.items() if tip != wanted[branch]}
         with within(limits.LISTED_S):
@@ -364,7 +365,8 @@ class Remote:
                 if self._shows(branch, commit):
                     return True
         if commit and self.sightings.grace_s:
-            # Perhaps the readers lag. The primary takes the same push again, also if it has arrived.
+            # Perhaps the copies of the bus lag. The primary accepts the same push again, even if it has
+            # already arrived.
             try:
                 exact_refs.push(self.git, self.name, {ref: commit}, {ref: expect}, timeout=limits.TIP_S)
             except PushError as second:

@@ -23,7 +23,7 @@ _OTHER_HASH = re.compile(
     r"^fatal: (?:the receiving end does not support .* hash|mismatched algorithms)", re.MULTILINE
 )
 _BLOCKED = re.compile(r"'refs/heads/([^']+)' exists; cannot create")
-# Servers' messages about a name that may conflict with another name. The listing shows which one that is.
+# Servers' messages about a name that may conflict with another name. The listing shows the other name.
 _CONFLICT = re.compile(
     r"directory file conflict|refname conflict|case-insensitive filesystem|blocking reference"
     r"|failed to (?:update ref|lock)|cannot lock ref '[^']+': Unable to create '[^']+': (?:Not|Is) a directory"

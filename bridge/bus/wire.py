@@ -42,7 +42,7 @@ _OF_GIT = frozenset((
     "head", "fetch_head", "orig_head", "merge_head", "config", "config.worktree", "commondir", "gitdir", "objects",
     "refs", "hooks", "packed-refs", "index", "info", "reftable", "shallow", "modules", "worktrees",
 ))  # fmt: skip
-# Devices on Windows, with any ending.
+# Names of devices on Windows, with any ending.
 _DEVICE = re.compile(r"(?:con|prn|aux|nul|(?:com|lpt)[0-9])(?:\..*)?")
 
 MAX_STATE = limits.STATE_BYTES
@@ -153,7 +153,7 @@ class StateFile(WireFile):
     state: Annotated[State, Field(strict=False)]
     branch: Branch
     request: CommitId
-    # Random, so that two states are never the same commit.
+    # A random text, so that two states are never the same commit.
     salt: Annotated[str, Field(max_length=64)]
     # The fencing token: it grows by one with each claim, so a late writer can be told from its successor.
     # Both counters stop at their limit, so that a written state can always be read.
@@ -229,7 +229,7 @@ class Violation(WireFile):
     code: str
     message: Sentence
     path: str = ""
-    # How to fix it; empty in answers that are older than this field.
+    # How to fix the violation; empty in answers that are older than this field.
     mend: Sentence = ""
 
 

@@ -161,11 +161,11 @@ def follow(
 
 
 def _follow(run: Run, timeout: timedelta | None, *, as_json: bool, logs: bool, raw: bool) -> Status:
-    # Slow to import. The request is already sent, and there is time while the runner works.
+    # This import is slow. The request is already sent, and there is time while the runner works.
     from bridge.verify import check as _check  # noqa: F401, PLC0415
 
     last: Status | None = None
-    # The end of the log so far, if it may be the begin of a workflow command.
+    # The end of the log so far, if a workflow command may begin there.
     pending = ""
     progress, people = Progress(), Readable()
     for event in run.follow(None if timeout is None else timeout.total_seconds()):

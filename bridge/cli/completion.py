@@ -21,5 +21,5 @@ def command(shell: str, program: str) -> None:
     assert kind is not None  # noqa: S101 - click knows each of the choices
     variable = f"_{program.upper().replace('-', '_')}_COMPLETE"
     script = kind(click.Command(program), {}, program, variable).source()
-    # Click's script for fish would cut a value, and what is said of it, at its first comma.
+    # Click's script for fish would cut a value and its description at the first comma.
     put_block(script.replace('string split ","', 'string split --max 1 ","') + "\n")

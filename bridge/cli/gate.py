@@ -115,7 +115,8 @@ def _read(
             message = f"the reports together are larger than {limits.REPORTS_BYTES >> 20} MiB"
             raise UsageError(message, fix="Check fewer reports at a time.")
         remaining -= len(data or b"")
-        # The gate judges by the name, and a file that was named is to be judged whatever its name.
+        # The gate judges only files whose names end in .json, but a file that the user named is judged
+        # whatever its name.
         name = str(file) if file.suffix == ".json" else f"{file}.json"
         if file.suffix != ".json" and (data is None or not data.lstrip().startswith((b"{", b"["))):
             fix = "Reports are JSON files. Name one, or a folder that holds some."

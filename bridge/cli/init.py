@@ -13,7 +13,7 @@ from bridge.errors import UsageError
 from bridge.presets.own import top_of
 
 PRESET, SCRIPT, README = ".kakeya/presets/time-sort.yaml", "jobs/time_sort.py", "README.md"
-# The first line of what belongs into the README.
+# The first line of the text for the README.
 _HEADING = "## Jobs on another machine"
 _README_BYTES = 1 << 20
 _HAND_OVER = (

@@ -18,7 +18,7 @@ from bridge.common.cli.output import put, put_json, say
 from bridge.common.cli.screen import Grid, console
 from bridge.errors import UsageError
 
-# How many reasons for waiting, and how many names of figures, are shown.
+# At most this many reasons for waiting, and this many names of figures, are shown.
 _REASONS = _NAMES = 5
 
 # People copy branch names, so the table must not cut them.
@@ -69,7 +69,7 @@ def list_command(context: click.Context, limit: int, claims: str | None, *, as_j
         )
         table.add_row(state_text(shown), *row)
     _print(table)
-    # Only the reasons for waiting that somebody has to act on.
+    # Show only reasons for waiting on which somebody has to act.
     stuck = [status.reason.text() for status in statuses if status.reason and status.reason.is_stuck]
     for text, count in Counter(stuck).most_common(_REASONS):
         say(f"{count} waiting: {text}")

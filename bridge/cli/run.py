@@ -49,7 +49,7 @@ class _Limit(Duration):
 
 
 _NO_LIMIT = "inf"
-# How many unsent files are named.
+# A message names at most this many unsent files.
 _NAMED = 5
 
 

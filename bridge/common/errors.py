@@ -48,7 +48,7 @@ EXIT_MEANINGS = {
     ExitCode.INTERRUPTED: "interrupted (^C)",
 }
 
-# The same call may be repeated after these: it does no harm, and may succeed.
+# After an error with one of these codes, repeating the call does no harm and may succeed.
 _RETRIED = (ExitCode.INFRASTRUCTURE,)
 
 
@@ -60,8 +60,8 @@ def safe_to_retry(exit_code: ExitCode, *, sends_again: bool = False) -> bool:
     return exit_code in _RETRIED and not sends_again
 
 
-# Longer than any message of this program: it limits text from other sources. A longer message keeps its beginning and
-# its end, because the end says what is wrong with a long value before it.
+# A limit for messages that contain text from others; this program's own messages are shorter. A longer
+# message keeps its beginning and its end, because the reason often follows a long value.
 MAX_MESSAGE = 1000
 _END = 300
 

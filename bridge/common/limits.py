@@ -34,7 +34,7 @@ LISTED_S = 60.0
 GIT_MEMORY_BYTES = 1024 * MIB
 # The memory of the user's git while it talks to a server. Mapped packs do not count, and may be larger.
 TALKING_GIT_BYTES = 2048 * MIB
-# How long a server may be silent over HTTP before git takes it for gone.
+# How long an HTTP server may be silent before git gives up.
 SILENCE_S = 60.0
 # A fetch leaves this much of the disk free: more than the 512 MiB below which a runner ends its jobs by default.
 KEEP_FREE_BYTES = 1024 * MIB
@@ -127,7 +127,8 @@ REQUESTERS_REPORT_BYTES = 8 * MIB
 JSON_VALUES = 1_000_000
 JSON_NESTS = 100_000
 JSON_NAMES = 250_000
-# The same for a report, in which equal objects are stored once; also distinct objects, and the names in one object.
+# The same limits for a report, in which equal objects are stored once; and limits of distinct objects and of
+# the names in one object.
 REPORT_VALUES = 6_000_000
 REPORT_NESTS = 2_500_000
 REPORT_NAMES = 8_000_000

@@ -138,7 +138,7 @@ class Connection(H11Protocol):
         closable = [other for other in others if not other._is_busy or other._is_stalled]  # noqa: SLF001 - our own
         if closable:
             oldest = min(closable, key=lambda other: (other._is_busy, other._since))  # noqa: SLF001
-            # Remove it from the list now; the loop closes it later.
+            # Remove the connection from the list now; the event loop closes it later.
             self.connections.discard(oldest)
             oldest.transport.abort()  # a normal close would wait until the client reads
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 HIDDEN = "***"
 
-# Everything up to the next white space, so that a password with any other character is removed whole.
+# An address up to the next white space, so that a password with any other character is removed whole.
 _ADDRESS = re.compile(r"://\S*")
 _USER = re.compile(r"[\w.-]+")
 # Characters that may follow an address in a sentence without belonging to it.

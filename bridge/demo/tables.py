@@ -11,7 +11,7 @@ from bridge.reports.views.kinds import claims_in
 from bridge.reports.views.loose import Row, items, text
 from bridge.reports.views.model import Claim
 
-# The codes that the table shows, by codec, group and rotation. The report's file has more.
+# The codes that the table shows, by codec, group and rotation. The report has more codes.
 _CODES = {
     ("affine", 128, False): "affine",
     ("affine", 128, True): "affine, rotated",

@@ -176,7 +176,8 @@ def _faults(
     kind = report.get("kind")
     if run != NO_RUN and isinstance(kind, str) and _is_others(kind):
         if not isinstance(run, RunBinding):
-            # The run says which kinds there are, so without it nothing more is known of this one.
+            # The run declares the kinds of report, so without a run nothing more can be said about this
+            # report.
             yield run
             return
         try:

@@ -95,7 +95,7 @@ CODES = {
             "RUN_UNNAMED", "INCOMPLETE", "nothing shows that the report was measured in this job",
             "write the report with an engine that knows KAKEYA_RUN_ID",
         ),
-        # Kinds that a preset declares
+        # Codes about kinds of report that a preset declares
         Code(
             "SCHEMA_MISMATCH", "REJECTED", "the report does not fit the JSON Schema that the preset declares",
             "write what the schema says, or correct the schema in the preset",

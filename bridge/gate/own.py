@@ -21,7 +21,7 @@ from bridge.reports.own.stepwise import TOO_LONG, SchemaTooDeepError, violations
 
 _MOST_FAULTS = 5
 _SHOWN_RULE = 80
-# How many claims are named.
+# A message names at most this many claims.
 _NAMED = 5
 
 Fault = tuple[str, str]

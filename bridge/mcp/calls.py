@@ -87,7 +87,7 @@ def _job(preset: Preset, known: Presets, *, full: bool) -> models.Job:
     source = known.sources[name]
     runners = short(runners_of(known, name)) if full else ""
     if name in known.announced:
-        # Anyone who may push could have written it, unless a pinned key signed it.
+        # Unless a pinned key signed the answer, anyone who may push could have written it.
         return models.Job(
             name=name, description="", params=[], source=source, runners=runners or None, untrusted_description=about,
             untrusted_params=params,
@@ -227,7 +227,7 @@ def _below(repo: str, out: str) -> str:
 
 def recent(bus: BusClient, args: models.Recent) -> models.Answer:
     """List the newest requests."""
-    # Read one more than needed, to learn whether there are more.
+    # Read one request more than needed, to learn whether there are more.
     client = bus.client()
     statuses = client.list(args.offset + args.limit + 1)
     rows = list(_rows(client, statuses[: args.offset + args.limit]))

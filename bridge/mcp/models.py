@@ -145,10 +145,10 @@ class Job(Answer):
     name: str
     description: str
     params: list[str]
-    # Where it comes from, unless it is a built-in one in a list, and which runners offer it.
+    # Where the preset comes from (left out for built-in presets in a list), and which runners offer it.
     source: str | None = None
     runners: str | None = None
-    # Instead of the fields above if only a runner's announcement describes it.
+    # Replaces the fields above if only a runner's announcement describes the preset.
     untrusted_description: str | None = None
     untrusted_params: list[str] | None = None
 

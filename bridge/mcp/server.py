@@ -105,7 +105,7 @@ def _has_key(arguments: dict[str, Any]) -> bool:
 def _failed(error: Exception, *, may_run_again: bool) -> types.CallToolResult:
     """Return an error as the text that the command line prints with --json."""
     failure = as_kakeya_error(error)
-    # Nobody knows how far a call came that took too long.
+    # A call that took too long may have sent the request before it ended.
     failure.sends_again |= may_run_again and failure.code == "timeout"
     if failure.code == "bug":
         for line in "".join(traceback.format_exception(error)).splitlines():

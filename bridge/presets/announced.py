@@ -16,7 +16,7 @@ from bridge.presets.model import Preset
 
 _VERSION = 1
 _BOUNDS = strict_json.Bounds(nests=20_000, values=60_000, names=60_000)
-# How many runners are named.
+# A message names at most this many runners.
 _NAMED = 5
 
 

@@ -15,7 +15,7 @@ class Compare(PresetPart):
 
     # The last step's wall time, the processor time of all of its processes, or a number in a JSON line that it prints.
     measure: Literal["wall", "processor", "printed"]
-    # Where the number stands in the last JSON object that the step prints on a line of its own.
+    # A JSON pointer to the number in the last line of the step's output that is a JSON object.
     pointer: Pointer | None = None
     unit: Unit = "s"
     better: Literal["lower", "higher"] = "lower"

@@ -16,9 +16,9 @@ from bridge.presets.schema_files import with_schemas
 from bridge.system.strict_yaml import parse_yaml, read_yaml
 
 FRAGMENTS = "_fragments.yaml"
-# Presets, names that somebody may have meant for one, and schemas of kinds of report.
+# Endings of presets, of files that were probably meant as presets, and of schemas for kinds of report.
 ENDINGS = (".yaml", ".yml", ".json")
-# Keys of the file that are replaced by what they name before the preset is checked.
+# Keys that name fragments. Before the check, the fragments' content replaces them.
 _USE = {Preset: ["use"], Step: ["use"]}
 
 
@@ -71,7 +71,7 @@ class Presets(dict[str, Preset]):
         self.broken = dict(broken)
         self.sources = dict(sources or {})
         self.notes = list(notes)
-        # Which of them are known from runners' announcements only, and which runners offer each.
+        # The presets that are known from runners' announcements only, and the runners that offer each preset.
         self.announced: set[str] = set()
         self.offers: Mapping[str, Sequence[Offer]] = {}
 

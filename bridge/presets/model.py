@@ -36,7 +36,7 @@ _GLOB = re.compile(r"results/research/[A-Za-z0-9_*][A-Za-z0-9_.*-]*(?:/[A-Za-z0-
 # A pattern for files of the workspace: a relative path whose parts may contain `*`.
 _LEFT = re.compile(r"(?!-)[A-Za-z0-9_.*+-]+(?:/[A-Za-z0-9_.*+-]+)*")
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
-# Linux limits one variable to 128 KiB, and no system allows a NUL.
+# Linux limits an environment variable to 128 KiB, and no system allows a NUL in one.
 EnvValue = Annotated[str, StringConstraints(max_length=32_768, pattern=r"^[^\x00]*$")]
 
 # Variables that make a child load or run code before its own first line. No preset can set or pass them.

@@ -171,7 +171,8 @@ class PathParam(_TextParam):
         plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./:\[\]=-]{0,254}", text, re.ASCII)
         file, _, _ = text.partition("::")
         parts = PurePosixPath(file).parts
-        # Refuse every leading dot: that covers "..", and ".git" in any spelling that a file system folds.
+        # Refuse every leading dot. This also refuses "..", and ".git" in any spelling that a file system
+        # treats as equal.
         clean = plain and "//" not in file and not any(part.startswith((".", "-")) for part in parts)
         is_below = any(parts[: len(root.parts)] == root.parts for root in map(PurePosixPath, self.under))
         return None if clean and "/." not in file and is_below else "path_escape"

@@ -57,8 +57,7 @@ def _own_folder(git: Git) -> Layer | None:
     if folder is None or not folder.is_dir():
         return None
     layer = folder_layer(folder, SHARED)
-    # The folder may be a stranger's, as in a checkout of a pull request.
-    # Presets come first.
+    # The folder may be a stranger's, as in a checkout of a pull request. Sort its presets before its schemas.
     files = sorted(layer.files.items(), key=lambda file: (file[0].endswith(".json"), file[0]))
     return Layer(SHARED, dict(islice(files, limits.BUS_FILES)))
 

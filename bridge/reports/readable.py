@@ -7,8 +7,8 @@ import re
 
 from bridge.reports.digests import DIGESTS, VOUCHED
 
-# Whole lines only: what a user prints beside such a line, or a line that only begins like one, stays. The pattern
-# begins with plain text, which is found fast in a long log.
+# Match whole lines only, so that no other output is hidden. The pattern begins with plain text, which is
+# found fast in a long log.
 _BEGIN = "kakeya-"
 _REST = "|".join(pattern.decode().removeprefix(_BEGIN) for pattern in (*DIGESTS, VOUCHED))
 _PATTERN = rf"{_BEGIN}(?<![^\n]{_BEGIN})(?:{_REST})(?:\n|\Z)"

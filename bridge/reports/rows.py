@@ -156,7 +156,8 @@ class Decode(ReportModel):
     accepted: Annotated[list[Count], Field(fail_fast=True)] | None = None
     # Seconds of each round, in comparisons of loops.
     round_s: RoundTimes | None = None
-    # Only in a run that is set aside, because telling them apart takes time.
+    # Times of drafting and verifying. Only a run that is set aside has them, because measuring them takes
+    # time.
     profile: Profile | None = None
     divergence: Divergence | None = None
     # Only reports of restored prompts have a prediction, and older ones of these have none.
@@ -181,7 +182,7 @@ class SolutionRow(ReportModel):
     # Whether all tests passed; otherwise the name of the first exception, or why there was none.
     passed: bool
     error: Word | None = None
-    # As in other answers. A problem is solved once by each arm.
+    # Always 0: each arm solves a problem once.
     repeat: Count = 0
     commits: Annotated[list[Count], Field(fail_fast=True)] | None = None
     drafted: Annotated[list[Count], Field(fail_fast=True)] | None = None

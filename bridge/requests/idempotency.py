@@ -156,7 +156,8 @@ class IdempotentSender:
         if noted and not self.sent.commit_of(noted[0]):
             branch, commit = noted
             if is_expired(self.git, RequestBranch(branch, commit, commit), time.time()):
-                # An earlier call could not send it. If it arrived nevertheless, it is on the remote.
+                # An earlier call failed to send this commit. If the commit arrived nevertheless, it is on the
+                # remote.
                 self.sent.drop_note(key.note, commit)
                 noted = None
         existing = noted is not None
@@ -178,7 +179,7 @@ class IdempotentSender:
                 self.sent.add(branch, commit)
                 return branch, commit, existing
             if earlier := self._made_here(key, [branch]):
-                # Pushed by another clone with the same secret, in the same minute.
+                # Another clone with the same secret pushed this request in the same minute.
                 self.sent.add(*earlier)
                 return (*earlier, True)
             # The branch with this name now belongs to somebody else.

@@ -26,7 +26,7 @@ from bridge.system.local_files import NoteFile
 
 _LAST_COMMITS = 20
 _LINE = 200
-# Characters of output in which the last line is looked for.
+# The last line is searched for in this many characters of output.
 _ENOUGH = 64 * 1024
 _SEEN_FILE = "kakeya-seen"
 _SEEN_MOST = 200

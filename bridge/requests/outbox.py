@@ -39,7 +39,7 @@ class Sent:
         for _ in range(_TRIES):
             number = max(self._numbers().values(), default=0) + 1
             both = f"update {_REFS}{branch} {commit}\ncreate {_ORDER}{number} {commit}\n"
-            # Another process that sends at the same time may use the number.
+            # Another process that sends a request at the same time may take this number.
             if self.git("update-ref", "--stdin", stdin=both, ok=(0, 128)).returncode == 0:
                 return
         self.git("update-ref", _REFS + branch, commit)

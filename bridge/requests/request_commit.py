@@ -153,7 +153,7 @@ def _commit_signed(git: Git, tree: str, parents: list[str], message: str, who: I
 
 def current_branch(git: Git) -> str | None:
     """Return the checked-out branch, or None if HEAD is detached."""
-    # Git's own short name of it is longer if a tag has the same name.
+    # Read the full name: git's short name of a branch is longer if a tag has the same name.
     head = git.maybe("symbolic-ref", "--quiet", "HEAD")
     return head.removeprefix("refs/heads/") if head else None
 

@@ -39,7 +39,7 @@ def read_runners(
         small = {ref: oid for ref, oid in small.items() if is_signed_presence(raws[oid], ref, keys)}
     signed = True if keys else None
     sightings: list[RunnerSighting] = []
-    # Read one after another: a thousand records of the largest size would not fit into memory.
+    # Read the records one after another: a thousand of the largest size would not fit into memory.
     for ref, oid in small.items():
         names = [f"{oid}:{presence.FILE}", f"{oid}:{presence.DETAILS}"]
         data, more = objects.read_many(git, names, max_bytes=limits.PRESENCE_BYTES)

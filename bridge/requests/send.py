@@ -34,9 +34,10 @@ class Delivery(NamedTuple):
 
     branch: str
     commit: str
-    # Whether an earlier call with the same key had sent it.
+    # Whether an earlier call with the same key had sent the request.
     existing: bool = False
-    # The session's branch that it is on, for a runner to forward; None if it has its own branch already.
+    # The session's branch that carries the request, for a runner to forward; None if the request has its own
+    # branch.
     session: str | None = None
 
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from bridge.bus.presence import Presence, RunnerState
 from bridge.bus.times import TOLERANCE_S
 
-# Two polls, in pauses between polls, which vary by 30 %.
+# The longest duration of two polls, in average pauses between polls: pauses vary by 30 %.
 TWO_POLLS = 2 * 1.3
 # Two polls of a runner with default settings that does not say how often it polls.
 _UNKNOWN_S = 60.0
@@ -33,7 +33,7 @@ class Availability(StrEnum):
     FAULT = "fault"
     BUSY = "busy"
     FREE = "free"
-    # It was free, longer ago than two of its polls; or its lease on a request has run out.
+    # The runner was free longer ago than two of its polls, or its lease on a request has run out.
     QUIET = "silent"
 
 
@@ -53,7 +53,7 @@ class RunnerSighting:
     poll_s: float | None = None
     # When the runner's lease on ``busy_with`` runs out, by the runner's clock; None if it holds no lease.
     lease_ends_at: float | None = None
-    # Whether it lets some presets come before others.
+    # Whether the runner gives some presets priority over others.
     has_priorities: bool = False
 
     @property
@@ -75,7 +75,7 @@ class RunnerSighting:
         if record.busy_with:
             has_lapsed = self.lease_ends_at is not None and now > self.lease_ends_at
             return Availability.QUIET if has_lapsed else Availability.BUSY
-        # A clock that is ahead or behind shows nothing, so the record may be of any age.
+        # If the clocks differ, a record's time says nothing about its age.
         is_fresh = max(self.unchanged_s, abs(now - record.at_s)) <= self.promise_s
         return Availability.FREE if is_fresh else Availability.QUIET
 

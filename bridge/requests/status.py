@@ -42,16 +42,17 @@ class Status:
     at: str | None = None
     detail: str = ""
     exit_code: int | None = None
-    # Whether a runner has answered it. One that was cancelled before a runner took it has ended without an answer.
+    # Whether a runner has answered the request. A request that was cancelled before a runner took it ends
+    # without an answer.
     answered: bool = False
     # What the answer amounts to; None if it was not verified for this status.
     conclusion: Conclusion | None = None
     # What an unanswered request waits for: "approval", "runner" (to claim it) or "job" (its end).
     waits_for: str | None = None
-    # Set only if a single request is shown: its heartbeat, its place in the queue, and the job's last line of output.
+    # Heartbeat, place in the queue, and last line of output. Set only if a single request is shown.
     life: Liveness | None = None
     queue: Queue | None = None
-    # Why it waits, according to the runners' presence records.
+    # Why the request waits, according to the runners' presence records.
     reason: Reason | None = None
     last_line: str = ""
 

@@ -21,7 +21,7 @@ class Code(StrEnum):
 
     CANCELLED = "cancelled"
     EXPIRED = "expired"
-    # The branch was created, and its manifest is still to come: by a host's API these are two calls.
+    # The branch exists and its manifest is still missing: a host's API needs two calls for them.
     MANIFEST = "manifest"
     APPROVAL = "approval"
     # No runner has announced itself on this bus. Earlier versions and GitHub Actions mode never do.
@@ -30,7 +30,7 @@ class Code(StrEnum):
     BRANCH = "branch"
     LABELS = "labels"
     PRESET = "preset"
-    # It is on a session's branch, and no runner has created its request branch yet.
+    # The request is on a session's branch, and no runner has created its request branch yet.
     FORWARD = "forward"
     MAINTENANCE = "maintenance"
     DRAINING = "draining"
@@ -61,16 +61,16 @@ class WaitingRequest:
     # The labels of the manifest and of the preset that is installed here.
     labels: frozenset[str] = frozenset()
     cancelled: bool = False
-    # When it expires, in Unix seconds; None if the manifest does not say.
+    # When the request expires, in Unix seconds; None if the manifest does not say.
     expires_at: float | None = None
-    # When it was made, in Unix seconds of the requester's clock; 0 if that is unknown.
+    # When the request was made, in Unix seconds of the requester's clock; 0 if unknown.
     made_at: float = 0.0
-    # Why it waits for approval, and on which runner; empty if it does not.
+    # Why the request waits for approval, and on which runner; empty if it does not wait for one.
     held: str = ""
     held_by: str = ""
     # The instance ids of runners that leave the request to others.
     declined_by: frozenset[str] = frozenset()
-    # Whether its commit has the file at all.
+    # Whether the request's commit has a manifest.
     has_manifest: bool = True
 
 
@@ -82,7 +82,7 @@ class QueuePosition:
     waiting: int = 1
     before: int = 0
     mine_before: int = 0
-    # At most this many jobs run before it on any one runner, as requesters take turns.
+    # At most this many jobs run before the request on any one runner, as requesters take turns.
     ahead: int = 0
     # Number of the same requester's jobs that were started within the last hour.
     started: int = 0
@@ -97,9 +97,9 @@ class Reason:
     message: str
     # What to do and on which machine; empty if the requester only has to wait.
     fix: str = ""
-    # The runner that could take it, or the best match.
+    # The runner that could take the request, or the best match.
     runner: str | None = None
-    # The labels that this runner lacks.
+    # The requested labels that this runner lacks.
     missing: tuple[str, ...] = ()
     # False if the reason depends on the clocks of two machines, which may disagree.
     sure: bool = True

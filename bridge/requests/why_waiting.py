@@ -18,7 +18,7 @@ from bridge.requests.waiting import QueuePosition, Reason, WaitingRequest, expla
 from bridge.system.git import Git
 from bridge.system.git_output import ObjectInfo
 
-# How many manifests are in memory at once.
+# At most this many manifests are in memory at once.
 _AT_ONCE = 100
 _HOUR_S = 3600.0
 

@@ -24,7 +24,7 @@ from bridge.verify.verdict import Conclusion, Trust, conclude
 
 HEAD_LINES, TAIL_LINES, MAX_LINE = 15, 40, 500
 
-# How many violations of one rule are shown.
+# At most this many violations of one rule are shown.
 MAX_FOUND = 3
 
 _MARKS = {True: "ok", False: "FAIL", None: "--"}

@@ -44,7 +44,7 @@ class Figure:
     name: str
     about: str
     definition: str
-    # Whether the report claims it; otherwise it comes from the report's rows.
+    # Whether the report claims this figure; otherwise it was computed from the report's rows.
     stated: bool
     value: Value
 

@@ -55,7 +55,7 @@ class Git:
     """Git in one repository, under one environment."""
 
     directory: Path
-    # Not shown, because the environment may contain tokens.
+    # Left out of `repr`, because the environment may contain tokens.
     env: Mapping[str, str] = field(repr=False)
     options: tuple[str, ...] = _QUIET
     own_session: bool = False
@@ -147,7 +147,7 @@ class Git:
 
     def _failed(self, *args: Any, **more: Any) -> GitError:
         error = GitError(*args, **more)
-        # What a server cannot write is no fault of this repository.
+        # If a push fails because the server cannot write, this repository is not at fault.
         is_push = "push" in error.argv
         if not is_push and (fault := storage_faults.find(error.output(), self.directory)):
             message, fix = fault

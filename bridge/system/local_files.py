@@ -12,7 +12,7 @@ from pathlib import Path
 from bridge.common import limits
 from bridge.system.git import Git
 
-# Opening must not wait for a pipe's writer or a device, nor make a terminal the controlling one.
+# Opening a file must not wait for a pipe's writer or a device, nor make a terminal the controlling one.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NOTE_BYTES = 100 + limits.BRANCH_CHARS
 

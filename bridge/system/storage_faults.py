@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _REASONS = "Permission denied|Read-only file system|No space left on device|Disk quota exceeded|Operation not permitted"
-# Words of git itself. What a server says begins with `remote:`.
+# Messages of git itself. A server's messages begin with `remote:`.
 _UNWRITABLE = re.compile(
     r"^(?:error|fatal): (?:insufficient permission for adding an object to repository database"
     rf"|(?:.*: )?[Uu]nable to (?:create|write|append|open|mkdir)[^\n]*: ({_REASONS})"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bridge.gate import Voucher
 
 _SHOWN_GAPS = 3
-# How many reports of own kinds are described.
+# At most this many reports of kinds that presets declare are described.
 _MOST_APPLIED = 3
 # The states in which every step has succeeded.
 RAN_WHOLE = (State.SUCCEEDED, State.GATE_REJECTED, State.GATE_INCOMPLETE)

@@ -175,7 +175,7 @@ def _check_request(git: Git, branch: RequestBranch, result: Result) -> tuple[Req
         blob = objects.read_blob(git, result.request, wire.REQUEST, max_bytes=64 * 1024)
         request = parse_manifest(blob or b"")
     except KakeyaError as error:
-        # That may be the reason for the refusal.
+        # The invalid manifest may be the reason for the refusal.
         return None, Check("request", ok=refused, message=f"the manifest is not valid: {error.message}")
     names = ("nonce", "preset", "requested_by")
     differing = [] if branch.name == result.branch else ["branch"]

@@ -67,7 +67,7 @@ def on_branch(git: Git, branch: RequestBranch, result: Result) -> Callable[[Stat
         if not objects.is_commit(git, upon) or not history.is_ancestor(git, upon, branch.tip):
             yield f"the history was rewritten: the answer was made upon {upon[:12]}, which is not part of this branch"
             return
-        # This is no file of the answer; the runner repeats the cancellation that it has seen.
+        # The cancellation is not a file of the answer: the runner only repeats it.
         names = [f"{commit}:{wire.CANCEL}" for commit in (upon, branch.tip)]
         before, now = objects.read_many(git, names, max_bytes=wire.MAX_STATE)
         if now is not None and (before is None or wire.parse_cancel(now) != wire.parse_cancel(before)):

@@ -50,7 +50,7 @@ _GRADES = {
 }  # fmt: skip
 # The state of a job whose reports get this verdict.
 _STATES = {"REJECTED": State.GATE_REJECTED, "INCOMPLETE": State.GATE_INCOMPLETE}
-# From the strongest trust to the weakest.
+# The levels of trust, the strongest first.
 _BELIEVED = (Trust.SIGNED, Trust.UNPINNED, Trust.UNSIGNED)
 
 

@@ -15,9 +15,9 @@ from bridge.show.trends import Figure, Series, Trend, Value, group_into_trends, 
 from bridge.web.runs import Runs
 from bridge.web.snapshot import Row, Snapshot
 
-# How many of the newest answers are read.
+# At most this many of the newest answers are read.
 ANSWERS = 300
-# How many figures of one answer are kept, claimed ones first.
+# At most this many figures of one answer are kept, claimed ones first.
 MAX_FIGURES = 400
 # A change counts as news for this many runs.
 _NEWS = 10

@@ -90,7 +90,7 @@ class Pages:
         self._links = links
         self._policy = policy
         self._alarms = alarms
-        # What is known of a row's answer.
+        # A function that returns what is known about a row's answer.
         self._shown = shown
 
     def at(self, root: str) -> "Pages":

@@ -54,9 +54,9 @@ class Runs:
         self._watch = watch
         # Cached answers, each with its approximate size in bytes.
         self._kept: OrderedDict[tuple[str, str], tuple[Answered, int]] = OrderedDict()
-        # What the answers that were verified so far amount to.
+        # The conclusions of the answers that were verified so far.
         self._found: OrderedDict[tuple[str, str], Conclusion] = OrderedDict()
-        # Incremented with each of them, so that a page can ask for news.
+        # Incremented with each verified answer, so that a page can ask for news.
         self.version = 0
         self._lock = threading.Lock()
         # At most two answers are verified at a time: verifying reads all files of an answer.

@@ -12,7 +12,7 @@ from bridge.requests.sighting import RunnerSighting
 from bridge.requests.status import Status
 
 PAGE_ROWS = 100
-# How many choices a filter offers; others can be typed into the address.
+# A filter offers at most this many choices; others can be typed into the address.
 _CHOICES = 200
 
 
@@ -23,7 +23,7 @@ class Row:
     status: Status
     request_branch: RequestBranch
     requested_at: int
-    # Written by the requester, and not checked. Empty if unreadable.
+    # The requester's name, as the manifest says; nobody has checked it. Empty if the manifest cannot be read.
     requester: str = ""
     params: str = ""
 
@@ -76,9 +76,10 @@ class Snapshot:
 
     rows: tuple[Row, ...] = ()
     runners: tuple[RunnerSighting, ...] = ()
-    # What can be asked for, with the runners that offer it.
+    # The presets that can be requested, with the runners that offer them.
     presets: Presets = field(default_factory=lambda: Presets({}, {}))
-    # The time of that poll by this machine's clock, and the error of the latest poll if it failed, with the fix.
+    # The time of the poll by this machine's clock, and the error of the latest poll if that failed, with the
+    # fix.
     at: float = 0.0
     problem: str = ""
     fix: str = ""

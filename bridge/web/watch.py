@@ -39,7 +39,7 @@ _AT_ONCE = 500
 _LINES = 50
 # A larger manifest is shown on the request's own page only.
 _MOST_BYTES = 64 * limits.KIB
-# How many characters of the parameters are kept for each row.
+# Each row keeps at most this many characters of its parameters.
 _PARAMS = 500
 
 

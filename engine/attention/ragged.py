@@ -24,9 +24,9 @@ class Offsets:
 
     def __init__(self, firsts: Sequence[int], rows: Sequence[int]) -> None:
         self.firsts, self.rows = list(firsts), list(rows)
-        # Where the sequences' rows begin and end, one more than there are sequences.
+        # Where the sequences' rows begin, and where the last sequence's rows end.
         self.bounds = [sum(self.rows[:i]) for i in range(len(self.rows) + 1)]
-        # What is worked out once a forward, by the id of whoever works it out.
+        # Values that are computed once per forward pass, by the id of the module that computes them.
         self.cached: dict[int, tuple[mx.array, mx.array]] = {}
 
     def cut(self, x: mx.array) -> list[mx.array]:

@@ -21,9 +21,10 @@ Layout = Literal["growing", "ring", "states", "unknown"]
 class CacheKind(NamedTuple):
     """How the caches of a family of specs are made."""
 
-    # From a layer's own cache, the spec, the layer, and whether views may be handed out, to its cache.
+    # A function that returns a layer's cache, given its original cache, the spec, the layer, and whether it
+    # may return views.
     wrap: Callable[[Any, CacheSpec, nn.Module, bool], Any]
-    # Makes an empty cache that keeps every position; None if there is none.
+    # A function that makes an empty cache that keeps every position; None if this kind has no such cache.
     growing: Callable[[CacheSpec], Cache] | None
     stock: bool = False  # whether mlx-lm decodes over it as installed, so that a baseline may use it
 

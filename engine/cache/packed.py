@@ -27,7 +27,7 @@ class PackedMixin(Mixed):
     views: bool = False  # True hands `PackedView` to the model, which has to be routed; False decoded arrays
     blank: bool = False  # stores rows of zeros instead of codes, for trials that compute nothing
     codecs: tuple[RowCodec, RowCodec] | None = None  # of keys and values, from the first update on
-    # The type of the vectors that came in, by name (mlx-lm copies caches, and MLX's types do not copy).
+    # The name of the added vectors' type. (mlx-lm copies caches, and MLX's types cannot be copied.)
     dtype: str = "float16"
 
     @property

@@ -43,7 +43,7 @@ def chat_template(folder: Path) -> dict[str, str]:
 
 def _object(path: Path) -> dict[str, Any]:
     """Return the object in a file; empty if it cannot be read, as in mlx-lm."""
-    # Only files: reading a pipe would block the server.
+    # Read only files: reading a pipe would block the server.
     try:
         value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     except (OSError, ValueError, RecursionError):

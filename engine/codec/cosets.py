@@ -25,7 +25,7 @@ def inside(point: mx.array, q: int) -> mx.array:
     """
     moved = point - _shift(mx.float32)
     size = mx.abs(moved)
-    # If one of them is 0, it is also the smallest, so its sign does not matter.
+    # If a coordinate is 0, it is also the smallest, so its sign does not matter.
     negative = (moved.prod(axis=-2, keepdims=True) < 0).astype(mx.float32)
     eight = size.sum(axis=-2, keepdims=True) * 0.5 - negative * size.min(axis=-2, keepdims=True)
     return (mx.maximum(two_largest(size, -2), eight) < q).astype(mx.float32)
@@ -80,11 +80,11 @@ class _Reduced:
     def __init__(self, ahead: mx.array, total: mx.array, period: int) -> None:
         self.point = (ahead & (period - 1)) - period // 2  # before the parity is mended
         sums = self.point.sum(axis=-2, keepdims=True) + 4 * period
-        # 1 if an odd number of periods was taken away.
+        # 1 if an odd number of periods was subtracted.
         self.odd = (((total - sums) // period) & 1).astype(mx.int16)
         self.largest = mx.abs(self.point).max(axis=-2, keepdims=True)
         mended = self.odd * (period - 2 * self.largest.astype(mx.float32)) * period
-        # The squared length after mending, float32, exact.
+        # The exact squared length of the corrected point, float32.
         self.norm = mx.square(self.point.astype(mx.float32)).sum(axis=-2, keepdims=True) + mended
 
 

@@ -44,7 +44,7 @@ class Guess:
 
     room: float  # rounding and the shift move a point
     ramp: float
-    # Steps from the likeliest scale to the scales that are tried, each with and without the beta bits.
+    # The scales that are tried, as offsets from the likeliest one, each with and without the beta bits.
     offsets: tuple[int, ...]
     # How much larger a block's squared error is if the block fits neither with nor without its beta bit.
     lost: float = 100.0

@@ -15,7 +15,7 @@ from typing import Any
 from engine.dflash.shape import DFLASH, DFLASH2, DFLASH2_COUNTS, DSPARK, FULL, HEADS, SLIDING, Shape
 from engine.errors import BadInput
 
-# Keys under dflash_config; all others are at the top level.
+# Keys below `dflash_config`; all other keys are at the top level.
 NESTED = ("mask_token_id", "target_layer_ids", "embed_scale", "input_embedding_scale", "output_multiplier")
 KNOWN = (DFLASH, DFLASH2, DSPARK)
 EITHER = ("block_size", "final_logit_softcapping", *HEADS)  # in either place

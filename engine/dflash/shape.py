@@ -106,12 +106,13 @@ class Shape:
     markov_rank: Whole = 0  # DSpark only, 0 elsewhere
     enable_confidence_head: Switch = False  # DSpark only: whether there is such a head
     confidence_head_with_markov: Switch = False  # whether it reads the code of the token before, too
-    # A DSpark block ends before the first draft whose confidence is below; 0 keeps it whole.
+    # A DSpark block ends before the first draft with less confidence; 0 keeps blocks whole.
     confidence_threshold: Share = 0.0
     # DSpark only: the last committed token's row predicts the first draft, so that a block has as many rows as
     # drafts. Elsewhere that row predicts nothing.
     sample_from_anchor: Switch = False
-    # What the target is known by (`engine.models.fit.identity`); None in published drafters.
+    # The identity of the target that the drafter was made for (`engine.models.fit.identity`); None in
+    # published drafters.
     made_for: Identity = None
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.cache.protocol import Cache
 
-# After this many drafts, a smaller share of accepted ones leads to a warning.
+# After WATCHED_DRAFTS drafts, an accepted share below LEAST_ACCEPTED leads to a warning.
 WATCHED_DRAFTS, LEAST_ACCEPTED = 200, 0.05
 
 

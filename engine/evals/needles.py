@@ -37,7 +37,7 @@ class Needle:
     expected: str  # the code that the answer has to hold
     length: int  # tokens that were asked for; the prompt has as many or a few less
     depth: float  # where the needle stands: 0 before the first note, 1 behind the last
-    # How many of the last tokens are the question; what is before may be changed by a control.
+    # The number of tokens in the question, which comes last. A control may change all tokens before it.
     question_tokens: int
 
     @property

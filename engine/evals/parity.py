@@ -41,7 +41,7 @@ class Drafted(NamedTuple):
 
 # Arguments: the last committed token, the taps since the last call, and the number of drafts.
 Draft = Callable[[int, mx.array, int], Drafted]
-# One of the two implementations; for each prompt it creates a function that drafts.
+# One of the two drafters; for each prompt, it creates a function that drafts.
 Side = Arm[Draft]
 
 
@@ -51,7 +51,8 @@ class Walk:
 
     length: int  # tokens of the prompt
     tokens: list[int]  # the continuation
-    # Of the prompt and of all its tokens but the last, `[1, length + tokens - 1, chosen * hidden]`.
+    # Taps of the prompt and of the continuation without its last token, `[1, length + tokens - 1, chosen *
+    # hidden]`.
     taps: mx.array
 
 

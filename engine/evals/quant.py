@@ -48,7 +48,7 @@ class QuantPlan:
     caches: Sequence[str]  # specs of `engine.cache.make_caches`, without `raw`, which always runs
     tokens: int = 512  # of each text, at most
     seed: int = 42  # of the noise
-    # `float16` keeps keys and values of a float32 model in half precision; `model` as they come.
+    # `float16` stores keys and values of a float32 model in half precision; `model` keeps the model's type.
     store: str = "float16"
     boundary: int = 0  # key-value layers left raw at either end
 
@@ -117,7 +117,7 @@ class Reference:
     """What the raw cache saw and said on one text."""
 
     logprobs: mx.array  # float32 `[tokens - 1, vocabulary]`
-    # Keys and values, `[1, heads, tokens, dim]`, by the index of their cache.
+    # Captured keys and values, `[1, heads, tokens, dim]`, by the index of their cache.
     pairs: dict[int, tuple[mx.array, mx.array]]
 
 

@@ -40,7 +40,8 @@ class RestoredPlan(NeedlePlan):
     """What is measured. Each of ``caches`` holds evicted positions, and is an arm."""
 
     sink: int = 4  # first positions that stay
-    # Last positions that stay; prompts are read in chunks as long. Needles within it are not evicted.
+    # Number of last positions that stay. Prompts are read in chunks of this length. Needles inside the window
+    # are not evicted.
     window: int = 64
     lengths: Sequence[int] = (512, 1024)
     depths: Sequence[float] = (0.1, 0.4, 0.7)
@@ -48,8 +49,8 @@ class RestoredPlan(NeedlePlan):
     max_repeats: int | None = None  # where their times differ much, as many; None for no more
     fixed_length: bool = False  # decode past the tokens that end answers, always `max_tokens` tokens
     recompute: bool = False  # also decode with every position computed again for each token
-    # `full`: full-attention layers evict; `sliding`: sliding ones do, and full-attention layers keep their
-    # exact keys and values.
+    # Which layers evict: `full` for full-attention layers, `sliding` for sliding ones; the other layers keep
+    # their exact keys and values.
     layers: str = "full"
 
     def config(self) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from engine.dflash.step import Step
 Fresh = TypeVar("Fresh")
 A = TypeVar("A")
 P = TypeVar("P")
-# A function from token ids, the most tokens and caches to steps. All of its time counts.
+# A function that decodes: from token ids, the maximum number of tokens, and caches to steps. All of its time
+# counts.
 Decode = Callable[[Sequence[int], int, list[Cache]], Iterator[Step]]
 
 
@@ -29,9 +30,9 @@ class Arm(Generic[Fresh]):
     cache: str = "raw"  # the spec of its caches
     patches: tuple[str, ...] = ()  # what is bound anew in libraries while it runs
     options: Mapping[str, Any] = field(default_factory=dict)  # what else it was told
-    # The same as `decode`, with drafting and verifying told apart; None if nothing is drafted.
+    # The same as `decode`, but measures drafting and verifying separately; None if nothing is drafted.
     profile: Decode | None = None
-    # What the run before counted beside its rounds, such as crossings between libraries.
+    # A function that returns further counters of the previous run, such as crossings between libraries.
     counted: Callable[[], Mapping[str, int]] = dict
 
     def section(self, *, oracle: bool = True) -> dict[str, Any]:

@@ -67,14 +67,14 @@ class Job:
     sections: Sections  # `models`, `workloads`, `prompts` and `arms` of the report
     config: dict[str, Any]  # every option of the run
     turns: Sequence[Turn[Any, Any]]  # what runs, in this order
-    # From a turn to each of its rows but for `names`, with `started_s` if it takes times.
+    # A function from a turn to its rows, without the fields of `names`; with `started_s` if it takes times.
     measure: Callable[[Turn[Any, Any]], Iterable[Row]]
-    # From a turn to the fields that identify its rows; the journal finds a turn by them.
+    # A function from a turn to the fields that identify its rows, by which the journal finds a turn.
     names: Callable[[Turn[Any, Any]], Row] = by_turn
-    # From the rows so far to turns that follow these, asked for again after each list of them.
+    # A function from the rows so far to the next turns; it is called again after each list of turns.
     further: Further = lambda _: iter(())
     finish: Callable[[list[Row]], None] = lambda _: None  # completes the rows when all are there
-    # What each report that the rows make adds to `config`, by its name; most jobs make one report.
+    # For each report by its name, the sections that it adds to `config`; most jobs make one report.
     reports: Mapping[str, Sections] = field(default_factory=lambda: {ONLY: {}})
     report_of: Callable[[Row], str] = lambda _: ONLY  # from a row to the name of its report
 

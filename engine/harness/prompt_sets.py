@@ -26,7 +26,8 @@ TASKS = ("code", "maths", "chat", "prose")
 TASK = "code"  # the task of lines whose format tells none
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/+ -]{0,127}")
 NAMES = "letters, digits and ._@:/+- , at most 128"
-# The prefix that models with channels write before the answer itself. If it is given, no model thinks first.
+# The prefix that models with channels write before the answer itself. If the prompt ends with it, no model
+# thinks first.
 CONTENT_CHANNEL = "<|channel>content\n<channel|>"
 WHOLE = 4000  # a report has the full text of prompts of up to this many characters
 EDGE = 1000  # and this many characters of each end of a longer one

@@ -31,7 +31,7 @@ TEXT = "import os\n\n\ndef main():\n"
 class Threads:
     """A choice."""
 
-    # Threads; None if nothing can be set: on a GPU, and with a BLAS other than OpenBLAS.
+    # The number of threads; None if it cannot be set: on a GPU, and with a BLAS other than OpenBLAS.
     count: int | None = None
     by: str | None = None  # `measured`, `option` or `environment`; None without a count
     # Tokens per second of mlx-lm's plain loop by number of threads, if they were measured.

@@ -86,7 +86,8 @@ ENTRIES = {
                 ("d4@q38", 2): "+1.14 %",
             },
         ),
-        # Never measured: the boundary is that of the smaller model of the family, as in the codec's own list.
+        # Nobody measured this model: it gets the boundary of the family's smaller model, as in the codec's
+        # own list.
         Entry("deepseek-r1-distill-qwen-7b", boundary=2),
         Entry(
             "glm-4-9b-chat",

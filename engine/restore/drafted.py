@@ -90,7 +90,7 @@ class Drafted:
     """One prompt in a restorer's form: one state for each position."""
 
     def __init__(self, restorer: DraftedRestorer, ids: Sequence[int]) -> None:
-        # In a closure, because weights do not count as bytes of a cache.
+        # Keep the restorer in a closure, because its weights must not count as bytes of a cache.
         self._restorer = lambda: restorer
         self._ids = list(ids)
         self.states: mx.array | None = None

@@ -103,7 +103,7 @@ class Learned:
         self.inner, self.stop, self.caches = Exact(), stop, owned
         self.start: int | None = None
         self.count = 0
-        # A closure, because the weights must not count as bytes of the cache, whose arrays are counted.
+        # Use a closure, so that the weights do not count as bytes of the cache.
         self._cached = lambda start, stop, like: as_cached(attention, reconstruct(start, stop), like, start)
         self._like: Pair | None = None
 

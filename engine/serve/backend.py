@@ -45,7 +45,8 @@ class Options:
     min_p: float = 0.0
     seed: int | None = None  # makes sampling repeatable
     stop: tuple[str, ...] = ()  # strings that end the answer
-    # Creates what finds these strings, if they count in some parts of the text only; see engine.stop_strings.
+    # A function that creates a splitter, if stop strings count only in some parts of the text; see
+    # engine.stop_strings.
     splitter: Callable[[], TextSplitter] | None = None
     cache: str = "raw"  # the cache spec
     boundary: int = 0  # layers left raw at either end
@@ -128,7 +129,7 @@ class Model:
     layers: int = 0
     caches: tuple[str, ...] = ("raw",)  # the offered cache specs that it can use
     drafted: bool = False  # whether it has a drafter
-    # How to sample for requests that do not say, by the names of Sampled's fields.
+    # The default sampling settings, by the names of Sampled's fields.
     sampling: Mapping[str, float] = field(default_factory=dict)
     loaded: int = field(default_factory=lambda: int(time.time()))  # Unix time in seconds
     used: float = field(default_factory=time.monotonic)  # when a request last needed it

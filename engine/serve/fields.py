@@ -17,8 +17,8 @@ ONE: Neutral = (None, 1)
 OFF: Neutral = (None, False, 0, "", [])
 EMPTY: Neutral = (*OFF, {})
 
-# Fields that change an answer if they have another value than these. A route that declares a field applies it, or
-# judges it itself.
+# Fields that would change an answer, with the values that would not. A route that declares a field itself is
+# not judged by this table.
 TABLE: tuple[tuple[Neutral, str], ...] = (
     # Sampling
     (NONE, "temperature dynatemp_min dynatemp_max"),
@@ -84,7 +84,7 @@ TABLE: tuple[tuple[Neutral, str], ...] = (
     ((None, True), "add_generation_prompt"),
     # Thoughts
     ((None, "", {}), "thinking think enable_thinking reasoning_effort"),
-    # Thoughts are told as they are, whichever summary is asked for.
+    # Thoughts are returned in full, whichever summary is requested.
     ((None, "", {}, *({"summary": form} for form in (None, "auto", "concise", "detailed"))), "reasoning"),
     (OFF, "thinking_forced_open"),
     ((None, True), "include_reasoning separate_reasoning stream_reasoning parse_tool_calls"),
@@ -118,7 +118,8 @@ WINDOWS = {
     "presence_context_size": "presence_penalty",
     "frequency_context_size": "frequency_penalty",
 }
-# Names of the limit of an answer. Another name than the route's own counts if it says the same, or stands alone.
+# Names of the limit of an answer. A name other than the route's own is accepted if it has the same value, or
+# is the only one.
 LIMITS = (
     "max_tokens",
     "max_completion_tokens",

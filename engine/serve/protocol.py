@@ -20,7 +20,8 @@ MOST_STOPS = 64
 MOST_TOKENS = 1 << 20
 BIGGEST = 1 << 63
 
-# What a number looks like that a double may not hold. Pydantic would round it, and a schema would then state another.
+# Numbers that a double may not hold exactly. Pydantic would round such a number, and the schema would then
+# have another one.
 MANY_DIGITS = re.compile(rb"\d[\d.]{15}|\d[eE][+-]?\d{3}")
 # Pydantic's names for the types of a field that accepts several types.
 TYPE = re.compile(r"^(str|int|float|bool)$|[\[-]")

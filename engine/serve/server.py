@@ -184,7 +184,7 @@ class PendingAnswer:
         self.prompt_tokens = sum(map(len, prompts))
         self._events: asyncio.Queue[Piece | Failed] = asyncio.Queue()
         self._first: Piece | Failed | None = None
-        # Called and awaited before pieces() has to wait for more; set by callers that hold back events.
+        # A function to await before pieces() waits for more; callers that hold back events set it.
         self.waits: Callable[[], Awaitable[None]] | None = None
         self._deadline = time.monotonic() + server.settings.request_seconds
         emit, self.jobs = partial(server.outbox.put, self._events), []

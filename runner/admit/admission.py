@@ -33,7 +33,7 @@ class Admitted:
     commands: list[list[str]]
     workload: str | None
     timeout_s: int
-    # Why the requester's own code may run; None if the job runs none.
+    # Why the requester's own code may run; None if the job runs no such code.
     trusted_by: str | None = None
     # The commit whose tree the workload's is compared with.
     against: str | None = None

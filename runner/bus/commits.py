@@ -19,11 +19,11 @@ HOSTILE = "hostile_objects"
 class Stage(Enum):
     """Where a commit is that is not usable yet."""
 
-    # In a batch that could not be fetched: smaller batches show which commits are bad or slow.
+    # The commit is in a batch that could not be fetched: smaller batches show which commits are bad or slow.
     SUSPECT = "suspect"
-    # Here, but its history waits to be read.
+    # The commit is fetched, but its history waits to be read.
     QUEUED = "queued"
-    # Its history is long: it is read beside the polls.
+    # The commit's history is long, so a thread reads it beside the polls.
     LONG = "long"
 
 
@@ -32,9 +32,9 @@ class CommitState:
     """One commit."""
 
     stage: Stage | None = None
-    # Its place among the commits of the same stage.
+    # The commit's place among those of the same stage.
     turn: int = 0
-    # Why it is left out: refused for good, or missing until it is fetched after all.
+    # Why the commit is left out: refused for good, or missing until it is fetched after all.
     refused: str = ""
     missing: str = ""
     retry: Retry = field(default_factory=Retry)

@@ -47,13 +47,13 @@ class Fetcher:
         self.listing = Listing(git, url, patterns)
         self.commits = Commits()
         self._tips = PackedRefs(git)
-        # What an earlier process of this runner wrote and read is known since now.
+        # References that an earlier process of this runner wrote or read count as known since now.
         ask = partial(exact_refs.ask_primary, git, url)
         grace_s = 0.0 if address.parse(url).is_local else GRACE_S
         self.sightings = Sightings(Ancestry(git), ask, grace_s, asks_all=True)
         self.sightings.record(self._tips.at)
-        # The last listing, as far as it is news, and whether it is judged again although it has not changed: parts of
-        # it are older than what is known, or more is known since.
+        # The last listing without outdated readings, and whether to judge it again although it has not
+        # changed: parts of it are outdated, or more is known since.
         self.listed: Mapping[str, str] = {}
         self._judges_again = False
         self._served: dict[str, str] = {}
@@ -140,7 +140,7 @@ class Fetcher:
             got |= self._retry(retries) if retries and is_turn_of_retries else self._search()
         self._arrived(new, got)
         # One successful fetch shows that the bus can send: then no number of bad branches may stop the polls.
-        # One that is still on its way may show it yet.
+        # A fetch that still runs may show that too.
         is_waiting = bool(self._suspects) or self._transfer.slow_commit is not None
         nothing_came = self._is_broken and not self._tips.at and not is_waiting
         if nothing_came and self.commits.missing_count >= _MOST_UNREADABLE:

@@ -52,9 +52,9 @@ class Listing:
         self._a_link = ""
         self._reported_counts = (0, 0, 0)
         self._offered = self._copies = 0
-        # Used only above the limit: a hash of each branch and commit of the last listing. Python's hash includes a
-        # secret of this process, so nobody can choose names that collide. Below: the time of the last choice, and the
-        # number of polls since.
+        # Used only if there are too many branches: hashes of the branches and commits of the last listing,
+        # the time of the last choice, and the number of polls since. Python's hash includes a secret of this
+        # process, so nobody can choose names that collide.
         self._before: set[int] = set()
         self._chosen_at = 0.0
         self._polls = 0

@@ -53,7 +53,7 @@ class Transfer:
             InfrastructureError: the commits did not arrive; a SlowError if they take longer.
         """
         stays = stays and len(commits) == 1 and self._slow is None
-        # A slow fetch must not lock the others out.
+        # A slow fetch gets a repository of its own, so that it does not lock other fetches out.
         git = scratch_repository(self._git) if stays else self._git
         child = start_fetch(git, self._url, *commits, at=at)
         try:

@@ -194,7 +194,7 @@ def policy_of(policy: Path | None, scope: str, name: str | None) -> tuple[Path, 
     if name and not system:
         raise UsageError("--as needs --system: a user service always runs as you")
     who = find_user(name, system=system)
-    # Under sudo, the policy is still read from the home of the user who called it.
+    # Under sudo, read the policy from the home of the user who called sudo.
     return policy or (Path(who.pw_dir) / ".config/kakeya/runner.yaml" if system else default_path()), who
 
 

@@ -11,9 +11,9 @@ from runner.host.interpreter import Problem
 from runner.job.sandbox.hub import CACHES
 from runner.policy import INTERPRETER, Policy
 
-# Options of Python after which another word belongs to the option, and those after which no script is named.
+# Options of Python that take a value, and options after which no script is named.
 _WITH_VALUE, _NO_SCRIPT = ("-W", "-X"), ("-m", "-c")
-# Prints the index of the first of its arguments that it cannot use as asked, with what is wrong.
+# A script that prints the index of its first unusable argument, and what is wrong with it.
 LOOK = (
     "import json, os, sys\n"
     "for i, (path, is_program) in enumerate(json.loads(sys.argv[1])):\n"

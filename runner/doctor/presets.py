@@ -24,7 +24,7 @@ def _load_models(context: RunnerContext) -> dict[Key, Mapping[str, Problem]]:
     problems: dict[Key, Mapping[str, Problem]] = {}
     allowed = _allowed(context.presets, context.policy)
     needs = [(preset, need) for preset in allowed if (need := need_of(preset, context.policy))]
-    # The largest set first: a target loaded with its drafter is not loaded again.
+    # Check the largest set first, so that a target that was loaded with its drafter is not loaded again.
     for preset, need in sorted(needs, key=lambda pair: -len(pair[1].models)):
         if need.key not in problems and not context.machine.interpreter.problem_for(preset):
             known = [earlier for key, earlier in problems.items() if {*need.key} <= {*key}]

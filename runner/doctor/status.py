@@ -154,7 +154,7 @@ def _answers(facts: dict[str, Any]) -> Iterator[Check]:
         yield Check("answers", ok=True, message="none yet")
     for answer in facts["answers"]:
         unpublished = "" if answer["published"] else "; kept here, because it could not be published"
-        # Earlier versions did not say.
+        # Earlier versions did not write this field.
         unsigned = "" if answer.get("signed", True) else ", unsigned,"
         end = f"{answer['state']}{unsigned} after {answer['seconds']:g} s ({answer['reason']})"
         sentence = f"{answer['at']} {answer['branch']}: {end}{unpublished}"
@@ -222,7 +222,7 @@ def _keys(policy: Policy, facts: Facts | None) -> dict[str, Any]:
         )
     except (KakeyaError, OSError) as error:
         fault = str(error)
-    # Earlier versions did not say.
+    # Earlier versions did not write this field.
     knows = facts is not None and "key" in facts.about
     used = facts.about["key"] if facts and knows else stored
     return {"used": used, "stored": stored, "fault": fault}

@@ -27,7 +27,7 @@ class Clock:
         self._tolerance = tolerance_s
         self._offset = time.time() - time.monotonic()
         self._set_at: float | None = None
-        # By how much the clock jumped since the last message about that, and when this was.
+        # The clock's jump since the last message about jumps, and the time of that message.
         self._news = 0.0
         self._told_at: float | None = None
         self._witness = witness

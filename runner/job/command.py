@@ -34,7 +34,7 @@ class Ended:
 
     exit_code: int | None
     seconds: float
-    # Seconds from its start to its end, and those of the processor in all of its processes, not rounded.
+    # Wall-clock seconds of the command, and processor seconds of all its processes, not rounded.
     wall_s: float = 0.0
     processor_s: float = 0.0
     timed_out: bool = False

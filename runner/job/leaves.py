@@ -12,7 +12,7 @@ from runner.job.collect import MAX_SEEN
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# A file as it was written last: a job cannot set the time of a change.
+# A version of a file: its inode, and the time of its last change, which a job cannot set.
 _Version = tuple[int, int]
 Matches = Mapping[str, frozenset[_Version]]
 

@@ -100,7 +100,7 @@ def main() -> int:
     seconds = _seconds_since(began)
     # On Linux, bubblewrap stays as the job's parent. On macOS, sandbox-exec is replaced by the job.
     wrapped = bool(job["inside"]) and sys.platform == "linux"
-    # What is known already, in case this process does not survive the next steps.
+    # Report the known facts now, in case this process does not survive the next steps.
     exceeded = reason if reason in BOUNDS else None
     why = {"timed_out": reason == "timeout", "exceeded": exceeded, "seconds": seconds}
     _report(report, exit_code=_exit_code(status, wrapped=wrapped), **why)
@@ -215,7 +215,7 @@ def _watch(
                 data = os.read(key.fd, 4096)
                 if key.fd == 0:
                     return ("stop" if data else "orphaned"), None
-            # Before the measurements below, which would count as the job's time.
+            # Do this before the measurements below, which would count as the job's time.
             pid, status, usage = os.wait4(child, os.WNOHANG)
             if pid:
                 watched.note(usage)

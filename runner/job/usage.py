@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # otherwise the supervisor would take longer to start
     from bridge import presets
     from runner import policy
 
-# The limits, each with what is said about a job that exceeds it.
+# The limits, each with the message about a job that exceeds it.
 BOUNDS = {
     "memory": "it exceeded its memory limit",
     "processes": "it exceeded its limit of processes",

@@ -34,7 +34,7 @@ _INPUT_ENTRIES = 100_000
 _SHOWN_CHARS = 80
 # Bound on links and submodules, which are held in memory; honest trees have few of them.
 _MOST_ODD = 20_000
-# Errors caused by a tree that no file system could store, on any host.
+# Errors that show that no file system could store the tree, on any host.
 _OF_THE_TREE = frozenset(
     (errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.EILSEQ, errno.EINVAL)
 )

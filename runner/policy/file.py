@@ -67,7 +67,7 @@ def write_template(
     except ValidationError as error:
         raise PolicyError(f"nothing was written: {describe_all(error, Bus, {'url': url})}") from error
     if parse(url).kind is not Kind.URL and Path(url).exists():
-        # The service is started in another folder.
+        # Use an absolute path, because the service is started in another folder.
         url = str(Path(url).absolute())
     name = re.sub(r"[^A-Za-z0-9._-]", "-", runner_id or platform.node()).strip("-.")[:64] or "runner"
     labels = f"{platform.system()}, {platform.machine()}".replace("Darwin", "macOS").replace("arm64", "ARM64")

@@ -124,7 +124,7 @@ class Trust(_Section):
     """Whose code may run."""
 
     code_request: Literal["deny", "signed", "allow"] = "deny"
-    # In OpenSSH's format (ssh-keygen(1), ALLOWED SIGNERS). Read again for each decision.
+    # A file in OpenSSH's format (ssh-keygen(1), ALLOWED SIGNERS), which is read again for each decision.
     allowed_signers: _WholePath | None = None
     unapproved: Literal["refuse", "hold"] = "refuse"
     repositories: list[str] = []
@@ -135,7 +135,7 @@ class Actions(_Section):
     """Which jobs GitHub may start here; ``kakeya-runner hook`` checks them."""
 
     repository: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")]
-    # PATH@REF; in REF, `*` matches anything.
+    # Workflows as PATH@REF; in REF, `*` matches anything.
     workflows: Annotated[list[_WORKFLOW], Field(min_length=1)]
     events: Annotated[list[str], Field(min_length=1)] = ["push"]
     branches: Annotated[list[str], Field(min_length=1)] | None = None
@@ -206,7 +206,8 @@ class Policy(_Section):
     bus: Bus
     state: _WholePath = Field(default_factory=lambda: environment.state_home() / "runner")
     presets: list[str] = ["*"]
-    # Of presets by pattern; of several patterns that match, the highest counts. Others have 0.
+    # Priorities of presets by pattern. If several patterns match, the highest priority counts; other presets
+    # have 0.
     priority: Annotated[dict[str, Annotated[int, Field(ge=-100, le=100)]], Field(max_length=100)] = {}
     preset_folder: _WholePath | None = None
     interpreter: _WholePath = Path(sys.executable)

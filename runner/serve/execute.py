@@ -186,7 +186,8 @@ class _ClaimedRun:
                 if arm != CANDIDATE:
                     refusal.message = f"in the baseline, {refusal.message}"
                 raise
-            # Of an earlier answer. Both arms lack it, so that they differ in the requester's files alone.
+            # Remove the files of an earlier answer from both arms, so that they differ only in the
+            # requester's files.
             remove(space.tree / wire.FOLDER)
         return missing
 

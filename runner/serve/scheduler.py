@@ -33,7 +33,7 @@ class Scheduler:
         self._ran = False
         # Whether the last poll ran out of time and left work behind.
         self.has_more = False
-        # The last bug that was told.
+        # The last bug that was reported, so that each is reported once.
         self._last_bug = ""
 
     def handle_next(self, requests: Iterable[TrackedRequest]) -> bool:
@@ -52,7 +52,7 @@ class Scheduler:
         """Order the branches: first the answered ones, which are only recorded, then the waiting ones by turn."""
         answered: list[TrackedRequest] = []
         waiting: list[TrackedRequest] = []
-        # They wait for an approval or for another runner.
+        # Requests that wait for an approval or for another runner.
         blocked: set[TrackedRequest] = set()
         approved = Approvals(self._context.policy.state).all()
         for request in requests:
@@ -137,7 +137,7 @@ class Scheduler:
                     due.append(request)
             except Exception as error:  # noqa: BLE001 - one branch does not stop the others
                 self._tracker.mark_failed(request.branch.name, error)
-        # Those that wait for an approval stand behind, the one first that was not checked for longest.
+        # If requests wait for an approval, the one that was last checked longest ago comes first.
         return due if runs else sorted(due, key=attrgetter("checked_at"))
 
     def _count_turn(self, request: TrackedRequest) -> None:
@@ -158,7 +158,8 @@ class Scheduler:
         if candidate is None or not self._context.update_operator_mode().takes_requests:
             return False
         ledger, tip = self._context.ledger, request.branch.tip
-        # The ledger counts it first: a request that kills the runner is not retried for ever.
+        # Count the attempt in the ledger first, so that a request that kills the runner is not retried for
+        # ever.
         ledger.record_attempt([tip])
         try:
             admitted = try_admit(self._context, candidate) if runs and action is Action.TAKE else None

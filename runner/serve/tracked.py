@@ -33,24 +33,24 @@ class TrackedRequest:
 
     branch: RequestBranch
     is_read: bool = False
-    # Since when this process has seen the branch at this commit, by its monotonic clock.
+    # When this process first saw the branch at this commit, by its monotonic clock.
     first_seen: float = field(default_factory=lambda: time.monotonic())  # noqa: PLW0108 - tests set the clock
     # The parsed manifest, or why it cannot be parsed, with its size in memory; None if it is not kept.
     manifest: Request | Refusal | None = None
     manifest_bytes: int = 0
-    # Who has a turn for it, by this list of signers; None if that is not known yet.
+    # The requester whose turn the request uses, by this list of signers; None if not known yet.
     requester: Requester | None = None
     signers: object = None
     # Whether a poll has read this commit: reading it does not kill the runner.
     is_harmless: bool = False
-    # It was not admitted: it is answered after others had their turn.
+    # Whether admission refused the request: it is answered after others had their turn.
     is_unadmitted: bool = False
-    # It needs no work before this time, in Unix seconds.
+    # The request needs no work before this time, in Unix seconds.
     settled_until: float = 0.0
     retry: Retry = field(default_factory=Retry)
 
-    # What follows is in _STAYS: it stays if the branch moves.
-    # Why the request waits, as text for the operator, and its place in the queue.
+    # The fields from here on are in _STAYS: they stay if the branch moves. These two are why the request
+    # waits, as text for the operator, and its place in the queue.
     why: str = ""
     turn: float = math.inf
     # The commit of the last state that counts, and since when it is the last one. Other commits do not restart this.

@@ -115,7 +115,7 @@ def _for_trial(policy: Policy, preset: Preset, bus: Path, state_folder: Path, fo
         update={
             "bus": Bus(url=str(bus)), "state": state_folder, "preset_folder": folder,
             "presets": [preset.name], "labels": [*dict.fromkeys([*policy.labels, *preset.labels])],
-            # The code is this user's own.
+            # Trust the tree's code: it is this user's own.
             "trust": Trust(code_request="allow"), "retention": None,
         }
     )  # fmt: skip

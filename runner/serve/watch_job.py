@@ -93,7 +93,7 @@ class Keepalive:
         self._doing = doing
         self._between_looks = min(max(context.policy.bus.poll[0], _LOOK_S), lease.pace.longest_s)
         self._began = self._last = self._last_look = time.monotonic()
-        # The step that the branch shows as running.
+        # The step that the branch shows as running; None before the first heartbeat.
         self._known: int | None = None
 
     def check(self, step: int | None = None) -> None:

@@ -22,7 +22,7 @@ class Step:
     act: Callable[[], str | None]
     is_needed: bool = True
     is_call: bool = False
-    # Undoes the action, also one that failed half-way.
+    # Undoes the action, even if it failed half-way.
     undo: Callable[[], object] = lambda: None
 
 
@@ -78,7 +78,7 @@ class Plan:
     steps: Sequence[Step] = ()
     # Manual steps.
     then: Sequence[str] = ()
-    # What helps if a command fails. Then the plan is undone.
+    # The advice if a command fails. The plan is then undone.
     if_fails: str = ""
 
     @property
@@ -136,10 +136,10 @@ class Service:
     start: Sequence[Step] = ()
     stop: Sequence[Step] = ()
     after_removal: Sequence[Step] = ()
-    # Notes for the operator who installed or removed it.
+    # Notes for the operator after the service was installed or removed.
     then: Sequence[str] = ()
     then_removed: Sequence[str] = ()
-    # What helps if no service manager answers.
+    # The advice if no service manager answers.
     if_fails: str = ""
 
     def install(self, root: Path | None = None) -> Plan:

@@ -43,7 +43,7 @@ _AGAIN_S = 10.0
 _CHECK_S = 1.0
 
 
-# On a full disk no record can be made, so one with this reason is made beside each.
+# On a full disk no record can be made, so a spare record with this reason is made beside each record.
 _NO_ROOM = "it cannot write to its disk"
 
 
@@ -112,7 +112,8 @@ class Announcer:
         try:
             self._offered = self._make()
         except (InfrastructureError, OSError):
-            # For example a full disk. The push that this record would be added to may still succeed.
+            # The disk may be full, for example. The push to which this record would be added may still
+            # succeed.
             if self._for_full_disk is None or not self._takes_back():
                 return None
             self._offered = self._for_full_disk
@@ -164,7 +165,7 @@ class Announcer:
             return now.state is not RunnerState.SERVING or now.reason != ""
         last = self._last.record
         is_new = (now.state, bool(now.reason)) != (last.state, bool(last.reason))
-        # None: too many to list.
+        # None means that there are too many presets to list.
         is_less = now.presets is not None and not (last.presets or {}).keys() <= now.presets.keys()
         return is_less or (is_new and (now.state is not RunnerState.SERVING or now.reason != ""))
 

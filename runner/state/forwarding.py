@@ -72,7 +72,7 @@ class Forwarder:
         """Return the requests to forward, by branch, and all new cancellations."""
         new: dict[str, _Forwarded] = {}
         cancels: list[CarriedCancel] = []
-        # In another order each time, so that nobody is always first.
+        # Use another order each time, so that no session is always first.
         for session in random.sample(sorted(sessions), len(sessions)):
             tip = sessions[session]
             for each in self._carried(session, tip):
@@ -115,7 +115,8 @@ class Forwarder:
             some = commits[start : start + _AT_ONCE]
             for raw in objects.read_many(git, some, max_bytes=carrier.MAX_BYTES, kind="commit"):
                 each = carrier.read_carrier(raw) if raw else None
-                # A branch that was made from another session's branch holds that one's carriers too.
+                # A branch that was made from another session's branch also holds the requests of that
+                # session.
                 if each is not None and each.session == session:
                     yield each
 
@@ -142,7 +143,7 @@ class Forwarder:
         for name, pushed in self._bus.create({name: each.request for name, each in new.items()}).items():
             if pushed is Pushed.FAILED:
                 continue
-            # STALE: another runner was quicker, or somebody else has used the name.
+            # STALE means that another runner was quicker, or that somebody else has used the name.
             self._known[name] = new[name]
             if pushed is Pushed.DONE:
                 created[name] = new[name].request

@@ -83,7 +83,7 @@ class AnswerOnBus:
 
     branch: str
     kind: str
-    # When this runner gave it or, for a foreign one, first saw it; by this machine's clock.
+    # When this runner gave the answer, or first saw a foreign one, by this machine's clock.
     at: float
 
 

@@ -37,7 +37,8 @@ class Swept:
     answered: int
     unanswered: int
     deleted: list[str]
-    # Archived but still on the bus: they moved meanwhile, or the server refused to delete them.
+    # Branches that are archived but still on the bus: they moved meanwhile, or the server refused to delete
+    # them.
     stayed: list[str]
     archive: str
 
@@ -95,7 +96,8 @@ def choose(answers: Sequence[AnswerOnBus], rule: Retention, now: float) -> list[
         left = total[answer.kind] - seen[answer.kind]
         seen[answer.kind] += 1
         is_too_many = rule.keep is not None and answer.kind != FOREIGN and left > rule.keep
-        # If this machine's clock was behind, the request's own time tells. It only makes its own answer younger.
+        # If this machine's clock was behind, use the request's own time, which can only make its answer
+        # younger.
         asked_at = requested_at(answer.branch)
         at = max(answer.at, asked_at) if asked_at <= now else answer.at
         if (is_too_many or at < oldest) and at <= latest:

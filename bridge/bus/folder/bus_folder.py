@@ -25,7 +25,7 @@ from bridge.system.git import Git
 
 FOLDER = ".kakeya"
 PRESETS = "presets"
-# For how many seconds a process does not ask again.
+# After the remote did not answer, a process asks it again only after this many seconds.
 _ASK_AGAIN_S = 10.0
 # Presets, and schemas that they name.
 _ENDINGS = (".yaml", ".yml", ".json")
@@ -42,7 +42,7 @@ class BusFolder:
     files: Mapping[str, bytes] = field(default_factory=dict)
     # Files that are there and were not read, each with the reason.
     unread: Mapping[str, str] = field(default_factory=dict)
-    # Why the remote could not be asked now, so that the content may be old; empty if it was.
+    # Why the remote did not answer, so that the content may be old; empty if it answered.
     problem: str = ""
 
     def source(self, path: str) -> str:

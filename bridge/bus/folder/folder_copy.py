@@ -23,7 +23,8 @@ class FolderCopy(BaseModel):
 
     branch: str
     commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
-    # When the commit was made by its maker's clock, and when it was the default branch's, in Unix seconds.
+    # When the commit was made, by its maker's clock, and when the default branch was seen at it, in Unix
+    # seconds.
     made_at: float
     seen_at: float
     files: Annotated[dict[str, str], Field(max_length=limits.BUS_FILES)]

@@ -58,6 +58,6 @@ def fetched(git: Git, remote: str, commit: str) -> Iterator[Git]:
 def fetch_blobs(store: Git, remote: str, blobs: Sequence[str]) -> None:
     """Fetch files of the commit that did not come with it, all at once."""
     if blobs:
-        # A server without filters has sent them already, and may refuse this.
+        # A server without filters has already sent the file contents, and may refuse this request for them.
         with suppress(GitError):
             exact_refs.fetch_objects(store, remote, dict.fromkeys(blobs), _FLAGS)

@@ -24,7 +24,7 @@ class Cause:
     words: str
     sentence: str
     help: Help
-    # The host decided so; otherwise something between the two failed.
+    # Whether the host refused the push; otherwise something between client and host failed.
     is_refusal: bool = False
 
 
@@ -46,7 +46,7 @@ _CAUSES = (
         "git's settings forbid the address of {name}",
         advice.constant("Use HTTPS or SSH, or see protocol.allow in git-config(1)."),
     ),
-    # About the commits: another branch name does not help.
+    # Causes that lie in the commits: another branch name does not help.
     Cause(
         "host_rule",
         r"verified signatures?|must be signed|signed with a|unsigned commit|unverified commit|signature required",
@@ -101,7 +101,7 @@ _CAUSES = (
         ),
         is_refusal=True,
     ),
-    # About the repository or the account.
+    # Causes that lie in the repository or the account.
     Cause(
         "host_rule",
         r"archived|repository (?:is|has been) (?:disabled|locked|closed)|read-only (?:mode|mirror)|is read-only"

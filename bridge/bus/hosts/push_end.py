@@ -22,15 +22,15 @@ _REPORT_BYTES = 1 << 20
 _STARTED = b'"event":"start"'
 _SENDING = re.compile(rb'"event":"region_enter"[^\n]*"category":"transport_push","label":"push_refs"')
 
-# Git's flags for a reference that is now as it was pushed.
+# Git's flags for a reference that now has the pushed value.
 _MOVED = frozenset(" +*-=")
-# After git began to send over HTTP: no connection was made for the pack, ...
+# The push failed over HTTP after git had begun to send: there was no connection for the pack, ...
 _NOT_CONNECTED = re.compile(
     r"^error: RPC failed; curl (?:(?:5|6|7|35|58|60|77|97) "
     r"|28 (?:Failed to connect|Connection timed out|Connection timeout|Resolving timed out|SSL connection timeout))",
     re.MULTILINE,
 )
-# ... or the server answered with a status that says no. 408 and 499 tell of a connection that broke.
+# ... or the server answered with a status that refuses. (408 and 499 mean that the connection broke.)
 _SAYS_NO = re.compile(
     r"^error: RPC failed; (?:HTTP (?!408|499)4\d\d\b|.*returned error: (?!408|499)4\d\d\b)"
     r"|^fatal: (?:could not read (?:Username|Password) for |Authentication failed for )",

@@ -24,9 +24,9 @@ from bridge.common import limits
 from bridge.system.git import Git
 from bridge.system.local_files import NoteFile
 
-# Readers are expected to lag by less than half of this.
+# How long an older reading of the bus is distrusted. Readers are expected to lag by less than half of this.
 GRACE_S = 60.0
-# What the primary said about a reference counts for this long, and it is asked about so many at once.
+# How long the primary's answer about a reference counts, and about how many references it is asked at once.
 ASK_S = 5.0
 _MOST_ASKED = 50
 # How many earlier values of a reference are remembered, and for how long a measured lag counts.
@@ -73,7 +73,8 @@ class Dates(Ancestry):
         return at is not None and later is not None and at < later
 
 
-# Returns where references are on the primary, given commits that are known here; it leaves out what it cannot tell.
+# A function that asks the primary for the values of references, given the known ones; it leaves out
+# references without an answer.
 Ask = Callable[[Mapping[str, str]], Mapping[str, str | None]]
 
 
@@ -82,17 +83,19 @@ class _Known:
     """The newest known value of a reference (None: it is deleted). All times are monotonic."""
 
     tip: str | None
-    # Since when this value is known, and since when the reference is known to exist.
+    # The times since which this value is known, and since which the reference is known to exist.
     since: float
     born: float
-    # Values before that, and when each was replaced.
+    # Earlier values, and when each was replaced.
     past: list[tuple[str, float]] = field(default_factory=list)
-    # When the primary contradicted the value, by refusing a push or naming another one, until a reading shows that.
+    # When the primary contradicted this value, by refusing a push or naming another value; None once a
+    # reading shows the newer value.
     overtaken: float | None = None
-    # When the primary was asked last, and when it last confirmed the value against a reading that contradicts it.
+    # When the primary was last asked, and when it last confirmed this value although a reading contradicted
+    # it.
     asked_at: float = -math.inf
     confirmed: float = -math.inf
-    # Whether this process wrote it, and so may ask the primary.
+    # Whether this process wrote the value, and so has the right to ask the primary about it.
     is_own: bool = False
 
     def replace(self, tip: str | None, now: float) -> None:
@@ -226,7 +229,7 @@ class Sightings:
             known.overtaken = None
         elif reading is None:
             known.replace(None, now)
-        # What is new counts as known once it is here: another copy of the bus may not have it yet.
+        # A new commit counts as known only once it is fetched: another copy of the bus may not have it yet.
         return reading
 
     def _outdated_since(self, known: _Known, reading: str | None, grace_s: float) -> float | None:
@@ -319,7 +322,7 @@ def shared(git: Git, url: str, push_url: str, private: str, make: Callable[[floa
     key = (str(git.directory.absolute()), url, push_url, private)
     with _lock:
         if key not in _shared:
-            # A folder on this machine has no copies: what is read there is so.
+            # A bus in a folder on this machine has no copies, so each reading is current.
             has_copies = not all(address.parse(each).is_local for each in (url, push_url))
             known = _shared[key] = make(GRACE_S if has_copies else 0.0)
             if has_copies:

@@ -102,5 +102,5 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 
 
 def _echo(text: str, *, nl: bool = True, err: bool = False) -> None:
-    # The encoding is named, because click takes an ASCII stream for a wrong setting and writes UTF-8.
+    # Name the encoding: click takes an ASCII stream for a wrong setting and would write UTF-8.
     click.echo(text, file=sys.stderr if err else sys.stdout, nl=nl)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-# Larger values are not drawn.
+# Values above this limit are not drawn.
 _MOST = 1e15
 
 

@@ -12,7 +12,7 @@ from bridge.common.validation.words import KINDS, is_own, near, predicate
 # Sixteen characters of hexadecimal digits are 64 bits.
 _CHARACTERS = 16
 _DIFFERENT = 5
-# More faults than these are not described.
+# At most this many faults are described.
 _MOST = 20
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
@@ -22,10 +22,10 @@ __all__ = ["describe", "describe_all", "near", "place_of", "predicate", "weaknes
 class _Sentence(NamedTuple):
     location: str
     words: str
-    # What the value would have to be, if it is of the wrong kind and other kinds are allowed too.
+    # The kind that the value should have, if it is of the wrong kind and other kinds are allowed too.
     kind: str | None
     own: bool
-    # The name that was probably meant.
+    # The known name that the user probably meant.
     meant: str
 
 

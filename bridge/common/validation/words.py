@@ -8,7 +8,7 @@ from typing import Any
 _MAPPING, _TIME = "a mapping of names to values", "a date or a time"
 _NUMBER, _WHOLE = "a number", "a whole number"
 
-# What a value must be, by the type of the error that says that it is of another type.
+# What kind of value was expected, by the type of pydantic's error.
 KINDS = {
     "string_type": "text", "string_unicode": "text in UTF-8", "bytes_type": "text",
     "int_type": _WHOLE, "int_parsing": _WHOLE, "int_parsing_size": _WHOLE, "int_from_float": _WHOLE,
@@ -26,7 +26,7 @@ KINDS = {
     "url_type": "a URL", "url_parsing": "a URL", "uuid_type": "a UUID", "uuid_parsing": "a UUID",
 }  # fmt: skip
 
-# What is wrong with a value, by the type of the error. Braces are filled in from what the error says about itself.
+# What is wrong with a value, by the type of pydantic's error. Braces are filled in from the error's context.
 _OTHERS = {
     "missing": "is missing",
     "missing_argument": "is missing",

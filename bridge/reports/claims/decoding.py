@@ -9,7 +9,7 @@ from bridge.reports.repetition import repeating_arms
 
 Row = Mapping[str, Any]
 
-# The least numbers for figures of time, as docs/evidence.md explains.
+# The least numbers of rows, repeats and tokens for claims about time: see docs/evidence.md.
 LEAST_ROWS, LEAST_REPEATS, LEAST_TOKENS = 5, 3, 32
 
 # Claims that come first in a report.

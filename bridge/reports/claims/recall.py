@@ -44,7 +44,7 @@ def needle_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     where = where_all([prompt["id"] for prompt in prompts])
     claims = _recall_claims(rows, prompts, arms, where)
     if report["kind"] == kinds.RESTORED and report["config"].get("layers", "full") != "full":
-        # The full-attention layers keep everything in this case, and find needles by themselves.
+        # In this case the full-attention layers keep all positions, and find needles by themselves.
         claims = [claim for claim in claims if claim["name"] not in ("recall", "recall_delta")]
     return [*claims, *pace_claims(rows, arms, where), *_prediction_claims(rows, arms, where)]
 

@@ -29,7 +29,7 @@ def why_no_speed(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _reason(table: CountedRows[Mapping[str, Any]], arm: str, report: Mapping[str, Any]) -> str:
     rows, most = table.of(arm), report["config"]["max_tokens"]
-    # Plain decoding alone has no such option.
+    # The command for plain decoding has no such option.
     is_native = report.get("kind") == kinds.NATIVE
     longer = (
         "--prompts with longer answers" if is_native else "--fixed-length decodes past the end of answers"

@@ -21,7 +21,7 @@ from bridge.verify.verdict import Trust
 if TYPE_CHECKING:
     from bridge.verify.check import Report
 
-# How many of the newest answers to the preset are looked at.
+# At most this many of the preset's newest answers are examined.
 _LOOKED_AT = 20
 
 
@@ -58,7 +58,7 @@ def find_answer(
         if branch is None or branch.current_state is not State.SUCCEEDED:
             continue
         request = _request(git, branch.request)
-        # To verify an answer takes far longer than to compare the trees.
+        # Compare the trees first: verifying an answer takes far longer.
         if request is None or trees != [_tree(git, commit) for commit in (request.workload, request.against)]:
             continue
         report = verify(branch)

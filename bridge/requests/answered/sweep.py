@@ -21,9 +21,9 @@ class Swept:
     gone: list[str]
     young: int
     unanswered: int
-    # Old and finished, but kept on the remote because --remote-branches was not given.
+    # Number of old, finished requests that stay on the remote because --remote-branches was not given.
     only_remote: int
-    # Finished, but not sent from here, so only `everybody` deletes them.
+    # Number of finished requests of other clones, which only `everybody` deletes.
     others: int = 0
 
     def explain_unswept(self, older_than: str) -> Iterator[str]:
@@ -61,9 +61,9 @@ def sweep(
     before = now - older_than.total_seconds()
     old = {name: tip for name, tip in listed.items() if 0 < requested_at(name) < before}
     old = remote.fetch_listed(old)
-    # A forged answer ends no request if keys are pinned.
+    # If keys are pinned, a forged answer does not count as an answer.
     branches = reader.read_branches(git, old)
-    # Answered, or no runner will take it.
+    # Finished means: answered, or no runner will take the request.
     finished = [
         name
         for name, branch in branches.items()

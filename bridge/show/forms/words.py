@@ -24,7 +24,7 @@ def color(grade: str) -> str:
 def badges(shown: Conclusion) -> list[tuple[str, str]]:
     """Return the outcome of an answer, its verdict with its voucher, and the voucher, as words with their grades."""
     if shown.is_refused:
-        # What such an answer says means nothing.
+        # The content of an answer that does not hold means nothing.
         return [(spaced(shown.state), ""), (shown.word, shown.grade)]
     words = [(spaced(shown.state), shown.grade)]
     if shown.judged:

@@ -25,7 +25,8 @@ class FusedLayers:
         self.plain = all(
             type(linear) is nn.Linear and "bias" not in linear for some in self._linears for linear in some
         )
-        # For each layer, from rows to its values, keys and queries, and to the two inputs of its MLP, side by side.
+        # For each layer, a function from rows to values, keys and queries side by side, and one to the two
+        # inputs of the MLP.
         self.block: Sequence[Rows] = [partial(_side_by_side, some[:3]) for some in self._linears]
         self.gate_up: Sequence[Rows] = [partial(_side_by_side, some[3:]) for some in self._linears]
         if self.plain:

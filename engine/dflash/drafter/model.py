@@ -38,8 +38,8 @@ class Proposal(NamedTuple):
     """A block's drafts, not evaluated yet."""
 
     tokens: mx.array  # `[1, n]`
-    # From which they were picked: `[1, n, vocabulary]`, or, where `candidates` is given, `[1, n, k]`, over
-    # those tokens only.
+    # The logits from which the tokens were picked: `[1, n, vocabulary]`, or `[1, n, k]` over `candidates`
+    # only.
     logits: mx.array
     candidates: mx.array | None = None  # `[1, n, k]` token ids, or None
     confidences: mx.array | None = None  # DSpark's, `[1, n]`, or None

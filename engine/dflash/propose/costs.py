@@ -100,7 +100,8 @@ class Measured(Nominal):
     def __init__(self) -> None:
         self._pace, self._line = Pace(), CostLine(super().of)
         self._rounds = 0  # since the last run of plain steps
-        # By kind of round: the drafts of a doubted round, its cost, and the part of the cost that counts.
+        # For each kind of round with an unconfirmed outlier: its drafts, its cost, and the part of the cost
+        # that counts.
         self._doubts: dict[tuple[str, bool], tuple[int, float, float]] = {}
         self._largest: dict[str, int] = {}  # by drafter: the drafts of its largest round
 

@@ -14,7 +14,7 @@ from engine.dflash.target.taps import LayerWrapper, find_layers, hidden_of, with
 from engine.errors import BadInput
 from engine.mx import mx, nn, on_cpu
 
-# For passes over more rows, such as a prompt's, the time for building is negligible.
+# For passes over more rows than this, such as a prompt's, the time to build the graph is negligible.
 ROWS = 64
 
 

@@ -19,7 +19,7 @@ _NEAR, _DIGITS = 0.01, 3  # tolerance and precision: half types round each value
 class TargetEmbeddings:
     """The parts of a target that its drafter uses."""
 
-    # From token ids to rows, without the factor that some models apply afterwards.
+    # A function from token ids to embedding rows, without the factor that some models apply afterwards.
     embed: Callable[[mx.array], mx.array]
     embed_scale: float  # that factor, where the model keeps it as an attribute of that name, else 1
     head: Callable[[mx.array], mx.array]  # from hidden rows, already normed, to logits, without a soft cap

@@ -21,8 +21,8 @@ from engine.mx import mx, nn, on_cpu
 
 ROWS = 32  # at most this many rows count as few
 TILES = (64, 32, 16)  # outputs of a tile
-# The most multiplications for which OpenBLAS uses its kernels for small products; and the usual number of rows of
-# a round, for which tiles stay below that.
+# Up to `_SMALL` multiplications, OpenBLAS uses its kernels for small products. Tiles are sized to stay below
+# that with `_USUAL` rows, as most rounds have.
 _SMALL, _USUAL = 100**3, 16
 _X86 = ("x86_64", "AMD64")
 SHARE = 8  # a copy may take an eighth of the machine's memory

@@ -16,7 +16,7 @@ STOPS = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint", "\n```")
 # The chat message around a problem's own text.
 PREFIX = "Complete this Python function. Answer with the whole function in one code block.\n\n```python\n"
 SUFFIX = "\n```"
-# Of a line, in the order of a Problem's own.
+# The fields of a line, in the order of the fields of `Problem`.
 FIELDS = ("task_id", "prompt", "canonical_solution", "test", "entry_point")
 _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:\n```|\Z)", re.DOTALL)
 

@@ -42,19 +42,20 @@ SpeculationArm = Arm[list[Cache]]
 class SpeculationPlan:
     """What is measured."""
 
-    # Of `DRAFTERS`, `torch` or `rescaled`; those that need a draft model are left out of a pair without one,
-    # and `rescaled` if both factors are the same.
+    # Names from `DRAFTERS`, `torch` or `rescaled`. Drafters that need a draft model are left out if the pair
+    # has none, and `rescaled` is left out if both factors are the same.
     drafters: Sequence[str] = DRAFTERS
-    # Each drafter runs with each; those that the model's caches cannot have are left out.
+    # Each drafter runs with each rollback; rollbacks that the model's caches do not support are left out.
     rollbacks: Sequence[str] = ("auto",)
-    # Each drafter runs with each; see `engine.dflash.stream_generate`. With others than `lazy`, rows say what
-    # each round's draft, verification and wait took.
+    # Each drafter runs with each loop; see `engine.dflash.stream_generate`. Except with `lazy`, rows have the
+    # times of each round's draft, verification and wait.
     loops: Sequence[str] = ("lazy",)
     cache: str = "raw"  # the caches' spec, for all arms but the package, which takes raw ones only
     block: int | None = None  # the most rows to verify at once; None takes the drafter's own
     max_tokens: int = 128  # decoded after each prompt, at most
     repeats: int = 5  # counted runs of each arm on each prompt; one more, before them, is not counted
-    # As many while times differ much or a speed-up is not known within 5 %; None for no more.
+    # Up to this many repeats, until times are steady and each speed-up is known within 5 %; None: no extra
+    # repeats.
     max_repeats: int | None = None
     package: bool = True  # whether the `dflash` package takes part where it is installed
     fixed_length: bool = False  # decode past the tokens that end answers, always `max_tokens` tokens

@@ -17,14 +17,14 @@ from engine.serve.server import Server
 
 SUMMARY = "response.reasoning_summary"
 LOGPROBS = "message.output_text.logprobs"
-# By the kind of a delta: the field of the item that holds its part, the index of the part in events, and the events of
-# the text and of the part. A thought is sent as its own summary: OpenAI's clients and Open Responses disagree on other
-# event names.
+# For each kind of delta: the item's field for its part, the index of the part in events, and the events of
+# text and part. A thought is sent as its own summary, because OpenAI's clients and Open Responses disagree on
+# other event names.
 FORMS = {
     "text": ("content", "content_index", "response.output_text", "response.content_part"),
     "thinking": ("summary", "summary_index", f"{SUMMARY}_text", f"{SUMMARY}_part"),
 }
-# By the kind of a delta: the type of its item, and how the item's id begins.
+# For each kind of delta: the type of its item, and how the item's id begins.
 ITEMS = {"call": ("function_call", "fc"), "text": ("message", "msg"), "thinking": ("reasoning", "rs")}
 FAILED = ("failed", "incomplete")  # what the status of a function's output may say beside "completed"
 Spaces = dict[str, tuple[str, str]]

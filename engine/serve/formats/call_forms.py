@@ -10,7 +10,8 @@ from engine.serve.formats.call_json import json_calls, kimi_calls, mistral_calls
 from engine.serve.formats.call_text import CallText, Chars, Sink
 from engine.serve.formats.call_xml import pieces_of
 
-# By the module of mlx-lm's parser. The forms of call_xml and call_gemma are added; Python's is read as a whole.
+# Readers of calls in JSON by the module of mlx-lm's parser. The forms of call_xml and call_gemma are added;
+# calls in Python's syntax are read as a whole.
 JSON_FORMS: dict[str, Callable[[Sink], Chars[Any]]] = {"mistral": mistral_calls, "kimi_k2": kimi_calls}
 
 

@@ -27,7 +27,7 @@ ESCAPES = '"\\/bfnrt'
 FIRST_HALVES = range(0xD800, 0xDC00)  # of surrogate pairs
 STRING = frozenset({"string"})
 CONTAINERS = {"{": ("}", "object"), "[": ("]", "array")}
-# Text that begins so may be a list, an object or null in a string, if the schema allows these as well as text.
+# A string with such a beginning may be a list, an object or null, if the schema allows these as well as text.
 PERHAPS_NO_TEXT = "[{(#\\nN"
 UNDECIDED = 4096  # characters of a string after which it stays a string
 ARGUMENTS = ("arguments", "parameters")  # the second is Llama's word

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from engine.serve.formats.calls import Functions
 
 T = TypeVar("T")
-# Reads characters: what is sent are single characters, and an empty text at the end.
+# A generator that reads characters: it is sent single characters, and an empty text at the end.
 Chars = Generator[None, str, T]
 Event = tuple[str, Any]  # ("call", name, arguments and id), ("arguments", more of them) or ("text", no call)
 

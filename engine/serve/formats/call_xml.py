@@ -55,7 +55,7 @@ LONGCAT = Form(
     value="<longcat_arg_value>",
 )
 ATEM = "atem:"
-# By the module of mlx-lm's parser.
+# The forms of calls by the module of mlx-lm's parser.
 FORMS = {
     "qwen3_coder": Form(
         "<function=", ">", "<parameter=", ">", "</parameter>", closes="</function>", lines=True

@@ -14,7 +14,7 @@ from engine.tokens import Tokenizer
 
 Parser = Callable[[str, Any], Any]
 LONGEST = 100_000  # characters of an argument that may be read as a Python value
-# The words at which parsers search for the end of something. Without its end, each search goes through all the text.
+# Words after which parsers search for an end. If the end is missing, each search goes through the whole text.
 SEARCHED = re.compile(
     r"<(?:longcat_)?arg_key>|<function[= ]|<param(?:eter)?[= ]|<invoke |<\|?tool_call|<escape>|\bcall:|\[ARGS\]"
 )

@@ -184,7 +184,7 @@ class Completion:
         if completion is None and (self.tokens is not None or self._wait <= 0):
             completion, self._wait = search(ahead, context, self._vocabulary, room), AGAIN
         if completion is None and self.tokens is not None and room < AMPLE + 2 * len(self.tokens):
-            # Search again: what closes the answer must not depend on the way to this position.
+            # Search again, so that the closing text does not depend on the way to this position.
             self.tokens = search(self._matcher, self._context, self._vocabulary, room + 1) or self.tokens
             return False
         self._matcher, self._context, self.tokens = ahead, context, completion

@@ -119,7 +119,8 @@ class Generation:
                 self._prefixes.keep(self._path, at, self.caches, self._run.proposer)
             yield None
         self.prefilling = False
-        # Share no rounds: random draws depend on them, and a seed must give the same result beside other clients.
+        # An answer with a seed shares no rounds: random draws depend on the rounds, and a seed must give the
+        # same result beside other clients.
         sharing = not self.job.options.drawn_by_seed
         shared = self._policies[1]
         yield from rounds(

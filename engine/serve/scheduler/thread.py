@@ -221,7 +221,7 @@ class EngineThread:
             if isinstance(message, Load) and self.settings.memory_budget is None:
                 self._queue.appendleft(message)  # this load delays no waiting job
             elif isinstance(message, Job) and message.model in self._granted:
-                # The job already had its turn when the model was loaded.
+                # The job had its turn when the load of its model began.
                 loads = (i for i, each in enumerate(self._queue) if isinstance(each, Load))
                 self._queue.insert(next(loads, len(self._queue)), message)
             elif message is not None:

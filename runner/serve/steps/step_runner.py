@@ -22,9 +22,9 @@ from runner.serve.answer import Outcome
 from runner.serve.lease import Lease
 from runner.serve.watch_job import Keepalive, RunStopped, StopReason, wait_for_end
 
-# The code of the error if this host could not begin a step of a job.
+# The code of the error if this host could not start a step of a job.
 NOT_BEGUN = "not_begun"
-# How many of the files that a job did not leave are named.
+# A message names at most this many of the files that a job should have left.
 _NAMED = 3
 
 
