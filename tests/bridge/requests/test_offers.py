@@ -155,6 +155,7 @@ def test_row_145_an_announcement_replaces_no_known_name(
 
 
 LYING = preset("lying")
+# What has megabytes is made when it is used.
 HOSTILE = {
     "a digest that lies": ([LYING], None, {"lying": "sha256:" + "0" * 64}),
     "no digest": ([LYING], None, {}),
@@ -168,8 +169,10 @@ HOSTILE = {
         [], json.dumps({"presets": [LYING.model_dump(mode="json")] * (limits.PRESENCE_DEFINITIONS + 1)}).encode(),
         {"lying": LYING.digest},
     ),
-    "100,000 names": ([], json.dumps({"presets": [{"name": f"p{i}"} for i in range(100_000)]}).encode(), {}),
-    "50 MB": ([], b'{"presets": ["' + b"x" * 50_000_000 + b'"]}', {"lying": LYING.digest}),
+    "100,000 names": (
+        [], lambda: json.dumps({"presets": [{"name": f"p{i}"} for i in range(100_000)]}).encode(), {},
+    ),
+    "50 MB": ([], lambda: b'{"presets": ["' + b"x" * 50_000_000 + b'"]}', {"lying": LYING.digest}),
 }  # fmt: skip
 
 
@@ -179,7 +182,7 @@ def test_row_146_a_hostile_announcement_is_left_out_and_the_honest_one_counts(
 ) -> None:
     presets, data, digests = HOSTILE[what]
     announce(preset(), instance="e" * 16)
-    announce(*presets, data=data, digests=digests)
+    announce(*presets, data=data() if callable(data) else data, digests=digests)
     started = time.monotonic()
     seen = client.all_presets()
     assert seen.announced == {"mine"}

@@ -72,7 +72,8 @@ def serving(folder, *options):
     finally:
         if server:
             server.http.close()
-            server.ai.close()
+            if "ai" in vars(server):  # was used: importing it takes a second
+                server.ai.close()
         process.terminate()
         try:
             process.wait(120)
