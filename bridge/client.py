@@ -151,7 +151,7 @@ class Client:
         return self._offers().add_to(self.presets)
 
     def preset(self, name: str) -> Preset:
-        """Return a preset by its name. Only if it is not known here, the runners' announcements are read.
+        """Return a preset by its name. The runners' announcements are read only for a name that is not known here.
 
         Raises:
             PresetError: there is none, or its file cannot be used.
@@ -249,7 +249,7 @@ class Client:
         snapshot: bool = False,
         against: str | None = None,
     ) -> "tuple[Run, Reused] | None":
-        """Return the newest answer to the same question, and what it is; None if there is none.
+        """Return the newest answer to the same question; None if there is none.
 
         Only an answer that a pinned key signed counts, of a runner that still serves, for the same definition of the
         preset, the same parameters and the same files.
@@ -301,7 +301,7 @@ class Client:
         return self._last_read
 
     def _known(self, branch: str) -> RequestBranch:
-        """Read one branch as of the last fetch. It is fetched if it was not, or if it may have changed."""
+        """Read one branch as of the last fetch. A branch that was never fetched, or may have changed, is fetched."""
         tip = self.remote.fetched_branches(branch).get(branch)
         request_branch = history.read_branch(self.git, branch, tip) if tip else self.view(branch)
         return (
@@ -361,7 +361,7 @@ class Client:
         return read_runners(self.git, self.remote.fetch_presences(), keys, self.branch_ages.unchanged_s)
 
     def follow(self, branch: str, timeout: float | None = None) -> Iterator[Event]:
-        """Yield a request's states and pieces of log as they come, from the first, until it has ended.
+        """Yield a request's states and pieces of log as they arrive, from the first one, until the request has ended.
 
         Raises:
             WaitTimeout: it has not ended after ``timeout`` seconds.

@@ -79,7 +79,7 @@ def _presets(presets: Presets) -> Check:
 
 
 def _tried(name: str, checks: Callable[[], Iterator[Check]]) -> Iterator[Check]:
-    """Yield checks; an error in one of them is the last of them."""
+    """Yield checks. An error ends them: it becomes the last check."""
     try:
         yield from checks()
     except KakeyaError as error:
@@ -123,7 +123,7 @@ def _commit(client: Client) -> Check:
 
 
 def _key(client: Client) -> Check:
-    """Say by which public key answers are judged. One that cannot be read would fail every wait."""
+    """Check the public key by which answers are judged: an unreadable key would fail every wait."""
     try:
         pin = client.pin
     except KakeyaError as error:

@@ -86,7 +86,7 @@ class ProcessError(InfrastructureError):
         super().__init__(message or f"{argv[0]} ended with {returncode}", fix=fix, quoting=quoting)
 
     def summary(self) -> str:
-        """Return the reason that the program printed last; or the message, if the program did not run to its end."""
+        """Return the reason that the program printed last, or the message if the program did not end by itself."""
         if self.returncode is None and hasattr(self, "message"):
             return self.message
         return self._relevant_lines()

@@ -1,4 +1,4 @@
-"""The format of request branch names, ``<prefix><preset>-<nonce>[<suffix>]``, and what they tell of the requester."""
+"""The format of request branch names, ``<prefix><preset>-<nonce>[<suffix>]``, and the requesters that they show."""
 
 import re
 import secrets
@@ -115,7 +115,7 @@ def nonce_time(nonce: str) -> int:
 
 
 def parse_branch(branch: str) -> BranchName | None:
-    """Take a request branch's name apart, or return None if it is not one."""
+    """Split a request branch's name into its parts; return None for any other branch."""
     match = _BRANCH.fullmatch(branch)
     if not match or not is_safe(branch):
         return None
@@ -150,7 +150,7 @@ def matches(branch: str, patterns: tuple[str, ...] | list[str]) -> bool:
 
 
 def folders(branch: str) -> list[str]:
-    """Return the folders in which git stores a branch. No other branch can have the name of one of them."""
+    """Return the folders in which git stores a branch. No other branch can have a name that is such a folder."""
     parts = branch.split("/")
     return ["/".join(parts[:i]) for i in range(1, len(parts))]
 

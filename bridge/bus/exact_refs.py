@@ -46,7 +46,7 @@ def each_ref(
 
 
 def find_head(git: Git, address: str, timeout: float = NETWORK_TIMEOUT) -> tuple[str, str] | None:
-    """Return a server's default branch and its commit's id; None if it has none, or it has no commit yet.
+    """Return a server's default branch and its commit's id; None without a default branch, or without a commit.
 
     If the server's ``HEAD`` is detached, the branch is called ``HEAD``.
     """
@@ -59,12 +59,12 @@ def find_head(git: Git, address: str, timeout: float = NETWORK_TIMEOUT) -> tuple
 
 
 def find_ref(git: Git, address: str, ref: str, timeout: float = NETWORK_TIMEOUT) -> str | None:
-    """Return the object id of a reference of a server, given by its whole name, or None if there is no such one."""
+    """Return the object id of a server's reference, given by its whole name, or None if there is no such reference."""
     return dict(pair for pair in each_ref(git, address, timeout=timeout) if pair[0] == ref).get(ref)
 
 
 def find_branch(git: Git, address: str, branch: str, timeout: float = NETWORK_TIMEOUT) -> str | None:
-    """Return the id of a branch's commit on a server, or None if it has no such branch."""
+    """Return the id of a branch's commit on a server, or None if the server has no such branch."""
     return find_branches(git, address, branch.__eq__, timeout).get(branch)
 
 
@@ -85,7 +85,7 @@ def fetch(
     flags: Sequence[str] = FETCH_FLAGS,
     timeout: float = NETWORK_TIMEOUT,
 ) -> None:
-    """Fetch commits by their ids, given by the local references that they are put at."""
+    """Fetch commits by their ids. ``commits`` maps each new local reference to the id of its commit."""
     specs = "".join(f"+{oid}:{ref}\n" for ref, oid in commits.items())
     git("fetch", *flags, "--stdin", "--", address, stdin=specs, timeout=timeout)
 
@@ -96,7 +96,7 @@ def fetch_objects(git: Git, address: str, oids: Iterable[str], flags: Sequence[s
 
 
 def start_fetch(git: Git, address: str, commits: Iterable[str], *flags: str, at: str = "") -> Child:
-    """Start a fetch of commits by their ids, and return it. The last one is put at the local reference ``at``."""
+    """Start a fetch of commits by their ids, and return the process. The local reference ``at`` gets the last one."""
     child = git.start("fetch", *FETCH_FLAGS, "--stdin", *flags, "--", address, timeout=NETWORK_TIMEOUT)
     child.write("".join(f"+{oid}:{at}\n" if at else f"{oid}\n" for oid in commits))
     return child
@@ -132,12 +132,12 @@ def push(
 
 
 def fetch_url(git: Git, name: str) -> str:
-    """Return the URL that a remote's name or an address stands for, as ``url.X.insteadOf`` rewrites it; asks nobody."""
+    """Return the URL of a remote's name or of an address, as ``url.X.insteadOf`` rewrites it; no server is asked."""
     return git("ls-remote", "--get-url", "--", name, stdin=b"", ok=(0, 2, 128)).text
 
 
 def ask_primary(git: Git, address: str, known: Mapping[str, str]) -> dict[str, str | None]:
-    """Return at which commits branches are where pushes go (None: there is none), or nothing if it does not tell.
+    """Return branches' commits on the server that takes pushes (None: no such branch), or {} if it does not answer.
 
     Readers may be served by copies that lag. This is the dry run of a push of commits that are here, so nothing is
     sent, and the right to push is needed.

@@ -46,7 +46,7 @@ class RequestBranch:
 
     @property
     def is_withdrawn(self) -> bool:
-        """Return whether the requester cancelled it before a runner took it. A runner then only confirms that."""
+        """Return whether the requester cancelled the request before a runner took it: a runner only confirms that."""
         return self.cancel is not None and self.current_state is State.REQUESTED
 
     @property
@@ -90,7 +90,7 @@ def read_branches(git: Git, tips: Mapping[str, str], *, ended_whole: bool = True
 
 
 def _ended(git: Git, tips: Mapping[str, str], known: dict[str, ObjectInfo | None]) -> Iterator[RequestBranch]:
-    """Yield the branches that have ended, by their states alone. ``known`` is what ``locate`` takes."""
+    """Yield the branches that have ended, judged by their states alone. ``known`` is passed to ``locate``."""
     files = {name: f"{tip}:{wire.STATE}" for name, tip in tips.items()}
     there = lookup.locate(git, files.values(), known=known)
     ended = {name: oid for name, file in files.items() if (oid := _readable(there.get(file)))}
@@ -154,7 +154,7 @@ def is_ancestor(git: Git, earlier: str, later: str) -> bool:
 
 
 def _line(git: Git, tip: str) -> list[str]:
-    """Return the newest commits of a branch's own line, ``tip`` first, without starting a git for them."""
+    """Return the newest commits of a branch's first-parent line, ``tip`` first, without starting a git process."""
     names = [f"{tip}~{i}" for i in range(_NEAR)]
     try:
         objects = lookup.locate(git, names)
@@ -164,7 +164,7 @@ def _line(git: Git, tip: str) -> list[str]:
 
 
 def streamed_states(git: Git, after: str, tip: str) -> Iterator[tuple[str, StateFile, bytes]]:
-    """Yield each state after ``after`` with its piece of log, oldest first, without it past ``limits.STREAM_BYTES``."""
+    """Yield each state after ``after``, oldest first, with its piece of log up to ``limits.STREAM_BYTES`` in all."""
     previous, remaining = None, limits.STREAM_BYTES
     for commit, state, blobs in read_states(git, commits_between(git, after, tip), wire.STREAM):
         if state and blobs[0] != previous:

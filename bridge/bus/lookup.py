@@ -73,7 +73,7 @@ def _steps(name: str) -> list[str]:
 
 
 def oversized_tips(git: Git, tips: Collection[str], *, but: str, timeout: float | None = None) -> set[str]:
-    """Return the tips, which are within the limit, whose new history holds a commit beyond it.
+    """Return the tips with a commit in their new history that exceeds the limit. The tips themselves do not.
 
     New is what no reference reaches, except references that match ``but``.
 

@@ -21,7 +21,7 @@ _ATTEMPTS = 20
 
 
 def change_note(git: Git, commit: str, who: Identity, change: Callable[[str], str]) -> None:
-    """Replace the text of a commit's note (empty if it has none) by what ``change`` makes of it.
+    """Replace the text of a commit's note (empty without a note) by what ``change`` returns for it.
 
     Raises:
         UsageError: the commit is not here, or its note is larger than ``NOTE_BYTES``.
@@ -43,7 +43,7 @@ def change_note(git: Git, commit: str, who: Identity, change: Callable[[str], st
 
 
 def subject_of(git: Git, request: str, workload: str | None) -> str | None:
-    """Return the commit that a note about a job belongs to: its workload, if the request's commit is made upon it."""
+    """Return the commit for a note about a job: its workload, if the request's commit is a child of that."""
     return workload if workload in objects.parents_of(git, request) else None
 
 

@@ -84,7 +84,7 @@ def each_content(git: Git, oids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def each_in_pieces(git: Git, oids: Sequence[str], most: int) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Yield each object with its content in pieces of at most ``most`` bytes. Read each before you ask for the next.
+    """Yield each object with its content in pieces of at most ``most`` bytes. Read each object before the next one.
 
     So a large object takes no more memory than a small one.
 
@@ -213,7 +213,7 @@ def read_commit(git: Git, commit_id: str | None) -> bytes | None:
 
 
 def parents_of(git: Git, commit_id: str) -> list[str]:
-    """Return a commit's parents, also in a shallow clone. If it is missing or too large: an InfrastructureError."""
+    """Return a commit's parents, even in a shallow clone; InfrastructureError if the commit is missing or too large."""
     raw = read_commit(git, commit_id)
     if raw is None:
         message = f"{commit_id[:12]} is no commit of up to {limits.COMMIT_BYTES} bytes"

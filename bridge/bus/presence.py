@@ -101,7 +101,7 @@ class Presence(WireFile):
         return _seconds(self.at)
 
     def serves(self, branch: str) -> bool:
-        """Return whether a branch matches one of its patterns."""
+        """Return whether a branch matches one of the runner's patterns."""
         return self.patterns is None or branch_names.matches(branch, self.patterns)
 
 
@@ -128,5 +128,5 @@ def parse(data: bytes | None, ref: str) -> Presence | None:
 
 
 def parse_details(data: bytes | None) -> Details | None:
-    """Read what was added to a record. Returns None if it is malformed or an earlier version wrote the record."""
+    """Read the details of a record. Returns None if they are malformed, or if an earlier version wrote the record."""
     return wire.parse(Details, data, DETAILS_BYTES)

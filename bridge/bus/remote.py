@@ -55,7 +55,7 @@ class Remote:
 
     @classmethod
     def of(cls, git: Git, name: str) -> "Remote":
-        """Return the remote of that name, or of that URL. If there is none, it is a UsageError."""
+        """Return the remote with a name or a URL; UsageError if there is none."""
         known = git_output.lines(git("remote").stdout)
         is_address = ("/" in name or parse(name).kind is not Kind.FOLDER) and not name.startswith("-")
         if name not in known and not is_address:
@@ -194,7 +194,7 @@ class Remote:
 
     @property
     def skipped(self) -> list[str]:
-        """The branches that this process left out because their commits came too slowly, now or earlier."""
+        """The branches that this process left out because their commits arrived too slowly, now or earlier."""
         return sorted(self._skipped.slow_branches)
 
     @cached_property
@@ -203,7 +203,7 @@ class Remote:
         return set()
 
     def _try_listed(self, listed: Mapping[str, str], late: dict[str, str]) -> dict[str, str]:
-        """Fetch branches together; if that fails, in parts, while there is time. Slow ones are put into ``late``."""
+        """Fetch branches together or, if that fails, in parts, while there is time. Slow ones are added to ``late``."""
         remaining = time_left()
         if not listed or remaining < _SHORTEST_S:
             return {}
@@ -294,7 +294,7 @@ class Remote:
         return bool(blocking)
 
     def push(self, branch: str, commit: str, *, expect: str | None, is_own: bool = False) -> bool:
-        """Set a branch to a commit if it still is at ``expect`` (None: does not exist). Returns whether it was set.
+        """Set a branch to a commit if it is still at ``expect`` (None: does not exist). Returns whether it was set.
 
         If the server's reply is lost, the branch is fetched to find out whether the push succeeded. ``is_own``: the
         branch is one of the user's, so git's record of it in ``git branch -r`` stays.
@@ -315,7 +315,7 @@ class Remote:
         return True
 
     def _set_private(self, branch: str, commit: str, more: str = "") -> None:
-        """Record a commit that is here as the one on a branch, and do ``more`` if that is possible."""
+        """Record a fetched commit as a branch's tip, and apply the further reference updates ``more`` if possible."""
         lines = f"update {self.private}{branch} {commit}\n{more}"
         if self.git("update-ref", "--stdin", stdin=lines, ok=(0, 128)).returncode != 0:
             # An address is no valid remote name, so git recorded nothing; or a deleted branch blocks the name.
@@ -334,7 +334,7 @@ class Remote:
             raise remote_errors.name_conflict_error(branch, other)
 
     def delete(self, branch: str, *, expect: str) -> bool:
-        """Delete a branch if it still is at ``expect``. Returns whether it was deleted."""
+        """Delete a branch if it is still at ``expect``. Returns whether it was deleted."""
         ref = f"refs/heads/{branch}"
         others = [f"refs/heads/{name}" for name in self.list_branches(f"{branch}*") if name != branch]
         try:
@@ -379,12 +379,12 @@ class Remote:
         raise InfrastructureError(message, fix=fix, code="unsure", quoting=error.summary()) from error
 
     def _shows(self, branch: str, commit: str | None) -> bool:
-        """Return whether a branch has a commit; None: whether it is gone."""
+        """Return whether a branch is at a commit or, with None, whether the branch is gone."""
         tip = self.fetch(branch).get(branch)
         return tip == commit or bool(tip and commit and history.is_ancestor(self.git, commit, tip))
 
     def _shows_past(self, branch: str, commit: str | None, expect: str | None) -> bool:
-        """Return whether a branch that has moved from ``expect`` has a commit, once the server shows where it is."""
+        """Return whether a branch that has moved from ``expect`` is at a commit, once the server shows its tip."""
         self.sightings.record_refusal(branch, expect)
         if commit and self.sightings.grace_s and self._ask_primary({branch: commit}).get(branch) == commit:
             return True

@@ -22,7 +22,7 @@ _COMMITTED = re.compile(rb"^committer [^\n]* (\d{1,12}) [+-]\d{4}$", re.MULTILIN
 
 
 def commit_times(git: Git, commits: Sequence[str]) -> list[float | None]:
-    """Return when each commit was made, in Unix seconds by its maker's clock; None for one that is not here."""
+    """Return when each commit was made, in Unix seconds by its maker's clock; None for a missing commit."""
     raws = objects.read_many(git, list(commits), max_bytes=limits.COMMIT_BYTES, kind="commit")
     stated = (_COMMITTED.search(raw.partition(b"\n\n")[0]) if raw else None for raw in raws)
     return [float(time[1]) if time else None for time in stated]
@@ -46,7 +46,7 @@ def request_times(git: Git, prefix: str) -> list[float]:
 
 
 def confirmed_time(now: float, dates: list[float]) -> float:
-    """Return ``now`` if one of the dates is nearly as late; otherwise the time that is certain to have passed.
+    """Return ``now`` if one of the dates is nearly as late; otherwise the latest time that has certainly passed.
 
     Dates later than ``now`` prove nothing: either they are forged, or this clock is behind and ``now`` is the careful
     answer anyway.

@@ -14,7 +14,7 @@ _AT_ONCE = 16
 
 
 def files_below(git: Git, commit: str, folder: str) -> dict[str, Entry]:
-    """Return all that lies below a folder of a commit but folders, by path; nothing if there is no such folder."""
+    """Return all entries below a folder of a commit except folders, by path; nothing if there is no such folder."""
     path = f"{commit}:{folder}"
     there = lookup.locate(git, [path]).get(path)
     return _differing(git, folder, None, there.oid if there else None)
@@ -65,7 +65,7 @@ def _read(git: Git, oids: list[str]) -> dict[str, dict[str, Entry]]:
 
 
 def _named(raw: bytes) -> dict[str, Entry]:
-    """Return the entries of a stored folder by name, under which git and all readers must find the same ones."""
+    """Return the entries of a stored folder by name. An error if git and other readers could disagree about a name."""
     named: dict[str, Entry] = {}
     last = b""
     for entry in git_output.tree(raw):
@@ -78,7 +78,7 @@ def _named(raw: bytes) -> dict[str, Entry]:
 
 
 class CaseInsensitivePaths:
-    """Paths that can lie beside each other also where case is ignored, as on macOS and Windows. They are ASCII."""
+    """ASCII paths that can lie beside each other even on file systems that ignore case, as on macOS and Windows."""
 
     def __init__(self) -> None:
         self._seen: dict[str, str] = {}

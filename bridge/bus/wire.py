@@ -106,7 +106,7 @@ _File = TypeVar("_File", bound=WireFile)
 
 
 def next_count(count: int) -> int:
-    """Return the next count. A count at the limit stays the same: a forged state may have set it to that."""
+    """Return the next count. A count at the limit stays there: a forged state may have set it to the limit."""
     return min(count + 1, limits.COUNTER)
 
 
@@ -190,7 +190,7 @@ class Reason(WireFile):
 
 
 class CommandResult(WireFile):
-    """One step: its command, and how that ended."""
+    """One step: its command, and how the command ended."""
 
     argv: Annotated[list[str], Field(max_length=limits.ANSWER_ARGUMENTS)]
     exit_code: int | None
@@ -294,7 +294,7 @@ class Result(WireFile):
 
 
 def shown_state(state: State, gate: Gate | None) -> State:
-    """Return a state as it is shown, for the gate's verdict in the answer."""
+    """Return a state as programs show it, given the gate's verdict in the answer."""
     incomplete = state is State.GATE_REJECTED and gate is not None and gate.verdict == "INCOMPLETE"
     return State.GATE_INCOMPLETE if incomplete else state
 
@@ -314,7 +314,7 @@ def is_answer_path(path: str) -> bool:
 
 
 def parse_state(data: bytes | None) -> StateFile | None:
-    """Read a state file; None if there is none or it is not one."""
+    """Read a state file; None if it is missing or invalid."""
     return parse(StateFile, data, MAX_STATE)
 
 
@@ -325,12 +325,12 @@ def declined_by(state: StateFile | None) -> list[str]:
 
 
 def parse_cancel(data: bytes | None) -> CancelFile | None:
-    """Read a cancel file; None if there is none or it is not one."""
+    """Read a cancel file; None if it is missing or invalid."""
     return parse(CancelFile, data, MAX_STATE)
 
 
 def parse(model: type[_File], data: bytes | None, max_bytes: int) -> _File | None:
-    """Read a small file; None if there is none or it is not one."""
+    """Read a small file; None if it is missing or invalid."""
     if data is None:
         return None
     try:
@@ -340,7 +340,7 @@ def parse(model: type[_File], data: bytes | None, max_bytes: int) -> _File | Non
 
 
 def parse_result(data: bytes | None) -> Result:
-    """Read a result. If it is wrong, a VerificationError says in which way."""
+    """Read a result; VerificationError with the reason if it is invalid."""
     if data is None:
         raise VerificationError(f"there is no {RESULT}")
     try:

@@ -99,7 +99,7 @@ def _pack(objects: Collection[tuple[str, bytes]]) -> bytes:
 
 
 def _head(kind: int, size: int) -> bytes:
-    """Write kind and size as a pack has them: four bits of the size, then seven in each further byte."""
+    """Return kind and size in a pack's encoding: four bits of the size, then seven in each further byte."""
     head, byte, size = bytearray(), kind << 4 | size & 15, size >> 4
     while size:
         head.append(byte | 128)

@@ -90,7 +90,7 @@ def pin_of(context: click.Context) -> Pin | None:
 
 
 def all_presets_of(context: click.Context) -> Presets:
-    """Return the presets that can be asked for from here, with those that runners announce."""
+    """Return the presets that can be requested from here, including those that runners announce."""
     try:
         client = client_of(context)
     except UsageError:
@@ -123,7 +123,7 @@ def _git_of(context: click.Context) -> Git | None:
 
 
 def run_of(context: click.Context, request: str | None) -> Run:
-    """Return the request that was named: a branch, a nonce or a part of either; by default the last one sent."""
+    """Return the request with a name (a branch, a nonce or a part of either); by default the last one sent."""
     return client_of(context).find(request)
 
 

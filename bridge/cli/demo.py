@@ -73,7 +73,7 @@ def command(keep: Path | None, *, as_json: bool) -> int:
 
 
 def _play(out: Screen, client: Client, stage: Stage, job: walkthrough.Job) -> tuple[Run, Fetched]:
-    """Print what a job demonstrates, request it, follow it, and fetch the answer."""
+    """Print what a job demonstrates, request the job, follow it, and fetch the answer."""
     began = time.monotonic()
     params = "".join(f" -p {name}={value}" for name, value in job.params.items())
     out.print(f"\n{textwrap.fill(job.shows, _WIDTH)}\n[bold]$ kakeya run {job.preset}{params} --wait[/]")

@@ -25,10 +25,10 @@ from bridge.verify.verdict import Conclusion, conclude_gate
 
 
 class _Kind(click.Choice[str]):
-    """A kind of the bridge's own, which is chosen from a list, or one that a preset declares."""
+    """The type of ``--kind``: a built-in kind of report, chosen from a list, or a kind that a preset declares."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return a kind; a name that no preset could declare must be one of the list."""
+        """Return a kind; a name that no preset could declare must be in the list."""
         try:
             return check_kind(value)
         except ValueError:

@@ -54,7 +54,7 @@ def _as_dict(preset: Preset, presets: Presets) -> dict[str, object]:
 
 
 def _list(chosen: list[Preset], presets: Presets) -> None:
-    """Print one paragraph a preset for people; for programs one line each, with tabs between the columns."""
+    """Print a paragraph for each preset; for programs, a line for each, with tabs between the columns."""
     if not is_read_by_people():
         for preset in chosen:
             source, runners = presets.sources[preset.name], runners_of(presets, preset.name)

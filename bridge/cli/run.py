@@ -135,7 +135,7 @@ def command(
 
 
 def _tell(run: "Run", earlier: "Reused | None", *, snapshot: bool) -> None:
-    """Say what the user should know of a request that was sent, or of the earlier answer in its place."""
+    """Print what the user should know about the sent request, or about the earlier answer that replaces it."""
     if earlier:
         say(f"note: answered {ago(earlier.ended_at)} ago: {earlier.text}")
         return

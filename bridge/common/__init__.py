@@ -1,1 +1,1 @@
-"""What the client, the runner and the engine share. Imports nothing else of this project, nor MLX, nor GitPython."""
+"""Code that client, runner and engine share. It imports nothing else of this project, nor MLX or GitPython."""

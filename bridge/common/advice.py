@@ -40,7 +40,7 @@ class Wording:
 
 
 class Advice(str):
-    """Texts and parts in a row. ``instead`` has the whole text of a door for which another one fits better."""
+    """Advice as a sequence of texts and parts. ``instead`` maps a door to a whole text of its own."""
 
     __slots__ = ("instead", "parts")
     parts: tuple[str | Wording, ...]
@@ -95,7 +95,7 @@ def command(name: str, *arguments: str, bare: bool = False) -> Wording:
 
 
 def step(text: str, name: str, *arguments: str) -> Advice:
-    """Return advice that ends with a command, which a terminal shows as it can be copied."""
+    """Return advice that ends with a command. A terminal shows the command so that it can be copied."""
     return Advice(f"{text}: ", command(name, *arguments, bare=True))
 
 

@@ -44,7 +44,7 @@ def get(name: str, default: str | None = None) -> str | None:
 
 
 def current_door() -> Door:
-    """Return where this program's output is read: in a workflow's log, if the Action says so, or in a terminal."""
+    """Return the place of this program's output: a workflow's log, if the Action says so, or a terminal."""
     return Door.ACTION if get("KAKEYA_DOOR") == Door.ACTION.value else Door.TERMINAL
 
 
@@ -119,12 +119,12 @@ def for_isolated_git() -> dict[str, str]:
 
 
 def outside() -> dict[str, str]:
-    """Return the variables by which this process reaches the outside."""
+    """Return the variables through which this process reaches the network."""
     return {name: value for name in _OUTSIDE if (value := get(name))}
 
 
 def authorities() -> str | None:
-    """Return the file or folder of the authorities that are trusted instead of the system's, if one is named."""
+    """Return the named file or folder of trusted authorities that replaces the system's, if there is one."""
     return next((value for name in _AUTHORITIES if (value := get(name))), None)
 
 

@@ -53,7 +53,7 @@ _RETRIED = (ExitCode.INFRASTRUCTURE,)
 
 
 def safe_to_retry(exit_code: ExitCode, *, sends_again: bool = False) -> bool:
-    """Return whether a call that ended so may be repeated as it is: it does no harm, and may succeed.
+    """Return whether to repeat a call with this exit code: repeating it does no harm, and may succeed.
 
     With ``sends_again``, the call may have sent a request, and would send a second one.
     """
@@ -143,7 +143,7 @@ def _is_folder_gone() -> bool:
 
 
 def as_kakeya_error(error: Exception) -> KakeyaError:
-    """Return the message of any exception: a bug of this program, or something that this machine lacks or forbids."""
+    """Return any exception as a KakeyaError: a bug, or something that this machine lacks or forbids."""
     if isinstance(error, KakeyaError):
         return error
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:

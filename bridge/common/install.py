@@ -31,7 +31,7 @@ def weights() -> str:
 
 
 def engine(*more: str, python: str | Path) -> str:
-    """Return the same as ``how``, as a sentence of its own."""
+    """Return the text of ``how`` as a sentence of its own."""
     return _sentence(how(*more, python=python))
 
 

@@ -131,7 +131,7 @@ class Connection(H11Protocol):
         self._since = self.loop.time()
 
     def _make_way(self) -> None:
-        """If there are too many, close the one that has been without a request for longest, or else a stalled one."""
+        """If there are too many connections, close the one that was idle for longest, or else a stalled one."""
         if self._most is None or len(self.connections) < self._most:
             return
         others = [other for other in self.connections if isinstance(other, Connection) and other is not self]

@@ -1,4 +1,4 @@
-r"""The one sanitiser: no text from the bus, a server or another program is shown except through here.
+r"""The only sanitiser: all text from the bus, a server or another program is shown through this module.
 
 Only these characters are shown: letters, numbers, punctuation, symbols, the plain space, and a few marks on each of
 them. All others are spelled out, such as ``\x1b`` or ``\u202e``, because they may control a terminal, reorder text, or

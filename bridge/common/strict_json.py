@@ -20,7 +20,7 @@ _SHARED_NAMES, _SHARED_ITEMS = 8, 64
 
 
 class Bounds(NamedTuple):
-    """Limits of a text: lists and objects, values, and names; also of different objects, if equal ones are shared."""
+    """Limits of a JSON text: containers, values and names, and distinct objects if equal ones are shared."""
 
     nests: int
     values: int

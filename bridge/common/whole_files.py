@@ -37,7 +37,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def create_private(path: Path, text: str, *, replace: bool = False) -> None:
-    """Write a new file that only this user can read. A file that is already there stays, unless it is to be replaced.
+    """Write a new file that only this user can read. An existing file stays, unless ``replace`` is set.
 
     Raises:
         OSError: it cannot be written.

@@ -76,7 +76,7 @@ def speed_table(report: Row) -> Table:
 
 
 def speed_words(report: Row) -> Iterator[str]:
-    """Yield sentences: the greatest claimed speed-up, and the same arm's claim over mlx-lm. A loss is named as one."""
+    """Yield sentences: the greatest claimed speed-up, and the same arm's claim over mlx-lm. A loss is called a loss."""
     values = {(c.name, c.arm): c.value for c in claims_in(report) if c.value is not None}
     for name in _SPEEDUPS:
         figures = [(value, arm) for (claim, arm), value in values.items() if claim == name]

@@ -1,4 +1,4 @@
-"""Fetches one commit of a remote without its history and files into a repository that exists only meanwhile.
+"""Fetches one commit of a remote, without history and files, into a temporary repository.
 
 A clone may be shallow, or lack the history of the default branch: a plain fetch could load gigabytes into it, and a
 shallow one would cut its history. So nothing is fetched into the clone.

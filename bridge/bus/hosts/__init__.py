@@ -1,1 +1,1 @@
-"""What is known of a bus's host: its address, how a push to it ends, why one fails, and what helps."""
+"""What is known about a bus's host: its address, how a push ends, why a push fails, and what helps."""

@@ -1,4 +1,4 @@
-"""The one parser of repository addresses. It divides an address as git does; the callers then judge each part.
+"""The only parser of repository addresses. It divides an address as git does; callers then judge each part.
 
 Git takes an address for ``helper::anything`` first, then for a URL, for a folder, and for SSH's short form
 ``user@host:path``, in this order (git-fetch(1), GIT URLS). Git decodes the percent signs of a URL before it looks
@@ -62,12 +62,12 @@ class Address:
 
     @property
     def is_web(self) -> bool:
-        """Whether git reaches it over HTTP or HTTPS."""
+        """Whether git reaches the address over HTTP or HTTPS."""
         return self.scheme in ("http", "https") and self.kind is not Kind.HELPER
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port as a URL without a path; the port is the usual one if the address names none."""
+        """Scheme, host and port as a URL without a path; without a port in the address, the usual one."""
         host = f"[{_canonical(self.host)}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port or _PORTS.get(self.scheme, '')}"
 
@@ -81,7 +81,7 @@ class Address:
 
     @property
     def fault(self) -> str | None:
-        """Why git cannot use it, or could take a part of it for an option or a program; None if it is sound."""
+        """Why git cannot use the address, or could take a part for an option or a program; None if it is sound."""
         return next(_faults(self), None)
 
     @property
@@ -91,7 +91,7 @@ class Address:
 
 
 def parse(text: str) -> Address:
-    """Divide an address into its parts. Every text has some: ``Address.fault`` judges them."""
+    """Divide an address into its parts. Any text can be divided: ``Address.fault`` judges the parts."""
     if helper := _HELPER.match(text):
         return Address(Kind.HELPER, helper[1], text[helper.end() :])
     if url := _URL.fullmatch(text):

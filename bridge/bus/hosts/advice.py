@@ -23,7 +23,7 @@ OTHER_PREFIX = Advice(
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where a push failed: the remote as the user names it, the branch, and git with its settings."""
+    """The context of a failed push: the remote as the user names it, the branch, and git with its settings."""
 
     git: Git
     name: str

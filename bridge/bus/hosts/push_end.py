@@ -74,7 +74,7 @@ class SendingReport:
 
 @contextmanager
 def reporting(git: Git) -> Iterator[tuple[Git, SendingReport]]:
-    """Return git that reports when it begins to send, and its report, which is deleted afterwards."""
+    """Yield a git that reports when it begins to send, and the file with the report, which is deleted afterwards."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="kakeya-push-"))
     except OSError:

@@ -1,4 +1,4 @@
-"""Judges each reading of a bus by what this process knows already: a reading may be older than that.
+"""Compares each reading of a bus with what this process knows already, because a reading may be outdated.
 
 Hosts answer readers from replicas, mirrors and caches, which lag behind. Only a push always reaches the primary. So a
 reading that shows an ancestor of what this process wrote or read, or no reference where one was known a moment ago, is
@@ -42,13 +42,13 @@ _LINE = re.compile(
 
 
 class Order(Protocol):
-    """Tells which of two values of a reference is the earlier one."""
+    """Decides which of two values of a reference is earlier."""
 
     def is_here(self, oid: str) -> bool:
         """Return whether the commit was fetched or made here. A commit that was never here is news."""
 
     def is_earlier(self, oid: str, than: str) -> bool:
-        """Return whether a commit is earlier than another one. Both are here."""
+        """Return whether a commit is earlier than another one. Both are in this repository."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class _Known:
     is_own: bool = False
 
     def replace(self, tip: str | None, now: float) -> None:
-        """Put a newer value in its place."""
+        """Replace the value by a newer one."""
         if self.tip is None:
             self.born = now
         else:
@@ -126,7 +126,7 @@ class Sightings:
 
     @property
     def lag_s(self) -> float:
-        """By how many seconds readers lag at least, as far as this process has noticed lately."""
+        """By how many seconds, at least, readings of the bus lag behind pushes, as this process has lately noticed."""
         lag_s, at = self._lag
         return lag_s if time.monotonic() - at < _LAG_LASTS_S else 0.0
 
@@ -141,7 +141,7 @@ class Sightings:
         return known is not None and known.overtaken is not None
 
     def record(self, tips: Mapping[str, str | None], age_s: float = 0.0, *, own: bool = False) -> None:
-        """Record what this process read and has here or, with ``own``, wrote; None: deleted. Known for ``age_s``."""
+        """Record values that this process fetched or, with ``own``, wrote (None: deleted), ``age_s`` seconds ago."""
         if not self.grace_s:
             return
         now = time.monotonic() - age_s
@@ -175,7 +175,7 @@ class Sightings:
     def judge(
         self, reading: Mapping[str, str], is_listed: Callable[[str], bool] = lambda _: True
     ) -> dict[str, str]:
-        """Return a listing with each value that is older than the known one replaced by that.
+        """Return a listing in which known newer values replace older ones.
 
         ``is_listed`` says of each known reference whether the listing would show it.
         """
@@ -199,7 +199,7 @@ class Sightings:
         return self.judge({name: reading} if reading else {}, name.__eq__).get(name)
 
     def _to_ask(self, read: Mapping[str, str | None]) -> dict[str, str]:
-        """Return about which references of a reading the primary is asked now, with their known values."""
+        """Return the references of a reading about which to ask the primary now, with their known values."""
         now, questions = time.monotonic(), dict[str, str]()
         for name, reading in read.items():
             known = self._known.get(name)
@@ -233,7 +233,7 @@ class Sightings:
         return reading
 
     def _outdated_since(self, known: _Known, reading: str | None, grace_s: float) -> float | None:
-        """Return since when a reading is outdated; None if it is news, or agrees with what is known."""
+        """Return since when a reading is outdated; None if it is newer than the known value, or equal to it."""
         now = time.monotonic()
 
         def counts(at: float) -> bool:
@@ -256,7 +256,7 @@ class Sightings:
         )
 
     def _forget(self, reading: Container[str]) -> None:
-        """Forget what no copy shows any more and, if there are very many references, what this reading does not."""
+        """Forget values that no copy shows any more; if there are very many references, all that this reading lacks."""
         now, too_many = time.monotonic(), len(self._known) > MOST_KNOWN
         old = [
             name

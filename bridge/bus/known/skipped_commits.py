@@ -1,4 +1,4 @@
-"""Commits that a clone does not fetch again: too large ones for good, and slow ones for a while.
+"""Commits that a clone does not fetch again: commits that are too large never, slow ones after a while.
 
 Git reads a commit as a whole whenever it walks past it, in each later fetch too. So no reference is kept to a history
 with a commit beyond the limit. A file of the clone holds the ids of the tips.
@@ -70,7 +70,7 @@ class SkippedCommits:
     def drop_references(
         self, fetched: Mapping[str, str], prefix: str, late: dict[str, str] | None = None
     ) -> list[str]:
-        """Delete references below ``prefix`` to objects that are too large or no commits. Returns their branches.
+        """Delete references below ``prefix`` whose objects are too large or not commits. Returns their branches.
 
         With ``late``, branches whose history takes long to read are dropped too, and added to ``late``: a few megabytes
         may hold a history that takes minutes to read.

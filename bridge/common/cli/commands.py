@@ -40,7 +40,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class LazyGroup(click.Group):
-    """A group with a table of its commands and their help lines; showing its help imports none of them.
+    """A group with a table of its commands and their help lines, so that showing its help imports no command.
 
     Args:
         args: of ``click.Group``.
@@ -141,7 +141,7 @@ class Percentage(click.ParamType[float]):
 
 
 class Text(click.ParamType[str]):
-    """A text. An argument whose bytes are not UTF-8 is refused: what it is meant to say is unknown."""
+    """A text. An argument whose bytes are not UTF-8 is refused, because its meaning is unknown."""
 
     name = "text"
 

@@ -21,7 +21,7 @@ _ESCAPED = "kakeya-escaped"
 
 
 class Colored(NamedTuple):
-    """A part of a line that a terminal shows in a colour, if one is named."""
+    """A part of a line that a terminal shows in its colour, if it has one."""
 
     text: str
     color: str

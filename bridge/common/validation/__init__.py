@@ -91,13 +91,13 @@ def _sentence(
 
 
 def _misspelt(name: str, mapping: object) -> str | None:
-    """Return the key of a mapping that was probably meant to be this name."""
+    """Return the key of a mapping that is probably a misspelling of this name."""
     keys = [str(key) for key in mapping] if isinstance(mapping, dict) else []
     return next(iter(difflib.get_close_matches(name, keys, n=1)), None)
 
 
 def _merged(sentences: list[_Sentence]) -> list[_Sentence]:
-    """Join what the members of a union say about one value.
+    """Join the faults that the members of a union find in one value.
 
     A member whose kind the value has knows better what is wrong with it. If no member's kind fits, all are named.
     """
@@ -128,7 +128,7 @@ def _written(sentence: _Sentence) -> str:
 
 
 def weakness(secret: str) -> str | None:
-    """Return why others could guess a secret that somebody chose, or no program could send it; None if it will do."""
+    """Return why a chosen secret could be guessed, or could not be sent by programs; None if it is good enough."""
     if len(secret) < _CHARACTERS or not secret.isascii() or not secret.isprintable():
         return f"has to be one line of at least {_CHARACTERS} ASCII characters"
     if len(set(secret)) < _DIFFERENT:

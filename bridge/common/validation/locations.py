@@ -64,7 +64,7 @@ def _holds(here: object, part: object) -> bool:
 
 
 def _flat(models: Models) -> Iterator[Any]:
-    """Yield the members of unions, without what they are annotated with."""
+    """Yield the members of unions, without their annotations."""
     for model in models:
         origin: Any = get_origin(model)
         if origin is Annotated:
@@ -87,7 +87,7 @@ def _members(models: Models, part: object) -> Iterator[Any]:
 
 
 def _narrowed(models: Models, tag: object) -> Models:
-    """Return the members of a union that have this tag; all of them if none does."""
+    """Return the members of a union that have this tag; all members if none has it."""
     mine = [
         model
         for model in _flat(models)

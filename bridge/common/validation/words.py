@@ -105,14 +105,14 @@ def predicate(fault: Mapping[str, Any]) -> str:
 
 
 def _but(fault: Mapping[str, Any], wanted: str) -> str:
-    """Return what a value is instead, unless that is what it must be: a number that does not fit, for example."""
+    """Return the type of a wrong value, for the message; empty if the type is right and only the value is wrong."""
     actual = kind_of(fault["input"]) if "input" in fault else "that"
     fits = wanted.startswith(actual) or (wanted == _NUMBER and actual.endswith(" number"))
     return "" if fits or actual == "that" else f", not {actual}"
 
 
 def _choice(known: Sequence[str], word: object) -> str:
-    """Return which words are allowed, and the one that was probably meant instead of ``word``."""
+    """Return the allowed words, and the one that was probably meant instead of ``word``."""
     allowed = known[0] if len(known) == 1 else f"one of {', '.join(known)}"
     if type(word) is int and abs(word) < 1 << 63:
         return f"must be {allowed}, not {word}"
