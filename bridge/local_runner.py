@@ -104,7 +104,7 @@ def _write_policy(path: Path, policy: Mapping[str, object]) -> None:
 def _provide_key(
     stage: Stage, state_folder: Path, key_folder: Path | None, policy: Mapping[str, object]
 ) -> None:
-    """Put the key pair into the runner's state folder; make one first if there is none."""
+    """Put the key pair into the runner's state folder; make a key pair first if there is none."""
     if key_folder is None:
         _make_key(stage.policy)
         return

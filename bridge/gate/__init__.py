@@ -84,7 +84,7 @@ def judge_each(
     kinds: Collection[str] | None = None,
     attend: Callable[[], None] | None = None,
 ) -> Gate:
-    """Judge like ``judge``, but read files on demand. Each comes with its content and the run that vouches for it.
+    """Judge like ``judge``, but read files on demand, each with its content and the run that vouches for it.
 
     The content is None if the file cannot be read.
     """
@@ -156,7 +156,7 @@ def _judge_file(
 
 
 def _first(faults: Iterable[Fault]) -> list[Fault]:
-    """Return the first distinct faults, and one of each later code: the verdict counts all codes."""
+    """Return the first distinct faults, and one for each further code, because the verdict depends on all codes."""
     first: dict[Fault, None] = {}
     late: dict[str, Fault] = {}
     for fault in faults:

@@ -121,7 +121,7 @@ def _host_faults(report: Mapping[str, Any], run: RunBinding) -> Iterator[str]:
 
 
 def _comparison_mismatches(report: Mapping[str, Any], run: RunBinding) -> Iterator[tuple[str, str]]:
-    """Compare a comparison with that of the runner, which writes it itself: a job has no part in it."""
+    """Check that a comparison is the one that the runner wrote itself: no job may write one."""
     if run.comparison is None:
         yield "NOT_THIS_RUN", "the runner compared nothing in this run: the request has no --against"
     elif digests.report_digest(report) != run.comparison:

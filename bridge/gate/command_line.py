@@ -13,7 +13,7 @@ _CHOICE = "auto"
 
 
 def options_of(argv: Sequence[str], command: tuple[str, ...]) -> dict[str, str | bool] | None:
-    """Return the options of a command line by name; None if it calls another command."""
+    """Return the options of a command line by name; None if the command line calls another command."""
     at = next((i for i in range(len(argv) - 1) if tuple(argv[i : i + 2]) == command), None)
     if at is None:
         return None

@@ -58,7 +58,7 @@ def _figures(report: Mapping[str, Any]) -> Iterator[tuple[str, float | None, flo
 
 
 def _paces(report: Mapping[str, Any], timed: str, arm: str) -> list[float]:
-    """Return decoded tokens a second of each sample; nothing if they are not known of all."""
+    """Return the decoded tokens per second of each sample; nothing if one is unknown."""
     counts = _list(report, "results", arm, "per_sample_decode_tokens")
     seconds = [_number(sample.get("decode_s")) for sample in _samples(report, timed)]
     if not counts or len(counts) != len(seconds):

@@ -91,7 +91,7 @@ def _schema_faults(kind: OwnKind, report: Mapping[str, Any], check: Callable[[],
 
 
 def _checked(kind: str, derived: Mapping[str, int], written: Sequence[str]) -> str:
-    """Return which checks there were, and no more than those. ``derived`` has the number of samples of each claim."""
+    """Return a note that names the applied checks. ``derived`` has the number of samples of each claim."""
     parts = [f"{kind}: schema"]
     if derived:
         least, most = min(derived.values()), max(derived.values())

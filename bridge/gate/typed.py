@@ -15,7 +15,7 @@ _MOST_TOGETHER = 5
 
 
 def read_typed(model: type[Report], report: Mapping[str, Any]) -> tuple[Report | None, list[tuple[str, str]]]:
-    """Return the report as its model, or None and what is wrong, as pairs of code and message."""
+    """Return the report as its typed model (None if it is invalid), and its faults as pairs of code and message."""
     context: dict[str, Any] = {"layers": {}}
     try:
         return model.model_validate(report, context=context), []

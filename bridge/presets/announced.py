@@ -31,7 +31,7 @@ class Offers:
     problem: str = ""
 
     def add_to(self, presets: Presets) -> Presets:
-        """Return the presets with those that only runners have. No known name is replaced, also not a broken file's."""
+        """Add the presets that only runners have. A known name is never replaced, not even a broken file's."""
         new = {
             name: (preset, offer)
             for name, (preset, offer) in self.definitions.items()
@@ -74,7 +74,7 @@ def pack(presets: Iterable[Preset]) -> bytes | None:
 
 
 def unpack(data: bytes | None, digests: Mapping[str, str]) -> dict[str, Preset]:
-    """Read the definitions that have the digests in the runner's record. Others, and malformed ones, are left out."""
+    """Read the definitions whose digests are in the runner's record. All others, and malformed ones, are left out."""
     if data is None:
         return {}
     try:

@@ -143,7 +143,7 @@ def _lay_over(layer: Layer, presets: Presets, fragments: Mapping[str, Any]) -> d
 
 
 def find_preset(presets: Mapping[str, Preset], name: str) -> Preset:
-    """Return the preset of that name. If there is none, or its file cannot be used, it is a PresetError."""
+    """Return the preset with this name; PresetError if there is none, or its file cannot be used."""
     if isinstance(presets, Presets) and (wrong := presets.broken.get(name)):
         message = f"the preset {name} cannot be used: {wrong.message}"
         raise PresetError(message, code="broken_preset", fix=wrong.fix)
@@ -195,7 +195,7 @@ def _load(name: str, files: Mapping[str, File], fragments: Mapping[str, Any]) ->
 
 
 def _put_together(step: Any, fragments: Mapping[str, Any], file: str) -> Any:
-    """Return a step with the pieces of its command in order, its own argv last. What is malformed stays as it is."""
+    """Return a step with the parts of its command in order, its own argv last. A malformed step is not changed."""
     if not isinstance(step, dict) or not isinstance(step.get("use"), list):
         return step
     argv: list[Any] = []

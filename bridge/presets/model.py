@@ -211,7 +211,7 @@ class Preset(BaseModel):
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
     def definition(self) -> dict[str, Any]:
-        """Return all fields. Without values, later ones are left out: older clients compute the same digest."""
+        """Return all fields. Newer fields without a value are left out: older clients compute the same digest."""
         later = {name for name in ("reports", "leaves", "compare") if not getattr(self, name)}
         return self.model_dump(by_alias=True, exclude=later)
 
@@ -253,7 +253,7 @@ class Preset(BaseModel):
         return self._fill_in({name: self._value(name, value) for name, value in params.items()})
 
     def check_texts(self, texts: Mapping[str, str]) -> Checked:
-        """Check values given as text, as ``check_params`` does with typed ones."""
+        """Check values given as text, as ``check_params`` checks typed values."""
         return self._fill_in(self.read_params(texts))
 
     def _fill_in(self, values: Mapping[str, Value]) -> Checked:

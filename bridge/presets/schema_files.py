@@ -21,7 +21,7 @@ _MAX_DEPTH = 32
 
 
 def with_schemas(reports: Any, files: Mapping[str, Path | bytes | PresetError]) -> Any:
-    """Return a preset's ``reports`` with the content of each file that a ``schema`` names in the place of its name.
+    """Return a preset's ``reports`` with each schema file's content in place of the file's name.
 
     A malformed entry stays unchanged. ``files`` are the files of the preset's folder, by name.
 

@@ -61,7 +61,7 @@ class CacheSpec:
 
     @property
     def sides(self) -> "tuple[CacheSpec, CacheSpec]":
-        """The specs of keys and of values; this one twice unless it is ``split``."""
+        """The specs of keys and of values. Both are this spec unless it is ``split``."""
         keys, values = self._sides or (self, self)
         return keys, values
 
@@ -108,7 +108,7 @@ def parse(text: str) -> CacheSpec:
 
 
 def canonical(text: str) -> str:
-    """Return the shortest text for the cache that a text names; a text that is no spec as it is."""
+    """Return the shortest spec of the same cache; a text that is not a spec is returned unchanged."""
     try:
         return parse(text).text
     except UsageError:

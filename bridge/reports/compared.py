@@ -25,7 +25,7 @@ class Compared:
 
     @property
     def worse(self) -> Interval:
-        """How many times worse the candidate is: below 1 if it is better. ``low`` is the end that is least bad."""
+        """How many times worse the candidate is; below 1 if it is better. ``low`` is the more favourable end."""
         ratio = self.ratios.candidate
         return ratio if self.better == "lower" else ratio.inverse
 

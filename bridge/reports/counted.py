@@ -10,7 +10,7 @@ Row = TypeVar("Row")
 
 
 def field_of(row: Any, name: str) -> Any:
-    """Return a field of a row, which is a JSON object or a typed model; None without it."""
+    """Return a field of a row, which is a JSON object or a typed model; None if the row lacks the field."""
     return row.get(name) if isinstance(row, dict) else getattr(row, name, None)
 
 
@@ -46,7 +46,7 @@ class CountedRows(Generic[Row]):
         )
 
     def medians(self, arm: str, rate: Callable[[Row], float | None] = decode_rate) -> dict[str, float]:
-        """Return the median over repeats of a row's figure, for each prompt on which every row has it."""
+        """Return the median over repeats of a figure, for each prompt on which every row has the figure."""
         if (arm, rate) not in self._medians:
             by_prompt = self.by_arm.get(arm, {})
             rates = {

@@ -140,7 +140,7 @@ class Acceptance(Decoded):
 
 
 class Native(Decoded):
-    """Stock decoding only: a baseline that is marked as such."""
+    """A report of stock decoding only, whose arms are marked as baselines."""
 
     kind: Literal["kakeya.native"]
 

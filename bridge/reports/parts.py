@@ -28,13 +28,13 @@ Counters = Annotated[dict[Word, Count], Field(max_length=100, default_factory=di
 
 
 class ReportModel(BaseModel):
-    """A part of a report: known fields have one type each; unknown fields may stand beside them."""
+    """A part of a report: each known field has one type; unknown fields are allowed."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True, defer_build=True)
 
 
 class Code(ReportModel):
-    """Which code measured: the package's version, the digest of its sources, and its commit where there is one."""
+    """The code that measured: the package's version, the digest of its sources, and its commit if there is one."""
 
     version: Text
     digest: Sha256

@@ -26,7 +26,7 @@ class Readable:
         self._in_line = False
 
     def add(self, piece: str) -> str:
-        """Return what can be shown after this piece. The beginning of a line of digests waits for its end."""
+        """Return the text to show after this piece. An incomplete line of digests is held back for now."""
         text = self._pending + piece
         end = text.rfind("\n") + 1
         whole, last = text[:end], text[end:]

@@ -50,5 +50,5 @@ def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
 
 
 def words_of(text: str) -> str:
-    """Return a text with each run of blanks as one space: prompts with equal words count as one."""
+    """Return a text with each run of blanks as one space, so that prompts with equal words count as one prompt."""
     return " ".join(text.split())

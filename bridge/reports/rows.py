@@ -58,7 +58,7 @@ class Buffer(ReportModel):
 
 
 class Layer(ReportModel):
-    """The cache of one layer after the last token, or of several neighbours that are alike: ``nbytes`` is of each."""
+    """The cache of one layer after the last token, or of several equal neighbours. ``nbytes`` is the size of each."""
 
     kind: Name
     nbytes: Count
@@ -209,7 +209,7 @@ class VerifyRow(ReportModel):
 
 
 class QuantRow(ReportModel):
-    """One cache codec on one prompt: sums, so that every mean can be taken again."""
+    """One cache codec on one prompt, as sums, so that every mean can be computed again."""
 
     arm: Name
     prompt: Name

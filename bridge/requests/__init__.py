@@ -1,1 +1,1 @@
-"""The requester's side: build a request, remember it, follow it, and show its state."""
+"""The requester's side: builds, records and follows requests, and shows their state."""

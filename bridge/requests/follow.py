@@ -1,4 +1,4 @@
-"""Follows a request to its end: how often to poll, and how long an unreachable remote is tolerated."""
+"""Follows a request to its end. Decides how often to poll, and how long to tolerate an unreachable remote."""
 
 import math
 import random
@@ -88,7 +88,7 @@ def follow(
 
 
 class _Over:
-    """Says when a request has ended without a runner: it was cancelled or expired, and no runner confirms that."""
+    """Detects a request that ends without a runner: it was cancelled or expired, and no runner confirms that."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
@@ -104,7 +104,7 @@ class _Over:
 
 
 class _Notes:
-    """Notes while there is no news: one soon, later ones rarely; at once if no runner can take the request."""
+    """Notes while nothing happens: the first soon, later ones rarely; at once if no runner can take the request."""
 
     def __init__(self, about: Callable[[RequestBranch], Status], longest: float) -> None:
         self._about = about
@@ -168,7 +168,7 @@ def _next_view(
 
 
 def _on_line(git: Git, look: Callable[[], RequestBranch], known: str | None) -> RequestBranch:
-    """Fetch a branch. If it is gone, or lacks the commit ``known``, it is a RefusedError."""
+    """Fetch a branch; RefusedError if it is gone, or lacks the commit ``known``."""
     try:
         branch = look()
     except UsageError as missing:

@@ -106,7 +106,7 @@ class Key:
         return f"{int(time.time()) // _WINDOW_S * _WINDOW_S}-{self.names[name]}{self.content}"
 
     def name_index(self, branch: str) -> int | None:
-        """Return which of the key's names a branch has; None if it has none."""
+        """Return the index of the key's name that a branch has; None if it has none of them."""
         parsed = branch_names.parse_branch(branch)
         digits = parsed.nonce.partition("-")[2] if parsed else ""
         return self.names.index(digits[:_HALF]) if digits[:_HALF] in self.names else None
@@ -202,7 +202,7 @@ class IdempotentSender:
         return None
 
     def _note(self, key: Key, prepared: Prepared, instead_of: str | None = None) -> tuple[str, str]:
-        """Record a request before it is pushed, and return the recorded one: another process may have been faster."""
+        """Record a request before the push, and return the recorded request: another process may have been faster."""
         self.sent.note(key.note, prepared.commit, instead_of)
         noted = self._noted(key)
         if noted is None:

@@ -67,7 +67,7 @@ class Sent:
         return (branch if branch_names.parse_branch(branch) else "", commit) if commit else None
 
     def drop_note(self, key: str, commit: str) -> None:
-        """Remove the record of an idempotency key if it still is this commit."""
+        """Remove the record of an idempotency key if it still names this commit."""
         self.git("update-ref", "-d", KEYS + key, commit, ok=(0, 1, 128))
 
     def branches(self) -> list[str]:
@@ -112,7 +112,7 @@ def find_branch(name: str | None, sent: Sent, listed: Callable[[], Iterable[str]
 
 
 def pushed_elsewhere(remote: Remote) -> str | None:
-    """Return a sentence about it if git pushes to other repositories than the one that is read, judged by name."""
+    """Return a warning if git pushes to other repositories than the one that it fetches from, judged by name."""
     git = remote.git
     pushed = git_output.lines(git("remote", "get-url", "--push", "--all", remote.name, ok=(0, 2, 128)).stdout)
     top = git.base()
@@ -122,7 +122,7 @@ def pushed_elsewhere(remote: Remote) -> str | None:
 
 
 def unseen_where_read(remote: Remote, branch: str) -> str | None:
-    """Return the sentence of ``pushed_elsewhere`` if a branch that was pushed is not where it is read."""
+    """Return the warning of ``pushed_elsewhere`` if a pushed branch is missing where git fetches from."""
     places = pushed_elsewhere(remote)
     with suppress(GitError):
         return None if places and exact_refs.find_branch(remote.git, remote.name, branch) else places
@@ -140,7 +140,7 @@ def no_such_request(branch: str, remote: Remote) -> UsageError:
 
 
 def require_answer(branch: RequestBranch) -> RequestBranch:
-    """Return a request's branch that has its answer. Without one it is an InfrastructureError."""
+    """Return a request's branch with its answer; InfrastructureError without an answer."""
     if branch.current_state.is_final:
         return branch
     message = f"{branch.name} has no answer yet: it is {branch.current_state}"

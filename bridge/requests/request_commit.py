@@ -118,7 +118,7 @@ def resolve(git: Git, draft: Draft) -> tuple[str, str | None]:
 
 
 def _baseline(git: Git, draft: Draft, workload: str) -> str:
-    """Return the commit to compare the workload with. One that cannot be compared is a UsageError."""
+    """Return the commit to compare the workload with; UsageError if it cannot be compared."""
     if draft.preset.compare is None:
         message = f"the preset {draft.preset.name} does not say what to measure in two trees"
         fix = "Add a `compare` section to it, on the runner too: docs/presets.md. Or leave --against out."

@@ -96,7 +96,7 @@ def send(
 
 
 def _send_new(courier: Courier, sent: Sent, prepared: Prepared) -> Delivery:
-    """Push a request. It is recorded first, so that it is known here even if the reply to the push is lost."""
+    """Push a request. Record it first, so that this clone knows the request even if the reply to the push is lost."""
     branch, commit = prepared.branch, prepared.commit
     sent.add(branch, commit)
     try:

@@ -1,4 +1,4 @@
-"""What a runner's presence record is worth now: whether the runner is there, and whether a promise in it still holds.
+"""Judges a runner's presence record now: whether the runner is there, and whether the record's promises still hold.
 
 All commands, the MCP tools and the web page say what ``RunnerSighting.availability`` returns. A runner renews its
 record every few minutes only, so an old record shows that the runner was there, not that it still is.
@@ -62,7 +62,7 @@ class RunnerSighting:
         return _UNKNOWN_S if self.poll_s is None else max(_LEAST_S, TWO_POLLS * self.poll_s)
 
     def availability(self, now: float) -> Availability:
-        """Return what the record is worth now. ``now`` is this machine's clock, in Unix seconds."""
+        """Return how far the record can be relied on now. ``now`` is this machine's clock, in Unix seconds."""
         record = self.record
         if record.state is RunnerState.STOPPED:
             return Availability.STOPPED
@@ -93,7 +93,7 @@ class RunnerSighting:
         return not self._is_over and (not self.is_alive(now) or self.record.at_s > now + TOLERANCE_S)
 
     def may_come_back(self, now: float) -> bool:
-        """Return whether other runners should leave requests to this one: it may be there, or be back soon.
+        """Return whether others should leave requests to this runner, because it is there or may be back soon.
 
         What this process has seen itself decides, as clocks may be wrong. Being wrong here only delays a refusal.
         """

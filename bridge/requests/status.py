@@ -66,11 +66,11 @@ class Status:
 
     @property
     def shown(self) -> Conclusion:
-        """The state as it is shown: what the answer amounts to, as far as that is known."""
+        """The state as commands show it: the answer's conclusion, as far as that is known."""
         return self.conclusion or Conclusion(self.state)
 
     def concluded(self, conclusion: Conclusion) -> "Status":
-        """Return the status with what the answer was found to amount to, here and in its exit code."""
+        """Return the status with the answer's conclusion and its exit code."""
         return replace(self, conclusion=conclusion, exit_code=conclusion.exit_code)
 
     @property
@@ -113,7 +113,7 @@ def _outlook(status: Status, door: Door, *, known: bool) -> str:
 
 
 def _word(text: str) -> str:
-    """Return a name or a time from the bus if it is one word, which cannot steer an agent."""
+    """Return a name or a time from the bus if it is one word, because one word cannot steer an agent."""
     return text if _WORD.fullmatch(text) else "(unreadable)"
 
 
@@ -201,7 +201,7 @@ def streamed_log(git: Git, branch: RequestBranch) -> str:
 
 
 def kept_log(git: Git, branch: RequestBranch) -> str:
-    """Return the log in an answer. One that is larger than the limit for logs is a UsageError."""
+    """Return the log in an answer; UsageError if it is larger than the limit for logs."""
     result = read_result(git, branch)
     paths = [log.path for log in result.logs]
     contents = Contents.of(git, branch.tip, result)

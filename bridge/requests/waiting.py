@@ -177,7 +177,7 @@ def _without_records(request: WaitingRequest, runners: Sequence[RunnerSighting],
 def _gone(
     code: Code, lead: str, verb: str, gone: Sequence[RunnerSighting], now: float, lacks: tuple[str, ...] = ()
 ) -> Reason:
-    """Return that the request needs a runner that is gone: of these, the newest is named."""
+    """Return the reason that the request needs a runner that is gone. The text names the newest of these runners."""
     last = max(gone, key=lambda sighting: sighting.record.at_s)
     name = last.record.id
     fix = f"On the machine of {name}: kakeya-runner serve"
@@ -251,7 +251,7 @@ def _queued(
 
 
 def _promise(request: WaitingRequest, sighting: RunnerSighting, now: float, *, sure: bool) -> Reason:
-    """Return that a runner takes the request at its next poll or, if that is in doubt, why."""
+    """Return the reason that a runner takes the request at its next poll or, if that is in doubt, the doubt."""
     record, availability = sighting.record, sighting.availability(now)
     waited_s = now - request.made_at if request.made_at else 0.0
     is_late = waited_s > sighting.promise_s

@@ -46,7 +46,7 @@ _LEAST_T = 3.3
 
 @dataclass(frozen=True)
 class Change:
-    """A change of the mean. ``at`` is the first run after it, ``shown_at`` the run that revealed it, counted from 0."""
+    """A change of the mean. ``at`` is the first run after it, ``shown_at`` the run that revealed it; both from 0."""
 
     at: int
     shown_at: int

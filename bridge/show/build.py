@@ -118,7 +118,7 @@ def _evidence(source: Source, shown: Conclusion) -> Evidence:
 
 
 def _gate(result: Result, shown: Conclusion) -> Judged | None:
-    """Return the verdict on the measuring machine; None if it accepts an answer that does not hold."""
+    """Return the measuring machine's verdict; None if that is an acceptance of an answer that does not hold."""
     if result.gate is None or (shown.is_refused and result.gate.accepted):
         return None
     grouped: dict[tuple[str, str], list[Violation]] = {}

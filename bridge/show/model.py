@@ -91,7 +91,7 @@ class RunView:
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """The claims of all its reports."""
+        """The claims of all reports of the run."""
         return tuple(claim for report in self.reports for claim in report.claims)
 
 

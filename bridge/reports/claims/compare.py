@@ -1,4 +1,4 @@
-"""Claims about two trees of the requester's code: ratios of one round's runs, and what the null arm leaves of them.
+"""Claims about two trees of the requester's code: ratios of a round's runs, and changes beyond the null arm's noise.
 
 Each round runs every arm twice, and its mirrored order gives all arms the same mean position: a machine that slowly
 warms up or slows down changes no ratio. The null arm is the baseline once more. Its ratio shows what this machine
@@ -63,7 +63,7 @@ class Ratios(NamedTuple):
 
     @property
     def is_change(self) -> bool:
-        """Whether the candidate's whole interval is outside of the null arm's, and farther from 1 than its ratio."""
+        """Whether the candidate's interval is outside of the null arm's, and farther from 1 than its ratio."""
         is_outside = self.candidate.low > self.null.high or self.candidate.high < self.null.low
         return is_outside and self.candidate.gap > self.null.distance
 
@@ -100,7 +100,7 @@ def order_of(round_: int) -> tuple[str, ...]:
 
 
 def compare_claims(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the ratio, that of the null arm and, if the null arm leaves one, the change."""
+    """Return the ratio, the null arm's ratio and, if it exceeds the null arm's noise, the change."""
     both = ratios(report["rows"])
     if both is None:
         return []

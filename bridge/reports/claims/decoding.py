@@ -102,7 +102,7 @@ def _of_rows(
 
 
 def plain_speedups(table: CountedRows[Row], arms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the claims of candidates' speed over the fastest plain loop, if they and a baseline ran often enough."""
+    """Return the claims of candidates' speed over the fastest plain loop, if both and a baseline ran often enough."""
     timed = [arm for arm in arms if is_enough(table, arm["name"])]
     if not any(arm["role"] == "baseline" for arm in timed):
         return []
@@ -192,7 +192,7 @@ def _timed(
 
 
 def _is_other_loop(arm: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether an arm computes a round as one graph, and another one drafts the same in another loop."""
+    """Return whether one arm computes a round as one graph, and the other one makes the same drafts in another loop."""
     names = ("block_size", "lookup", "adaptive", "rollback")
     mine, theirs = (side.get("options") or {} for side in (arm, other))
     same = all(mine.get(name) == theirs.get(name) for name in names)

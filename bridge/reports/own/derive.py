@@ -16,14 +16,14 @@ Fault = tuple[str, str]
 
 
 class Derived(NamedTuple):
-    """A claim's value as written, and how many samples of each arm gave it; 0 if none did."""
+    """A claim's written value, and the number of samples of each arm that give it; 0 without samples."""
 
     value: float
     samples: int
 
 
 def derive(claim: OwnClaim, report: object) -> Derived | Fault:
-    """Return a claim's value if the samples give it; or a code and a message that say why not."""
+    """Return a claim's value if the samples give that value, otherwise a code and a message with the reason."""
     value = _number(value_at(report, claim.pointer), f"{claim.name} at {claim.pointer}")
     if isinstance(value, tuple):
         return value

@@ -118,13 +118,13 @@ class _File(_Part):
 
 
 def dump_kinds(kinds: Mapping[str, OwnKind]) -> bytes:
-    """Return the file in which an answer carries its preset's kinds. Equal kinds are equal bytes."""
+    """Return the file with a preset's kinds for an answer. Equal kinds give equal bytes."""
     plain = {name: kind.model_dump(by_alias=True, exclude_defaults=True) for name, kind in kinds.items()}
     return json.dumps({"version": 1, "kinds": plain}, sort_keys=True, indent=1).encode() + b"\n"
 
 
 def read_kinds(data: bytes) -> dict[str, OwnKind]:
-    """Return the kinds in such a file, which may be a stranger's.
+    """Return the kinds in a file that ``dump_kinds`` made, which may be a stranger's.
 
     Raises:
         ManifestError: it cannot be read, or exceeds the limits of a preset.

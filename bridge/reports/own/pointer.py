@@ -11,7 +11,7 @@ MISSING = object()
 
 
 def check_pointer(pointer: str) -> str:
-    """Return a pointer. One that is not well-formed is a ValueError."""
+    """Return a pointer; ValueError if it is not well-formed."""
     if pointer and not pointer.startswith("/"):
         raise ValueError(f"must begin with /, as in /{pointer.lstrip('#/.$')[:40]}")
     if _BAD_ESCAPE.search(pointer):

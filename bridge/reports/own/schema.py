@@ -39,7 +39,7 @@ _ONE_CHARACTER = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
 
 
 def check_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schema. One that cannot be used is a ValueError, which names the place."""
+    """Return a schema; ValueError with the place if it cannot be used."""
     _check_size(schema)
     for place, part in _parts(schema, []):
         _check_part(schema, place, part)
@@ -48,7 +48,7 @@ def check_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _check_size(schema: object) -> None:
-    """Refuse what is no JSON, too large or too deep. Nothing below recurses deeper than this allows."""
+    """Refuse values that are not JSON, too large or too deep. Later code recurses no deeper than this allows."""
     rest: list[tuple[object, int]] = [(schema, 1)]
     values = 0
     while rest:
@@ -139,7 +139,7 @@ def _check_values(schema: Mapping[str, Any]) -> None:
 
 
 def pattern_fault(pattern: str) -> str:
-    """Return why a pattern cannot be used; empty if it can. It is to end in time on any text of ``MAX_MATCHED``."""
+    """Return why a pattern cannot be used; empty if it can. Matching any text of ``MAX_MATCHED`` must end in time."""
     if len(pattern) > MAX_PATTERN:
         return f"is longer than {MAX_PATTERN} characters"
     try:

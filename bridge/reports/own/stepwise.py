@@ -18,7 +18,7 @@ class SchemaTooDeepError(Exception):
 
 
 class Violation(NamedTuple):
-    """One place that breaks a schema. It holds nothing of the document but names in the place."""
+    """One place that breaks a schema. Of the document, it contains only the names in the path to the place."""
 
     place: tuple[str | int, ...]
     keyword: str

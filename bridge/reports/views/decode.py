@@ -121,7 +121,7 @@ def _cache(arm: Row, rows: Iterable[Row]) -> str:
 
 
 def _claimed(report: Row, over: Mapping[str, str]) -> tuple[str, dict[str, Cell]]:
-    """Return the first of some speed-ups that is claimed of arms over all prompts, and what it is over."""
+    """Return the first speed-up that the report claims for arms over all prompts, and its baseline."""
     whole = [
         claim for claim in items(report.get("claims")) if not mapping(claim.get("where")).get("workload")
     ]

@@ -66,7 +66,7 @@ def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[str, ...], list[Row]
 
 
 def spread(at: float, values: Collection[float], name: str, unit: str = "") -> Point:
-    """Return the median of values as a point, with the least and the greatest of them."""
+    """Return the median of values as a point, with the least and the greatest value."""
     middle, low, high = statistics.median(values), min(values), max(values)
     label = f"{name}: {shown(middle)}{unit} ({shown(low)} to {shown(high)})"
     return Point(at, middle, low, high, label)

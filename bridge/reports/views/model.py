@@ -36,11 +36,11 @@ class Claim:
 
     @property
     def about(self) -> str:
-        """Its subject: arms and restriction."""
+        """The subject of the claim: its arms, and the restriction in ``where``."""
         arms = f"{self.arm} against {self.against}" if self.against else self.arm
         return ", ".join(filter(None, (arms, self.where)))
 
     @property
     def label(self) -> str:
-        """Its name and subject."""
+        """The name and the subject of the claim."""
         return f"{self.name}: {self.about}" if self.about else self.name

@@ -1,4 +1,4 @@
-"""The tables of a report about rounds of drafting and verifying: how long they take, and for what they wait."""
+"""The tables of a report about rounds of drafting and verifying: how long rounds take, and what they wait for."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -16,7 +16,7 @@ ByArm = Mapping[str, Mapping[str, Sequence[Row]]]
 
 
 def tables(report: Row, by_arm: ByArm) -> list[Table]:
-    """Return what the rounds of each arm did, and how long they took in each context if they were timed."""
+    """Return tables of each arm's rounds: their counters and, if the rounds were timed, their times in each context."""
     return [table for table in (_work(report, by_arm), _times(report, by_arm)) if table.rows]
 
 

@@ -12,7 +12,7 @@ MAX_COLUMNS = 24
 
 
 def table_of(title: str, rows: Sequence[Row]) -> Table:
-    """Return the first rows, one column per field. Values that are the same in all rows are in the note instead."""
+    """Return the first rows, one column per field. The note has the values that are the same in all rows."""
     names = dict.fromkeys(name for row in rows for name in row)
     same = dict.fromkeys(
         name for name in names

@@ -1,1 +1,1 @@
-"""Requests that have their answers: used again, or removed."""
+"""Requests that are answered: reuses their answers, or removes them."""

@@ -27,7 +27,7 @@ _LOOKED_AT = 20
 
 @dataclass(frozen=True)
 class Reused:
-    """An earlier answer: its branch, its request commit, when it ended in Unix seconds, and what it amounts to."""
+    """An earlier answer: its branch, its request commit, its end in Unix seconds, and its conclusion."""
 
     branch: str
     request: str

@@ -50,7 +50,7 @@ def sweep(
     dry_run: bool,
     reader: Reader,
 ) -> Swept:
-    """Remove older requests here and, with ``on_remote``, on the remote: those that no runner may still answer.
+    """Remove older requests that no runner may still answer, here and, with ``on_remote``, on the remote.
 
     On the remote, only requests that were sent from here are deleted, unless ``everybody`` is set.
     """

@@ -76,7 +76,7 @@ def _message(subject: str, key: bytes, line: WireFile) -> str:
 
 
 def read_carrier(raw: bytes) -> CarriedRequest | CarriedCancel | None:
-    """Read a commit, given as git stores it; None if it carries nothing that can be read."""
+    """Read the request that a commit (its raw content) carries; None if it carries no readable request."""
     line = git_output.last_paragraph(raw).removesuffix(b"\n")
     if line.startswith(_REQUEST):
         request = wire.parse(_RequestLine, line.removeprefix(_REQUEST), MAX_BYTES)
@@ -94,7 +94,7 @@ def read_carrier(raw: bytes) -> CarriedRequest | CarriedCancel | None:
 
 
 def restore_commit(git: Git, carried: CarriedRequest) -> str | None:
-    """Store a carried request's commit and return its id; None if it is not made of its manifest and its workload.
+    """Store a carried request's commit and return its id; None if the commit does not match manifest and workload.
 
     The workload must be here. Whether it is on the carrier's branch is for the caller to check.
     """

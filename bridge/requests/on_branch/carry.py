@@ -38,7 +38,7 @@ class Carriers:
         self.git("update-ref", _UNFORWARDED + branch, commit)
 
     def request(self, branch: str) -> CarriedRequest | None:
-        """Return the request of a branch as it was sent; None if it went to its own branch at once."""
+        """Return the request of a branch as it was sent; None if it was pushed to its own branch directly."""
         raw = objects.read_commit(self.git, objects.resolve(self.git, _CARRIERS + branch))
         carried = carrier.read_carrier(raw or b"")
         return carried if isinstance(carried, CarriedRequest) else None
@@ -75,7 +75,7 @@ def session_branch(git: Git, remote: Remote, name: str | None) -> str:
 
 
 def usable_session(git: Git, remote: Remote) -> str | None:
-    """Return the branch that is checked out if it may carry requests without being asked for.
+    """Return the checked-out branch if it may carry requests although the user did not name it.
 
     It must be on the remote with all its commits: what its owner has not pushed is never pushed with a request unasked.
     """
@@ -106,7 +106,7 @@ def _setting(remote: Remote) -> str:
 
 @dataclass
 class Courier:
-    """Pushes requests: each to a branch of its own, or all upon ``session``, which is set if the remote wants that."""
+    """Pushes requests: each to a branch of its own, or all onto ``session``, if the remote allows only that."""
 
     git: Git
     remote: Remote
@@ -176,7 +176,7 @@ def _push_upon(git: Git, remote: Remote, session: str, message: str, needed: Col
 
 
 def _base(git: Git, remote: Remote, session: str, here: str | None, there: str | None) -> str:
-    """Return the newer one of a branch's commits here and on the remote."""
+    """Return the newer of a branch's two commits, here and on the remote."""
     if here is None and there is None:
         raise UsageError(
             f"there is no branch {session} here or on {remote.name}", fix="Name one that exists."

@@ -107,7 +107,7 @@ def _tables(tables: Iterable[Table]) -> list[str]:
 
 
 def markdown_table(table: Table, *, own: bool = False) -> str:
-    """Return a table with its note, or nothing without rows. A table of our ``own`` has all rows, as they are."""
+    """Return a table with its note, or nothing without rows. An ``own`` table is neither cut nor escaped."""
     if not table.rows:
         return ""
     rows = table.rows if own else table.rows[:MAX_ROWS]

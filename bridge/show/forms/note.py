@@ -1,4 +1,4 @@
-"""An answer as a paragraph of a commit's note: state, verdict with its voucher, headline claims, and its branch."""
+"""An answer as a paragraph of a commit's note: state, verdict with voucher, headline claims, and branch."""
 
 from bridge.common.drawing.text import cell, cut, number, printable
 from bridge.show.report_view import report_views
@@ -12,7 +12,7 @@ _BRANCH = "answer: "
 
 
 def paragraph(source: Source) -> str:
-    """Return what a note says of an answer. Text from the answer stays within its line."""
+    """Return the paragraph of a note about an answer. Text from the answer stays within its line."""
     result, shown = source.result, conclude(source.result, source.checks)
     params = " ".join(f"{name}={value}" for name, value in result.params.items())
     lines = [
@@ -29,7 +29,7 @@ def paragraph(source: Source) -> str:
 
 
 def merged(before: str, new: str) -> str:
-    """Return a note's text with a paragraph added, or put in the place of the one about the same answer.
+    """Return a note's text with a paragraph added. It replaces an earlier paragraph about the same answer.
 
     Paragraphs of others stay.
     """
@@ -47,7 +47,7 @@ def merged(before: str, new: str) -> str:
 
 
 def _answer(part: str) -> str:
-    """Return the line that names the answer of a paragraph of ours; empty for others."""
+    """Return the line that names the answer in a paragraph that this program wrote; empty for other paragraphs."""
     first, *_, last = ["", *part.strip().split("\n")]
     is_ours = part.startswith("kakeya: ") and last.startswith(_BRANCH)
     return f"{first}{last}" if is_ours else ""

@@ -17,7 +17,7 @@ def grade(word: str) -> str:
 
 
 def color(grade: str) -> str:
-    """Return the colour of a grade in a terminal; none for an empty one."""
+    """Return the colour of a grade in a terminal; no colour for an empty grade."""
     return _COLORS.get(grade, "")
 
 
@@ -34,7 +34,7 @@ def badges(shown: Conclusion) -> list[tuple[str, str]]:
 
 
 def spaced(word: str) -> str:
-    """Return a state as people write it."""
+    """Return a state's name with spaces in place of underscores."""
     return word.replace("_", " ")
 
 
