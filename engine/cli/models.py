@@ -66,23 +66,48 @@ def get_command(name: str) -> None:
 
 
 def _list(*, as_json: bool) -> None:
+    from bridge.common import host
+    from engine.checkpoints import hub
     from engine.models.catalogue import pairs
+    from engine.models.sizes import most_weights
 
-    named = pairs()
+    named, most, memory = pairs(), most_weights(), host.memory_bytes()
     if as_json:
-        click.echo(json.dumps({"pairs": named}, allow_nan=False))
+        memory_facts = {"memory_bytes": memory, "most_weight_bytes": most}
+        click.echo(json.dumps({"pairs": named, **memory_facts}, allow_nan=False))
         return
-    name, channel = (max(len(pair[key]) for pair in named) for key in ("name", "channel"))
-    for pair in named:
-        if pair["source"] == "bundled":
-            state = "bundled" if pair["here"] else "bundled, not part of this installation"
-        else:
-            state = "on this machine" if pair["here"] else "get it: " + " && ".join(pair["get"])
-        click.echo(f"{pair['name']:{name}}  {pair['channel']:{channel}}  {state}")
+    fitting = {pair["name"] for pair in named if pair["fits"]}
+    rows = [(pair["name"], pair["channel"], _size(pair), _state(pair, fitting)) for pair in named]
+    name, channel, size = (max(map(len, column)) for column in list(zip(*rows, strict=True))[:3])
+    for row in rows:
+        click.echo(f"{row[0]:{name}}  {row[1]:{channel}}  {row[2]:>{size}}  {row[3]}")
     click.echo(
-        "\nColumns: name, channel, state. Besides these names, --model takes a folder or a hub id of any model that "
-        "mlx-lm loads."
+        "\nColumns: name, channel, size of the weights without drafter (~ published, otherwise on this disk), state. "
+        f"Weights fit if they take at most {most / 1e9:.1f} of this machine's {memory / 1e9:.1f} GB of memory: caches, "
+        "drafters and the system need the rest. On a CPU, half-precision weights take twice their size, unless "
+        "--dtype says `stored`. No command chooses a smaller model by itself. Besides these names, "
+        "--model takes a folder or a hub id of any model that mlx-lm loads."
     )
+    if hub.is_offline():
+        click.echo("HF_HUB_OFFLINE is set, so nothing can be downloaded: unset it first.")
+
+
+def _size(pair: dict[str, Any]) -> str:
+    if pair["weight_bytes"] is None:
+        return "-"
+    size = pair["weight_bytes"] / 1e9
+    return f"{'~' if pair['published_size'] else ''}{size:.{0 if size >= 10 else 1 if size >= 1 else 2}f} GB"  # noqa: PLR2004 - two digits
+
+
+def _state(pair: dict[str, Any], fitting: set[str]) -> str:
+    if pair["source"] == "bundled":
+        state = "bundled" if pair["here"] else "bundled, not part of this installation"
+    else:
+        state = "on this machine" if pair["here"] else "get it: " + " && ".join(pair["get"])
+    if pair["fits"] is not False:
+        return state
+    smaller = f" ({pair['four_bit']} fits)" if pair["four_bit"] in fitting else ""
+    return f"does not fit this machine's memory{smaller}; {state}"
 
 
 def _show(facts: dict[str, Any], verdict: str) -> None:

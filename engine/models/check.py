@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from bridge.common import environment
 from engine.checkpoints import files, hub
+from engine.checkpoints.published import FOUR_BIT, four_bit_name
 from engine.errors import BadInput, EngineError
 from engine.models import registry
 from engine.models.fit import check_fit, refuse_drafter
@@ -133,10 +134,11 @@ def _check_memory(parts: list[_CheckedModel]) -> None:
     needed = sum(files.loaded_bytes(part.folder, dtype.size if dtype else None) for part in parts)
     there = host.memory_bytes()
     if needed > there:
+        smaller = four_bit_name(parts[0].id) if parts[0].id in FOUR_BIT else None
         whose = "target and drafter together" if len(parts) > 1 else parts[0].id
         raise BadInput(
             f"the weights of {whose} take {needed / 1e9:.1f} GB, and this machine has {there / 1e9:.1f} GB of memory",
-            "choose a smaller or a quantized model",
+            "choose a smaller or a quantized model" + (f", such as {smaller}" if smaller else ""),
         )
 
 

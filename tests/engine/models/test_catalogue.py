@@ -3,7 +3,7 @@
 import pytest
 
 from engine.cache import spec
-from engine.checkpoints.published import ALONE, PUBLISHED
+from engine.checkpoints.published import ALONE, FOUR_BIT, PUBLISHED, SIZES
 from engine.models import catalogue, registry
 from engine.serve.channels import Channel
 
@@ -22,7 +22,8 @@ MLX = {"qwen3-4b", "qwen3-8b", "llama-3.1-8b-instruct", "qwen3.5-4b", "mistral-7
 
 
 def test_the_nine_and_the_five_are_there():
-    assert set(catalogue.ENTRIES) == TORCH | MLX
+    full = {name for name in catalogue.ENTRIES if not name.endswith("-4bit")}
+    assert full == TORCH | MLX
     assert {name for name in MLX if catalogue.ENTRIES[name].draft is None} == {"mistral-7b-instruct-v0.3"}
     assert not set(PUBLISHED) & set(ALONE)
 
@@ -48,3 +49,18 @@ def test_figures_belong_to_channels(name):
         channel = Channel(name, cache, boundary)
         assert Channel.parse(str(channel)) == channel
         assert boundary >= catalogue.ENTRIES[name].boundary
+
+
+@pytest.mark.parametrize("name", FOUR_BIT)
+def test_weights_of_four_bits_have_the_drafter_and_the_rules_of_the_full_ones(name):
+    full, small = registry.find(name), registry.find(f"{name}-4bit")
+    assert small.target == FOUR_BIT[name] != full.target
+    assert small.draft == full.draft
+    assert catalogue.least_boundary(f"{name}-4bit", "e8@q10") == catalogue.least_boundary(name, "e8@q10")
+    known = catalogue.entry(f"{name}-4bit")
+    assert known is None or (known.measured == {} and known.thinks == catalogue.ENTRIES[name].thinks)
+
+
+def test_every_published_target_has_a_size_and_four_bits_are_smaller():
+    assert set(SIZES) == {*PUBLISHED, *ALONE}
+    assert all(SIZES[f"{name}-4bit"] < SIZES[name] / 2.5 for name in FOUR_BIT)

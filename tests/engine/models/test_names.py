@@ -3,6 +3,7 @@ import json
 import pytest
 from huggingface_hub import constants
 
+from bridge.common import host
 from engine import cli, models
 from engine.cache.spec import parse
 from engine.checkpoints.published import nearest_name
@@ -63,8 +64,46 @@ def test_the_list_is_readable_without_json(capsys, monkeypatch, tmp_path):
     code, said = _run(capsys)
     assert code == 0
     first, *_ = said.out.splitlines()
-    assert first.split(None, 2) == ["tiny", "tiny@e8-q38", "bundled, not part of this installation"]
+    assert first.split(None, 3) == ["tiny", "tiny@e8-q38", "-", "bundled, not part of this installation"]
     assert "get it: hf download Qwen/Qwen3-8B && hf download z-lab/Qwen3-8B-DFlash-b16" in said.out
+
+
+NOT = "does not fit this machine's memory"
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "full", "small"),
+    [
+        (64, "~16 GB get it", "~4.6 GB get it"),
+        (16, f"~16 GB {NOT} (qwen3-8b-4bit fits); get it", "~4.6 GB get it"),
+        (4, f"~16 GB {NOT}; get it", f"~4.6 GB {NOT}; get it"),
+    ],
+)
+def test_the_list_says_what_fits_this_machine(gigabytes, full, small, capsys, monkeypatch):
+    monkeypatch.setattr(host, "memory_bytes", lambda: gigabytes << 30)
+    _, said = _run(capsys)
+    lines = {line.split()[0]: " ".join(line.split()) for line in said.out.splitlines() if "@" in line}
+    assert full in lines["qwen3-8b"]
+    assert small in lines["qwen3-8b-4bit"]
+    assert f"at most {0.75 * (gigabytes << 30) / 1e9:.1f} of this machine's" in said.out
+    assert "HF_HUB_OFFLINE is set" in said.out
+
+
+def test_the_size_on_disk_counts_as_soon_as_there_is_one(capsys, hub, monkeypatch):
+    monkeypatch.setattr(host, "memory_bytes", lambda: 4000)
+    target, _ = registry.PUBLISHED["qwen3-8b"]
+    _put(hub, target)
+    (hub / f"models--{target.replace('/', '--')}" / "snapshots" / "0123" / "model.safetensors").write_bytes(
+        bytes(3001)
+    )
+    _, said = _run(capsys, "--json")
+    listed = json.loads(said.out)
+    pairs = {pair["name"]: pair for pair in listed["pairs"]}
+    assert (listed["memory_bytes"], listed["most_weight_bytes"]) == (4000, 3000)
+    about = ("weight_bytes", "published_size", "fits", "four_bit")
+    assert [pairs["qwen3-8b"][key] for key in about] == [3001, False, False, "qwen3-8b-4bit"]
+    assert [pairs["glm-4-9b-chat"][key] for key in about] == [19_000_000_000, True, False, None]
+    assert pairs["tiny"]["weight_bytes"] > 1_000_000
 
 
 def test_options_of_the_check_need_the_check(capsys):
