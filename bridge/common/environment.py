@@ -70,6 +70,11 @@ def set_offline() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
 
 
+def set_hub_cache(folder: Path) -> None:
+    """Have huggingface_hub keep its files in a folder. Has an effect only before that package is imported."""
+    os.environ["HF_HUB_CACHE"] = str(expand(folder).absolute())
+
+
 def make_paths_absolute(*names: str) -> None:
     """Make paths in variables absolute, so that they stay valid when this process changes its folder."""
     for name in names:

@@ -1,14 +1,16 @@
 """``kakeya-engine serve``: the OpenAI-compatible server."""
 
 import re
-import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bridge.common.cli.commands import EXISTING_FILE, FILE, FOLDER, REFERENCE, flag, option
 from engine.cli.types import CACHE_SPEC, DTYPES
+
+if TYPE_CHECKING:
+    from engine.serve.settings import Settings
 
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(i?b)?", re.IGNORECASE)
 DEFAULT, DRAFTING = "tiny-chat", "tiny"  # the models that are served by default, without and with a drafter
@@ -123,21 +125,28 @@ def command(
         options["draft"] = "dflash"
     if not models:  # the bundled chat model has no drafter
         models = (DEFAULT,) if options["draft"] in WITHOUT_DRAFTER else (DRAFTING,)
-    key = _key(api_key_file, token_file)
+    settings = settings_of(
+        models=models, api_key=key_of(api_key_file, token_file), token_file=token_file, **options
+    )
+    from engine.serve.main import run
+
+    run(settings, prewarm=prewarm)
+
+
+def settings_of(*, models: tuple[str, ...], api_key: str | None, **options: Any) -> "Settings":
+    """Return the server's settings; UsageError for a wrong cache, or an address that needs a key."""
     from bridge.reports.cache_spec import parse
     from engine.serve.http.guard import is_loopback
     from engine.serve.settings import Settings
 
     parse(options["cache"])
-    if key is None and not is_loopback(options["host"]):
+    if api_key is None and not is_loopback(options["host"]):
         raise click.UsageError(f"--host {options['host']} is not loopback: give --api-key-file too")
-    from engine.serve.main import run
-
-    settings = Settings(tuple(dict.fromkeys(models)), api_key=key, token_file=token_file, **options)
-    run(settings, prewarm=prewarm)
+    return Settings(models=tuple(dict.fromkeys(models)), api_key=api_key, **options)
 
 
-def _key(key_file: Path | None, token_file: Path | None) -> str | None:
+def key_of(key_file: Path | None, token_file: Path | None = None) -> str | None:
+    """Return the API key in a file; UsageError if it cannot be read or is weak. The token's file may be written."""
     path = key_file or token_file
     if path is None:
         return None
@@ -154,10 +163,3 @@ def _key(key_file: Path | None, token_file: Path | None) -> str | None:
     if reason := weakness(key):
         raise click.UsageError(f"the API key in {path} {reason}")
     return key
-
-
-def main() -> None:
-    """Run ``kakeya-sidecar-mlx``: the same command under its earlier name."""
-    from engine.cli import main as engine
-
-    engine(["--version"] if "--version" in sys.argv[1:] else ["serve", *sys.argv[1:]])

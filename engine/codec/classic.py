@@ -6,18 +6,16 @@ lattice, and vectors whose norm exceeds half precision (65504) become infinite.
 ``engine.codec.voronoi`` has neither property.
 """
 
-import math
 from dataclasses import dataclass
 
 from engine.codec import hadamard
 from engine.codec.lattice import nearest_d, nearest_e8
+from engine.codec.spec import BLOCK_SIZES, published_bits
 from engine.errors import BadInput
 from engine.mx import mx
 
 EPS = 2.0**-23  # float32's machine epsilon; as a half it is subnormal but not zero
-SIZES = {"d4": 4, "e8": 8}
 LARGEST_RANGE = 1 << 20  # so that coordinates stay in the range that engine.codec.lattice can round
-SIDE_BITS = 32  # norm and maximum, in half precision each
 
 
 @dataclass(frozen=True)
@@ -33,20 +31,17 @@ class ClassicCodec:
     q_range: int = 38  # half the side of the cube in lattice units, at least 1
 
     def __post_init__(self) -> None:
-        if self.lattice not in SIZES:
+        if self.lattice not in BLOCK_SIZES:
             raise BadInput(f"no lattice {self.lattice!r}", "e8 or d4")
-        if self.dim < SIZES[self.lattice] or self.dim & (self.dim - 1):
+        if self.dim < BLOCK_SIZES[self.lattice] or self.dim & (self.dim - 1):
             raise BadInput(f"the published codec has no dim {self.dim}", "a power of two, at least one block")
         if not 1 <= self.q_range <= LARGEST_RANGE:
             raise BadInput(f"q_range is {self.q_range}, it has to be from 1 to {LARGEST_RANGE}")
 
     @property
     def bits_per_vector(self) -> int:
-        """Nominal bits of a vector: per block, the logarithm of its number of points, rounded up; and two halves."""
-        size = SIZES[self.lattice]
-        saved = 1 if self.lattice == "d4" else 0
-        block = math.ceil(size * math.log2(2 * self.q_range + 1) - saved)
-        return self.dim // size * block + SIDE_BITS
+        """Nominal bits of a vector."""
+        return published_bits(self.lattice, self.dim, self.q_range)
 
     def roundtrip(self, x: mx.array) -> mx.array:
         """Return the reconstruction of ``[..., dim]``, in its type; float32 inside."""
@@ -70,6 +65,6 @@ class ClassicCodec:
 
     def _nearest(self, z: mx.array) -> mx.array:
         """Return the nearest lattice points of consecutive blocks of ``[n, dim]``."""
-        blocks = z.reshape(z.shape[0], -1, SIZES[self.lattice]).swapaxes(1, 2)
+        blocks = z.reshape(z.shape[0], -1, BLOCK_SIZES[self.lattice]).swapaxes(1, 2)
         point = nearest_e8(blocks)[0] if self.lattice == "e8" else nearest_d(blocks)
         return point.swapaxes(1, 2).reshape(z.shape)

@@ -11,7 +11,8 @@ import math
 
 import numpy as np
 
-from engine.codec.classic import SIZES, ClassicCodec
+from engine.codec.classic import ClassicCodec
+from engine.codec.spec import BLOCK_SIZES
 from engine.mx import mx
 
 FOUR = 4
@@ -25,9 +26,9 @@ def pack(codec: ClassicCodec, x: mx.array) -> mx.array:
     cosets: list[np.ndarray] = []
     if codec.lattice == "e8":
         # Blocks with half-integer coordinates (E8's second coset).
-        coset = (twice.reshape(len(twice), -1, SIZES["e8"]) % 2 == 1).any(axis=2)
+        coset = (twice.reshape(len(twice), -1, BLOCK_SIZES["e8"]) % 2 == 1).any(axis=2)
         half = np.where(twice == -side, side, np.where(twice == side, side + 1, (twice + side - 1) // 2))
-        words = np.where(np.repeat(coset, SIZES["e8"], axis=1), half, words)
+        words = np.where(np.repeat(coset, BLOCK_SIZES["e8"], axis=1), half, words)
         cosets, base = [coset], side + 2
     numbers = (words.reshape(len(twice), -1, FOUR) * base ** np.arange(FOUR)).sum(axis=2)
     bits = (numbers[..., None] >> np.arange(math.ceil(FOUR * math.log2(base)))) & 1

@@ -25,6 +25,20 @@ BETA_GAP = 16  # a block with its beta bit set is coarser by this many steps: a 
 SHIFT = (0, 1, 2, 3, 4, 5, 6, 8)
 UNIT = 16  # the denominator of SHIFT: a half-integer point times UNIT, minus SHIFT, is an exact integer
 
+BLOCK_SIZES = {"d4": 4, "e8": 8}  # of the published codec's lattices
+SIDE_BITS = 32  # the published codec's norm and maximum, in half precision each
+
+
+def published_bits(lattice: str, dim: int, q_range: int) -> int:
+    """Return the published codec's nominal bits of a vector.
+
+    They are the logarithm of the number of points of each block, rounded up, and two halves.
+    """
+    size = BLOCK_SIZES[lattice]
+    saved = 1 if lattice == "d4" else 0
+    block = math.ceil(size * math.log2(2 * q_range + 1) - saved)
+    return dim // size * block + SIDE_BITS
+
 
 def safe_margin(q: int) -> int:
     """Return the steps above a block's norm at which it surely has a codeword near it, for the nesting ratio q.

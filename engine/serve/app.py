@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
@@ -20,7 +20,7 @@ from engine.serve.errors import ApiError, late
 from engine.serve.http import webpage
 from engine.serve.http.guard import Guard, read_body
 from engine.serve.http.streams import COMMENT, EventStream, unless_gone
-from engine.serve.protocol import Body, ChatRequest, CompletionRequest, parse
+from engine.serve.protocol import Body, ChatRequest, CompletionRequest, Sampled, parse
 from engine.serve.server import OVERDUE, Server
 
 REF = "#/components/schemas/{model}"
@@ -28,8 +28,24 @@ BEGIN_SECONDS = 5.0  # within this time, a stream's request may still be refused
 AT_ONCE = 0.5  # the same for its answers
 
 
-def make_app(server: Server) -> FastAPI:
-    """Return the ASGI application of a server."""
+class Listing(Protocol):
+    """A server's description of itself: the answers of the routes that only tell."""
+
+    def models(self, server: Server) -> dict[str, Any]:
+        """Answer ``GET /v1/models``."""
+
+    def model(self, server: Server, name: str) -> dict[str, Any]:
+        """Answer ``GET /v1/models/NAME``; ApiError 404 if there is none."""
+
+    def health(self, server: Server) -> dict[str, Any]:
+        """Answer ``GET /health``."""
+
+    def stats(self, server: Server) -> dict[str, Any]:
+        """Answer ``GET /v1/kakeya/stats``."""
+
+
+def make_app(server: Server, about: Listing = listing) -> FastAPI:
+    """Return the ASGI application of a server, which describes itself by ``about``."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -53,7 +69,7 @@ def make_app(server: Server) -> FastAPI:
         )
     _on_errors(app)
     _routes(app, server)
-    _figures(app, server)
+    _figures(app, server, about)
     schemas = app.openapi().setdefault("components", {}).setdefault("schemas", {})
     for kind in (ChatRequest, CompletionRequest, MessagesRequest, CountRequest, ResponsesRequest):
         schemas |= kind.model_json_schema(by_alias=True, ref_template=REF).get("$defs", {})
@@ -78,30 +94,31 @@ def _dialect(app: FastAPI, server: Server, name: str, path: str, kind: type[Body
 
     @app.post(path, name=name, openapi_extra=_takes(kind))
     async def answer(request: Request) -> Response:
-        body: Any = parse(kind, await read_body(request, server.settings))
+        also = server.fields if issubclass(kind, Sampled) else ()
+        body: Any = parse(kind, await read_body(request, server.settings), also)
         if body.stream:
             return await _stream(request, server, dialect, body)
         return JSONResponse(await unless_gone(request, _whole(server, dialect, body)))
 
 
-def _figures(app: FastAPI, server: Server) -> None:
+def _figures(app: FastAPI, server: Server, about: Listing) -> None:
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        return listing.models(server)
+        return about.models(server)
 
     @app.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
-        return listing.model(server, name)
+        return about.model(server, name)
 
     @app.get("/health")
     async def health(response: Response) -> dict[str, Any]:
-        state = listing.health(server)
+        state = about.health(server)
         response.status_code = 200 if state["reason"] is None else 503
         return state
 
     @app.get("/v1/kakeya/stats")
     async def stats() -> dict[str, Any]:
-        return listing.stats(server)
+        return about.stats(server)
 
     async def page(request: Request) -> Response:
         return webpage.answer(request.url.path)

@@ -17,31 +17,33 @@ from engine.serve.settings import drafter_of
 
 def models(server: Server) -> dict[str, Any]:
     """Return the answer to ``GET /v1/models``."""
-    return {"object": "list", "data": [_entry(server, name) for name in server.names]}
+    return {"object": "list", "data": [entry(server, name) for name in server.names]}
 
 
 def model(server: Server, name: str) -> dict[str, Any]:
     """Return the entry of a model or of one of its channels; ApiError 404 if there is none."""
     channel = None if name in server.names else server.channel(name)
     if channel is not None and channel.boundary >= least_boundary(server.names[channel.short], channel.cache):
-        entry = _entry(server, channel.short)
-        entry["x_kakeya"] |= {"cache": channel.cache, "boundary": channel.boundary}
-        return {**entry, "id": name}
+        shown = entry(server, channel.short)
+        shown["x_kakeya"] |= {"cache": channel.cache, "boundary": channel.boundary}
+        return {**shown, "id": name}
     if name not in server.names:
         raise ApiError(404, f"There is no model {name[:100]!r} here.", param="model", code="model_not_found")
-    return _entry(server, name)
+    return entry(server, name)
 
 
 def health(server: Server) -> dict[str, Any]:
     """Return the answer to ``GET /health``: 503 if no request can be served, with the reason."""
     engine, state = server.engine, server.engine.health()
+    listed = server.settings.listed  # may be absent
     reason = state.trouble
     if reason is None and not state.loading and state.unloadable.keys() >= {*server.names.values()}:
         reason = f"no model can be loaded: {next(iter(state.unloadable.values()))}"
     missing = [
         name
         for name, reference in server.names.items()
-        if reference not in engine.models and not _availability(reference, server.settings.draft)["available"]
+        if reference not in (*listed, *engine.models)
+        and not availability(reference, server.settings.draft)["available"]
     ]
     degraded = state.broken or missing
     return {
@@ -72,7 +74,8 @@ def stats(server: Server) -> dict[str, Any]:
     }
 
 
-def _entry(server: Server, name: str) -> dict[str, Any]:
+def entry(server: Server, name: str) -> dict[str, Any]:
+    """Return the entry of a model in ``/v1/models``."""
     reference = server.names[name]
     resident = server.engine.models.get(reference)
     about: dict[str, Any] = {
@@ -81,7 +84,7 @@ def _entry(server: Server, name: str) -> dict[str, Any]:
         "boundary": max(server.settings.boundary, least_boundary(reference, server.settings.cache)),
         "draft": server.settings.draft,
         **catalogued(name, reference, resident),
-        **_availability(reference, server.settings.draft),
+        **availability(reference, server.settings.draft),
     }
     if resident is not None:
         about |= {
@@ -111,7 +114,7 @@ def catalogued(name: str, reference: str, resident: Model | None = None) -> dict
     }
 
 
-def _availability(reference: str, draft: str) -> dict[str, Any]:
+def availability(reference: str, draft: str) -> dict[str, Any]:
     """Return which parts of a model are on this machine's disk. Downloads nothing."""
     try:
         parts = {role: at for role, _, at in registry.find(reference, drafter_of(draft)).parts()}

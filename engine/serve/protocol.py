@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
@@ -177,8 +178,12 @@ class Overrides(BaseModel):
     token_ids: bool | None = None
 
 
-def parse(kind: type[AnyBody], body: bytes) -> AnyBody:
-    """Parse a request; ApiError 400 for a value or field that cannot be applied, 422 for an unknown option."""
+def parse(kind: type[AnyBody], body: bytes, also: Sequence[str] = ()) -> AnyBody:
+    """Parse a request, which may have the fields ``also`` too.
+
+    Raises:
+        ApiError: 400 for a value or field that cannot be applied, 422 for an unknown option.
+    """
     try:
         request = kind.model_validate_json(body)
         if MANY_DIGITS.search(body) is not None:
@@ -192,7 +197,7 @@ def parse(kind: type[AnyBody], body: bytes) -> AnyBody:
         named = (extra.get(name) for name in fields.LIMITS)
         limits = (each for each in named if type(each) is int and 1 <= each <= MOST_TOKENS)
         setattr(request, own[0], next(limits, None))
-    declared = {*kind.model_fields, *kind.elsewhere}
+    declared = {*kind.model_fields, *kind.elsewhere, *also}
     request.ignored.extend(fields.check(declared, {**request.__dict__, **extra}))
     return request
 

@@ -34,6 +34,7 @@ class Resident(Model):
 
     pair: Pair
     joint: BatchedForward = field(repr=False)  # computes the rounds of several answers together
+    block_size: int | None = None  # the most rows of a DFlash block; None for the drafter's own
     agreement: Agreement | None = None  # whether blocks give single rows' results; None if it verifies none
     # Counts the drafter's drafts of all answers.
     watch: AcceptanceWatch = field(default_factory=AcceptanceWatch, init=False, repr=False)
@@ -45,6 +46,25 @@ class Resident(Model):
         init=False,
         repr=False,
     )
+
+    def limit(self, context: int | None, block_size: int | None) -> None:
+        """Limit the context and the blocks of a model that was just loaded.
+
+        Raises:
+            BadInput: the drafter was trained with smaller blocks.
+        """
+        if context is not None:
+            self.context = min(self.context, context)
+        draft = self.pair.draft
+        if block_size is None or draft is None:
+            return
+        if block_size > draft.config.verified_rows:
+            raise BadInput(
+                f"a block of {block_size} rows is larger than the {draft.config.verified_rows} of the drafter",
+                "give a smaller block size, or leave it out",
+            )
+        self.block_size = block_size
+        self.agreement = measure_agreement(self.pair.target, draft, block_size=block_size)
 
     def load_package(self) -> Package:
         """Return the ``dflash`` package's form of this model, loaded once; NotInjectedError if it cannot be used."""

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from engine.errors import BadInput, EngineError
 from engine.models import catalogue
@@ -37,6 +37,8 @@ class Chosen:
 class Server:
     """The server's state; everything here runs in the event loop. ``start`` creates the backend."""
 
+    fields: ClassVar[tuple[str, ...]] = ()  # request fields of another program that ``choose`` reads
+
     def __init__(self, settings: Settings, start: Start) -> None:
         self.settings = settings
         self.metrics = Metrics()
@@ -48,7 +50,9 @@ class Server:
         watch("kakeya_waiting", "Answers that are queued.", lambda: engine.waiting)
         watch("kakeya_cache_bytes", "Caches of answers.", lambda: engine.memory().caches)
         watch("kakeya_prefix_bytes", "Kept prefixes.", lambda: engine.memory().prefixes)
-        self.names = names_of(settings.models)
+        self.names = names_of((*settings.models, *settings.listed))
+        if settings.model_id is not None:
+            self.names = dict.fromkeys([settings.model_id], *self.names.values())
 
     def choose(self, request: Sampled) -> Chosen:
         """Return the model and cache for a request; ApiError 404 or 422 if they do not exist."""
@@ -74,6 +78,10 @@ class Server:
                 raise ApiError(404, message, param="model", code="model_not_found")
             raise ApiError(422, message, param="x_kakeya.boundary", code="invalid_override")
         return Chosen(request.model, reference, cache, boundary, wanted)
+
+    def reported(self, report: dict[str, Any]) -> dict[str, Any]:
+        """Return what an answer's ``x_kakeya`` says."""
+        return report
 
     def channel(self, name: str) -> Channel | None:
         """Parse a channel's name; None if it is not a channel of one of the models."""
@@ -179,7 +187,7 @@ class PendingAnswer:
     def __init__(
         self, server: Server, chosen: Chosen, prompts: list[list[int]], options: Options, request: Sampled
     ) -> None:
-        self.model = chosen.requested
+        self.model, self._reported = chosen.requested, server.reported
         self._about = {"sampling": sampling_of(options), "ignored": request.ignored}
         self.prompt_tokens = sum(map(len, prompts))
         self._events: asyncio.Queue[Piece | Failed] = asyncio.Queue()
@@ -217,7 +225,7 @@ class PendingAnswer:
                 self.cancel()
                 raise event.error
             self._left -= event.finish_reason is not None
-            yield replace(event, report=event.report | self._about) if event.report else event
+            yield replace(event, report=self._reported(event.report | self._about)) if event.report else event
 
     async def _next(self) -> Piece | Failed:
         """Wait for the next event. The request ends in time even if the engine's thread is stuck."""

@@ -14,6 +14,8 @@ class Settings:
     """The server's settings. Sizes are in bytes. Each limit bounds the cost of a client's request."""
 
     models: tuple[str, ...] = ("tiny-chat",)  # names, folders or hub ids that requests may name
+    listed: tuple[str, ...] = ()  # more of them; whether they can be had is checked once a request names them
+    model_id: str | None = None  # the name of the only model in requests; None for names of the models' own
     cache: str = "raw"  # the cache spec of requests that name none
     boundary: int = 0  # how many of the first and last layers of such caches stay raw
     draft: str = "auto"  # one of backend.DRAFTS, or the reference to a drafter
@@ -41,6 +43,9 @@ class Settings:
     print_ready: bool = (
         False  # say on standard output when requests are answered, instead of the address at the start
     )
+    max_resident: int | None = None  # maximum number of loaded models; None for no limit
+    context: int | None = None  # maximum tokens of prompt and answer together; None for each model's own
+    block_size: int | None = None  # the most rows of a DFlash block; None for the drafter's own
     idle_seconds: float = 0.0  # a model without requests for this time is unloaded; 0 for never
 
 

@@ -61,6 +61,11 @@ class GracefulServer(uvicorn.Server):
             _leave(ExitCode.FAILED, "the engine did not stop in time")
         _leave(ExitCode.INTERRUPTED if self._signal == signal.SIGINT else ExitCode.SUCCEEDED)
 
+    def end(self, reason: str) -> None:
+        """End the process with exit code 1, because it cannot do its work. Any thread may call this."""
+        log.error("%s; the server ends", reason)
+        self._reason, self.should_exit = reason, True
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Begin to end on the first signal; end at once on the second."""
         if self._signal is not None:

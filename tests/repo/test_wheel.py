@@ -142,6 +142,7 @@ def test_the_programs_are_installed(unpacked):
         "kakeya = bridge.cli:main",
         "kakeya-bridge = bridge.cli:main",
         "kakeya-engine = engine.cli:main",
+        "kakeya-mlx-server = engine.cli.mlx_server:main",
         "kakeya-runner = runner.cli:main",
-        "kakeya-sidecar-mlx = engine.cli.serve:main",
+        "kakeya-sidecar-mlx = engine.cli.sidecar:main",
     ]

@@ -11,8 +11,8 @@ import numpy as np
 
 from bridge.reports import kinds
 from engine.codec.affine import AffineCodec
-from engine.codec.classic import SIZES, ClassicCodec
-from engine.codec.spec import BITS
+from engine.codec.classic import ClassicCodec
+from engine.codec.spec import BITS, BLOCK_SIZES
 from engine.codec.voronoi import VoronoiCodec
 from engine.errors import BadInput
 from engine.mx import mx
@@ -83,7 +83,7 @@ def entries(dim: int, plan: RatePlan) -> Iterator[Entry]:
             run = _stored(AffineCodec(dim, bits, group, rotated))
             yield _entry("affine", bits, run, group, rotated=rotated)
     if "classic" in plan.codecs and dim & (dim - 1) == 0:
-        for lattice, q in itertools.product(sorted(SIZES), plan.q_ranges):
+        for lattice, q in itertools.product(sorted(BLOCK_SIZES), plan.q_ranges):
             run = _nominal(ClassicCodec(lattice, dim, q))
             yield _entry(f"{lattice} Q{q}", q, run, rotated=True, nominal=True)
     if "voronoi" in plan.codecs:

@@ -31,6 +31,8 @@ class Admission:
 
         ``used_bytes`` are reserved for running answers, by model. ApiError 503 if the model is larger than the budget.
         """
+        if not self._residents.make_place(name, used_bytes):
+            return False
         budget = self._settings.memory_budget
         if budget is None or not (needed := self._residents.expected(name)):
             return True

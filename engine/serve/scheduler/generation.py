@@ -83,7 +83,9 @@ class Generation:
             stops=stops,
             policy=self._policies[0],
             room=options.max_tokens,
-            blocks=block_limits(proposer, lookup=lookup is not None),
+            blocks=block_limits(
+                proposer, lookup=lookup is not None, size=self.resident.block_size if proposer else None
+            ),
         )
 
     def turn(self, output: Any = None) -> Piece | Awaited | None:

@@ -58,7 +58,9 @@ class Residents:
             log.info("loading %s", name)
             once = self.settings.memory_budget is not None
             try:
-                self.by_name[name] = load_resident(name, self.settings.draft, self.settings.dtype, once=once)
+                resident = load_resident(name, self.settings.draft, self.settings.dtype, once=once)
+                resident.limit(self.settings.context, self.settings.block_size)
+                self.by_name[name] = resident
             except Exception as error:
                 self.unloadable[name] = " ".join(str(error).split())[:300]
                 raise
@@ -97,6 +99,21 @@ class Residents:
                 freed += self.by_name[name].nbytes
                 self._unload(name, "pressure")
         return freed
+
+    def make_place(self, name: str, busy: Collection[str]) -> bool:
+        """Return whether the limit on loaded models has a place for one more, for which idle ones are unloaded."""
+        most = self.settings.max_resident
+        if most is None or name in self.by_name:
+            return True
+        idle = sorted(
+            (each for each in self.by_name if each not in busy), key=lambda each: self.by_name[each].used
+        )
+        excess = max(0, len(self.by_name) + 1 - most)
+        if excess > len(idle):
+            return False
+        for each in idle[:excess]:
+            self._unload(each, "pressure")
+        return True
 
     def idle_bytes(self, busy: Collection[str]) -> int:
         """Return the number of bytes that unloading all idle models would free."""

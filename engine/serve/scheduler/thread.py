@@ -78,6 +78,7 @@ class EngineThread:
         self.models = self.residents.by_name
         self._admission = Admission(settings, self.residents, self.prefixes)
         self._scheduler = Scheduler(metrics, self.residents, wake, self._live)
+        self._limited = settings.memory_budget is not None or settings.max_resident is not None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -218,7 +219,7 @@ class EngineThread:
             except queue.Empty:
                 return
             idle = False
-            if isinstance(message, Load) and self.settings.memory_budget is None:
+            if isinstance(message, Load) and not self._limited:
                 self._queue.appendleft(message)  # this load delays no waiting job
             elif isinstance(message, Job) and message.model in self._granted:
                 # The job had its turn when the load of its model began.
@@ -266,7 +267,7 @@ class EngineThread:
         resident = self.residents.get(first.model)
         if isinstance(first, Load):
             if first.resident.set_running_or_notify_cancel():  # else the client has left meanwhile
-                if self.settings.memory_budget is not None:
+                if self._limited:
                     self._granted[first.model] = time.monotonic() + GRACE
                 first.resident.set_result(resident)
             return True

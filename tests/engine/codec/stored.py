@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from engine.codec.classic import SIZES, ClassicCodec
+from engine.codec.classic import ClassicCodec
+from engine.codec.spec import BLOCK_SIZES
 from engine.mx import mx
 
 FOUR = 4
@@ -23,7 +24,7 @@ def width(codec: ClassicCodec) -> int:
 
 def row_bytes(codec: ClassicCodec) -> int:
     """Return the stored bytes of a vector."""
-    bits = codec.dim // FOUR * width(codec) + (codec.dim // SIZES["e8"] if codec.lattice == "e8" else 0)
+    bits = codec.dim // FOUR * width(codec) + (codec.dim // BLOCK_SIZES["e8"] if codec.lattice == "e8" else 0)
     return SIDE_BYTES + math.ceil(bits / 8)
 
 
@@ -36,11 +37,11 @@ def unpack(codec: ClassicCodec, rows: mx.array) -> mx.array:
     numbers = bits[:, : count * width(codec)].reshape(len(flat), count, width(codec)).astype(np.int64)
     numbers = (numbers << np.arange(width(codec))).sum(axis=2)
     words = (numbers[..., None] // base(codec) ** np.arange(FOUR)) % base(codec)
-    words = words.reshape(len(flat), -1, SIZES[codec.lattice])
+    words = words.reshape(len(flat), -1, BLOCK_SIZES[codec.lattice])
     side = 2 * codec.q_range
     twice = 2 * words - side
     if codec.lattice == "e8":
-        coset = bits[:, count * width(codec) :][:, : codec.dim // SIZES["e8"]].astype(bool)[..., None]
+        coset = bits[:, count * width(codec) :][:, : codec.dim // BLOCK_SIZES["e8"]].astype(bool)[..., None]
         half = np.where(words < side, 2 * words - side + 1, np.where(words == side, -side, side))
         twice = np.where(coset, half, twice)
     point = mx.array((twice / 2).reshape(len(flat), -1).astype(np.float32))

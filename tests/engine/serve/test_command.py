@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import httpx
 import pytest
@@ -88,25 +87,21 @@ def test_help_needs_no_model():
     assert "OpenAI" in done.stdout
 
 
-@pytest.mark.parametrize("script", ["kakeya-engine", "kakeya-sidecar-mlx"])
-def test_version(script):
-    path = Path(sys.executable).with_name(script)
-    if not path.exists():
-        pytest.skip("the package is not installed with its scripts")
-    done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
+@pytest.mark.parametrize("program", ["engine.cli", "engine.cli.sidecar", "engine.cli.mlx_server"])
+def test_version(program):
+    argv = [sys.executable, "-P", "-c", f"from {program} import main; main()", "--version"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0
     assert done.stdout.startswith("kakeya-engine ")
 
 
 @pytest.mark.long
 def test_earlier_name_and_options(tmp_path):
-    """The console script that is installed beside this Python, with every option that it had."""
-    script = Path(sys.executable).with_name("kakeya-sidecar-mlx")
-    if not script.exists():
-        pytest.skip("the package is not installed with its scripts")
+    """The earlier program, with every option that it had."""
+    script = [sys.executable, "-P", "-c", "from engine.cli.sidecar import main; main()"]
     options = ("--host", "127.0.0.1", "--port", "0", "--device", "cpu", "--enable-dflash", "--prewarm")
     with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen([script, *options], stdout=subprocess.PIPE, stderr=log)
+        process = subprocess.Popen([*script, *options], stdout=subprocess.PIPE, stderr=log)
     try:
         url = process.stdout.readline().decode().strip()
         assert url.startswith("http://127.0.0.1:"), (tmp_path / "log").read_text()

@@ -1,0 +1,122 @@
+"""``kakeya-mlx-server``: what a host application starts in place of its own ``mlx-server``, one process for a model."""
+
+from typing import Any
+
+import click
+
+from bridge.common.cli.commands import CONTEXT, REFERENCE, option
+from bridge.common.cli.program import run_program
+from bridge.common.version import version_option
+from engine import commit
+from engine.cli import serve
+from engine.cli.types import CACHE_SPEC
+
+UNIFORM_BITS = (2, 3, 4, 5, 6, 8)
+KINDS = ("dflash", "mtp", "eagle3")  # of drafters, as hosts name them
+
+
+@click.command(context_settings=CONTEXT)
+@version_option("kakeya-engine", commit.of)
+@option(
+    "-m --model", REFERENCE, required=True, metavar="PATH", help="Model: a folder, a file in it or a hub id."
+)
+@option("--model-id", str, metavar="ID", help="Name of the model in requests.  [default: the folder's name]")
+@option("--host", str, "127.0.0.1", help="Address to listen on.")
+@option("--port", click.IntRange(0, 65535), 8080, help="Port to listen on; 0 takes a free one.")
+@option(
+    "--ctx-size", click.IntRange(0, 1 << 24), 0, show_default="the model's own",
+    help="Maximum tokens of prompt and answer together.",
+)  # fmt: skip
+@option("--draft-model", REFERENCE, metavar="PATH", help="DFlash drafter.")
+@option("--draft-kind", str, "dflash", metavar="dflash", help="Kind of the drafter.")
+@option(
+    "--block-size --draft-block-size block_size", click.IntRange(0, 512), 0, show_default="the drafter's own",
+    help="Most tokens to verify at once.",
+)  # fmt: skip
+@option("--api-key", str, "", show_default="none", help="Key that requests must have.")
+@option("--cache", CACHE_SPEC, "raw", help="Cache spec of requests that name none.")
+@option("--kv-bits", click.FloatRange(0, 16), 0.0, show_default="none", help="Bits of a value in the cache.")
+@option("--kv-quant-scheme", str, "", metavar="uniform", help="Form of such a cache: mlx-lm's quantized one.")
+def command(
+    *,
+    model: str,
+    model_id: str | None,
+    draft_model: str | None,
+    draft_kind: str,
+    cache: str,
+    kv_bits: float,
+    kv_quant_scheme: str,
+    **options: Any,
+) -> None:
+    """Serve one model to a host application, with the options of its own mlx-server.
+
+    The line "http server listening on http://HOST:PORT" on standard output says that the model is loaded. If it cannot
+    be loaded, the process ends with code 1 or 2, and standard error says why. SIGTERM ends the server.
+    """
+    _check_drafter(draft_kind)
+    cache = _cache(cache, kv_bits, kv_quant_scheme)
+    settings = _settings(model, model_id or None, draft_model or None, cache=cache, **options)
+    from engine.serve.main import run
+
+    run(settings, prewarm=True, waits=True)
+
+
+def _check_drafter(kind: str) -> None:
+    """Raise UsageError for a kind of drafter that this engine does not have."""
+    if kind in ("", "dflash"):
+        return
+    if kind in KINDS:
+        reason = "this engine only verifies the drafts of DFlash drafters"
+        raise click.UsageError(f"--draft-kind {kind}: {reason}; give one, or leave --draft-model out")
+    raise click.UsageError(f"--draft-kind {kind}: there is no such kind of drafter; the only one is dflash")
+
+
+def _cache(spec: str, bits: float, scheme: str) -> str:
+    """Return the cache spec that a host asks for by its own options; UsageError if there is none."""
+    if not bits or scheme in ("", "off"):
+        return spec
+    if spec != "raw":
+        raise click.UsageError("--cache and --kv-bits exclude each other")
+    if scheme != "uniform":
+        raise click.UsageError(
+            f"--kv-quant-scheme {scheme}: the only one here is uniform; --cache has the others"
+        )
+    if bits not in UNIFORM_BITS:
+        raise click.UsageError(f"--kv-bits {bits:g}: uniform caches have 2, 3, 4, 5, 6 or 8 bits")
+    return f"affine@{bits:.0f}g64"
+
+
+def _settings(
+    model: str,
+    model_id: str | None,
+    draft: str | None,
+    *,
+    ctx_size: int,
+    block_size: int,
+    api_key: str,
+    **more: Any,
+) -> Any:
+    from engine.checkpoints import hub
+    from engine.serve.http.guard import is_loopback
+
+    if api_key and not is_loopback(more["host"]):
+        from bridge.common.validation import weakness
+
+        if reason := weakness(api_key):
+            raise click.UsageError(f"the API key {reason}; --host {more['host']} is not loopback")
+    path = hub.local(model)
+    folder = str(path.parent) if path.is_file() else model
+    return serve.settings_of(
+        models=(folder,),
+        model_id=model_id,
+        draft=draft or "auto",
+        context=ctx_size or None,
+        block_size=block_size or None,
+        api_key=api_key or None,
+        **more,
+    )
+
+
+def main() -> None:
+    """Run ``kakeya-mlx-server``."""
+    run_program(command, "kakeya-mlx-server")

@@ -1,0 +1,1 @@
+"""How other programs' clients speak to this server: translations at its edge."""
