@@ -65,12 +65,12 @@ def command(
         raise click.UsageError("--enable-dflash and --draft exclude each other")
     own_cache = ctx.get_parameter_source("cache") is not ParameterSource.DEFAULT
     from engine.serve.contracts.earlier import Earlier
-    from engine.serve.contracts.registry import LISTED
+    from engine.serve.contracts.registry import names
 
     first = serve.DRAFTING if enable_dflash else serve.DEFAULT
     settings = serve.settings_of(
         models=models or (first,),
-        listed=() if models else tuple(LISTED),
+        listed=() if models else names(mlx=True),
         api_key=serve.key_of(api_key_file, token_file),
         token_file=token_file,
         device=_device(device),

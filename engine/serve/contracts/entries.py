@@ -4,6 +4,7 @@ from typing import Any
 
 from bridge.reports.cache_spec import FORMS
 from engine.checkpoints import files, hub
+from engine.checkpoints.published import FOUR_BIT
 from engine.codec.spec import published_bits
 from engine.errors import EngineError
 from engine.models import catalogue, registry
@@ -43,10 +44,11 @@ def described(server: Server, name: str, channel: Channel | None) -> dict[str, A
     at = (channel.cache, channel.boundary) if channel else ("raw", 0)
     measured = known.measured.get(at) if known else None
     dims, draft = shape.dims if shape else (), drafter(server, name)
-    parts = parts_of(channel)
+    row, parts = LISTED.get(known.name) if known else None, parts_of(channel)
+    full = catalogue.ENTRIES[row.name] if row else known
     return {
-        "hf_repo_id": known.target if known else name,
-        "mlx_repo_id": None,
+        "hf_repo_id": full.target if full else name,
+        "mlx_repo_id": FOUR_BIT.get(row.name) if row else None,
         "head_dim": list(dims) if len(dims) > 1 else next(iter(dims), None),
         "num_hidden_layers": shape.layers if shape else None,
         **parts,

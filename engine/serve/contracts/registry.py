@@ -1,11 +1,12 @@
 """The models that the earlier programs listed: their shapes, and the channels that they offered first.
 
-The shapes are those of the models' own configurations. They stand here so that a model that is not on this machine can
-be shown; once it is, its folder counts.
+The shapes are those of the models' own configurations. They stand here so that a model can be shown that is not on this
+machine.
 """
 
 from dataclasses import dataclass
 
+from engine.checkpoints.published import FOUR_BIT, four_bit_name
 from engine.models.catalogue import ADVANCED, DEFAULT, LONG
 
 LABELS = {DEFAULT: "near-lossless", LONG: "balanced", ADVANCED: "aggressive"}  # of their channels
@@ -22,23 +23,31 @@ class Shape:
 
 @dataclass(frozen=True)
 class Listed:
-    """A model of their lists."""
+    """A model of their lists, with full weights or with those of 4 bits."""
 
+    name: str  # of the full weights
     shape: Shape
     default: str = LONG  # the cache of requests that name no channel
     mlx_default: str | None = None  # the same of the program for MLX, if it differs
 
 
-LISTED = {
-    "qwen3-4b": Listed(Shape(36)),
-    "qwen3-8b": Listed(Shape(36), DEFAULT),
-    "qwen3.5-4b": Listed(Shape(32, (256,), (8,))),
-    "qwen2-1.5b": Listed(Shape(28), DEFAULT),
-    "llama-3.2-3b-instruct": Listed(Shape(28)),
-    "llama-3.1-8b-instruct": Listed(Shape(32)),
-    "mistral-7b-instruct-v0.3": Listed(Shape(32), mlx_default=DEFAULT),
-    "gemma-4-e4b": Listed(Shape(42, (256, 512), (20, 4))),
-    "deepseek-r1-distill-qwen-1.5b": Listed(Shape(28), DEFAULT),
-    "deepseek-r1-distill-qwen-7b": Listed(Shape(28)),
-    "glm-4-9b-chat": Listed(Shape(40)),
-}
+_FULL = (
+    Listed("qwen3-4b", Shape(36)),
+    Listed("qwen3-8b", Shape(36), DEFAULT),
+    Listed("qwen3.5-4b", Shape(32, (256,), (8,))),
+    Listed("qwen2-1.5b", Shape(28), DEFAULT),
+    Listed("llama-3.2-3b-instruct", Shape(28)),
+    Listed("llama-3.1-8b-instruct", Shape(32)),
+    Listed("mistral-7b-instruct-v0.3", Shape(32), mlx_default=DEFAULT),
+    Listed("gemma-4-e4b", Shape(42, (256, 512), (20, 4))),
+    Listed("deepseek-r1-distill-qwen-1.5b", Shape(28), DEFAULT),
+    Listed("deepseek-r1-distill-qwen-7b", Shape(28)),
+    Listed("glm-4-9b-chat", Shape(40)),
+)
+LISTED = {row.name: row for row in _FULL}
+LISTED |= {four_bit_name(row.name): row for row in _FULL if row.name in FOUR_BIT}
+
+
+def names(*, mlx: bool) -> tuple[str, ...]:
+    """Return the names of the models that a program lists. Only MLX can load the weights of 4 bits."""
+    return tuple(LISTED) if mlx else tuple(row.name for row in _FULL)

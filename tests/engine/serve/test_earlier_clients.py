@@ -91,8 +91,15 @@ def test_each_channel_has_an_entry(http):
         own = {key for key in entries if key.partition("@")[0] == name}
         assert [key for key in own if entries[key]["x_kakeya"]["is_default"]] == [f"{name}@{channel}"]
     assert {key for key in entries if key.startswith("deepseek")} == {
-        f"{name}@e8-q{q}-b2" for name in (SMALL, LARGE) for q in (10, 38)
+        f"{name}{weights}@e8-q{q}-b2"
+        for name in (SMALL, LARGE)
+        for weights in ("", "-4bit")
+        for q in (10, 38)
     }
+    for name in ("qwen3-4b@e8-q10", "qwen3-4b-4bit@e8-q10"):
+        own = entries[name]["x_kakeya"]
+        assert (own["hf_repo_id"], own["mlx_repo_id"]) == ("Qwen/Qwen3-4B", "mlx-community/Qwen3-4B-4bit")
+        assert own["dflash_draft_repo"] == "z-lab/Qwen3-4B-DFlash-b16"
 
 
 def test_figures_are_measured_or_said_to_be_unmeasured(http):
