@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import click
@@ -237,6 +238,10 @@ def test_models_take_turns_in_memory(tmp_path):
             stats = client.get("/v1/kakeya/stats").json()
             assert stats["resident_models"] == [model.partition("@")[0]]
         assert stats["unloaded"]["pressure"] == 2
+        with ThreadPoolExecutor(4) as pool:  # no request's model is unloaded before its answer began
+            answers = list(pool.map(lambda model: post(client, model), ["tiny", "tiny-chat"] * 4))
+        assert [answer.status_code for answer in answers] == [200] * 8
+        assert len(client.get("/v1/kakeya/stats").json()["resident_models"]) == 1
 
 
 @pytest.mark.long
